@@ -1,0 +1,9 @@
+"""`python -m cdcd`: the same as the installed command `cdcd`."""
+
+from __future__ import annotations
+
+import sys
+
+from cdcd.cli import main
+
+sys.exit(main())

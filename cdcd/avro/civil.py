@@ -1,0 +1,109 @@
+"""The calendar: days and microseconds, counted from an epoch, from and to PostgreSQL's ISO text.
+
+After: `temporal` reads and renders with these.
+Source: PostgreSQL `datetime.c` (`EncodeDateOnly`, `EncodeDateTime`, `AppendSeconds`; DateStyle ISO). Proleptic Gregorian;
+the days-from-civil algorithm is Howard Hinnant's, https://howardhinnant.github.io/date_algorithms.html.
+
+Avro counts from 1970-01-01, PostgreSQL from 2000-01-01. Both count UTC days of 86,400 s.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from cdcd.avro.digits import read_digits
+
+DAYS_1970_TO_2000: Final = 10957
+MICROS_PER_SECOND: Final = 1_000_000
+MICROS_PER_DAY: Final = 86_400_000_000
+MICROS_1970_TO_2000: Final = 946_684_800_000_000
+
+DAY_MIN: Final = -719162
+"""0001-01-01, in days since 1970: no reader of Avro's dates goes further back,"""
+DAY_MAX: Final = 2932896
+"""nor beyond 9999-12-31."""
+
+UNPARSED: Final = -0x8000_0000_0000_0000
+"""What the readers here return for bytes that are not of their form: below everything they can read."""
+
+
+def days_from_civil(year: i64, month: i64, day: i64) -> i64:
+    """Days since 1970-01-01; the year is at least 1."""
+    if month <= 2:
+        year -= 1
+    era: i64 = year // 400
+    year_of_era: i64 = year - era * 400
+    month_from_march: i64 = month - 3 if month > 2 else month + 9
+    day_of_year: i64 = (153 * month_from_march + 2) // 5 + day - 1
+    return era * 146097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719468
+
+
+def date_text(days: i64) -> str:
+    """PostgreSQL's text of a date without its ` BC`, from days since 1970-01-01; see `is_bc`."""
+    year, month, day = _civil_from_days(days)
+    return f"{year if year > 0 else 1 - year:04}-{month:02}-{day:02}"
+
+
+def is_bc(days: i64) -> bool:
+    """The date, in days since 1970-01-01, lies before the year 1."""
+    return days < DAY_MIN
+
+
+def time_text(micros: i64) -> str:
+    """PostgreSQL's text of a time of day, in microseconds since midnight: a fraction only where there is one."""
+    seconds, fraction = divmod(int(micros), MICROS_PER_SECOND)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{text}.{fraction:06}".rstrip("0") if fraction else text
+
+
+def read_date(data: bytes, at: i64) -> i64:
+    """Days since 1970-01-01 of the 10 bytes `YYYY-MM-DD` at `at`, or UNPARSED."""
+    year: i64 = read_digits(data, at, 4)
+    month: i64 = read_digits(data, at + 5, 2)
+    day: i64 = read_digits(data, at + 8, 2)
+    if year < 1 or month < 1 or month > 12 or day < 1 or day > 31 or data[at + 4] != 45 or data[at + 7] != 45:
+        return UNPARSED
+    return days_from_civil(year, month, day)
+
+
+def read_time(data: bytes, at: i64, size: i64) -> i64:
+    """Microseconds since midnight of `HH:MM:SS[.f{1,6}]`, which must fill `size` bytes, or UNPARSED."""
+    if size < 8 or size == 9 or size > 15 or data[at + 2] != 58 or data[at + 5] != 58:
+        return UNPARSED
+    hour: i64 = read_digits(data, at, 2)
+    minute: i64 = read_digits(data, at + 3, 2)
+    second: i64 = read_digits(data, at + 6, 2)
+    micros: i64 = read_fraction(data, at + 8, size - 8)
+    if hour < 0 or hour > 24 or minute < 0 or minute > 59 or second < 0 or second > 59 or micros < 0:
+        return UNPARSED
+    return ((hour * 60 + minute) * 60 + second) * MICROS_PER_SECOND + micros
+
+
+def read_fraction(data: bytes, at: i64, size: i64) -> i64:
+    """Microseconds of a fraction of a second: nothing at all, or `.` and 1 to 6 digits; UNPARSED for anything else."""
+    if size == 0:
+        return 0
+    if size < 2 or size > 7 or data[at] != 46:
+        return UNPARSED
+    micros: i64 = read_digits(data, at + 1, size - 1)
+    if micros < 0:
+        return UNPARSED
+    while size < 7:
+        micros *= 10
+        size += 1
+    return micros
+
+
+def _civil_from_days(days: i64) -> tuple[int, int, int]:
+    """Year (0 is 1 BC), month and day of any day since 1970-01-01 that PostgreSQL has."""
+    shifted = int(days) + 719468
+    era = shifted // 146097
+    day_of_era = shifted - era * 146097
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    month_from_march = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * month_from_march + 2) // 5 + 1
+    month = month_from_march + 3 if month_from_march < 10 else month_from_march - 9
+    return year_of_era + era * 400 + (month <= 2), month, day

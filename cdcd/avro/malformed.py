@@ -1,0 +1,25 @@
+"""The one error of the codecs: bytes that are not a value of the type they claim to be.
+
+After: every codec raises it. The text names type, wanted and got; never the value, which may be somebody's secret.
+"""
+
+from __future__ import annotations
+
+from cdcd.errors import DecodeError
+
+CURE = "The server's types and cdcd's do not agree: report this with the server's version"
+
+
+def malformed(type_name: str, wanted: str, got: str) -> DecodeError:
+    """The error of a value of `type_name` that should have been `wanted`."""
+    return DecodeError(f"a value of type {type_name}: wanted {wanted}, got {got}", CURE)
+
+
+def wrong_size(type_name: str, wanted: int, got: int) -> DecodeError:
+    """The error of a binary value that has `got` bytes where its type has `wanted`."""
+    return malformed(type_name, f"{wanted} bytes", f"{got}")
+
+
+def wrong_text(type_name: str, wanted: str, size: int) -> DecodeError:
+    """The error of a text value of `size` bytes that does not read as `wanted`."""
+    return malformed(type_name, wanted, f"another text of {size} bytes")

@@ -1,0 +1,56 @@
+"""Avro single-object encoding: which schema wrote a value, said in the value's first ten bytes.
+
+Before: `schema` has made a schema's JSON text; the sink publishes that very text under its fingerprint.
+After: `envelope` writes the header before each key and value; `cdcd.decode` splits it off again.
+
+The fingerprint is CRC-64-AVRO of the schema's JSON text exactly as it is published, not of Avro's parsing canonical
+form: that form drops `scale` and `precision`, so numeric(10,2) and numeric(12,4) would share a fingerprint, and a
+reader would take 1.23 for 0.0123. Readers look schemas up by fingerprint; none computes it from a canonical form.
+
+Source: Avro specification, "Single-object encoding" and "Schema fingerprints". Java writes the fingerprint's eight bytes
+in little-endian order, and so do we; its hex digits are those bytes in that order.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MARKER: Final = b"\xc3\x01"
+"""The two bytes that open a single-object value. Confluent's wire format opens with a zero byte."""
+
+HEADER_SIZE: Final = 10
+"""Bytes before the Avro payload: marker and fingerprint."""
+
+_EMPTY: Final = 0xC15D213AA4D7A795
+
+
+def fingerprint(text: str) -> bytes:
+    """The eight bytes of CRC-64-AVRO over `text` (a schema's JSON, as published) in UTF-8, little-endian.
+
+    Called once a schema, so bit by bit: no table to build or to keep.
+    """
+    crc = _EMPTY
+    for byte in text.encode():
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ _EMPTY if crc & 1 else crc >> 1
+    return crc.to_bytes(8, "little")
+
+
+def header(schema_fingerprint: bytes) -> bytes:
+    """The ten bytes that go before a payload written with the schema of this fingerprint (eight bytes)."""
+    if len(schema_fingerprint) != 8:
+        raise ValueError(f"a fingerprint has 8 bytes, not {len(schema_fingerprint)}")
+    return MARKER + schema_fingerprint
+
+
+def split(value: bytes) -> tuple[str, int]:
+    """The fingerprint of the schema that wrote `value`, in 16 hex digits, and where the payload starts.
+
+    Raises ValueError (the writer's fault: this is another format) if `value` does not open with the header.
+    """
+    if len(value) < HEADER_SIZE or value[:2] != MARKER:
+        raise ValueError(
+            f"single-object encoding opens with c301 and 8 more bytes, not with {value[:10].hex() or 'nothing'}"
+        )
+    return value[2:HEADER_SIZE].hex(), HEADER_SIZE

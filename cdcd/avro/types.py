@@ -1,0 +1,166 @@
+"""Picks the codec of a column: by its type's schema and name, as OIDs of extensions differ from server to server.
+
+Before: `source.catalogue` describes the type as a `PgType`.
+After: `schema` and `envelope` use the codec, which holds the Avro schema and transcodes both modes.
+
+The table of which PostgreSQL type becomes which Avro type is in the manual; this module is that table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cdcd.avro.codec import Codec
+from cdcd.avro.extensions import Hstore, Vector
+from cdcd.avro.floats import Float4, Float8
+from cdcd.avro.interval import Interval
+from cdcd.avro.names import avro_name, field_names
+from cdcd.avro.nested import Array, Composite
+from cdcd.avro.network import Bit, Inet, Macaddr, PgLsn, Tsvector
+from cdcd.avro.numbers import Bool, Int2, Int4, Int8, Unsigned4, Xid8
+from cdcd.avro.numeric import PRECISION_MAX, Decimal, NumericText, typmod_precision, typmod_scale
+from cdcd.avro.ranges import Multirange, Range
+from cdcd.avro.strings import AsText, Bytea, Char, Ewkb, Text, Uuid, VersionedText
+from cdcd.avro.temporal import Date, Time, Timestamp, TimeTz
+from cdcd.source.pgtypes import PgType
+
+
+@dataclass(frozen=True)
+class TypeOptions:
+    """What the settings choose about types."""
+
+    numeric: Literal["decimal", "string"] = "decimal"
+    """numeric(p,s) as an Avro decimal, or as a string as all other numerics are."""
+    json: Literal["string"] = "string"
+
+
+def codec_for(pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
+    """The codec of a column (or element, field, bound) of type `pgtype` with `typmod` (-1: none). Total: never fails."""
+    if pgtype.kind == "d" and pgtype.base is not None:
+        return codec_for(pgtype.base, pgtype.base_typmod, options)
+    if pgtype.kind == "e":
+        return Text()
+    if pgtype.kind == "c":
+        names = field_names([name for name, _, _ in pgtype.fields])
+        fields = [codec_for(field, field_typmod, options) for _, field, field_typmod in pgtype.fields]
+        return Composite(avro_name(pgtype.qualified), names, fields, pgtype.qualified)
+    if pgtype.element is not None:
+        if _is_true_array(pgtype):
+            element = codec_for(pgtype.element, typmod, options)
+            return Array(element, pgtype.qualified, pgtype.element.delimiter)
+        if pgtype.kind == "r":
+            subtype = codec_for(pgtype.element, -1, options)
+            return Range(avro_name(pgtype.qualified), subtype, pgtype.qualified)
+        if pgtype.kind == "m":
+            return Multirange(codec_for(pgtype.element, -1, options), pgtype.qualified)
+    return _base_codec(pgtype, typmod, options)
+
+
+def has_known_binary(pgtype: PgType) -> bool:
+    """Values of this type can be read in binary; if not, the stream must run in text mode."""
+    return _is_known(codec_for(pgtype, -1, TypeOptions()))
+
+
+def _is_known(codec: Codec) -> bool:
+    if isinstance(codec, AsText):
+        return False
+    if isinstance(codec, (Array, Multirange)):
+        return _is_known(codec.element)
+    if isinstance(codec, Range):
+        return _is_known(codec.subtype)
+    if isinstance(codec, Composite):
+        return all(_is_known(field) for field in codec.fields)
+    return True
+
+
+def _is_true_array(pgtype: PgType) -> bool:
+    # These two count from 0, and their text is not an array's.
+    return pgtype.is_array and pgtype.name not in ("int2vector", "oidvector")
+
+
+def _base_codec(pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
+    codec = None
+    if pgtype.schema == "pg_catalog":
+        codec = _numeric_codec(typmod, options) if pgtype.name == "numeric" else _catalog_codec(pgtype.name)
+    elif pgtype.kind == "b":
+        codec = _extension_codec(pgtype.name)
+    return codec or AsText(pgtype.qualified)
+
+
+def _numeric_codec(typmod: int, options: TypeOptions) -> Codec:
+    if typmod >= 0 and options.numeric == "decimal":
+        codec = Decimal(typmod_precision(typmod), typmod_scale(typmod))
+        if codec.precision <= PRECISION_MAX:
+            return codec
+    return NumericText()
+
+
+def _catalog_codec(name: str) -> Codec | None:
+    match name:
+        case "int2":
+            return Int2()
+        case "int4":
+            return Int4()
+        case "int8":
+            return Int8()
+        case "oid" | "xid" | "cid":
+            return Unsigned4(name)
+        case "xid8":
+            return Xid8()
+        case "bool":
+            return Bool()
+        case "float4":
+            return Float4()
+        case "float8":
+            return Float8()
+        case "text" | "varchar" | "bpchar" | "name" | "xml" | "json":
+            return Text()
+        case "char":
+            return Char()
+        case "jsonb":
+            return VersionedText(name)
+        case "uuid":
+            return Uuid()
+        case "bytea":
+            return Bytea()
+        case "date":
+            return Date()
+        case "time":
+            return Time()
+        case "timetz":
+            return TimeTz()
+        case "timestamp" | "timestamptz":
+            return Timestamp(with_zone=name == "timestamptz")
+        case "interval":
+            return Interval()
+        case "inet" | "cidr":
+            return Inet(name)
+        case "macaddr":
+            return Macaddr(name, 6)
+        case "macaddr8":
+            return Macaddr(name, 8)
+        case "bit" | "varbit":
+            return Bit()
+        case "pg_lsn":
+            return PgLsn()
+        case "tsvector":
+            return Tsvector()
+        case _:
+            return None
+
+
+def _extension_codec(name: str) -> Codec | None:
+    match name:
+        case "citext":
+            return Text()
+        case "ltree" | "lquery" | "ltxtquery":
+            return VersionedText(name)
+        case "hstore":
+            return Hstore()
+        case "vector":
+            return Vector()
+        case "geometry" | "geography":
+            return Ewkb(name)
+        case _:
+            return None

@@ -1,0 +1,102 @@
+"""Record keys and values back to Python: the reader's half of the wire format, without any I/O.
+
+Before: bytes of a Kafka record, and `find`, which knows schemas by what the bytes say of them.
+After: `tail` prints what comes out; tests use it as a reader that shares no code with the encoder.
+
+Readers tell the two forms apart by the first byte: C3 opens Avro's single-object encoding (the schema's fingerprint
+follows), 00 Confluent's wire format (the registry's id of the schema follows, 4 bytes, big-endian).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+import fastavro
+
+from cdcd.avro import single_object
+from cdcd.errors import DecodeError
+
+SchemaId: TypeAlias = "str | int"
+"""A fingerprint in 16 hex digits, or a registry's number."""
+
+_CONFLUENT_HEADER: Final = 5
+
+
+def schema_id(data: bytes) -> tuple[SchemaId, int] | None:
+    """Which schema wrote `data`, and where the Avro payload starts; None if it is in neither form."""
+    if data[:2] == single_object.MARKER and len(data) >= single_object.HEADER_SIZE:
+        return single_object.split(data)
+    if data[:1] == b"\x00" and len(data) >= _CONFLUENT_HEADER:
+        return int.from_bytes(data[1:_CONFLUENT_HEADER], "big"), _CONFLUENT_HEADER
+    return None
+
+
+class Decoder:
+    """Decodes keys and values, and keeps the schemas that it has parsed."""
+
+    def __init__(self, find: Callable[[SchemaId], str]) -> None:
+        """`find` gives a schema's JSON text; it raises DecodeError if there is none."""
+        self._find = find
+        self._parsed: dict[SchemaId, Any] = {}
+
+    def decode(self, data: bytes) -> Any:
+        """The value that `data` holds, as fastavro gives it (decimals, dates, ... as Python's own).
+
+        What is not Avro is read as JSON (progress records, schemas), else as text.
+        Raises DecodeError (the writer's fault) if the payload does not fit its schema.
+        """
+        found = schema_id(data)
+        if found is None:
+            return _json_or_text(data)
+        identifier, start = found
+        if identifier not in self._parsed:
+            self._parsed[identifier] = fastavro.parse_schema(json.loads(self._find(identifier)))
+        payload = io.BytesIO(data[start:])
+        try:
+            value = fastavro.schemaless_reader(payload, self._parsed[identifier], None)
+        except (EOFError, ValueError, IndexError, OverflowError) as error:
+            raise DecodeError(f"A value of {len(data)} bytes does not fit its schema {identifier}: {error}") from error
+        if payload.tell() != len(data) - start:
+            left = len(data) - start - payload.tell()
+            raise DecodeError(f"{left} bytes follow the value of {len(data)} bytes by its schema {identifier}")
+        return value
+
+
+def plain(value: Any) -> Any:
+    """`value` in what JSON has, losing nothing: exact decimals, bytes and times become the text that PostgreSQL has."""
+    match value:
+        case dict():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case Decimal():
+            return f"{value:f}"
+        case bytes():
+            return f"\\x{value.hex()}"
+        case datetime():
+            aware = value.tzinfo is not None
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z") if aware else value.isoformat()
+        case date() | time():
+            return value.isoformat()
+        case float() if not math.isfinite(value):
+            return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+        case None | bool() | int() | float() | str():
+            return value
+        case _:  # uuid
+            return str(value)
+
+
+def _json_or_text(data: bytes) -> Any:
+    text = data.decode(errors="backslashreplace")
+    if text[:1] in ("{", "["):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return text

@@ -1,0 +1,49 @@
+"""What `cdcd check` says: one line a finding, with what to do about it.
+
+Before: `preflight_postgres` and `preflight_kafka` judge facts. After: `preflight` prints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from cdcd.errors import CdcdError
+
+
+class Level(Enum):
+    """How bad it is: an error keeps the daemon from running, or will lose somebody's writes."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `cure` is the SQL, the command or the setting that mends it."""
+
+    level: Level
+    about: str
+    message: str
+    cure: str = ""
+
+
+def ok(about: str, message: str) -> Finding:
+    """As it should be."""
+    return Finding(Level.OK, about, message)
+
+
+def warning(about: str, message: str, cure: str) -> Finding:
+    """It runs, but not as well as it could, or not for ever."""
+    return Finding(Level.WARNING, about, message, cure)
+
+
+def error(about: str, message: str, cure: str) -> Finding:
+    """It would not run."""
+    return Finding(Level.ERROR, about, message, cure)
+
+
+def of_error(about: str, failure: CdcdError) -> Finding:
+    """The finding that an error of ours is."""
+    return Finding(Level.ERROR, about, failure.message, failure.cure)

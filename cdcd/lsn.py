@@ -1,0 +1,31 @@
+"""Log sequence numbers: positions in PostgreSQL's write-ahead log, as integers, and their text `X/X`.
+
+The off-by-one of this domain is settled here, once:
+
+- An LSN in cdcd is the offset of a byte in the WAL; a *range* of WAL is end-exclusive.
+- `commit_lsn` is where a transaction's commit record starts; `end_lsn` is the first byte after it.
+- A transaction is acknowledged by its `end_lsn`, never by its `commit_lsn`: the server sends a transaction again
+  exactly if the `end_lsn` it was told is not above the transaction's `commit_lsn`.
+- The status update's fields are "last byte + 1", which is `end_lsn` as it is: nothing is added to it.
+
+Source: PostgreSQL, "pg_lsn Type" and "Streaming Replication Protocol" (Standby status update).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+INVALID: Final = 0
+
+
+def format_lsn(lsn: int) -> str:
+    """Write `lsn` (0 to 2**64 - 1) as PostgreSQL does: `16/B374D848`."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def parse_lsn(text: str) -> int:
+    """Read PostgreSQL's text form of an LSN; raises ValueError (the caller's fault) if it is not one."""
+    high, slash, low = text.partition("/")
+    if not slash or not (1 <= len(high) <= 8 and 1 <= len(low) <= 8):
+        raise ValueError(f"an LSN looks like 16/B374D848, not {text!r}")
+    return int(high, 16) << 32 | int(low, 16)

@@ -1,0 +1,71 @@
+"""`cdcd check`: whether `cdcd run` would work, and what to do where it would not. Changes nothing.
+
+Before: `cli` has loaded the settings. After: a person reads the lines, or a script the JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final, TextIO
+
+from cdcd import preflight_kafka, preflight_postgres
+from cdcd.errors import CdcdError
+from cdcd.findings import Finding, Level, of_error
+from cdcd.settings import Settings
+from cdcd.sink.topics import TopicNames
+
+_COLOURS: Final = {Level.OK: "32", Level.WARNING: "33", Level.ERROR: "31"}
+
+
+def check(settings: Settings, out: TextIO, *, as_json: bool) -> bool:
+    """Write one line a finding to `out` as each is made; returns whether there was no error among them."""
+    good = True
+    for finding in findings(settings):
+        good = good and finding.level is not Level.ERROR
+        out.write(f"{_as_json(finding) if as_json else as_text(finding, colour=out.isatty())}\n")
+        out.flush()
+    return good
+
+
+def findings(settings: Settings) -> Iterator[Finding]:
+    """Look at everything that the daemon will need; what cannot be reached is a finding, too."""
+    source, sink, avro = settings.source, settings.sink, settings.avro
+    names = TopicNames(sink.prefix, sink.topic)
+    tables: list[str] = []
+    try:
+        server = preflight_postgres.gather(source.dsn, source.slot, source.publication, source.tables)
+        tables = [names.topic(table.schema, table.name) for table in server.tables]
+        yield from preflight_postgres.judge(
+            server,
+            source.slot,
+            source.publication,
+            create=source.create,
+            origin=source.origin,
+            interval_s=source.status_interval_s,
+        )
+    except CdcdError as failure:
+        yield of_error("server", failure)
+    try:
+        wanted = [*tables, names.messages, names.progress, names.schemas]
+        brokers = preflight_kafka.gather(sink.bootstrap_servers, sink.librdkafka, wanted)
+        yield from preflight_kafka.judge(
+            brokers, names, tables, partitions=sink.partitions, replication_factor=sink.replication_factor
+        )
+    except CdcdError as failure:
+        yield of_error("brokers", failure)
+    if avro.registry_url is not None:
+        yield preflight_kafka.judge_registry(avro.registry_url, avro.registry_config)
+
+
+def as_text(finding: Finding, *, colour: bool) -> str:
+    """`error    wal_level is replica, and must be logical. Run: ...`."""
+    level = f"{finding.level.value:8}"
+    if colour:
+        level = f"\x1b[{_COLOURS[finding.level]}m{level}\x1b[0m"
+    return f"{level} {finding.message}. {finding.cure}" if finding.cure else f"{level} {finding.message}"
+
+
+def _as_json(finding: Finding) -> str:
+    content = {"level": finding.level.value, "about": finding.about, "message": finding.message, "cure": finding.cure}
+    return json.dumps(content, ensure_ascii=False)

@@ -1,0 +1,284 @@
+"""What `cdcd check` looks at in PostgreSQL: `gather` asks, `judge` says what the answers mean and what mends them.
+
+Before: `preflight` has the settings. After: `preflight_kafka` looks at the topics of the tables found here.
+
+`gather` only reads catalogues and opens one replication connection for IDENTIFY_SYSTEM: nothing is changed. `judge` is
+pure. Source: PostgreSQL, "Logical Replication: Configuration Settings" and "Security"; `pg_replication_slots`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from psycopg import sql
+
+from cdcd.findings import Finding, error, ok, warning
+from cdcd.source.session import Session
+from cdcd.source.walsender import Walsender
+from cdcd.status_page import duration, size
+
+VERSION_MIN: Final = 140000
+
+LONG_TRANSACTION_S: Final = 5.0
+"""A write transaction that has been open for so long is worth a word: making a slot waits for it."""
+
+RETAINED_BYTES_SHOWN: Final = 1 << 30
+"""WAL that the slot may keep before it is worth a warning."""
+
+TABLES_SHOWN: Final = 20
+"""Tables without a usable replica identity that are listed one by one."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that is published, or would be."""
+
+    schema: str
+    name: str
+    identity: str
+    """`relreplident`: d default, f full, i index, n nothing."""
+    has_index: bool
+    """There is the index that `identity` means: the primary key, or the chosen one."""
+    owned: bool
+    """The role is its owner, or a member of its owner."""
+
+    @property
+    def quoted(self) -> str:
+        """The name as SQL has it."""
+        return sql.Identifier(self.schema, self.name).as_string()
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Which operations an existing publication publishes."""
+
+    updates: bool
+    deletes: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the server said."""
+
+    version: int
+    database: str
+    role: str
+    parameters: Mapping[str, str]
+    """Of pg_settings: name to setting, in the parameter's base unit."""
+    slots: int
+    """Replication slots that exist."""
+    senders: int
+    """Walsenders that run."""
+    slot: Mapping[str, Any] | None
+    """The row of pg_replication_slots, with `retained_bytes` and `unconfirmed_bytes`, null where it keeps no WAL."""
+    publication: Publication | None
+    tables: Sequence[Table]
+    may_create: bool
+    """The role may make publications in this database."""
+    writers: Sequence[tuple[str, float | None]]
+    """Open write transactions: "pid 123" or "prepared 'gid'", and their age in seconds where the role may see it."""
+
+
+def gather(dsn: str, slot: str, publication: str, patterns: Sequence[str]) -> Facts:
+    """Ask the server. Raises ServerLost or Refused as `Session` and `Walsender` do."""
+    with Session(dsn, "cdcd check") as session:
+        with Walsender(dsn, "cdcd check") as walsender:
+            walsender.identify()  # pg_hba.conf, REPLICATION and max_wal_senders in one: what `run` does first
+        [(database, role, may_create)] = session.rows(
+            "SELECT current_database(), current_user, has_database_privilege(current_database(), 'CREATE')"
+        )
+        [(slots, senders)] = session.rows(
+            "SELECT (SELECT count(*) FROM pg_replication_slots), (SELECT count(*) FROM pg_stat_replication)"
+        )
+        published = session.rows("SELECT pubupdate, pubdelete FROM pg_publication WHERE pubname = %s", [publication])
+        found = session.rows(
+            "SELECT to_jsonb(s) || jsonb_build_object('retained_bytes', pg_wal_lsn_diff(now_at, restart_lsn),"
+            "    'unconfirmed_bytes', pg_wal_lsn_diff(now_at, confirmed_flush_lsn))"
+            " FROM pg_replication_slots s, (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
+            "    ELSE pg_current_wal_lsn() END AS now_at) AS position WHERE slot_name = %s",
+            [slot],
+        )
+        return Facts(
+            version=session.server_version,
+            database=database,
+            role=role,
+            parameters=dict(session.rows("SELECT name, setting FROM pg_settings WHERE context <> 'internal'")),
+            slots=slots,
+            senders=senders,
+            slot=found[0][0] if found else None,
+            publication=Publication(*published[0]) if published else None,
+            tables=_published(session, publication) if published else _matching(session, patterns),
+            may_create=may_create,
+            writers=session.rows(
+                "SELECT 'pid ' || l.pid, extract(epoch FROM now() - a.xact_start)::float8"
+                " FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'transactionid'"
+                " AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()"
+                " UNION ALL SELECT 'prepared ' || quote_literal(gid), extract(epoch FROM now() - prepared)::float8"
+                " FROM pg_prepared_xacts ORDER BY 2 DESC NULLS LAST LIMIT 20"
+            ),
+        )
+
+
+def judge(
+    facts: Facts, slot: str, publication: str, *, create: bool, origin: str, interval_s: float
+) -> Iterator[Finding]:
+    """What the facts mean for these settings; one finding for each thing that was looked at."""
+    yield from _server(facts, origin, interval_s)
+    yield from _slot(facts, slot, create=create)
+    yield from _publication(facts, publication, create=create)
+    yield from _identities(facts)
+
+
+def _server(facts: Facts, origin: str, interval_s: float) -> Iterator[Finding]:
+    version = f"{facts.version // 10000}.{facts.version % 10000}"
+    if facts.version < VERSION_MIN:
+        yield error("server", f"PostgreSQL is {version}; cdcd needs 14 or later", "Upgrade the server")
+    else:
+        yield ok("server", f"PostgreSQL {version}, database {facts.database}, role {facts.role} may replicate")
+    if origin == "none" and facts.version < 160000:
+        yield error("origin", 'source.origin "none" needs PostgreSQL 16', 'Set source.origin to "any"')
+    level = facts.parameters["wal_level"]
+    if level == "logical":
+        yield ok("wal_level", "wal_level is logical")
+    else:
+        cure = "Run: ALTER SYSTEM SET wal_level = 'logical'; then restart the server"
+        yield error("wal_level", f"wal_level is {level}, and must be logical", cure)
+    yield _room(facts.slots, facts, "max_replication_slots", "replication slots", needed=facts.slot is None)
+    yield _room(facts.senders, facts, "max_wal_senders", "walsenders", needed=not (facts.slot and facts.slot["active"]))
+    timeout_s = int(facts.parameters["wal_sender_timeout"]) / 1000
+    if not timeout_s:
+        yield ok("wal_sender_timeout", "wal_sender_timeout is off")
+    elif timeout_s <= interval_s:
+        cure = f"Set source.status_interval_s below it, such as {timeout_s / 3:g}"
+        said = f"The server gives up after {timeout_s:g} s (wal_sender_timeout), status comes every {interval_s:g} s"
+        yield error("wal_sender_timeout", said, cure)
+    else:
+        yield ok("wal_sender_timeout", f"wal_sender_timeout is {timeout_s:g} s, status comes every {interval_s:g} s")
+
+
+def _room(used: int, facts: Facts, parameter: str, what: str, *, needed: bool) -> Finding:
+    bound = int(facts.parameters[parameter])
+    if used >= bound and needed:
+        cure = f"Run: ALTER SYSTEM SET {parameter} = {bound + 5}; then restart the server. Or end one that is in use"
+        return error(parameter, f"All {bound} {what} are in use", cure)
+    return ok(parameter, f"{used} of {bound} {what} are in use")
+
+
+def _slot(facts: Facts, slot: str, *, create: bool) -> Iterator[Finding]:
+    name = sql.Literal(slot).as_string()
+    row = facts.slot
+    if row is None:
+        if not create:
+            cure = f"Run: SELECT pg_create_logical_replication_slot({name}, 'pgoutput'); or set source.create to true"
+            yield error("slot", f"There is no slot {slot}, and source.create is false", cure)
+            return
+        yield ok("slot", f"There is no slot {slot} yet: cdcd run makes it")
+        for who, age_s in facts.writers:
+            if age_s is None or age_s >= LONG_TRANSACTION_S:
+                since = f" for {duration(age_s)}" if age_s is not None else ""
+                kind, _, which = who.partition(" ")
+                end = f"SELECT pg_terminate_backend({which})" if kind == "pid" else f"ROLLBACK PREPARED {which}"
+                cure = f"Let it end before cdcd run, or end it: {end}"
+                yield warning("slot", f"Making the slot waits for a transaction that writes{since}: {who}", cure)
+        return
+    drop = f"Run: SELECT pg_drop_replication_slot({name}); the daemon then starts anew, and a gap in the rows is likely"
+    if row["plugin"] != "pgoutput":
+        yield error("slot", f"The slot {slot} is of plugin {row['plugin']}, not pgoutput", "Choose another source.slot")
+    elif row["database"] != facts.database:
+        cure = "Choose another source.slot, or the slot's database in source.dsn"
+        yield error("slot", f"The slot {slot} is of database {row['database']}, not {facts.database}", cure)
+    elif row["wal_status"] == "lost" or row.get("invalidation_reason"):
+        reason = row.get("invalidation_reason") or "the WAL that it needs is gone"
+        yield error("slot", f"The slot {slot} is invalid: {reason}", drop)
+    else:
+        used = f"in use by pid {row['active_pid']}" if row["active"] else "not in use"
+        retained, behind = int(row["retained_bytes"] or 0), int(row["unconfirmed_bytes"] or 0)
+        said = f"The slot {slot} is {used}, confirmed up to {row['confirmed_flush_lsn']} ({size(behind)} behind)"
+        if row["wal_status"] == "unreserved":
+            cure = "Start cdcd run now, or raise max_slot_wal_keep_size"
+            yield warning("slot", f"{said}; the WAL that it needs may go at the next checkpoint", cure)
+        elif retained > RETAINED_BYTES_SHOWN:
+            cure = "Start cdcd run, and see that it keeps up"
+            yield warning("slot", f"{said}; the server keeps {size(retained)} of WAL for it", cure)
+        else:
+            yield ok("slot", f"{said}; the server keeps {size(retained)} of WAL for it")
+
+
+def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Finding]:
+    name = sql.Identifier(publication).as_string()
+    if facts.publication is not None:
+        if facts.tables:
+            yield ok("publication", f"The publication {publication} has {len(facts.tables)} tables")
+        else:
+            cure = f"Run: ALTER PUBLICATION {name} ADD TABLE ..."
+            yield warning("publication", f"The publication {publication} has no tables", cure)
+        return
+    listed = ", ".join(table.quoted for table in facts.tables[:TABLES_SHOWN])
+    more = ", ..." if len(facts.tables) > TABLES_SHOWN else ""
+    statement = f"CREATE PUBLICATION {name} FOR TABLE {listed or '...'}{more}"
+    foreign = [table for table in facts.tables if not table.owned]
+    if not create:
+        said = f"There is no publication {publication}, and source.create is false"
+        yield error("publication", said, f"Run: {statement}")
+    elif not facts.tables:
+        yield error(
+            "publication", "No table fits source.tables, so there is nothing to publish", "Correct source.tables"
+        )
+    elif not facts.may_create:
+        grant = f"GRANT CREATE ON DATABASE {_quoted(facts.database)} TO {_quoted(facts.role)}"
+        cure = f"As a superuser, run: {statement}. Or: {grant}"
+        yield error("publication", f"The role {facts.role} may not make publications in {facts.database}", cure)
+    elif foreign:
+        cure = f"As the owner of the tables, run: {statement}"
+        said = f"The role {facts.role} does not own {foreign[0].quoted}, which source.tables names"
+        yield error("publication", said, cure)
+    else:
+        said = f"There is no publication {publication} yet: cdcd run makes it for {len(facts.tables)} tables"
+        yield ok("publication", said)
+
+
+def _identities(facts: Facts) -> Iterator[Finding]:
+    """PostgreSQL itself refuses an UPDATE or DELETE of a table that is published without a replica identity."""
+    publishes = facts.publication or Publication(updates=True, deletes=True)
+    if not (publishes.updates or publishes.deletes):
+        return
+    bare = [table for table in facts.tables if table.identity != "f" and not table.has_index]
+    for table in bare[:TABLES_SHOWN]:
+        cure = f"Run: ALTER TABLE {table.quoted} REPLICA IDENTITY FULL; or give it a primary key"
+        said = f"{table.quoted} has no replica identity: while it is published, its rows can be neither updated nor deleted"
+        yield error("replica identity", said, cure)
+    if len(bare) > TABLES_SHOWN:
+        yield error("replica identity", f"The same holds for {len(bare) - TABLES_SHOWN} more tables", "As above")
+    if facts.tables and not bare:
+        yield ok("replica identity", f"All {len(facts.tables)} tables have a replica identity")
+
+
+def _quoted(name: str) -> str:
+    return sql.Identifier(name).as_string()
+
+
+_TABLE: Final = (
+    "SELECT n.nspname, c.relname, c.relreplident::text, EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid"
+    "    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END),"
+    " pg_has_role(c.relowner, 'USAGE') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+)
+
+
+def _published(session: Session, publication: str) -> list[Table]:
+    rows = session.rows(
+        _TABLE + "JOIN pg_publication_tables p ON p.schemaname = n.nspname AND p.tablename = c.relname"
+        " WHERE p.pubname = %s ORDER BY 1, 2",
+        [publication],
+    )
+    return [Table(*row) for row in rows]
+
+
+def _matching(session: Session, patterns: Sequence[str]) -> list[Table]:
+    rows = session.rows(
+        _TABLE + "WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition"
+        " AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' ORDER BY 1, 2"
+    )
+    return [Table(*row) for row in rows if any(fnmatchcase(f"{row[0]}.{row[1]}", pattern) for pattern in patterns)]

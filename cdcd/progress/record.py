@@ -1,0 +1,231 @@
+"""The progress as it stands in Kafka, on `{prefix}.progress`: slot records and table records, JSON and back.
+
+Before: `tracker` and `sink.publisher` know what is durable. After: `sink.publisher` writes these as the last records of
+each Kafka transaction; at start the newest slot record says where to go on, and readers (Spark) cut topics by them.
+
+The format, stable since version 1. Keys are text: `{slot}` for a slot record, `{slot}/{topic}` for a table record
+(a slot's name holds no `/`). Values are JSON objects with sorted keys, UTF-8. LSNs are in PostgreSQL's text form
+(`"16/B374D848"`): exact in every JSON reader, which numbers above 2**53 are not, and ready to paste into SQL.
+
+A slot record and everything before it in its partition is a *cut*: all tables as they were at exactly `lsn`. The
+table records since the last slot record say up to which offset the topics touched belong to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from cdcd.errors import GapError
+from cdcd.lsn import format_lsn, parse_lsn
+
+VERSION: Final = 1
+"""Goes up when a reader of today would misread what is written; new fields alone do not change it."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SlotRecord:
+    """Everything up to `lsn` is in Kafka, and nothing else of this slot is."""
+
+    slot: str
+    lsn: int
+    """End LSN of the last transaction inside, or a later position up to which nothing was left to publish."""
+    commit_lsn: int
+    """Of the last transaction published; 0 before the first."""
+    commit_ts: int
+    """Of the last transaction published: microseconds since 1970 UTC; 0 before the first."""
+    system_id: str
+    """Of the PostgreSQL cluster, as IDENTIFY_SYSTEM writes it."""
+    timeline: int
+    transactions: int
+    """PostgreSQL transactions in this Kafka transaction; 0 in a record that only closes a cut on an idle slot."""
+    rows: int
+    """Events in this Kafka transaction."""
+
+    def key(self) -> bytes:
+        return slot_key(self.slot)
+
+    def value(self) -> bytes:
+        return _dump(
+            {
+                "version": VERSION,
+                "slot": self.slot,
+                "lsn": format_lsn(self.lsn),
+                "commit_lsn": format_lsn(self.commit_lsn),
+                "commit_ts": self.commit_ts,
+                "system_id": self.system_id,
+                "timeline": self.timeline,
+                "transactions": self.transactions,
+                "rows": self.rows,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class SnapshotState:
+    """How far the initial copy of a table has come. A table that is never copied has none."""
+
+    lsn: int
+    """The consistent point: changes that were committed before it are in the copy, later ones are in the stream."""
+    done: bool
+    rows: int
+
+    def document(self) -> dict[str, object]:
+        return {"lsn": format_lsn(self.lsn), "done": self.done, "rows": self.rows}
+
+    def covers(self, commit_lsn: int) -> bool:
+        """Whether the copy already holds what the transaction with this commit LSN did."""
+        return self.done and commit_lsn < self.lsn
+
+
+@dataclass(frozen=True)
+class TableRecord:
+    """Where a table's topic ends at the cut that the next slot record closes."""
+
+    slot: str
+    topic: str
+    schema: str
+    table: str
+    commit_lsn: int
+    """Of the last transaction of this Kafka transaction: the one the offsets stand for."""
+    offsets: tuple[int, ...]
+    """Of each partition, the offset after its last record (end-exclusive)."""
+    snapshot: SnapshotState | None = None
+
+    def key(self) -> bytes:
+        return table_key(self.slot, self.topic)
+
+    def value(self) -> bytes:
+        snapshot = self.snapshot
+        return _dump(
+            {
+                "version": VERSION,
+                "slot": self.slot,
+                "topic": self.topic,
+                "schema": self.schema,
+                "table": self.table,
+                "commit_lsn": format_lsn(self.commit_lsn),
+                "offsets": list(self.offsets),
+                "snapshot": None if snapshot is None else snapshot.document(),
+            }
+        )
+
+
+def slot_key(slot: str) -> bytes:
+    """The key of a slot's records."""
+    return slot.encode()
+
+
+def table_key(slot: str, topic: str) -> bytes:
+    """The key of the records of a topic that a slot feeds."""
+    return f"{slot}/{topic}".encode()
+
+
+def parse_record(key: bytes, value: bytes) -> SlotRecord | TableRecord:
+    """Read one record of the progress topic.
+
+    Raises GapError if it cannot be understood: someone else wrote to the topic, or a newer cdcd did. Guessing where to
+    go on could skip rows.
+    """
+    if b"/" in key:
+        return _parsed(key, value, _table_record)
+    return parse_slot_record(key, value)
+
+
+def parse_slot_record(key: bytes, value: bytes) -> SlotRecord:
+    """Read a slot record; raises GapError as `parse_record` does."""
+    return _parsed(key, value, _slot_record)
+
+
+class _Fields:
+    """A JSON object, read strictly: what is missing or of another type is a ValueError with the field's name."""
+
+    def __init__(self, document: object) -> None:
+        if not isinstance(document, dict):
+            raise ValueError(f"a JSON object was expected, not {type(document).__name__}")  # noqa: TRY004  one kind for all
+        self._document: dict[str, object] = document
+
+    def _get(self, name: str, wanted: type[T]) -> T:
+        found = self._document.get(name)
+        if type(found) is not wanted:  # not isinstance: true is not a number
+            raise ValueError(f"field {name!r}: {wanted.__name__} was expected, not {type(found).__name__}")
+        return found
+
+    def number(self, name: str) -> int:
+        found = self._get(name, int)
+        if found < 0:
+            raise ValueError(f"field {name!r}: {found} is negative")
+        return found
+
+    def text(self, name: str) -> str:
+        return self._get(name, str)
+
+    def flag(self, name: str) -> bool:
+        return self._get(name, bool)
+
+    def lsn(self, name: str) -> int:
+        return parse_lsn(self._get(name, str))
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        found = self._get(name, list)
+        for each in found:
+            if type(each) is not int or each < 0:
+                raise ValueError(f"field {name!r}: offsets were expected, not {each!r}")
+        return tuple(found)
+
+    def optional(self, name: str) -> _Fields | None:
+        found = self._document.get(name)
+        return None if found is None else _Fields(found)
+
+
+def _slot_record(fields: _Fields) -> SlotRecord:
+    return SlotRecord(
+        slot=fields.text("slot"),
+        lsn=fields.lsn("lsn"),
+        commit_lsn=fields.lsn("commit_lsn"),
+        commit_ts=fields.number("commit_ts"),
+        system_id=fields.text("system_id"),
+        timeline=fields.number("timeline"),
+        transactions=fields.number("transactions"),
+        rows=fields.number("rows"),
+    )
+
+
+def _table_record(fields: _Fields) -> TableRecord:
+    snapshot = fields.optional("snapshot")
+    return TableRecord(
+        slot=fields.text("slot"),
+        topic=fields.text("topic"),
+        schema=fields.text("schema"),
+        table=fields.text("table"),
+        commit_lsn=fields.lsn("commit_lsn"),
+        offsets=fields.numbers("offsets"),
+        snapshot=None if snapshot is None else _snapshot_state(snapshot),
+    )
+
+
+def _snapshot_state(fields: _Fields) -> SnapshotState:
+    return SnapshotState(lsn=fields.lsn("lsn"), done=fields.flag("done"), rows=fields.number("rows"))
+
+
+def _parsed(key: bytes, value: bytes, build: Callable[[_Fields], T]) -> T:
+    try:
+        fields = _Fields(json.loads(value))
+        version = fields.number("version")
+        if version != VERSION:
+            raise ValueError(f"version {version}; this cdcd reads version {VERSION}")
+        record = build(fields)
+    except ValueError as error:  # json.JSONDecodeError, UnicodeDecodeError and parse_lsn's are ValueErrors too
+        raise GapError(
+            f"the progress record with the key {key.decode(errors='replace')!r} cannot be read: {error}",
+            "Run the cdcd version that wrote it, and keep other producers off the progress topic.",
+        ) from None
+    return record
+
+
+def _dump(document: dict[str, object]) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()

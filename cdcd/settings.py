@@ -1,0 +1,251 @@
+"""What a user can set, with units, bounds and defaults; the edge of the program, and only its edge.
+
+Before: a TOML file, the environment and a secrets directory, read by `settings_sources`.
+After: `supervisor` and the commands of `cli` read the values and pass plain arguments on: no room sees this module.
+
+Every field's description is its line in `cdcd config --reference` and in config/cdcd.toml (a test keeps those equal),
+so it is written for the person who edits that file. Names end in their unit; every buffer has a bound.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+def _slot_name(name: str) -> str:
+    if not (1 <= len(name) <= 63 and all(c in "abcdefghijklmnopqrstuvwxyz0123456789_" for c in name)):
+        raise ValueError("must be 1 to 63 of the characters a-z, 0-9 and _, as PostgreSQL asks of a slot's name")
+    return name
+
+
+def _table_pattern(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        schema, dot, table = pattern.partition(".")
+        if not (schema and dot and table):
+            raise ValueError(f"must be written as schema.table, where * stands for any name, not {pattern!r}")
+    return patterns
+
+
+class Section(BaseModel):
+    """One table of the TOML file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SourceSettings(Section):
+    """PostgreSQL: where the changes come from."""
+
+    dsn: str = Field(
+        repr=False,
+        examples=["host=localhost dbname=shop user=cdcd"],
+        description="How to reach the database, as libpq takes it: a conninfo string or a postgresql:// URI. "
+        "Required. Keep the password out of it: in ~/.pgpass, in PGPASSWORD, or the whole of it in a secrets file.",
+    )
+    slot: Annotated[str, AfterValidator(_slot_name)] = Field(
+        "cdcd", description="The logical replication slot. One running daemon a slot; a second one waits for it."
+    )
+    publication: str = Field(
+        "cdcd",
+        min_length=1,
+        max_length=63,
+        description="The publication that says which tables and operations to send.",
+    )
+    tables: Annotated[tuple[str, ...], AfterValidator(_table_pattern)] = Field(
+        ("public.*",),
+        min_length=1,
+        description="Which tables a publication that cdcd creates holds, as schema.table; * stands for any name. "
+        "An existing publication is used as it is.",
+    )
+    create: bool = Field(
+        True,
+        description="Create the publication and the slot if they are missing. With false, missing ones are an error.",
+    )
+    binary: Literal["auto"] | bool = Field(
+        "auto",
+        description="Ask for values in PostgreSQL's binary form, which is several times faster. "
+        '"auto" falls back to text while a published column has a type whose binary form cdcd does not know.',
+    )
+    origin: Literal["any", "none"] = Field(
+        "any",
+        description='"none" leaves out changes that were themselves replicated from elsewhere (PostgreSQL 16 and up).',
+    )
+    application_name: str = Field(
+        "cdcd",
+        max_length=63,
+        description="Its name in pg_stat_replication; in synchronous_standby_names it makes commits wait for Kafka.",
+    )
+    status_interval_s: float = Field(
+        10,
+        ge=0.1,
+        le=3600,
+        description="How often to tell the server what is durable, at least. Below its wal_sender_timeout.",
+    )
+
+
+class AvroSettings(Section):
+    """The form of events."""
+
+    registry_url: str | None = Field(
+        None,
+        repr=False,
+        examples=["http://localhost:8081"],
+        description="A Confluent-compatible schema registry. Without one, schemas travel on {prefix}.schemas.",
+    )
+    registry_config: dict[str, Any] = Field(
+        default_factory=dict,
+        repr=False,
+        examples=[{"basic.auth.user.info": "user:password"}],
+        description="More properties of the registry client, by the names that confluent-kafka gives them.",
+    )
+    numeric: Literal["decimal", "string"] = Field(
+        "decimal",
+        description="How numeric(p,s) travels: as Avro decimal, or as a string. numeric without (p,s) is a string.",
+    )
+
+
+class SinkSettings(Section):
+    """Kafka: where the events go."""
+
+    bootstrap_servers: str = Field(
+        min_length=1,
+        examples=["localhost:9092"],
+        description="Brokers to ask first, host:port, separated by commas. Required.",
+    )
+    prefix: str = Field(
+        "cdcd", description="Opens the name of every topic, and of the transactional.id ({prefix}-{slot})."
+    )
+    topic: str = Field(
+        "{prefix}.{schema}.{table}", description="The topic of a table's events, from {prefix}, {schema} and {table}."
+    )
+    partitions: int = Field(
+        4, ge=1, le=10_000, description="Partitions of the topics that cdcd creates. An existing topic keeps its own."
+    )
+    replication_factor: int = Field(
+        1,
+        ge=1,
+        le=100,
+        description="Replicas of the topics that cdcd creates. 3 for a cluster that must survive a broker.",
+    )
+    topic_config: dict[str, str] = Field(
+        default_factory=dict,
+        examples=[{"retention.ms": "604800000", "compression.type": "producer"}],
+        description="Properties of the topics that cdcd creates, by Kafka's own names.",
+    )
+    tombstones: bool = Field(
+        False, description="Follow each delete with a record of the same key and no value, for compacted topics."
+    )
+    delivery: Literal["exactly_once", "at_least_once"] = Field(
+        "exactly_once",
+        description='"at_least_once" uses no Kafka transactions: rows may come twice after a restart, and a '
+        "PostgreSQL transaction becomes visible row by row.",
+    )
+    transaction_rows_max: int = Field(
+        100_000, ge=1, le=100_000_000, description="Commit the Kafka transaction once it holds this many events."
+    )
+    transaction_bytes_max: int = Field(
+        64 * 1024**2,
+        ge=1024,
+        le=10 * 1024**3,
+        description="Commit the Kafka transaction once its events are this large.",
+    )
+    transaction_linger_ms: int = Field(
+        250,
+        ge=1,
+        le=60_000,
+        description="Commit the Kafka transaction once it has been open for so long in an unbroken backlog. "
+        "When there is nothing more to read it is committed at once, whatever this says.",
+    )
+    queue_bytes_max: int = Field(
+        32 * 1024**2,
+        ge=1024**2,
+        le=10 * 1024**3,
+        description="Encoded events that may wait for the producer. When they are this large, reading pauses.",
+    )
+    librdkafka: dict[str, str | int | float | bool] = Field(
+        default_factory=dict,
+        repr=False,
+        examples=[{"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "cdcd"}],
+        description="Any property of librdkafka, by its own name; it wins over what cdcd sets. "
+        "Passwords belong in a secrets file: sink__librdkafka__sasl.password.",
+    )
+
+
+class MonitoringSettings(Section):
+    """The HTTP port for Prometheus, Kubernetes and people."""
+
+    host: str = Field("0.0.0.0", description="The address to listen on.")  # noqa: S104  # scraped from other machines
+    port: Port = Field(
+        9478,
+        description="The port of /metrics, /healthz, /readyz and /. 0 takes a free one and logs it.",
+    )
+
+
+class LogSettings(Section):
+    """What is written to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        "info",
+        description="The least severe level that is written. debug adds tracebacks; row values are never logged.",
+    )
+    format: Literal["text", "json"] = Field("text", description="text for people, json for one object a line.")
+
+
+class Settings(BaseSettings):
+    """Every setting. Made by `settings_sources.load`; made by hand in tests, from keyword arguments only."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="CDCD_", env_nested_delimiter="__", enable_decoding=False, extra="forbid", frozen=True
+    )
+
+    secrets_dir: str | None = Field(
+        None,
+        examples=["/run/secrets/cdcd"],
+        description="A directory of files that each hold one value, named like the setting: source__dsn. "
+        "They win over everything else. The environment variable CDCD_SECRETS_DIR names it, too.",
+    )
+    source: SourceSettings
+    avro: AvroSettings = Field(default_factory=AvroSettings)
+    sink: SinkSettings
+    monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # the signature is pydantic-settings'
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only keyword arguments: `settings_sources` reads the other sources itself, to remember which said what."""
+        return (init_settings,)
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "source": SourceSettings,
+    "avro": AvroSettings,
+    "sink": SinkSettings,
+    "monitoring": MonitoringSettings,
+    "log": LogSettings,
+}
+"""The TOML tables in the order of the file."""
+
+FREE_FORM = frozenset({"avro.registry_config", "sink.topic_config", "sink.librdkafka"})
+"""Settings whose keys are somebody else's vocabulary, and so are not checked here."""
+
+JSON_OUTSIDE_THE_FILE = FREE_FORM | {"source.tables"}
+"""Settings that are no single value: the environment and secret files give them as JSON."""
+
+
+def known_keys(section: str = "") -> list[str]:
+    """Every setting (of one section, if named) as `section.name`, in the order of the file."""
+    return [
+        *([] if section else ["secrets_dir"]),
+        *(f"{s}.{name}" for s, model in SECTIONS.items() if section in ("", s) for name in model.model_fields),
+    ]

@@ -1,0 +1,76 @@
+"""When an open Kafka transaction is committed: group commit, as a policy with time as an argument.
+
+Before: `thread` has published what was waiting. After: `thread` lets `publisher` commit if this says so.
+
+The problem: a commit costs milliseconds whatever it holds, so a backlog wants few and large ones; a lone row wants to
+be seen at once. Both come of one rule: commit as soon as nothing more is waiting. While a commit is under way the next
+batches gather. The bounds on rows, bytes and time hold only in an unbroken backlog.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdcd.errors import Refused
+from cdcd.lsn import format_lsn
+
+_COMMIT_SHARE = 0.1
+"""Of the transaction timeout, kept for flush and commit."""
+
+
+@dataclass(frozen=True)
+class OpenTransaction:
+    """The open Kafka transaction, as far as the policy needs it."""
+
+    opened_at: float
+    """Seconds, on the caller's monotonic clock."""
+    rows: int
+    bytes: int
+    inside: bool
+    """It ends, so far, in the middle of a PostgreSQL transaction."""
+    end_lsn: int
+    """Of the last whole PostgreSQL transaction inside; 0 if there is none."""
+
+
+@dataclass(frozen=True)
+class GroupCommit:
+    """The bounds. `timeout_ms` is the broker's patience with an open transaction (`transaction.timeout.ms`)."""
+
+    rows_max: int
+    bytes_max: int
+    linger_ms: int
+    timeout_ms: int
+
+    def should_commit(self, now: float, open_: OpenTransaction, waiting: bool) -> bool:
+        """Whether to commit now; `waiting` tells that another batch could be published at once.
+
+        Never inside a PostgreSQL transaction: then Kafka's would hold half of it. Raises Refused (see `check`).
+        """
+        if open_.inside:
+            self.check(now, open_)
+            return False
+        return (
+            not waiting
+            or open_.rows >= self.rows_max
+            or open_.bytes >= self.bytes_max
+            or (now - open_.opened_at) * 1000 >= self.linger_ms
+        )
+
+    def patience_s(self, now: float, open_: OpenTransaction) -> float:
+        """Seconds until an open PostgreSQL transaction can no longer be committed in time; not below 0."""
+        return max(0.0, open_.opened_at + self.timeout_ms / 1000 * (1 - _COMMIT_SHARE) - now)
+
+    def check(self, now: float, open_: OpenTransaction) -> None:
+        """Raises Refused if a PostgreSQL transaction has been open in Kafka's for longer than the broker will wait.
+
+        A replay would take as long and end the same way, so a person must choose.
+        """
+        if open_.inside and self.patience_s(now, open_) <= 0:
+            after = f" after {format_lsn(open_.end_lsn)}" if open_.end_lsn else ""
+            raise Refused(
+                f"a PostgreSQL transaction{after} was not published within {now - open_.opened_at:.0f} s "
+                f"({open_.rows:,} rows, {open_.bytes:,} bytes so far), and Kafka ends a transaction "
+                f"after {self.timeout_ms / 1000:.0f} s (transaction.timeout.ms)",
+                "Raise transaction.max.timeout.ms on the brokers, which cdcd takes over by itself; or make such "
+                'transactions smaller; or set sink.delivery="at_least_once", which needs no Kafka transaction.',
+            )

@@ -1,0 +1,179 @@
+"""Asks the broker about topics, and makes those that are missing.
+
+Before: `publisher` and preflight ask.
+After: the broker, through confluent-kafka's AdminClient. Its futures fail when it is collected, so it is kept.
+Source: Kafka protocol guide, CreateTopics, Metadata, ListOffsets and DescribeConfigs.
+"""
+
+
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
+from typing import Any, Final
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but not re-exported as mypy wants it
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
+
+from cdcd.errors import BrokerLost, Refused
+from cdcd.sink.kafka_errors import TRY_AGAIN, kafka_error, named, unanswered
+from cdcd.sink.kafka_settings import Property, client_config
+from cdcd.sink.topics import TopicSpec
+
+log = logging.getLogger(__name__)
+
+_PAUSE_S: Final = 0.05
+"""Between two questions whether the cluster knows a new topic."""
+_UNKNOWN: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_NOT_YET: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, *_UNKNOWN})
+_NOT_ALLOWED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+
+
+class KafkaAdmin:
+    """Plays `producer.TopicAdmin`, and answers what preflight asks. For one thread."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        client_id: str,
+        properties: Mapping[str, Property] | None = None,
+        timeout_s: float = 15.0,
+    ) -> None:
+        """Connects in the background. Raises SettingsError for properties that librdkafka does not know."""
+        self._bootstrap = bootstrap
+        self._timeout_s = timeout_s
+        self._last_error: KafkaError | None = None
+        config: dict[str, Any] = client_config(bootstrap, client_id, properties or {})
+        config["error_cb"] = self._on_error
+        try:
+            self._client = AdminClient(config, logger=log)
+        except KafkaException as error:
+            raise named(kafka_error(error), "making an admin client", bootstrap) from None
+
+    def ensure(self, spec: TopicSpec) -> int:
+        """Make the topic if it is missing, wait until the cluster knows it; returns how many partitions it has.
+
+        Raises Refused, with the command that makes the topic, if the broker does not let us.
+        """
+        partitions = self.partitions(spec.name)
+        if partitions is not None:
+            return partitions
+        self._create(spec)
+        deadline = time.monotonic() + self._timeout_s
+        while (partitions := self.partitions(spec.name)) is None:
+            if time.monotonic() >= deadline:
+                raise BrokerLost(
+                    f"Kafka ({self._bootstrap}) made the topic {spec.name}, but no leader for all of its partitions "
+                    f"within {self._timeout_s:.0f} s",
+                    TRY_AGAIN,
+                )
+            time.sleep(_PAUSE_S)
+        return partitions
+
+    def partitions(self, topic: str) -> int | None:
+        """How many partitions a topic has; None if there is no such topic, or not yet a leader for all of them."""
+        with self._asking(f"describing the topic {topic}"):
+            futures = self._client.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
+            try:
+                described = futures[topic].result(self._timeout_s)
+            except KafkaException as error:
+                if kafka_error(error).code() in _UNKNOWN:
+                    return None
+                raise
+        if any(partition.leader is None or partition.leader.id < 0 for partition in described.partitions):
+            return None
+        return len(described.partitions)
+
+    def end_offsets(self, topic: str, partitions: int) -> list[int]:
+        """The high watermark of each partition: where the next record would go, whoever's transactions are open."""
+        return self._offsets(topic, range(partitions), OffsetSpec.latest())  # type: ignore[no-untyped-call]  # a class without annotations
+
+    def start_offset(self, topic: str, partition: int) -> int:
+        """The first offset that the partition still holds."""
+        return self._offsets(topic, [partition], OffsetSpec.earliest())[0]  # type: ignore[no-untyped-call]  # as above
+
+    def transaction_timeout_max_ms(self) -> int | None:
+        """The brokers' `transaction.max.timeout.ms`; None if we may not see it (ACL DescribeConfigs on the cluster)."""
+        with self._asking("reading transaction.max.timeout.ms"):
+            brokers = self._client.list_topics(timeout=self._timeout_s).brokers
+            resource = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
+            futures = self._client.describe_configs([resource], request_timeout=self._timeout_s)
+            try:
+                entry = futures[resource].result(self._timeout_s).get("transaction.max.timeout.ms")
+            except KafkaException as error:
+                if kafka_error(error).code() in _NOT_ALLOWED:
+                    return None
+                raise
+        return None if entry is None or entry.value is None else int(entry.value)
+
+    def _offsets(self, topic: str, partitions: Iterable[int], spec: OffsetSpec) -> list[int]:
+        wanted = {TopicPartition(topic, partition): spec for partition in partitions}
+        deadline = time.monotonic() + self._timeout_s
+        with self._asking(f"asking for the offsets of {topic}"):
+            while True:
+                futures = self._client.list_offsets(
+                    wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._timeout_s
+                )
+                try:
+                    found = {each.partition: future.result(self._timeout_s).offset for each, future in futures.items()}
+                except KafkaException as error:
+                    # The metadata names the leader of a new partition before that one knows that it is.
+                    if kafka_error(error).code() not in _NOT_YET or time.monotonic() >= deadline:
+                        raise
+                    time.sleep(_PAUSE_S)
+                else:
+                    return [found[partition] for partition in sorted(found)]
+
+    def _create(self, spec: TopicSpec) -> None:
+        new = NewTopic(spec.name, spec.partitions, spec.replication_factor, config=dict(spec.config))
+        with self._asking(f"creating the topic {spec.name}"):
+            futures = self._client.create_topics([new], request_timeout=self._timeout_s)
+            try:
+                futures[spec.name].result(self._timeout_s)
+            except KafkaException as error:
+                found = kafka_error(error)
+                if found.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return
+                if found.code() in _NOT_ALLOWED:
+                    raise Refused(
+                        f"Kafka does not let us create the topic {spec.name}: {found.str()} ({found.name()})",
+                        f"Grant the user Create on topics with that prefix, or make it: {creating_command(spec)}",
+                    ) from None
+                raise
+
+    @contextmanager
+    def _asking(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            found = kafka_error(error)
+            if found.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+                raise self._unanswered(doing) from None
+            raise named(found, doing, self._bootstrap) from None
+        except FutureTimeoutError:
+            raise self._unanswered(doing) from None
+
+    def _unanswered(self, doing: str) -> Exception:
+        self._client.poll(0)
+        return unanswered(doing, self._bootstrap, self._last_error)
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._last_error = error
+
+
+def creating_command(spec: TopicSpec) -> str:
+    """The command, of Kafka's own tools, that makes the topic as cdcd would."""
+    config = "".join(f" --config {name}={value}" for name, value in spec.config.items())
+    return (
+        f"kafka-topics.sh --create --topic {spec.name} --partitions {spec.partitions} "
+        f"--replication-factor {spec.replication_factor}{config}"
+    )

@@ -1,0 +1,109 @@
+"""What Kafka's errors mean for cdcd: its remedy, by the code, and a cure in words.
+
+Before: `kafka_producer`, `kafka_admin` and `kafka_progress` catch a KafkaException.
+After: they raise what `named` makes of it; the supervisor acts on the class.
+Source: librdkafka `rdkafka.h` (local codes, below 0) and the Kafka protocol guide, "Error Codes" (the broker's).
+"""
+
+
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from cdcd.errors import BrokerLost, CdcdError, Fenced, Refused, SettingsError
+
+_FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+
+_SETTINGS: Final = frozenset({KafkaError._INVALID_ARG, KafkaError._NOT_CONFIGURED, KafkaError._UNKNOWN_PROTOCOL})
+
+TRY_AGAIN: Final = "cdcd tries again by itself; if it lasts, look at the brokers and at sink.bootstrap_servers."
+
+_CREDENTIALS: Final = "Check sasl.* and security.protocol under sink.librdkafka, and the user on the broker."
+_TLS: Final = "Check ssl.* and security.protocol under sink.librdkafka: the broker's certificate, CA and host name."
+_SIZE: Final = (
+    "Raise max.message.bytes of the topic (or message.max.bytes of the brokers) above the largest row; readers may "
+    "need a larger fetch size as well."
+)
+_VERSION: Final = "Exactly once needs brokers that have transactions: Kafka 2.5 or later."
+
+_CURES: Final[dict[int, str]] = {
+    KafkaError._AUTHENTICATION: _CREDENTIALS,
+    KafkaError.SASL_AUTHENTICATION_FAILED: _CREDENTIALS,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM: _CREDENTIALS,
+    KafkaError.ILLEGAL_SASL_STATE: _CREDENTIALS,
+    KafkaError._SSL: _TLS,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: (
+        "Grant the user Write, Describe, Create and Read on the topics that start with sink.prefix "
+        "(kafka-acls.sh --add --allow-principal User:... --producer --topic PREFIX --resource-pattern-type prefixed)."
+    ),
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "Grant the user Write and Describe on the transactional ids that start with sink.prefix "
+        "(kafka-acls.sh --add --allow-principal User:... --operation Write --operation Describe "
+        "--transactional-id PREFIX --resource-pattern-type prefixed)."
+    ),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: (
+        "Grant the user IdempotentWrite on the cluster (kafka-acls.sh --add --allow-principal User:... "
+        "--operation IdempotentWrite --cluster)."
+    ),
+    KafkaError.MSG_SIZE_TOO_LARGE: _SIZE,
+    KafkaError.RECORD_LIST_TOO_LARGE: _SIZE,
+    KafkaError.INVALID_MSG_SIZE: _SIZE,
+    KafkaError.INVALID_RECORD: (
+        "Topics of tables without a key cannot be compacted: take cleanup.policy=compact off the topic, or give the "
+        "table a primary key or a replica identity."
+    ),
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "Raise transaction.max.timeout.ms on the brokers, or take transaction.timeout.ms out of sink.librdkafka."
+    ),
+    KafkaError.UNSUPPORTED_VERSION: _VERSION,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: _VERSION,
+    KafkaError._UNSUPPORTED_FEATURE: _VERSION,
+    KafkaError.INVALID_REPLICATION_FACTOR: "Set sink.replication_factor to no more than there are brokers.",
+    KafkaError.INVALID_PARTITIONS: "Set sink.partitions to 1 or more.",
+    KafkaError.INVALID_CONFIG: "Correct sink.topic_config.",
+    KafkaError.POLICY_VIOLATION: "The brokers have a policy (create.topic.policy.class.name): follow it in [sink].",
+    KafkaError.TOPIC_EXCEPTION: (
+        "Choose another sink.topic or sink.prefix: Kafka takes two names that differ only in '.' and '_' as one."
+    ),
+}
+
+
+def kafka_error(error: KafkaException) -> KafkaError:
+    """The KafkaError inside a KafkaException."""
+    found = error.args[0]
+    assert isinstance(found, KafkaError)
+    return found
+
+
+def named(error: KafkaError, doing: str, bootstrap: str) -> CdcdError:
+    """What went wrong while `doing` (a participle: "committing ..."), as an error of ours to raise."""
+    code = error.code()
+    if code in _FENCED:
+        return Fenced(
+            f"another producer has taken over our transactional.id while {doing} ({error.name()})",
+            "Let only one cdcd run for this slot and prefix; the newer one goes on where this one stopped.",
+        )
+    if code in _SETTINGS:
+        return SettingsError(f"Kafka's client refuses a setting: {error.str()}", "Correct it under [sink].")
+    if code in _CURES:
+        return Refused(f"Kafka refused {doing}: {error.str()} ({error.name()})", _CURES[code])
+    return BrokerLost(
+        f"Kafka ({bootstrap}) failed {doing}: {error.str()} ({error.name()})",
+        TRY_AGAIN,
+    )
+
+
+def refuses_credentials(error: KafkaError | None) -> bool:
+    """Whether the brokers do not let us in: librdkafka goes on trying, but a person had better know at once."""
+    return error is not None and _CURES.get(error.code()) in (_CREDENTIALS, _TLS)
+
+
+def unanswered(doing: str, bootstrap: str, last: KafkaError | None) -> CdcdError:
+    """No answer came in time. `last` is the last error that the client reported beside, which tells why."""
+    if last is not None and refuses_credentials(last):
+        return named(last, doing, bootstrap)
+    told = f" (last: {last.str()})" if last is not None else ""
+    return BrokerLost(f"Kafka ({bootstrap}) did not answer in time, {doing}{told}", TRY_AGAIN)

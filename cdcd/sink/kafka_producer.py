@@ -1,0 +1,298 @@
+"""One confluent-kafka producer, transactional or merely idempotent: waits, deadlines and errors are settled here.
+
+Before: `publisher` says what goes into a transaction.
+After: the broker. `tests/contract/test_producer.py` holds this to its promises.
+Source: librdkafka INTRODUCTION.md, "Transactional Producer".
+
+Traps that this module knows:
+
+- `produce_batch` reports a full queue by marking the messages that did not fit; it is they, and they alone, that are
+  tried again, so that the order holds.
+- Only the last record of each call gets a delivery report: in a transaction every failed record fails the commit.
+  Without transactions nothing else would tell, so there every record gets one.
+- A producer whose transaction outlived `transaction.timeout.ms` is told that it was fenced. Which of the two it was
+  only our clock can tell.
+- A fatal error is raised by whatever poll comes next; if a delivery report is served in that same poll, Python sees
+  a SystemError with the KafkaException as its cause.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, NoReturn, cast
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Message as DeliveryReport
+
+from cdcd.errors import BrokerLost, CdcdError, Fenced, Stop
+from cdcd.sink.batches import Message
+from cdcd.sink.kafka_errors import kafka_error, named, refuses_credentials, unanswered
+from cdcd.sink.kafka_settings import Property, producer_config
+from cdcd.sink.producer import Offsets
+
+log = logging.getLogger(__name__)
+
+_SLICE_S: Final = 0.2
+"""Longest wait inside librdkafka: so often deadlines and requests to stop are looked at. A result ends it at once."""
+_ABORT_S: Final = 5.0
+
+
+class KafkaProducer:
+    """Plays `producer.Producer`. For one thread, `hurry` excepted."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        client_id: str,
+        transactional_id: str | None,
+        transaction_timeout_ms: int = 60_000,
+        properties: Mapping[str, Property] | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        """Without `transactional_id` it delivers at least once. `timeout_s` bounds each call.
+
+        Connects in the background; nothing is asked of the broker yet. Raises SettingsError for properties that
+        librdkafka does not know or that belong to cdcd.
+        """
+        self._bootstrap = bootstrap
+        self._transactional_id = transactional_id
+        self._transaction_timeout_s = transaction_timeout_ms / 1000
+        self._timeout_s = timeout_s
+        self._give_up_at: float | None = None
+        self._began_at: float | None = None
+        self._offsets: dict[tuple[str, int], int] = {}
+        self._undelivered: KafkaError | None = None
+        self._last_error: KafkaError | None = None
+        config = producer_config(bootstrap, client_id, transactional_id, transaction_timeout_ms, properties or {})
+        config["error_cb"] = self._on_error
+        try:
+            self._client: Producer | None = Producer(config, logger=log)
+        except KafkaException as error:
+            raise named(kafka_error(error), "making a producer", bootstrap) from None
+
+    def start(self, stopping: Callable[[], bool]) -> bool:
+        """Take over the transactional.id: fence a zombie and end its open transaction. False if `stopping` said so.
+
+        Raises BrokerLost if no broker let us within the timeout, Refused if one never will.
+        """
+        doing = f"taking over the transactional.id {self._transactional_id}"
+        deadline = self._deadline()
+        while self._transactional_id is not None:
+            if stopping():
+                return False
+            try:
+                self._producer().init_transactions(_SLICE_S)
+                break
+            except KafkaException as error:
+                found = kafka_error(error)
+                self._poll(doing)
+                if refuses_credentials(self._last_error):
+                    self._time_out(doing)
+                if not found.retriable() or self._is_over(deadline):
+                    self._fail(found, doing)
+        return True
+
+    def begin(self) -> None:
+        """Open a transaction."""
+        self._offsets = {}
+        self._began_at = time.monotonic()
+        if self._transactional_id is not None:
+            try:
+                self._producer().begin_transaction()
+            except KafkaException as error:
+                self._fail(kafka_error(error), "opening a transaction")
+
+    def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
+        """Hand over records of one partition, in order; waits while the queue is full. The list is ours from now on."""
+        doing = f"producing to {topic}"
+        records = cast("list[dict[str, object]]", messages)
+        client = self._producer()
+        every = self._transactional_id is None
+        if not every:
+            records[-1] = {**records[-1], "callback": self._on_delivery}
+        deadline = self._deadline()
+        while True:
+            if every:
+                queued = client.produce_batch(topic, records, partition, on_delivery=self._on_delivery)
+            else:
+                queued = client.produce_batch(topic, records, partition)
+            self._poll(doing)
+            if queued == len(records):
+                break
+            records = self._left_over(records, doing)
+            self._poll(doing, _SLICE_S)
+            if self._is_over(deadline):
+                self._time_out(doing)
+
+    def flush(self) -> Offsets:
+        """Wait until all records of the open transaction are written; returns where each partition touched ends."""
+        doing = "writing records"
+        deadline = self._deadline()
+        while True:
+            try:
+                left = self._producer().flush(_SLICE_S)
+            except (KafkaException, SystemError) as error:
+                self._fail(_inside(error), doing)
+            self._refuse_undelivered(doing)
+            if not left:
+                return self._offsets
+            if self._is_over(deadline):
+                self._time_out(doing)
+
+    def commit(self) -> None:
+        """Make the open transaction visible, wholly. After a BrokerLost it may or may not be: the progress tells."""
+        if self._transactional_id is None:
+            self.flush()
+            self._began_at = None
+            return
+        doing = "committing a transaction"
+        deadline = self._deadline()
+        while True:
+            try:
+                self._producer().commit_transaction(_SLICE_S)
+                break
+            except (KafkaException, SystemError) as error:
+                found = _inside(error)
+                if not found.retriable() or self._is_over(deadline):
+                    self._fail(found, doing)
+        # What is committed was delivered: a report of the opposite would have failed the commit.
+        self._refuse_undelivered(doing)
+        self._began_at = None
+
+    def abort(self) -> None:
+        """Give up the open transaction, if there is one."""
+        if self._began_at is None:
+            return
+        self._began_at = None
+        if self._transactional_id is None:
+            return
+        doing = "aborting a transaction"
+        client = self._producer()
+        deadline = time.monotonic() + min(self._timeout_s, _ABORT_S)
+        try:
+            client.purge(in_queue=True, in_flight=False)
+        except KafkaException as error:
+            self._fail(kafka_error(error), doing)
+        while True:
+            try:
+                client.abort_transaction(_SLICE_S)
+                break
+            except (KafkaException, SystemError) as error:
+                found = _inside(error)
+                if not found.retriable() or self._is_over(deadline):
+                    self._fail(found, doing)
+        self._undelivered = None  # what was purged counts as undelivered, rightly
+
+    def serve(self) -> None:
+        """Let librdkafka do its housekeeping (tokens, log, errors); raises what it found fatal."""
+        self._poll("waiting for work")
+
+    def hurry(self, within_s: float) -> None:
+        """From now on no call lasts beyond `within_s` seconds from now. May be called by another thread."""
+        self._give_up_at = time.monotonic() + within_s
+
+    def close(self) -> None:
+        """Leave the broker, soon; an open transaction is aborted if the broker answers. Never raises."""
+        if self._client is None:
+            return
+        try:
+            self.abort()
+        except CdcdError as error:
+            log.info("The open Kafka transaction was left to the broker, the next start ends it: %s", error.message)
+        client = self._client
+        self._client = None
+        try:
+            client.purge(in_queue=True, in_flight=True)
+            client.flush(_SLICE_S)
+        except (KafkaException, SystemError) as error:
+            log.debug("While closing the producer: %s", error)
+
+    def _producer(self) -> Producer:
+        assert self._client is not None, "the producer is closed"
+        return self._client
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._timeout_s
+
+    def _is_over(self, deadline: float) -> bool:
+        now = time.monotonic()
+        return now >= deadline or (self._give_up_at is not None and now >= self._give_up_at)
+
+    def _poll(self, doing: str, wait_s: float = 0.0) -> None:
+        try:
+            self._producer().poll(wait_s)
+        except (KafkaException, SystemError) as error:
+            self._fail(_inside(error), doing)
+        self._refuse_undelivered(doing)
+
+    def _left_over(self, records: list[dict[str, object]], doing: str) -> list[dict[str, object]]:
+        """The records, a tail of `records`, that did not fit into the queue; raises if any failed otherwise."""
+        left_over = records[next(at for at, record in enumerate(records) if "_error" in record) :]
+        for record in left_over:
+            error = record.pop("_error", None)
+            if error is None:
+                raise AssertionError("a record was queued after one that was not: their order is lost")
+            assert isinstance(error, KafkaError)
+            if error.code() != KafkaError._QUEUE_FULL:
+                self._fail(error, doing)
+        return left_over
+
+    def _refuse_undelivered(self, doing: str) -> None:
+        if self._undelivered is not None:
+            self._fail(self._undelivered, doing)
+
+    def _time_out(self, doing: str) -> NoReturn:
+        raise unanswered(doing, self._bootstrap, self._last_error)
+
+    def _fail(self, error: KafkaError, doing: str) -> NoReturn:
+        """Raise what `error` means, with the best cause that can be had."""
+        if error.code() == KafkaError._TIMED_OUT:
+            self._time_out(doing)
+        failure = named(self._cause(error), doing, self._bootstrap)
+        if isinstance(failure, Fenced) and self._outlived():
+            raise BrokerLost(
+                f"Kafka ended our transaction after {self._transaction_timeout_s:.0f} s (transaction.timeout.ms) "
+                f"while {doing}",
+                "cdcd goes back to its last progress by itself; if it lasts, look at the load of the brokers.",
+            )
+        raise failure
+
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """Librdkafka's later errors only say that there was an earlier one: find that."""
+        if self._undelivered is not None and not isinstance(named(error, "", ""), Stop):
+            return self._undelivered
+        if error.code() not in (KafkaError._FATAL, KafkaError._STATE) or self._transactional_id is None:
+            return error
+        try:
+            self._producer().begin_transaction()  # inside a transaction this can only fail, and says why
+        except KafkaException as exception:
+            return kafka_error(exception)
+        return error
+
+    def _outlived(self) -> bool:
+        return self._began_at is not None and time.monotonic() - self._began_at >= self._transaction_timeout_s
+
+    def _on_delivery(self, error: KafkaError | None, report: DeliveryReport) -> None:
+        if error is None:
+            topic, partition, offset = report.topic(), report.partition(), report.offset()
+            assert topic is not None
+            assert partition is not None
+            assert offset is not None
+            self._offsets[topic, partition] = offset + 1
+        elif self._undelivered is None:
+            self._undelivered = error
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._last_error = error
+
+
+def _inside(error: KafkaException | SystemError) -> KafkaError:
+    """The KafkaError of an exception that librdkafka's callbacks may have wrapped; re-raises what is not its own."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, KafkaException):
+            return kafka_error(inner)
+        inner = inner.__cause__ or inner.__context__
+    raise error

@@ -1,0 +1,93 @@
+"""The librdkafka properties of cdcd's clients: what the promises need, good defaults, and the user's own on top.
+
+Before: plain arguments from the settings.
+After: `kafka_producer`, `kafka_admin` and `kafka_progress` make clients of it.
+Source: librdkafka CONFIGURATION.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from cdcd.errors import SettingsError
+
+Property: TypeAlias = "str | int | float | bool"
+
+_OURS: Final[dict[str, str]] = {
+    "bootstrap.servers": "sink.bootstrap_servers",
+    "metadata.broker.list": "sink.bootstrap_servers",
+    "transactional.id": "sink.prefix and source.slot",
+    "enable.idempotence": "sink.delivery",
+    "acks": "sink.delivery",
+    "request.required.acks": "sink.delivery",
+    "isolation.level": "nothing: cdcd reads committed records only",
+    "enable.auto.commit": "nothing: cdcd uses no consumer group",
+    "delivery.report.only.error": "nothing: the progress needs the reports",
+}
+"""Properties that would break a promise, and what decides about them."""
+
+_CONNECTION: Final = (
+    "allow.", "api.", "broker.", "client.", "connections.", "debug", "enable.sasl", "enable.ssl", "https.", "log",
+    "max.in.flight.requests", "metadata.", "oauthbearer", "reconnect.", "resolve.", "retry.", "sasl.", "security.",
+    "socket.", "ssl.", "topic.metadata.",
+)  # fmt: skip
+"""How the properties begin that concern every client, not only a producer."""
+
+
+def check_properties(properties: Mapping[str, Property]) -> None:
+    """Raises SettingsError if a property is set that belongs to cdcd."""
+    for name in properties:
+        if name in _OURS:
+            raise SettingsError(
+                f"sink.librdkafka may not hold {name!r}", f"Take it out: it follows from {_OURS[name]}."
+            )
+
+
+def producer_config(
+    bootstrap: str,
+    client_id: str,
+    transactional_id: str | None,
+    transaction_timeout_ms: int,
+    properties: Mapping[str, Property],
+) -> dict[str, object]:
+    """Of the producer; without a transactional id it is merely idempotent. Raises as `check_properties`."""
+    check_properties(properties)
+    config: dict[str, object] = {
+        "bootstrap.servers": bootstrap,
+        "client.id": client_id,
+        "compression.type": "lz4",
+        # Batches come whole from produce_batch, and flush sends at once: lingering only matters between two batches.
+        "linger.ms": 5,
+        # Bounded in bytes; the bound in messages (100,000) would cut batches of small rows short.
+        "queue.buffering.max.kbytes": 64 * 1024,
+        "queue.buffering.max.messages": 0,
+        "batch.num.messages": 100_000,
+        "batch.size": 1_000_000,
+        # The topic's own max.message.bytes decides, and its refusal is named; not a limit of the client's.
+        "message.max.bytes": 256 * 1024 * 1024,
+        "statistics.interval.ms": 0,
+        "socket.nagle.disable": True,
+        "reconnect.backoff.max.ms": 2_000,
+    }
+    config.update(properties)
+    config["enable.idempotence"] = True
+    if transactional_id is not None:
+        config["transactional.id"] = transactional_id
+        config["transaction.timeout.ms"] = transaction_timeout_ms
+    return config
+
+
+def client_config(bootstrap: str, client_id: str, properties: Mapping[str, Property]) -> dict[str, object]:
+    """Of an admin client, or the base of a consumer: of the user's properties those that concern the connection.
+
+    Raises as `check_properties`.
+    """
+    check_properties(properties)
+    config: dict[str, object] = {
+        "bootstrap.servers": bootstrap,
+        "client.id": client_id,
+        "reconnect.backoff.max.ms": 2_000,
+    }
+    config.update({name: value for name, value in properties.items() if name.startswith(_CONNECTION)})
+    return config

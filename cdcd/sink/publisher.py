@@ -1,0 +1,291 @@
+"""Batches in, Kafka transactions out: rows, table records and slot record become visible together, or never.
+
+Before: `thread` takes batches in commit order from the thread that owns the replication connection.
+After: the producer (`producer`); what a commit made durable goes back to `progress.tracker`.
+Source: DESIGN.md, "Exactly once, and what is acknowledged".
+
+The rule: a Kafka transaction holds whole PostgreSQL transactions, in commit order. Its last records are its progress: a
+table record for each topic it touched, then one slot record. After any error the publisher is thrown away, with all it
+knew: the next one starts from what `read_committed` shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from cdcd.errors import SettingsError
+from cdcd.lsn import format_lsn
+from cdcd.progress.record import SlotRecord, SnapshotState, TableRecord
+from cdcd.sink.batches import Batch, Message, TableBatch
+from cdcd.sink.group_commit import OpenTransaction
+from cdcd.sink.partition import partition_for, split
+from cdcd.sink.producer import Producer, TopicAdmin
+from cdcd.sink.topics import TopicNames, TopicSpec, progress_spec, schemas_spec
+
+Table: TypeAlias = "tuple[str, str]"
+"""PostgreSQL's schema and name."""
+
+_PROGRESS_PARTITION: Final = 0
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """How a table's topic is made if it is missing."""
+
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Whose progress this is: it goes into every slot record."""
+
+    slot: str
+    system_id: str
+    timeline: int
+
+
+@dataclass(frozen=True)
+class Durable:
+    """What a committed Kafka transaction holds."""
+
+    end_lsn: int
+    """Everything before it is in Kafka: what may be acknowledged."""
+    commit_lsn: int
+    commit_ts: int
+    """Of the last PostgreSQL transaction inside, microseconds since 1970 UTC; as in the record before if none is."""
+    first_commit_ts: int
+    """Of the first PostgreSQL transaction inside; 0 if none is."""
+    transactions: int
+    rows: int
+    bytes: int
+    counts: Mapping[Table, Mapping[int, int]]
+    """Events by table and op (ASCII code)."""
+
+
+class _Topic:
+    """A table's topic, once it was touched."""
+
+    def __init__(self, name: str, table: Table, offsets: list[int], snapshot: SnapshotState | None) -> None:
+        self.name = name
+        self.table = table
+        self.offsets = offsets
+        """Of each partition, where our last flushed record ends; at first, where the partition does."""
+        self.snapshot = snapshot
+
+    @property
+    def partitions(self) -> int:
+        return len(self.offsets)
+
+
+class _Open:
+    """The open Kafka transaction."""
+
+    def __init__(self, opened_at: float) -> None:
+        self.opened_at = opened_at
+        self.inside = False
+        self.end_lsn = 0
+        self.commit_lsn = 0
+        self.commit_ts = 0
+        self.first_commit_ts = 0
+        self.transactions = 0
+        self.rows = 0
+        self.bytes = 0
+        self.touched: dict[str, _Topic] = {}
+        self.counts: dict[Table, dict[int, int]] = {}
+
+    def add(self, batch: Batch) -> None:
+        self.inside = batch.open
+        self.rows += batch.rows
+        self.bytes += batch.bytes
+        self.transactions += batch.transactions
+        if batch.end_lsn:
+            self.end_lsn = batch.end_lsn
+        if batch.transactions:
+            self.commit_lsn = batch.commit_lsn
+            self.commit_ts = batch.commit_ts
+            self.first_commit_ts = self.first_commit_ts or batch.first_commit_ts
+
+    def count(self, table: TableBatch) -> None:
+        counts = self.counts.setdefault((table.schema, table.name), {})
+        for op, events in table.counts.items():
+            counts[op] = counts.get(op, 0) + events
+
+
+class Publisher:
+    """Owns the Kafka transactions of one slot, from a progress record on. Not for use by two threads."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        admin: TopicAdmin,
+        names: TopicNames,
+        settings: TopicSettings,
+        source: Source,
+        last: SlotRecord | None,
+        snapshots: Mapping[str, SnapshotState] | None = None,
+    ) -> None:
+        """`last` is the slot record to go on from, None before the first; `snapshots` are by topic, from the progress.
+
+        Makes the topics for progress and schemas if they are missing; raises as TopicAdmin does.
+        """
+        self._producer = producer
+        self._admin = admin
+        self._names = names
+        self._settings = settings
+        self._source = source
+        self._last = last
+        self._snapshots = dict(snapshots or {})
+        self._topics: dict[str, _Topic] = {}
+        self._by_table: dict[Table, _Topic] = {}
+        self._open: _Open | None = None
+        admin.ensure(progress_spec(names, settings.replication_factor))
+        self._schema_partitions = admin.ensure(schemas_spec(names, settings.replication_factor))
+
+    @property
+    def last(self) -> SlotRecord | None:
+        """The last slot record that is known to be committed."""
+        return self._last
+
+    @property
+    def open(self) -> OpenTransaction | None:
+        """The open Kafka transaction, None if there is none."""
+        at = self._open
+        return None if at is None else OpenTransaction(at.opened_at, at.rows, at.bytes, at.inside, at.end_lsn)
+
+    def publish(self, batch: Batch, now: float) -> None:
+        """Produce a batch into the open Kafka transaction; opens one (at `now`, monotonic seconds) if need be.
+
+        Raises what the producer raises; SettingsError if two tables would share a topic. Then the publisher is done.
+        """
+        self._check_order(batch)
+        at = self._open
+        if at is None:
+            self._producer.begin()
+            at = self._open = _Open(now)
+        if batch.schemas:
+            self._publish_schemas(batch.schemas)
+        for table in batch.tables:
+            topic = self._topic((table.schema, table.name))
+            at.touched[topic.name] = topic
+            at.count(table)
+            for partition, messages in enumerate(split(table.messages, table.everywhere, topic.partitions)):
+                if messages:
+                    self._producer.produce(topic.name, partition, messages)
+        at.add(batch)
+
+    def commit(self) -> Durable:
+        """Commit the open Kafka transaction; it must end between two PostgreSQL transactions.
+
+        Raises what the producer raises: then nothing, or all, was made durable, and the progress tells which.
+        """
+        at = self._open
+        assert at is not None, "no Kafka transaction is open"
+        assert not at.inside, "half a PostgreSQL transaction would become visible"
+        assert at.end_lsn, "no position to go on from"
+        offsets = self._producer.flush()
+        for (name, partition), end in offsets.items():
+            topic = at.touched.get(name)
+            if topic is not None:
+                topic.offsets[partition] = end
+        slot_record = self._slot_record(at)
+        messages = [self._table_message(topic, slot_record.commit_lsn) for topic in at.touched.values()]
+        messages.append({"key": slot_record.key(), "value": slot_record.value()})
+        self._producer.produce(self._names.progress, _PROGRESS_PARTITION, messages)
+        self._producer.commit()
+        self._open = None
+        self._last = slot_record
+        return Durable(
+            end_lsn=slot_record.lsn,
+            commit_lsn=slot_record.commit_lsn,
+            commit_ts=slot_record.commit_ts,
+            first_commit_ts=at.first_commit_ts,
+            transactions=at.transactions,
+            rows=at.rows,
+            bytes=at.bytes,
+            counts=at.counts,
+        )
+
+    def abort(self) -> None:
+        """Give up the open Kafka transaction, if there is one: what it held was never visible and comes again."""
+        if self._open is not None:
+            self._open = None
+            self._producer.abort()
+
+    def snapshot(self, table: Table, state: SnapshotState) -> None:
+        """Let the next Kafka transaction that touches the table say how far its initial copy has come."""
+        topic = self._topic(table)
+        topic.snapshot = state
+        if self._open is not None:
+            self._open.touched[topic.name] = topic
+
+    def _check_order(self, batch: Batch) -> None:
+        """Pair-assert with `tracker`: positions only grow, whoever sends a transaction again."""
+        before = self._open.end_lsn if self._open is not None else 0
+        if not before and self._last is not None:
+            before = self._last.lsn
+        assert not batch.end_lsn or batch.end_lsn >= before, (
+            f"a batch up to {format_lsn(batch.end_lsn)} after {format_lsn(before)}"
+        )
+        assert batch.end_lsn or batch.open or self._open is not None, "a batch without a position ends no transaction"
+
+    def _topic(self, table: Table) -> _Topic:
+        topic = self._by_table.get(table)
+        if topic is None:
+            topic = self._by_table[table] = self._found(table)
+        return topic
+
+    def _found(self, table: Table) -> _Topic:
+        name = self._names.topic(*table)
+        other = self._topics.get(name)
+        if other is not None:
+            raise SettingsError(
+                f"the tables {'.'.join(other.table)} and {'.'.join(table)} would share the topic {name}",
+                "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}.",
+            )
+        settings = self._settings
+        spec = TopicSpec(name, settings.partitions, settings.replication_factor, settings.config)
+        partitions = self._admin.ensure(spec)
+        # Asked for before the first record of ours: so the table record is right for the partitions that get none.
+        offsets = self._admin.end_offsets(name, partitions)
+        topic = self._topics[name] = _Topic(name, table, offsets, self._snapshots.get(name))
+        return topic
+
+    def _publish_schemas(self, schemas: list[tuple[str, str]]) -> None:
+        by_partition: dict[int, list[Message]] = {}
+        for fingerprint, text in schemas:
+            key = fingerprint.encode()
+            partition = partition_for(key, self._schema_partitions)
+            by_partition.setdefault(partition, []).append({"key": key, "value": text.encode()})
+        for partition, messages in by_partition.items():
+            self._producer.produce(self._names.schemas, partition, messages)
+
+    def _table_message(self, topic: _Topic, commit_lsn: int) -> Message:
+        schema, table = topic.table
+        record = TableRecord(
+            slot=self._source.slot,
+            topic=topic.name,
+            schema=schema,
+            table=table,
+            commit_lsn=commit_lsn,
+            offsets=tuple(topic.offsets),
+            snapshot=topic.snapshot,
+        )
+        return {"key": record.key(), "value": record.value()}
+
+    def _slot_record(self, at: _Open) -> SlotRecord:
+        last = self._last
+        carried = last is not None and not at.transactions
+        return SlotRecord(
+            slot=self._source.slot,
+            lsn=at.end_lsn,
+            commit_lsn=last.commit_lsn if last is not None and carried else at.commit_lsn,
+            commit_ts=last.commit_ts if last is not None and carried else at.commit_ts,
+            system_id=self._source.system_id,
+            timeline=self._source.timeline,
+            transactions=at.transactions,
+            rows=at.rows,
+        )

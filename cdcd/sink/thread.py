@@ -1,0 +1,122 @@
+"""The thread that owns the producer: publishes the batches that wait, commits when it is time, tells what is durable.
+
+Before: `handover` holds what the source thread has put. After: `on_durable` wakes the source thread, so that the
+acknowledgement leaves at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Thread
+from typing import Final
+
+from cdcd.errors import CdcdError
+from cdcd.sink.group_commit import GroupCommit
+from cdcd.sink.handover import Handover
+from cdcd.sink.producer import Producer
+from cdcd.sink.publisher import Durable, Publisher
+
+log = logging.getLogger(__name__)
+
+_HOUSEKEEPING_S: Final = 1.0
+"""While nothing comes, the client gets a turn this often: it reports lost brokers and renews its tokens."""
+
+
+class SinkThread:
+    """One run of the sink, from a progress record to a stop or an error; never restarted."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        producer: Producer,
+        policy: GroupCommit,
+        handover: Handover,
+        on_durable: Callable[[Durable, float], None],
+        on_end: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`producer` has started and is the publisher's. Both callbacks are called in the sink thread.
+
+        `on_durable` gets what a Kafka transaction made durable and the seconds that its commit took; `on_end` says that
+        the thread is about to end: `check` tells why.
+        """
+        self._publisher = publisher
+        self._producer = producer
+        self._policy = policy
+        self._handover = handover
+        self._on_durable = on_durable
+        self._on_end = on_end
+        self._clock = clock
+        self._stopping = False
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, name="cdcd-sink", daemon=True)
+        self.turned_at = clock()
+        """When the loop last turned, on the clock."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, within_s: float) -> None:
+        """Ask the thread to end. It commits the open Kafka transaction if that holds whole PostgreSQL transactions.
+
+        Else it publishes what is waiting, until that is so; or aborts. What is waiting beyond that stays
+        unpublished: the server sends it again. Returns at once; no call to Kafka lasts longer than `within_s` any more.
+        """
+        self._stopping = True
+        self._producer.hurry(within_s)
+        self._handover.close()
+
+    def join(self, wait_s: float) -> bool:
+        """Wait for the end; False if it did not come in time."""
+        self._thread.join(wait_s)
+        return not self._thread.is_alive()
+
+    def check(self) -> None:
+        """Raises the error that ended the thread, if one did: for the source thread to pass on."""
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except CdcdError as error:
+            self._error = error
+        except BaseException as error:
+            log.exception("The sink failed in a way that nobody foresaw")
+            self._error = error
+        finally:
+            self._handover.close()
+            self._on_end()
+
+    def _turn(self) -> bool:
+        """Publish a batch, commit if it is time; False when the thread is to end."""
+        now = self.turned_at = self._clock()
+        publisher = self._publisher
+        open_ = publisher.open
+        if self._stopping and (open_ is None or not open_.inside):
+            return False
+        patience_s = _HOUSEKEEPING_S if open_ is None else self._policy.patience_s(now, open_)
+        batch = self._handover.take(min(_HOUSEKEEPING_S, patience_s))
+        now = self._clock()
+        if batch is not None:
+            publisher.publish(batch, now)
+        else:
+            self._producer.serve()
+        open_ = publisher.open
+        if open_ is None:
+            return True
+        if self._stopping and not open_.inside:
+            self._commit(now)
+        elif self._stopping and not self._handover.waiting:
+            publisher.abort()
+            return False
+        elif self._policy.should_commit(now, open_, self._handover.waiting):
+            self._commit(now)
+        return True
+
+    def _commit(self, now: float) -> None:
+        durable = self._publisher.commit()
+        self._on_durable(durable, self._clock() - now)

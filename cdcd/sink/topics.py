@@ -1,0 +1,105 @@
+"""What the topics are called, and how those that cdcd makes itself are made.
+
+Before: `batches` names tables as PostgreSQL does. After: `publisher` asks for a topic's name once a table,
+`kafka_admin` makes what is missing.
+Source: `org.apache.kafka.common.internals.Topic` (legal names), Kafka documentation "Topic Configs".
+
+A topic's name may hold only `[a-zA-Z0-9._-]`, a PostgreSQL identifier anything. Letters, digits and `_` stand for
+themselves; every other byte of the UTF-8 name becomes `-` and two hex digits. So `.` can only be the separator and
+no two tables share a topic: `a.b`.`c` is `a-2eb.c`, `a`.`b.c` is `a.b-2ec`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final
+
+from cdcd.errors import SettingsError
+
+NAME_SIZE_MAX: Final = 249
+"""Kafka's limit on a topic name, in characters."""
+
+WEEK_MS: Final = 7 * 24 * 3600 * 1000
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]*")
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+_DIGEST_SIZE: Final = 32
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """A topic as cdcd would make it. An existing topic is taken as it is, whatever its partitions."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+def encode_identifier(name: str) -> str:
+    """A PostgreSQL identifier in the characters that Kafka allows, `.` excepted; two names never give the same."""
+    return "".join(chr(byte) if byte in _PLAIN else f"-{byte:02x}" for byte in name.encode())
+
+
+class TopicNames:
+    """The names of all topics of one daemon, from its prefix and its template."""
+
+    def __init__(self, prefix: str, template: str = "{prefix}.{schema}.{table}") -> None:
+        """Raises SettingsError if `prefix` or the fixed parts of `template` hold what Kafka forbids."""
+        if not prefix or not _LEGAL.fullmatch(prefix) or len(prefix) > NAME_SIZE_MAX // 2:
+            raise SettingsError(
+                f"sink.prefix is {prefix!r}, which Kafka does not allow in the name of a topic",
+                f"Use letters, digits, '.', '_' and '-' only, 1 to {NAME_SIZE_MAX // 2} of them.",
+            )
+        fixed = re.sub(r"\{(?:prefix|schema|table)\}", "", template)
+        if "{table}" not in template or not _LEGAL.fullmatch(fixed):
+            raise SettingsError(
+                f"sink.topic is {template!r}, which does not give every table a topic",
+                "Write it with {table}, best with {schema} and {prefix} too, and else with letters, digits, '.', '_' "
+                "and '-' only: {prefix}.{schema}.{table}.",
+            )
+        self._prefix = prefix
+        self._template = template
+        self.messages = f"{prefix}.messages"
+        """Logical decoding messages."""
+        self.progress = f"{prefix}.progress"
+        """Slot and table records: what is durable."""
+        self.schemas = f"{prefix}.schemas"
+        """Avro schemas by fingerprint."""
+
+    def topic(self, schema: str, table: str) -> str:
+        """The topic of a table; with the schema "" (no table has it) cdcd's own topic `{prefix}.{table}`.
+
+        A name that would be too long keeps its start and ends in `--` and a digest of the whole: no encoded name
+        holds `--`. Raises SettingsError if the template gives a table the name of one of cdcd's own topics.
+        """
+        if not schema:
+            return f"{self._prefix}.{table}"
+        name = (
+            self._template.replace("{prefix}", self._prefix)
+            .replace("{schema}", encode_identifier(schema))
+            .replace("{table}", encode_identifier(table))
+        )
+        if len(name) > NAME_SIZE_MAX:
+            digest = sha256(name.encode()).hexdigest()[:_DIGEST_SIZE]
+            name = f"{name[: NAME_SIZE_MAX - _DIGEST_SIZE - 2]}--{digest}"
+        if name in (self.messages, self.progress, self.schemas):
+            raise SettingsError(
+                f"the table {schema}.{table} would go to {name}, which is a topic of cdcd's own",
+                "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}.",
+            )
+        return name
+
+
+def progress_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
+    """One partition, so that its order is the order of the cuts; a week of history stays uncompacted for readers."""
+    config = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(WEEK_MS)}
+    return TopicSpec(names.progress, 1, replication_factor, config)
+
+
+def schemas_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
+    """Compacted: every schema that any record was ever written with stays readable."""
+    return TopicSpec(names.schemas, 1, replication_factor, {"cleanup.policy": "compact"})

@@ -1,0 +1,36 @@
+"""What is known of a PostgreSQL type: as much of its `pg_type` row as decides how its values become Avro.
+
+Before: `source.catalogue` reads it from the server, once per type OID.
+After: `avro.types` picks a codec by it; `relations` keeps it beside each column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PgType:
+    """One type. `kind` is `typtype`: b base, c composite, d domain, e enum, m multirange, p pseudo, r range."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str = "b"
+    base: PgType | None = None
+    """A domain's underlying type."""
+    base_typmod: int = -1
+    """The typmod that a domain gives its underlying type."""
+    element: PgType | None = None
+    """An array's element type, a range's subtype, a multirange's range type. None for anything else."""
+    is_array: bool = False
+    """A true array (`typsubscript` is `array_subscript_handler`), not a fixed-length pseudo-array such as `point`."""
+    fields: tuple[tuple[str, PgType, int], ...] = ()
+    """A composite's attributes: name, type, typmod."""
+    delimiter: str = ","
+    """`typdelim`: what separates this type's values in an array's text (`;` for box)."""
+
+    @property
+    def qualified(self) -> str:
+        """The name as SQL would have it, without `pg_catalog`."""
+        return self.name if self.schema == "pg_catalog" else f"{self.schema}.{self.name}"

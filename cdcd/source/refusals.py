@@ -1,0 +1,235 @@
+"""What PostgreSQL's errors on a replication connection mean: which remedy, and what cures them.
+
+Before: `walsender` and `session` hand over what the server said. After: the supervisor acts on the class.
+Source: PostgreSQL, "PostgreSQL Error Codes"; walsender.c, slot.c, logical.c and pgoutput.c of 14 to 18.
+
+Decided by SQLSTATE, by what was being done, and by facts read from the server, in this order; the text only where there
+is nothing else (libpq shows no SQLSTATE of a failed connection), because servers translate it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from cdcd.errors import CdcdError, GapError, Refused, ServerLost
+from cdcd.lsn import format_lsn
+
+
+class SlotActive(ServerLost):
+    """Another connection streams from this slot: wait until it comes free. This is how a hot standby stands by."""
+
+    def __init__(self, slot: str, pid: int | None) -> None:
+        """`pid`: the server process that has the slot; None if the server did not say."""
+        by = f"the server process {pid}" if pid is not None else "another connection"
+        super().__init__(
+            f'the slot "{slot}" is in use by {by}',
+            "It comes free when that connection ends; if nobody should be using it, see pg_stat_replication",
+        )
+        self.slot = slot
+        self.pid = pid
+
+
+class SlotWaits(ServerLost):
+    """CREATE_REPLICATION_SLOT did not get its consistent point in time: older transactions are still writing."""
+
+    def __init__(self, slot: str, waited_s: float, blockers: tuple[str, ...]) -> None:
+        """`blockers`: the sessions and prepared transactions that hold it up, described; empty if not known."""
+        who = f": it waits for {', '.join(blockers)}" if blockers else ""
+        super().__init__(
+            f'the slot "{slot}" found no consistent point in {waited_s:g} s{who}',
+            "Transactions that were writing when it was asked for must end first (prepared ones too). They are: "
+            "SELECT pid, virtualtransaction FROM pg_locks WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' "
+            "AND granted; SELECT gid FROM pg_prepared_xacts",
+        )
+        self.blockers = blockers
+
+
+@dataclass(frozen=True)
+class SlotFacts:
+    """What the server itself says when it refuses to stream: enough to tell one 55000 from another."""
+
+    database: str = ""
+    current_database: str = ""
+    wal_status: str = ""
+    """`pg_replication_slots.wal_status`: reserved, extended, unreserved or lost."""
+    wal_level: str = ""
+
+
+# What libpq says of a connection that will be refused again. English, because that is what servers and libpq say
+# unless they are told otherwise; in another language the connection is tried again for ever, with the text in the log.
+_LOGIN: Final = (
+    (
+        r"permission denied to start WAL sender|must be superuser or replication role",
+        "the role may not replicate",
+        "Let a superuser run: ALTER ROLE {user} REPLICATION",
+    ),
+    (
+        r"password authentication failed|no password supplied|authentication failed for user",
+        "PostgreSQL refused the login",
+        "Check the user and the password in source.dsn",
+    ),
+    (
+        r"no pg_hba\.conf entry|pg_hba\.conf rejects",
+        "PostgreSQL's pg_hba.conf does not let us in",
+        "Add a line for this user, database and address to pg_hba.conf and run: SELECT pg_reload_conf()",
+    ),
+    (
+        r'role ".*" (does not exist|is not permitted to log in)',
+        "the role cannot log in",
+        "Check the user in source.dsn",
+    ),
+    (r'database ".*" does not exist', "the database does not exist", "Check dbname in source.dsn"),
+    (
+        r"certificate verify failed|does not match host name|root certificate file",
+        "the server's certificate cannot be verified",
+        "Check sslmode and sslrootcert in source.dsn",
+    ),
+)
+
+
+def connection_refused(text: str, user: str) -> CdcdError:
+    """Name why a connection could not be made. `text`: libpq's message; `user`: who tried."""
+    said = _one_line(text)
+    for pattern, meaning, cure in _LOGIN:
+        if re.search(pattern, text):
+            return Refused(f"{meaning}: {said}", cure.format(user=_identifier(user) if user else "the role"))
+    if "max_wal_senders" in text:
+        return ServerLost(
+            f"PostgreSQL has no replication connection free: {said}",
+            "Raise max_wal_senders, or end others that use one",
+        )
+    return ServerLost(f"PostgreSQL cannot be reached: {said}", "Check source.dsn, and that the server runs")
+
+
+def slot_refused(sqlstate: str, text: str, slot: str) -> CdcdError:
+    """Name why CREATE_REPLICATION_SLOT failed."""
+    said = _one_line(text)
+    match sqlstate:
+        case "42710":
+            return Refused(f'the slot "{slot}" already exists', "Use it, or drop it: cdcd slot drop")
+        case "42602":
+            return Refused(
+                f'"{slot}" is no name for a slot: {said}',
+                "Use lower-case letters, digits and underscores, 63 at most, in source.slot",
+            )
+        case "53400":
+            return Refused(
+                f'no replication slot is free for "{slot}": {said}',
+                "Raise max_replication_slots (needs a restart), or drop a slot that nobody uses: "
+                "SELECT slot_name, active, restart_lsn FROM pg_replication_slots",
+            )
+        case "55000":
+            return Refused(
+                f'the slot "{slot}" cannot be made: {said}',
+                "Logical decoding needs this, and a restart of the server: ALTER SYSTEM SET wal_level = logical",
+            )
+        case "42501":
+            return Refused(
+                f'the role may not make the slot "{slot}": {said}',
+                "It needs the attribute REPLICATION; an output plugin must stand in output_plugin_libraries",
+            )
+        case "0A000":
+            return Refused(f'the slot "{slot}" cannot be made here: {said}', "On a standby this needs PostgreSQL 16")
+        case _:
+            return _other(sqlstate, said, f'the slot "{slot}" cannot be made')
+
+
+def start_refused(sqlstate: str, text: str, slot: str, facts: SlotFacts | None) -> CdcdError:
+    """Name why START_REPLICATION failed. `facts`: what the same connection tells about the slot; None if it is gone."""
+    said = _one_line(text)
+    match sqlstate:
+        case "55006":
+            numbers = re.findall(r"\d+", text.replace(slot, "", 1))
+            return SlotActive(slot, int(numbers[-1]) if numbers else None)
+        case "42704":
+            return GapError(
+                f'the slot "{slot}" does not exist',
+                "If it never did: cdcd slot create. If it was dropped, changes since are lost: take a new snapshot",
+            )
+        case "55000" if facts is not None:
+            return _not_ready(said, slot, facts)
+        case "0A000" | "22023" | "42601" | "42602" | "XX000":
+            return Refused(
+                f"the server does not stream as asked: {said}",
+                "Check source.streaming, source.two_phase, source.origin and source.publication against its version",
+            )
+        case _:
+            return _other(sqlstate, said, f'the slot "{slot}" cannot be streamed from')
+
+
+def _not_ready(said: str, slot: str, facts: SlotFacts) -> CdcdError:
+    if facts.wal_level and facts.wal_level != "logical":
+        return Refused(
+            f"the server runs with wal_level = {facts.wal_level}: {said}",
+            "Run: ALTER SYSTEM SET wal_level = logical, then restart the server",
+        )
+    if facts.database and facts.database != facts.current_database:
+        return Refused(
+            f'the slot "{slot}" belongs to the database "{facts.database}", not to "{facts.current_database}"',
+            "Correct dbname in source.dsn, or name another slot in source.slot",
+        )
+    if facts.wal_status == "lost":
+        return GapError(
+            f'the slot "{slot}" has lost WAL that it still needed: {said}',
+            "Changes are missing for good. Drop the slot (cdcd slot drop), make it again and take a new snapshot; "
+            "see max_slot_wal_keep_size and idle_replication_slot_timeout",
+        )
+    return Refused(f'the slot "{slot}" cannot be streamed from: {said}', "See the server's log")
+
+
+def stream_ended(sqlstate: str, text: str, slot: str, at: int) -> CdcdError:
+    """Name why a stream that ran has ended. `at`: the LSN that was reached; `sqlstate` empty if there was none."""
+    said = _one_line(text) or "no reason was given"
+    where = f'the stream of the slot "{slot}" ended near {format_lsn(at)}: {said}'
+    match sqlstate:
+        case "42704":
+            return Refused(
+                where,
+                "The publication did not exist when this change was made, and making it now does not change that. "
+                f"Make it, then go past the change with SELECT pg_replication_slot_advance({_literal(slot)}, "
+                "pg_current_wal_lsn()) and take a new snapshot",
+            )
+        case "0A000":
+            return Refused(where, "Give one table the same column list in every publication that is streamed together")
+        case "22021":
+            return Refused(
+                where,
+                "A value is not valid in the database's encoding: correct the row, or take the table out of the "
+                "publication; then go past it with pg_replication_slot_advance and take a new snapshot",
+            )
+        case "22P02" | "22023" | "42501" | "55000":
+            return Refused(where, "Decoding this change again would fail again: see the server's log")
+        case _:
+            return ServerLost(where)
+
+
+def publication_skipped(text: str, slot: str, at: int) -> Refused:
+    """PostgreSQL 18 goes on when a publication is missing, and skips its changes: they would be lost in silence."""
+    return Refused(
+        f'the stream of the slot "{slot}" skips changes near {format_lsn(at)}: {_one_line(text)}',
+        "The publication did not exist when these changes were made. Make it, then go past them with "
+        f"SELECT pg_replication_slot_advance({_literal(slot)}, pg_current_wal_lsn()) and take a new snapshot",
+    )
+
+
+def _other(sqlstate: str, said: str, what: str) -> CdcdError:
+    # Classes 08 (connection), 53 (resources) and 57 (operator) pass by themselves, and so does a lost connection.
+    if sqlstate == "" or sqlstate[:2] in {"08", "53", "57"}:
+        return ServerLost(f"{what}: {said}")
+    return Refused(f"{what}: {said} ({sqlstate})", "See the server's log")
+
+
+def _one_line(text: str) -> str:
+    """The first line of what the server said: the others repeat it, or hold a statement."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    return re.sub(r"^(ERROR|FATAL|WARNING):\s+", "", lines[0]).rstrip(".") if lines else ""
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,145 @@
+"""Ordinary connections to the same server: how they are made, and one that is opened when it is first needed.
+
+Before: `source.dsn`. After: `slot`, `publication` and `catalogue` ask through `Session`; `walsender` and the snapshot's
+workers connect with the same pinned settings, so that a value has one text form wherever it comes from.
+Source: PostgreSQL, "Client Connection Defaults"; libpqwalreceiver.c (which pins the same).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, LiteralString, Self, TypeAlias
+
+import psycopg
+from psycopg import conninfo, sql
+
+from cdcd.errors import CdcdError, Refused, ServerLost
+from cdcd.source import refusals
+
+Query: TypeAlias = LiteralString | sql.SQL | sql.Composed
+
+PINNED: Final[tuple[tuple[str, str], ...]] = (
+    ("DateStyle", "ISO,MDY"),
+    ("IntervalStyle", "postgres"),
+    ("bytea_output", "hex"),
+    ("extra_float_digits", "1"),  # the shortest text that reads back exactly; above 0 the figure does not matter
+    ("TimeZone", "UTC"),
+    ("search_path", ""),  # the text of regclass and its kin is qualified or not by it; and nobody's function is ours
+    ("client_min_messages", "warning"),  # PostgreSQL 18 tells of a missing publication by a warning, and only so
+)
+"""Settings that the text form of values depends on. ALTER DATABASE and ALTER ROLE reach a walsender, so each is set."""
+
+_KEEPALIVES: Final = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+
+
+def parameters(dsn: str, application_name: str) -> dict[str, Any]:
+    """What to connect with: the DSN's own parameters, TCP keepalives unless it has them, and the pinned settings.
+
+    Several hosts in the DSN are tried in turn. Raises Refused if the DSN cannot be read.
+    """
+    try:
+        params: dict[str, Any] = {**_KEEPALIVES, "connect_timeout": 10, **conninfo.conninfo_to_dict(dsn)}
+    except psycopg.ProgrammingError as error:
+        # The message may repeat the DSN, and so a password: keep it out of the log.
+        raise Refused("source.dsn cannot be read", "Write it as postgresql://user@host:5432/dbname") from error
+    params.setdefault("application_name", application_name)
+    own = params.get("options") or os.environ.get("PGOPTIONS", "")
+    pinned = " ".join(f"-c {name}={value}" for name, value in PINNED)
+    params["options"] = f"{own} {pinned}".strip()
+    params["client_encoding"] = "UTF8"
+    return params
+
+
+class StatementRefused(Refused):
+    """PostgreSQL refused a statement; who sent it may know a cure by the SQLSTATE."""
+
+    def __init__(self, message: str, sqlstate: str) -> None:
+        """`sqlstate`: five characters, as in PostgreSQL's appendix of error codes."""
+        super().__init__(message)
+        self.sqlstate = sqlstate
+
+
+class Session:
+    """A connection for questions: opened when first used, again after it was lost. Safe for several threads.
+
+    Every statement is its own transaction. Errors: ServerLost if the server is gone or not there, else Refused.
+    """
+
+    def __init__(self, dsn: str, application_name: str = "cdcd") -> None:
+        """Connect to nothing yet. `dsn`: a libpq connection string or URI."""
+        self._parameters = parameters(dsn, application_name)
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, source: str | Session) -> Session:
+        """`source` itself if it is a session, else a new one for that DSN."""
+        return source if isinstance(source, Session) else cls(source)
+
+    def rows(self, query: Query, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run one statement, with `values` for its placeholders, and return its rows; none if it gives none."""
+        with self._lock:
+            connection = self._open()
+            try:
+                cursor = connection.execute(query, values)
+                return cursor.fetchall() if cursor.description else []
+            except psycopg.Error as error:
+                if connection.closed or connection.broken:
+                    self._drop()
+                    raise ServerLost(f"the connection to PostgreSQL ended: {_said(error)}") from error
+                raise refused(error) from error
+
+    @property
+    def server_version(self) -> int:
+        """The server's version as `PQserverVersion` has it: 180006 is 18.6."""
+        with self._lock:
+            return self._open().info.server_version
+
+    @property
+    def encoding(self) -> str:
+        """The encoding of the database, in PostgreSQL's words: UTF8, LATIN1, SQL_ASCII ..."""
+        with self._lock:
+            return self._open().info.parameter_status("server_encoding") or ""
+
+    def close(self) -> None:
+        """End the connection; the next question opens another."""
+        with self._lock:
+            self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
+        if self._connection is not None and self._connection.closed:
+            self._drop()
+        if self._connection is None:
+            try:
+                self._connection = psycopg.connect(**self._parameters, autocommit=True, prepare_threshold=None)
+            except psycopg.Error as error:
+                raise refusals.connection_refused(str(error), str(self._parameters.get("user", ""))) from error
+        return self._connection
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+
+def refused(error: psycopg.Error) -> CdcdError:
+    """Name an SQL error: ServerLost if it passes by itself, else Refused with the server's words."""
+    sqlstate = error.sqlstate or ""
+    said = _said(error)
+    if sqlstate[:2] in {"08", "53", "57"} or (not sqlstate and isinstance(error, psycopg.OperationalError)):
+        return ServerLost(f"PostgreSQL could not answer: {said}")
+    return StatementRefused(f"PostgreSQL refused a statement: {said} ({sqlstate})", sqlstate)
+
+
+def _said(error: psycopg.Error) -> str:
+    return error.diag.message_primary or str(error).strip().split("\n", 1)[0]

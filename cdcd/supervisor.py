@@ -1,0 +1,155 @@
+"""Runs the daemon: opens a stream, and does what the error that ends it asks for. The only place that acts on a remedy.
+
+Before: `cli` has read the settings. After: `opening` and `pipeline`, again and again, until a signal or a Stop.
+
+- Restart: give everything back, wait a little, open again from the last progress record. The wait doubles from
+  BACKOFF_MIN_S to BACKOFF_MAX_S and starts over once a stream has published something.
+- The slot is in use: another daemon streams; stand by, and look again every STANDBY_S.
+- Stop: say why and exit 1 (2 for a setting). Kubernetes starts us again, which is right: a person reads the log.
+- SIGTERM, SIGINT: finish the open Kafka transaction, acknowledge, exit 0; at the latest after STOP_WITHIN_S.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import uniform
+from types import FrameType
+from typing import Final
+
+from cdcd import __version__
+from cdcd.clock import monotonic_s
+from cdcd.compiled import rooms
+from cdcd.errors import ModeChanged, Restart, Stop
+from cdcd.health import HealthServer
+from cdcd.metrics import Metrics
+from cdcd.opening import Opening
+from cdcd.pipeline import Pipeline
+from cdcd.settings import Settings
+from cdcd.source.refusals import SlotActive
+from cdcd.status import State, Status
+from cdcd.wake import Wake
+
+log = logging.getLogger("cdcd.supervisor")
+
+BACKOFF_MIN_S: Final = 0.2
+BACKOFF_MAX_S: Final = 30.0
+STANDBY_S: Final = 0.5
+STOP_WITHIN_S: Final = 9.0
+
+
+class _TooLateError(BaseException):
+    """Stopping took too long: leave at once. What is not committed is sent again, so nothing is lost."""
+
+
+class Supervisor:
+    """One daemon, from start to exit."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._wake = Wake()
+        self._stop = False
+        source = settings.source
+        self._binary: bool | None = None if source.binary == "auto" else source.binary
+        self.status = Status(__version__, source.slot, source.publication, monotonic_s())
+        self.metrics = Metrics(__version__, rooms())
+
+    def run(self) -> None:
+        """Run until a signal asks to stop. Raises the Stop that ended it."""
+        monitoring = self._settings.monitoring
+        health = HealthServer(monitoring.host, monitoring.port, self.status, self.metrics.exposition)
+        try:
+            with self._signals():
+                self._attempts()
+        except Stop as error:
+            self.status.state = State.FAILED
+            self.status.failed(monotonic_s(), error)
+            raise
+        except _TooLateError:
+            log.warning("left an open Kafka transaction behind: its rows will be sent again")
+        finally:
+            health.close()
+
+    def _attempts(self) -> None:
+        backoff_s = BACKOFF_MIN_S
+        while not self._stop:
+            published = self.status.transactions
+            try:
+                self._stream()
+            except SlotActive as error:
+                if self.status.state is not State.WAITING:
+                    log.info("standing by: another daemon has the slot", extra={"slot": error.slot, "pid": error.pid})
+                self.status.state = State.WAITING
+                self._sleep(STANDBY_S)
+            except Restart as error:
+                if isinstance(error, ModeChanged):
+                    self._fall_back_to_text(error)
+                if self.status.transactions > published:
+                    backoff_s = BACKOFF_MIN_S
+                self.status.state = State.RESTARTING
+                self.status.restarts += 1
+                self.status.failed(monotonic_s(), error)
+                self.metrics.restarted(error)
+                log.warning(
+                    "starting again in %.1f s: %s", backoff_s, error, exc_info=log.isEnabledFor(logging.DEBUG) and error
+                )
+                self._sleep(backoff_s * uniform(0.8, 1.2))
+                backoff_s = min(BACKOFF_MAX_S, backoff_s * 2)
+        self.status.state = State.STOPPING
+
+    def _stream(self) -> None:
+        opening = Opening(self._settings, self._binary, self._wake, lambda: self._stop)
+        try:
+            opened = opening.open()
+            if opened is None:
+                return
+            self.status.state = State.STREAMING
+            self.metrics.streaming(True)
+            Pipeline(opened, opening.status_interval_s, self.status, self.metrics, self._wake).run(lambda: self._stop)
+        finally:
+            self.metrics.streaming(False)
+            opening.close()
+
+    def _fall_back_to_text(self, error: ModeChanged) -> None:
+        if self._settings.source.binary is True:
+            raise Stop(f"{error.message}, and source.binary = true allows no other mode", 'Set source.binary = "auto"')
+        self._binary = False
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait, but not for longer than until a signal comes."""
+        until = monotonic_s() + seconds
+        while not self._stop and (left_s := until - monotonic_s()) > 0:
+            self.status.turned_s = monotonic_s()
+            self._wake.wait(min(1.0, left_s))
+            self._wake.clear()
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        def stop(number: int, _: FrameType | None) -> None:
+            if not self._stop:
+                log.info("stopping", extra={"signal": signal.Signals(number).name})
+                self._stop = True
+                signal.setitimer(signal.ITIMER_REAL, STOP_WITHIN_S)
+            self._wake.set()
+
+        def too_late(_: int, __: FrameType | None) -> None:
+            raise _TooLateError
+
+        handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGALRM: too_late}
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        wakeup_fd = signal.set_wakeup_fd(self._wake.write_fd, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.set_wakeup_fd(wakeup_fd)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def run(settings: Settings) -> int:
+    """Run the daemon until it is told to stop; returns the exit code 0. Raises Stop, with the cure, if it cannot go on."""
+    Supervisor(settings).run()
+    return 0

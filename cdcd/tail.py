@@ -1,0 +1,234 @@
+"""`cdcd tail`: the events of topics, decoded, for people or one JSON object a line.
+
+Before: `cli` names topics. After: standard output, until Ctrl-C.
+
+Reads only what is committed, without a consumer group: it leaves no trace on the broker, and two of them do not share.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any, Final, TextIO
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from cdcd.clock import monotonic_s
+from cdcd.decode import Decoder, SchemaId, plain
+from cdcd.errors import DecodeError, Refused, SettingsError
+from cdcd.lsn import format_lsn
+from cdcd.sink.kafka_errors import kafka_error, named
+from cdcd.sink.kafka_settings import Property, client_config
+
+log = logging.getLogger("cdcd.tail")
+
+REQUEST_TIMEOUT_S: Final = 10.0
+BATCH_ROWS_MAX: Final = 500
+BATCH_WAIT_S: Final = 0.2
+
+SCHEMA_WAIT_S: Final = 5.0
+"""A schema is committed no later than its first event; its partition may show it a moment after."""
+
+_PASSING: Final = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
+
+_OPERATIONS: Final = {
+    "c": "insert", "u": "update", "d": "delete", "r": "snapshot", "t": "truncate", "m": "message",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Event:
+    """One record as it stands in Kafka, decoded. `timestamp_ms` is when it was published, since 1970 UTC."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: Any
+    value: Any
+
+    def as_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps({**self.__dict__, "key": plain(self.key), "value": plain(self.value)}, ensure_ascii=False)
+
+    def as_text(self) -> str:
+        """As people read it: what happened when and where, then the row before and after it."""
+        published = datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
+        head = f"{published:%Y-%m-%d %H:%M:%S}.{self.timestamp_ms % 1000:03} {self.topic}"
+        if self.value is None:
+            return f"{head} tombstone {_columns(self.key)}"
+        if not (isinstance(self.value, dict) and isinstance(self.value.get("source"), dict)):
+            return f"{head} {_columns(self.key)} {_columns(self.value)}"
+        event, source = self.value, self.value["source"]
+        operation = _OPERATIONS.get(event.get("op", ""), event.get("op"))
+        position = f"{format_lsn(source['commit_lsn'])} #{source['seq']} xid {source['xid']}"
+        lines = [f"{head} {operation} {_columns(self.key)} ({position})".replace("  ", " ")]
+        lines += [f"    {image:9}{_columns(event[image])}" for image in ("before", "after") if event.get(image)]
+        if event.get("unchanged"):
+            lines.append(f"    unchanged {', '.join(event['unchanged'])}")
+        for lost in event.get("unrepresentable") or ():
+            lines.append(f"    {lost['image']:9}{lost['column']}={lost['text']} (not representable in Avro)")
+        return "\n".join(lines)
+
+
+def tail(
+    bootstrap: str,
+    properties: Mapping[str, Property],
+    prefix: str,
+    registry: Mapping[str, Any] | None,
+    topics: Sequence[str],
+    *,
+    from_beginning: bool,
+    as_json: bool,
+    out: TextIO,
+) -> None:
+    """Write the events of `topics` (`*` stands for any characters) to `out`, until KeyboardInterrupt.
+
+    `registry` is the configuration of the schema registry's client, None where schemas travel on `{prefix}.schemas`.
+    Raises Refused or SettingsError (the user's fault): no such topic, no access; BrokerLost; DecodeError.
+    """
+    config = client_config(bootstrap, "cdcd-tail", properties)
+    consumer = _consumer(config)
+    try:
+        places = _places(consumer, topics, from_beginning=from_beginning)
+        consumer.assign(places)
+        log.info("reading", extra={"topics": len({place.topic for place in places}), "partitions": len(places)})
+        decoder = Decoder(SchemaFinder(config, f"{prefix}.schemas", registry).find)
+        while True:
+            for message in _good(consumer.consume(BATCH_ROWS_MAX, BATCH_WAIT_S), bootstrap):
+                event = _decoded(message, decoder)
+                out.write(f"{event.as_json() if as_json else event.as_text()}\n")
+            out.flush()
+    except KafkaException as error:
+        raise named(kafka_error(error), "reading topics", bootstrap) from error
+    finally:
+        consumer.close()
+
+
+class SchemaFinder:
+    """Finds schemas where the daemon put them: on the schemas topic, or in the registry."""
+
+    def __init__(self, config: Mapping[str, object], topic: str, registry: Mapping[str, Any] | None) -> None:
+        self._config = config
+        self._topic = topic
+        self._registry = registry
+        self._texts: dict[SchemaId, str] = {}
+
+    def find(self, identifier: SchemaId) -> str:
+        """The JSON text of a schema. Raises DecodeError if it is nowhere, SettingsError if a registry is needed."""
+        if identifier not in self._texts:
+            if isinstance(identifier, int):
+                self._texts[identifier] = self._ask_registry(identifier)
+            else:
+                self._read_topic(identifier)
+        return self._texts[identifier]
+
+    def _read_topic(self, wanted: SchemaId) -> None:
+        deadline_s = monotonic_s() + SCHEMA_WAIT_S
+        consumer = _consumer(self._config)
+        try:
+            consumer.assign([TopicPartition(self._topic, 0, 0)])
+            while wanted not in self._texts:
+                if monotonic_s() > deadline_s:
+                    cure = f"Is sink.prefix the one of the daemon that wrote it? Its schemas are on {self._topic}"
+                    raise DecodeError(f"There is no schema {wanted} on {self._topic}", cure)
+                for message in consumer.consume(BATCH_ROWS_MAX, BATCH_WAIT_S):
+                    key, value = message.key(), message.value()
+                    if message.error() is None and key is not None and value is not None:
+                        self._texts[bytes(key).decode()] = bytes(value).decode()
+        finally:
+            consumer.close()
+
+    def _ask_registry(self, identifier: int) -> str:
+        if self._registry is None:
+            raise SettingsError(
+                f"A record names schema {identifier} of a registry, and avro.registry_url is not set",
+                "Set it to the registry that the record's writer uses",
+            )
+        try:
+            from confluent_kafka.schema_registry import SchemaRegistryClient
+        except ImportError as error:
+            cure = "Install it: pip install 'cdcd[registry]'"
+            raise SettingsError("The schema registry's client is not installed", cure) from error
+        try:
+            return str(SchemaRegistryClient(dict(self._registry)).get_schema(identifier).schema_str)
+        except Exception as error:  # the client raises whatever its HTTP library does
+            cure = "Check avro.registry_url and avro.registry_config"
+            raise DecodeError(f"The schema registry does not give schema {identifier}: {error}", cure) from error
+
+
+def _consumer(config: Mapping[str, object]) -> Consumer:
+    own = {
+        "group.id": "cdcd-tail",  # librdkafka wants one; none is ever joined
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "allow.auto.create.topics": False,
+        "fetch.wait.max.ms": 100,
+    }
+    return Consumer({**config, **own}, logger=log)
+
+
+def _places(consumer: Consumer, topics: Sequence[str], *, from_beginning: bool) -> list[TopicPartition]:
+    """Where to start in every partition of the topics that are meant. Ends are fixed now, not at the first fetch."""
+    there = consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+    places: list[TopicPartition] = []
+    for wanted in dict.fromkeys(topics):
+        matching = sorted(topic for topic in there if fnmatchcase(topic, wanted))
+        if not matching:
+            nearest = get_close_matches(wanted, there, n=1)
+            cure = f"Did you mean {nearest[0]}?" if nearest else "cdcd makes a table's topic with its first event"
+            raise Refused(f"There is no topic {wanted}", cure)
+        for topic in matching:
+            for partition in sorted(there[topic].partitions):
+                place = TopicPartition(topic, partition)
+                low, high = consumer.get_watermark_offsets(place, timeout=REQUEST_TIMEOUT_S)
+                place.offset = low if from_beginning else high
+                places.append(place)
+    return places
+
+
+def _good(messages: Iterable[Message], bootstrap: str) -> Iterator[Message]:
+    for message in messages:
+        error = message.error()
+        if error is None:
+            yield message
+        elif error.code() in _PASSING:
+            log.warning("Kafka does not answer; trying again", extra={"error": error.str()})
+        else:
+            raise named(error, f"reading {message.topic()}", bootstrap)
+
+
+def _decoded(message: Message, decoder: Decoder) -> Event:
+    key, value = message.key(), message.value()
+    topic, partition, offset = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
+    try:
+        return Event(
+            topic,
+            partition,
+            offset,
+            message.timestamp()[1],
+            None if key is None else decoder.decode(bytes(key)),
+            None if value is None else decoder.decode(bytes(value)),
+        )
+    except DecodeError as error:
+        raise DecodeError(f"{topic}, partition {partition}, offset {offset}: {error.message}", error.cure) from error
+
+
+def _columns(row: Any) -> str:
+    """`id=1 name="two words"`; a value that is no record as itself."""
+    if not isinstance(row, dict):
+        return "" if row is None else _value(row)
+    return " ".join(f"{name}={_value(value)}" for name, value in row.items())
+
+
+def _value(value: Any) -> str:
+    simple = plain(value)
+    if isinstance(simple, str) and simple and not any(c.isspace() or c in "\"'=" for c in simple):
+        return simple
+    return json.dumps(simple, ensure_ascii=False)

@@ -1,0 +1,100 @@
+"""What the quickstart shows: one line a topic, drawn again in place on a terminal, printed now and then elsewhere.
+
+Before: `demo.py` gives it each event as `cdcd tail --json` prints it. After: a person.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+WINDOW_S = 5.0
+"""Seconds that a rate is the mean of."""
+
+LINES_EVERY_S = 5.0
+"""Seconds between prints where there is no terminal to draw on."""
+
+PRINTED = 160
+"""Characters of a line that are printed there."""
+
+
+@dataclass
+class Topic:
+    """What was seen of one topic: how many events, when the latest came, and the last of them."""
+
+    rows: int = 0
+    latency_s: float | None = None
+    last: str = ""
+    seen: deque[float] = field(default_factory=deque)
+
+    def rate(self, now: float) -> float:
+        """Return events a second over the last seconds before `now` (monotonic seconds)."""
+        while self.seen and self.seen[0] < now - WINDOW_S:
+            self.seen.popleft()
+        return len(self.seen) / WINDOW_S
+
+
+class Screen:
+    """Collects events and shows them on `out`."""
+
+    def __init__(self, out: TextIO, topics: Sequence[str]) -> None:
+        """Take the stream to write to and the topics in the order in which to show them."""
+        self._out = out
+        self._topics = {topic: Topic() for topic in topics}
+        self._drawn = 0
+        self._shown = time.monotonic()
+        self.rows = 0
+
+    def add(self, topic: str, event: Mapping[str, Any]) -> None:
+        """Count one event, in the envelope of a row event; the time until it was read is its latency."""
+        seen = self._topics.setdefault(topic, Topic())
+        seen.rows += 1
+        seen.seen.append(time.monotonic())
+        seen.last = describe(event)
+        seen.latency_s = latency_s(event)
+        self.rows += 1
+
+    def show(self, footer: Sequence[str], *, at_once: bool = False) -> None:
+        """Draw the table and the footer's lines again; without a terminal, print the table when it is time."""
+        now = time.monotonic()
+        if self._out.isatty():
+            width = shutil.get_terminal_size().columns
+            up = f"\x1b[{self._drawn}F" if self._drawn else ""
+            lines = [line[: width - 1] for line in (*self._table(now), "", *footer)]
+            self._out.write(up + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
+            self._drawn = len(lines)
+        elif at_once or now - self._shown >= LINES_EVERY_S:
+            self._shown = now
+            self._out.write("".join(f"{line[:PRINTED]}\n" for line in self._table(now)))
+        self._out.flush()
+
+    def _table(self, now: float) -> list[str]:
+        wide = max(map(len, self._topics), default=0)
+        lines = [f"{'topic':{wide}}  {'rows':>8}  {'rows/s':>7}  {'lag':>8}  last event"]
+        for name, topic in self._topics.items():
+            lag = "" if topic.latency_s is None else f"{topic.latency_s * 1000:,.0f} ms"
+            lines.append(f"{name:{wide}}  {topic.rows:>8,}  {topic.rate(now):>7.1f}  {lag:>8}  {topic.last}")
+        return lines
+
+
+def describe(event: Mapping[str, Any]) -> str:
+    """Return an event in one line: what was done, to which row."""
+    did = {"c": "insert", "u": "update", "d": "delete", "r": "read", "t": "truncate", "m": "message"}
+    row = event.get("after") or event.get("before") or {}
+    values = " ".join(f"{column}={value}" for column, value in row.items() if value is not None)
+    return f"{did.get(event.get('op', ''), '?')} {values}"
+
+
+def latency_s(event: Mapping[str, Any]) -> float | None:
+    """Return the seconds from the PostgreSQL commit of an event until now; None where it does not say when that was."""
+    commit = (event.get("source") or {}).get("commit_ts")
+    if isinstance(commit, str):
+        commit = dt.datetime.fromisoformat(commit).timestamp()
+    elif isinstance(commit, int):
+        commit /= 1_000_000
+    return None if commit is None else max(0.0, time.time() - commit)

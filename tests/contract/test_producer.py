@@ -1,0 +1,516 @@
+"""The promises of `cdcd.sink.producer`, kept by the real broker and by the fake that the simulation plays against."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeProgressReader, Seen
+
+from cdcd.errors import BrokerLost, Fenced, Refused, SettingsError
+from cdcd.sink.kafka_admin import KafkaAdmin
+from cdcd.sink.kafka_producer import KafkaProducer
+from cdcd.sink.kafka_progress import KafkaProgressReader
+from cdcd.sink.producer import Producer, ProgressReader, TopicAdmin
+from cdcd.sink.topics import TopicSpec
+
+
+def never() -> bool:
+    return False
+
+
+class FakeWorld:
+    prefix = "p"
+
+    def __init__(self) -> None:
+        self.broker = FakeBroker()
+        self.admin: TopicAdmin = FakeAdmin(self.broker)
+
+    def producer(self, transactional_id: str | None) -> Producer:
+        return FakeProducer(self.broker, transactional_id)
+
+    def reader(self, topic: str) -> ProgressReader:
+        return FakeProgressReader(self.broker, topic)
+
+    def visible(self, topic: str, partitions: int, *, while_open: bool = False) -> list[list[Seen]]:
+        return self.broker.visible(topic)
+
+    def close(self) -> None:
+        pass
+
+
+class RealWorld:
+    """The broker itself; what is visible is read by a plain consumer."""
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        self.bootstrap = bootstrap
+        self.prefix = prefix
+        self._admin = KafkaAdmin(bootstrap, "contract")
+        self.admin: TopicAdmin = self._admin
+        self.producers: list[Producer] = []
+
+    def producer(self, transactional_id: str | None) -> Producer:
+        own = None if transactional_id is None else f"{self.prefix}-{transactional_id}"
+        producer = KafkaProducer(self.bootstrap, "contract", own, timeout_s=20)
+        self.producers.append(producer)
+        return producer
+
+    def reader(self, topic: str) -> ProgressReader:
+        return KafkaProgressReader(self.bootstrap, "contract", topic, self._admin, timeout_s=20)
+
+    def visible(self, topic: str, partitions: int, *, while_open: bool = False) -> list[list[Seen]]:
+        if not while_open:
+            self._wait_for_markers(topic, partitions)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "contract",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        seen: list[list[Seen]] = [[] for _ in range(partitions)]
+        try:
+            consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+            unfinished = set(range(partitions))
+            while unfinished:
+                message = consumer.poll(10)
+                assert message is not None, "the broker fell silent"
+                if message.error() is not None:
+                    unfinished.discard(message.partition())
+                else:
+                    seen[message.partition()].append(Seen(message.offset(), message.key(), message.value()))
+        finally:
+            consumer.close()
+        return seen
+
+    def close(self) -> None:
+        for producer in self.producers:
+            producer.close()
+
+    def _wait_for_markers(self, topic: str, partitions: int) -> None:
+        """A commit is decided before its markers are in all partitions."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+
+        def ends(level: IsolationLevel) -> list[int]:
+            wanted = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+            futures = admin.list_offsets(wanted, isolation_level=level)
+            return [futures[each].result(10).offset for each in sorted(futures)]
+
+        deadline = time.monotonic() + 10
+        while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
+            assert time.monotonic() < deadline, "a transaction stays open"
+            time.sleep(0.01)
+
+
+World = FakeWorld | RealWorld
+
+
+@pytest.fixture(params=["fake", "real"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    made: World
+    if request.param == "fake":
+        made = FakeWorld()
+    else:
+        made = RealWorld(request.getfixturevalue("broker"), request.getfixturevalue("prefix"))
+    yield made
+    made.close()
+
+
+def topic_of(world: World, name: str, partitions: int = 1) -> str:
+    topic = f"{world.prefix}.{name}"
+    assert world.admin.ensure(TopicSpec(topic, partitions, 1)) == partitions
+    return topic
+
+
+def started(world: World, transactional_id: str | None = "id") -> Producer:
+    producer = world.producer(transactional_id)
+    assert producer.start(never)
+    return producer
+
+
+def values(partition: list[Seen]) -> list[bytes | None]:
+    return [seen.value for seen in partition]
+
+
+def test_a_transaction_is_visible_in_every_topic_or_in_none(world: World) -> None:
+    orders, lines = topic_of(world, "orders", 2), topic_of(world, "lines")
+    producer = started(world)
+    producer.begin()
+    producer.produce(orders, 0, [{"key": b"k", "value": b"o0"}])
+    producer.produce(orders, 1, [{"value": b"o1"}, {"key": b"k", "value": None}])
+    producer.produce(lines, 0, [{"value": b"l0"}])
+    producer.flush()
+    assert world.visible(orders, 2, while_open=True) == [[], []]
+    assert world.visible(lines, 1, while_open=True) == [[]]
+    producer.commit()
+    assert world.visible(orders, 2) == [[Seen(0, b"k", b"o0")], [Seen(0, None, b"o1"), Seen(1, b"k", None)]]
+    assert world.visible(lines, 1) == [[Seen(0, None, b"l0")]]
+
+
+def test_an_aborted_transaction_is_never_visible_and_the_producer_goes_on(world: World) -> None:
+    orders = topic_of(world, "orders")
+    producer = started(world)
+    producer.begin()
+    producer.produce(orders, 0, [{"value": b"lost"}])
+    producer.flush()
+    producer.abort()
+    producer.begin()
+    producer.produce(orders, 0, [{"value": b"kept"}])
+    producer.commit()
+    assert values(world.visible(orders, 1)[0]) == [b"kept"]
+
+
+def test_an_abort_right_after_produce_loses_nothing_else(world: World) -> None:
+    orders = topic_of(world, "orders")
+    producer = started(world)
+    for number in range(20):
+        producer.begin()
+        producer.produce(orders, 0, [{"value": b"%d" % number}] * 50)
+        if number % 2:
+            producer.abort()
+        else:
+            producer.commit()
+    assert values(world.visible(orders, 1)[0]) == [b"%d" % number for number in range(0, 20, 2) for _ in range(50)]
+
+
+def test_end_offsets_are_those_after_the_last_record_of_each_partition(world: World) -> None:
+    orders = topic_of(world, "orders", 3)
+    producer = started(world)
+    producer.begin()
+    producer.produce(orders, 0, [{"value": b"a"}, {"value": b"b"}])
+    producer.produce(orders, 2, [{"value": b"c"}])
+    assert producer.flush() == {(orders, 0): 2, (orders, 2): 1}
+    producer.produce(orders, 2, [{"value": b"d"}])
+    assert producer.flush() == {(orders, 0): 2, (orders, 2): 2}
+    producer.commit()
+    producer.begin()
+    producer.produce(orders, 0, [{"value": b"e"}])
+    assert producer.flush() == {(orders, 0): 4}, "the marker of the first transaction takes offset 2"
+    producer.commit()
+    assert [seen.offset for seen in world.visible(orders, 3)[0]] == [0, 1, 3]
+
+
+def test_high_watermarks_count_markers_and_open_transactions(world: World) -> None:
+    orders = topic_of(world, "orders", 2)
+    assert world.admin.end_offsets(orders, 2) == [0, 0]
+    producer = started(world)
+    producer.begin()
+    producer.produce(orders, 1, [{"value": b"a"}])
+    producer.commit()
+    world.visible(orders, 2)
+    assert world.admin.end_offsets(orders, 2) == [0, 2]
+    producer.begin()
+    producer.produce(orders, 0, [{"value": b"b"}])
+    producer.flush()
+    assert world.admin.end_offsets(orders, 2) == [1, 2]
+
+
+def test_an_older_producer_is_fenced_and_its_open_transaction_ended(world: World) -> None:
+    orders = topic_of(world, "orders")
+    zombie = started(world)
+    zombie.begin()
+    zombie.produce(orders, 0, [{"value": b"zombie"}])
+    zombie.flush()
+    heir = started(world)
+    heir.begin()
+    heir.produce(orders, 0, [{"value": b"heir"}])
+    heir.commit()
+    with pytest.raises(Fenced):
+        commit_one_more(zombie, orders)
+    assert values(world.visible(orders, 1)[0]) == [b"heir"]
+
+
+def commit_one_more(producer: Producer, topic: str) -> None:
+    producer.produce(topic, 0, [{"value": b"too late"}])
+    producer.flush()
+    producer.commit()
+
+
+def test_an_older_producer_without_an_open_transaction_is_fenced_when_it_opens_one(world: World) -> None:
+    orders = topic_of(world, "orders")
+    zombie = started(world)
+    started(world)
+    with pytest.raises(Fenced):
+        open_and_commit(zombie, orders)
+    assert values(world.visible(orders, 1)[0]) == []
+
+
+def open_and_commit(producer: Producer, topic: str) -> None:
+    producer.begin()
+    commit_one_more(producer, topic)
+
+
+def test_producers_with_different_ids_do_not_disturb_each_other(world: World) -> None:
+    orders = topic_of(world, "orders")
+    one, two = started(world, "one"), started(world, "two")
+    one.begin()
+    two.begin()
+    one.produce(orders, 0, [{"value": b"one"}])
+    one.flush()
+    two.produce(orders, 0, [{"value": b"two"}])
+    two.commit()
+    assert world.visible(orders, 1, while_open=True) == [[]], "the open transaction holds back what lies behind it"
+    one.commit()
+    assert values(world.visible(orders, 1)[0]) == [b"one", b"two"]
+
+
+def test_start_gives_way_to_a_request_to_stop(world: World) -> None:
+    assert not world.producer("id").start(lambda: True)
+
+
+def test_a_producer_without_transactions_makes_rows_visible_once_they_are_flushed(world: World) -> None:
+    orders = topic_of(world, "orders")
+    producer = started(world, None)
+    producer.begin()
+    producer.produce(orders, 0, [{"value": b"a"}, {"value": b"b"}])
+    assert producer.flush() == {(orders, 0): 2}
+    assert values(world.visible(orders, 1)[0]) == [b"a", b"b"]
+    producer.commit()
+    producer.begin()
+    producer.produce(orders, 0, [{"value": b"c"}])
+    producer.commit()
+    assert values(world.visible(orders, 1)[0]) == [b"a", b"b", b"c"]
+
+
+def test_ensure_takes_a_topic_as_it_is(world: World) -> None:
+    orders = topic_of(world, "orders", 3)
+    assert world.admin.ensure(TopicSpec(orders, 7, 1)) == 3
+
+
+def test_the_reader_finds_nothing_where_there_is_nothing(world: World) -> None:
+    assert world.reader(f"{world.prefix}.progress").last(frozenset([b"slot"]), never) == {}
+    progress = topic_of(world, "progress")
+    assert world.reader(progress).last(frozenset([b"slot"]), never) == {}
+
+
+def write(producer: Producer, topic: str, *messages: tuple[bytes, bytes | None]) -> None:
+    producer.begin()
+    producer.produce(topic, 0, [{"key": key, "value": value} for key, value in messages])
+    producer.commit()
+
+
+def test_the_reader_finds_the_last_committed_value_and_not_an_aborted_one(world: World) -> None:
+    progress = topic_of(world, "progress")
+    producer = started(world)
+    write(producer, progress, (b"slot/t", b"t1"), (b"slot", b"1"))
+    write(producer, progress, (b"slot/t", b"t2"), (b"slot", b"2"))
+    producer.begin()
+    producer.produce(progress, 0, [{"key": b"slot", "value": b"aborted"}])
+    producer.flush()
+    producer.abort()
+    assert world.reader(progress).last(frozenset([b"slot"]), never) == {b"slot": b"2"}
+    assert world.reader(progress).last(frozenset([b"slot/t", b"slot", b"other"]), never) == {
+        b"slot": b"2",
+        b"slot/t": b"t2",
+    }
+
+
+def test_the_reader_does_not_see_what_a_zombie_left_open(world: World) -> None:
+    progress = topic_of(world, "progress")
+    zombie = started(world)
+    write(zombie, progress, (b"slot", b"1"))
+    zombie.begin()
+    zombie.produce(progress, 0, [{"key": b"slot", "value": b"zombie"}])
+    zombie.flush()
+    started(world)
+    assert world.reader(progress).last(frozenset([b"slot"]), never) == {b"slot": b"1"}
+
+
+def test_the_reader_takes_a_tombstone_for_nothing(world: World) -> None:
+    progress = topic_of(world, "progress")
+    producer = started(world)
+    write(producer, progress, (b"slot", b"1"))
+    write(producer, progress, (b"slot", None))
+    assert world.reader(progress).last(frozenset([b"slot"]), never) == {}
+
+
+def test_the_reader_finds_a_record_behind_thousands_of_others(world: World) -> None:
+    progress = topic_of(world, "progress")
+    producer = started(world)
+    write(producer, progress, (b"old", b"0"), (b"older", b"gone"), (b"slot", b"0"))
+    for number in range(30):
+        write(producer, progress, *((b"other-%d" % key, b"%d" % number) for key in range(400)))
+    write(producer, progress, (b"slot", b"1"))
+    for _ in range(3):
+        producer.begin()
+        producer.produce(progress, 0, [{"key": b"slot", "value": b"aborted"}] * 700)
+        producer.flush()
+        producer.abort()
+    found = world.reader(progress).last(frozenset([b"slot", b"old", b"other-399"]), never)
+    assert found == {b"slot": b"1", b"old": b"0", b"other-399": b"29"}
+
+
+@pytest.fixture
+def real(broker: str, prefix: str) -> Iterator[RealWorld]:
+    made = RealWorld(broker, prefix)
+    yield made
+    made.close()
+
+
+def test_the_reader_waits_for_another_slots_open_transaction_and_sees_what_lies_behind_it(real: RealWorld) -> None:
+    progress = topic_of(real, "progress")
+    ours, other = started(real, "ours"), started(real, "other")
+    write(ours, progress, (b"slot", b"1"))
+    other.begin()
+    other.produce(progress, 0, [{"key": b"other", "value": b"1"}])
+    other.flush()
+    write(ours, progress, (b"slot", b"2"))
+    timer = threading.Timer(0.5, other.commit)
+    timer.start()
+    assert real.reader(progress).last(frozenset([b"slot"]), never) == {b"slot": b"2"}
+    timer.join()
+
+
+def test_the_reader_names_the_transaction_that_nobody_ends(real: RealWorld) -> None:
+    progress = topic_of(real, "progress")
+    other = started(real, "other")
+    other.begin()
+    other.produce(progress, 0, [{"key": b"other", "value": b"1"}])
+    other.flush()
+    reader = KafkaProgressReader(real.bootstrap, "contract", progress, KafkaAdmin(real.bootstrap, "c"), timeout_s=1)
+    with pytest.raises(BrokerLost, match="left a transaction open"):
+        reader.last(frozenset([b"slot"]), never)
+
+
+def test_a_full_queue_delays_but_never_reorders_or_drops(real: RealWorld) -> None:
+    orders = topic_of(real, "orders")
+    small: dict[str, Any] = {"queue.buffering.max.kbytes": 4}
+    for transactional_id in (f"{real.prefix}-small", None):
+        producer = KafkaProducer(real.bootstrap, "contract", transactional_id, properties=small)
+        producer.start(never)
+        producer.begin()
+        start = real.admin.end_offsets(orders, 1)[0]
+        producer.produce(orders, 0, [{"key": b"k", "value": b"%d" % number} for number in range(5_000)])
+        assert producer.flush() == {(orders, 0): start + 5_000}
+        producer.commit()
+        producer.close()
+    expected = [b"%d" % number for number in range(5_000)]
+    assert values(real.visible(orders, 1)[0]) == expected + expected
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_record_larger_than_the_topic_allows_is_refused_with_the_cure(
+    real: RealWorld, transactional: bool, at: int
+) -> None:
+    topic = f"{real.prefix}.small"
+    real.admin.ensure(TopicSpec(topic, 1, 1, {"max.message.bytes": "10000"}))
+    producer = KafkaProducer(
+        real.bootstrap, "contract", f"{real.prefix}-big" if transactional else None, properties={"compression.type": "none"}
+    )
+    producer.start(never)
+    producer.begin()
+    messages: list[Any] = [{"value": b"a"}, {"value": b"b"}, {"value": b"c"}]
+    messages[at] = {"value": b"x" * 50_000}
+    with pytest.raises(Refused, match=r"max\.message\.bytes"):
+        produce_and_commit(producer, topic, messages)
+    producer.close()
+
+
+def produce_and_commit(producer: Producer, topic: str, messages: list[Any]) -> None:
+    producer.produce(topic, 0, messages)
+    producer.flush()
+    producer.commit()
+
+
+def test_a_transaction_that_outlived_its_timeout_is_lost_not_fenced(real: RealWorld) -> None:
+    orders = topic_of(real, "orders")
+    producer = KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-slow", transaction_timeout_ms=1_000)
+    producer.start(never)
+    producer.begin()
+    producer.produce(orders, 0, [{"value": b"slow"}])
+    producer.flush()
+    deadline = time.monotonic() + 30
+    with pytest.raises(BrokerLost, match=r"transaction\.timeout\.ms"):  # noqa: PT012
+        while time.monotonic() < deadline:
+            time.sleep(1.0)
+            producer.produce(orders, 0, [{"value": b"slow"}])
+            producer.flush()
+    producer.close()
+    assert values(real.visible(orders, 1)[0]) == []
+
+
+def test_a_transaction_timeout_that_the_broker_does_not_allow_is_refused(real: RealWorld) -> None:
+    producer = KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-long", transaction_timeout_ms=2_000_000_000)
+    with pytest.raises(Refused, match=r"transaction\.max\.timeout\.ms"):
+        producer.start(never)
+    producer.close()
+
+
+def test_the_transaction_timeout_that_the_broker_allows_is_known(broker: str) -> None:
+    assert KafkaAdmin(broker, "contract").transaction_timeout_max_ms() == 900_000
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda address: KafkaProducer(address, "c", "id", timeout_s=1).start(never),
+        lambda address: KafkaAdmin(address, "c", timeout_s=1).ensure(TopicSpec("t", 1, 1)),
+        lambda address: KafkaAdmin(address, "c", timeout_s=1).transaction_timeout_max_ms(),
+    ],
+)
+def test_a_broker_that_nobody_runs_is_named(call: Callable[[str], object]) -> None:
+    with pytest.raises(BrokerLost, match=r"127\.0\.0\.1:1\b.*Connection refused"):
+        call("127.0.0.1:1")
+
+
+@pytest.mark.parametrize("make", [KafkaAdmin, lambda *args, **more: KafkaProducer(*args, "id", **more)])
+@pytest.mark.parametrize("properties", [{"socket.nosuch": 1}, {"socket.timeout.ms": "soon"}, {"transactional.id": "mine"}])
+def test_a_property_that_librdkafka_does_not_know_is_a_wrong_setting(make: Callable[..., object], properties: Any) -> None:
+    with pytest.raises(SettingsError):
+        make("127.0.0.1:1", "c", properties=properties)
+
+
+@pytest.mark.parametrize(
+    "spec", [TopicSpec("t", 1, 3), TopicSpec("t", 1, 1, {"no.such": "1"}), TopicSpec("t", 1, 1, {"retention.ms": "x"})]
+)
+def test_a_topic_that_cannot_be_made_is_refused_with_the_setting_to_change(real: RealWorld, spec: TopicSpec) -> None:
+    spec = TopicSpec(f"{real.prefix}.{spec.name}", spec.partitions, spec.replication_factor, spec.config)
+    with pytest.raises(Refused, match=r"sink\.(replication_factor|topic_config)"):
+        real.admin.ensure(spec)
+
+
+def test_two_topics_that_kafka_takes_as_one_are_refused(real: RealWorld) -> None:
+    topic_of(real, "a.b_c")
+    with pytest.raises(Refused, match=r"sink\.topic"):
+        topic_of(real, "a_b.c")
+
+
+def test_close_is_quick_and_quiet_in_any_state(real: RealWorld) -> None:
+    orders = topic_of(real, "orders")
+    unreachable = KafkaProducer("127.0.0.1:1", "c", "id", timeout_s=0.5)
+    with pytest.raises(BrokerLost):
+        unreachable.start(never)
+    in_the_middle = started(real, "middle")
+    in_the_middle.begin()
+    in_the_middle.produce(orders, 0, [{"value": b"x"}] * 1_000)
+    fenced = started(real, "fenced")
+    fenced.begin()
+    fenced.produce(orders, 0, [{"value": b"y"}])
+    started(real, "fenced").close()
+    for producer in (unreachable, in_the_middle, fenced):
+        began = time.monotonic()
+        producer.close()
+        producer.close()
+        assert time.monotonic() - began < 3
+    assert values(real.visible(orders, 1)[0]) == []
+
+
+def test_hurry_bounds_a_call_that_is_under_way(broker: str) -> None:
+    producer = KafkaProducer("127.0.0.1:1", "c", None, timeout_s=60)
+    producer.start(never)
+    producer.begin()
+    producer.produce("t", 0, [{"value": b"x"}])
+    threading.Timer(0.3, producer.hurry, [0.2]).start()
+    began = time.monotonic()
+    with pytest.raises(BrokerLost):
+        producer.flush()
+    assert time.monotonic() - began < 5
+    producer.close()

@@ -1,0 +1,145 @@
+"""The installed daemon as a process: started from a settings file, watched from outside, killed when a test says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+
+class Daemon:
+    """`cdcd run` with one settings file; may be started again after it ended."""
+
+    def __init__(self, folder: Path, dsn: str, broker: str, prefix: str, **more: dict[str, Any]) -> None:
+        """`more`: further settings by section, such as `sink={"partitions": 2}`."""
+        self.folder = folder
+        self.dsn = dsn
+        self.slot = "s" + prefix.replace("-", "_")
+        self.log = folder / "cdcd.log"
+        self.config = folder / "cdcd.toml"
+        sections: dict[str, dict[str, Any]] = {
+            "source": {"dsn": dsn, "slot": self.slot, "publication": "cdcd", "tables": ["*.*"], "status_interval_s": 1},
+            "sink": {"bootstrap_servers": broker, "prefix": prefix},
+            "monitoring": {"host": "127.0.0.1", "port": 0},
+        }
+        for section, values in more.items():
+            sections.setdefault(section, {}).update(values)
+        self.config.write_text("".join(f"[{name}]\n{_toml(values)}\n" for name, values in sections.items()))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Daemon:
+        """Start the process; does not wait until it streams."""
+        assert self._process is None
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen([*command(), "run", "--config", str(self.config)], stdout=log, stderr=log)
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def stop(self, timeout_s: float = 10.0) -> int:
+        """SIGTERM, and the exit code; fails if it takes longer than `timeout_s`."""
+        return self._end(signal.SIGTERM, timeout_s)
+
+    def wait(self, timeout_s: float = 30.0) -> int:
+        """Wait for it to end by itself; returns the exit code."""
+        assert self._process is not None
+        code = self._process.wait(timeout_s)
+        self._process = None
+        return code
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def running(self) -> bool:
+        """It has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def wait_for_log(self, text: str, timeout_s: float = 30.0) -> None:
+        """Wait until the log holds `text`."""
+        self.until(lambda: text in self.log.read_text(), f"{text!r} in the log", timeout_s)
+
+    def wait_until_streaming(self, timeout_s: float = 30.0) -> None:
+        """Wait until the slot is in use."""
+        with psycopg.connect(self.dsn, autocommit=True) as sql:
+            query = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
+            self.until(lambda: (sql.execute(query, (self.slot,)).fetchone() or (False,))[0], "an active slot", timeout_s)
+
+    def wait_until_confirmed(self, lsn: str | None = None, timeout_s: float = 60.0) -> None:
+        """Wait until the slot is confirmed up to `lsn` (default: everything that is written now)."""
+        with psycopg.connect(self.dsn, autocommit=True) as sql:
+            target = lsn or sql.execute("SELECT pg_current_wal_lsn()").fetchone()[0]  # type: ignore[index]
+            query = "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
+            self.until(
+                lambda: (sql.execute(query, (target, self.slot)).fetchone() or (False,))[0], f"confirmation of {target}", timeout_s
+            )
+
+    def until(self, ready: Callable[[], Any], what: str, timeout_s: float) -> None:
+        """Wait until `ready()`; fails with the log's tail if the daemon ends before or the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            ended = self._process is None or self._process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                how = f"ended with {self._process.returncode}" if ended and self._process else f"waited {timeout_s} s"
+                tail = self.log.read_text()[-3000:] if self.log.exists() else ""
+                raise AssertionError(f"no {what}: {how}\n{tail}")
+            time.sleep(0.02)
+
+    def _end(self, how: signal.Signals, timeout_s: float = 10.0) -> int:
+        assert self._process is not None
+        self._process.send_signal(how)
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise AssertionError(f"still alive {timeout_s} s after {how.name}\n{self.log.read_text()[-3000:]}") from None
+        self._process = None
+        return code
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def command() -> list[str]:
+    """The command line that runs cdcd: the one of this interpreter's installation."""
+    return [sys.executable, "-m", "cdcd"]
+
+
+def _toml(values: dict[str, Any]) -> str:
+    return "".join(f"{name} = {_toml_value(value)}\n" for name, value in values.items())
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml_value(each) for each in value) + "]"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(value)
+
+
+def environment() -> dict[str, str]:
+    """The environment without settings of cdcd's."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("CDCD_")}

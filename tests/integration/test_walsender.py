@@ -1,0 +1,476 @@
+"""The replication connection against real servers, the oldest and the newest version."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from fix_postgres import Database
+from psycopg import sql
+from servers import PostgreSQL
+
+from cdcd.errors import GapError, Refused, ServerLost
+from cdcd.lsn import parse_lsn
+from cdcd.source.refusals import SlotActive, SlotWaits
+from cdcd.source.replication import PrimaryKeepalive, XLogData, decode_server
+from cdcd.source.slot import Slot
+from cdcd.source.walsender import Walsender
+
+both = pytest.mark.postgres_versions("oldest", "newest")
+OPTIONS = {"proto_version": "1", "publication_names": '"p"', "binary": "true"}
+
+
+@pytest.fixture
+def shop(database: Database) -> Database:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")
+    return database
+
+
+def slot_of(database: Database) -> str:
+    """Slots are the server's, not the database's: a name for each test."""
+    return f"s_{database.name}"
+
+
+@pytest.fixture
+def stream(shop: Database) -> Iterator[Walsender]:
+    """A stream of `shop` from a slot that was just made."""
+    with Walsender(shop.dsn) as walsender:
+        walsender.create_slot(slot_of(shop))
+        walsender.start(slot_of(shop), 0, OPTIONS)
+        yield walsender
+
+
+def read_until(walsender: Walsender, wanted: Callable[[XLogData | PrimaryKeepalive], bool], timeout_s: float = 10) -> list:
+    """All messages up to the first one that is wanted."""
+    found = []
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        for frame in walsender.read(10_000, 1 << 20):
+            found.append(decode_server(frame))
+            if wanted(found[-1]):
+                return found
+        walsender.wait(0.1)
+    raise AssertionError(f"not seen within {timeout_s} s, but {found}")
+
+
+def a_commit(message: XLogData | PrimaryKeepalive) -> bool:
+    return isinstance(message, XLogData) and message.data[:1] == b"C"
+
+
+def read_until_error(walsender: Walsender, timeout_s: float = 10) -> Exception:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            walsender.read(10_000, 1 << 20)
+            walsender.wait(0.1)
+        except Exception as error:
+            return error
+    raise AssertionError(f"the stream went on for {timeout_s} s")
+
+
+def confirmed(database: Database) -> int | None:
+    state = Slot(database.dsn, slot_of(database)).state()
+    return state.confirmed_flush_lsn if state else None
+
+
+@both
+def test_identify_names_the_server_the_database_and_where_its_wal_is(shop: Database) -> None:
+    with Walsender(shop.dsn) as walsender:
+        identity = walsender.identify()
+        [(system_id, wal_lsn)] = shop.execute(
+            "SELECT system_identifier::text, pg_current_wal_lsn()::text FROM pg_control_system()"
+        )
+        assert (identity.system_id, identity.dbname, identity.timeline) == (system_id, shop.name, 1)
+        assert 0 < identity.wal_lsn <= parse_lsn(wal_lsn)
+        assert walsender.server_version // 10_000 == shop.server.version
+        assert walsender.encoding == "UTF8"
+
+
+@both
+def test_every_change_of_a_transaction_is_read_in_order(shop: Database, stream: Walsender) -> None:
+    shop.execute("INSERT INTO t SELECT g, repeat('x', g) FROM generate_series(1, 3000) g")
+    messages = read_until(stream, a_commit)
+    inserted = [m for m in messages if isinstance(m, XLogData) and m.data[:1] == b"I"]
+    assert [int.from_bytes(m.data[13:17]) for m in inserted] == list(range(1, 3001))
+    assert all(m.start for m in inserted)
+    assert [m.start for m in inserted] == sorted(m.start for m in inserted)
+
+
+@both
+def test_the_bounds_of_a_read_hold_and_nothing_is_left_behind(shop: Database, stream: Walsender) -> None:
+    shop.execute("INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 500) g")
+    time.sleep(0.3)
+    rows, sizes = 0, []
+    deadline = time.monotonic() + 10
+    while rows < 500 and time.monotonic() < deadline:
+        # What libpq holds is invisible to poll: `wait` must say so at once, or this takes 500 seconds.
+        assert stream.wait(1.0)
+        frames = stream.read(7, 1_000)
+        assert len(frames) <= 7
+        assert sum(map(len, frames[:-1])) < 1_000
+        rows += sum(frame[25:26] == b"I" for frame in frames)
+        sizes.append(len(frames))
+    assert rows == 500
+    assert max(sizes) > 1
+
+
+@both
+def test_settings_of_the_database_do_not_reach_the_text_of_values(shop: Database) -> None:
+    shop.execute(
+        f"ALTER DATABASE {shop.name} SET DateStyle = 'German'",
+        f"ALTER DATABASE {shop.name} SET TimeZone = 'Asia/Seoul'",
+        f"ALTER DATABASE {shop.name} SET bytea_output = 'escape'",
+        f"ALTER DATABASE {shop.name} SET IntervalStyle = 'iso_8601'",
+        f"ALTER DATABASE {shop.name} SET extra_float_digits = -3",
+        "CREATE TABLE r (id int PRIMARY KEY, a timestamptz, b bytea, c interval, d double precision, e regclass)",
+        "ALTER PUBLICATION p ADD TABLE r",
+    )
+    with Walsender(shop.dsn) as walsender:
+        walsender.create_slot(slot_of(shop))
+        walsender.start(slot_of(shop), 0, {**OPTIONS, "binary": "false"})
+        shop.execute("INSERT INTO r VALUES (1, '2026-01-31 12:00+00', '\\xff00', '1 day 2 hours', 0.1 + 0.2, 'r')")
+        [insert] = [m.data for m in read_until(walsender, a_commit) if isinstance(m, XLogData) and m.data[:1] == b"I"]
+    for text in (b"2026-01-31 12:00:00+00", b"\\xff00", b"1 day 02:00:00", b"0.30000000000000004", b"public.r"):
+        assert text in insert
+
+
+@both
+def test_a_sql_ascii_database_streams_its_bytes_as_they_are(postgres: PostgreSQL) -> None:
+    name = f"ascii_{os.getpid()}"
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'")
+        try:
+            with psycopg.connect(postgres.dsn(name), autocommit=True) as inside, Walsender(postgres.dsn(name)) as walsender:
+                inside.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+                inside.execute("CREATE PUBLICATION p FOR TABLE t")
+                assert walsender.encoding == "SQL_ASCII"
+                walsender.create_slot(name, temporary=True)
+                walsender.start(name, 0, OPTIONS)
+                inside.execute("INSERT INTO t VALUES (1, E'\\xff\\xfe')")
+                assert any(m.data.endswith(b"\xff\xfe") for m in read_until(walsender, a_commit) if isinstance(m, XLogData))
+        finally:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@both
+def test_a_confirmed_position_reaches_the_slot(shop: Database, stream: Walsender) -> None:
+    shop.execute("INSERT INTO t VALUES (1, 'x')")
+    commit = read_until(stream, a_commit)[-1]
+    end_lsn = int.from_bytes(commit.data[10:18])
+    stream.send_status(end_lsn, end_lsn, end_lsn, reply=True)
+    read_until(stream, lambda message: isinstance(message, PrimaryKeepalive))
+    assert confirmed(shop) == end_lsn
+
+
+def test_a_status_whose_positions_contradict_each_other_is_refused(shop: Database, stream: Walsender) -> None:
+    with pytest.raises(ValueError, match="applied"):
+        stream.send_status(10, 11, 0)
+
+
+@both
+def test_silence_of_the_reader_is_survived_while_status_is_sent(shop: Database) -> None:
+    dsn = psycopg.conninfo.make_conninfo(shop.dsn, options="-c wal_sender_timeout=1s")
+    with Walsender(dsn) as walsender:
+        walsender.create_slot(slot_of(shop))
+        walsender.start(slot_of(shop), 0, OPTIONS)
+        # More than all socket buffers hold: the server stands still in the middle of it.
+        shop.execute("INSERT INTO t SELECT g, repeat('x', 2000) FROM generate_series(1, 30000) g")
+        until = time.monotonic() + 3.5
+        while time.monotonic() < until:
+            walsender.send_status(1, 1, 1)
+            assert walsender.wait(0.3, reading=False) == []
+        rows = sum(isinstance(m, XLogData) and m.data[:1] == b"I" for m in read_until(walsender, a_commit, 30))
+        assert rows == 30_000
+
+
+@both
+def test_wal_sender_timeout_is_a_lost_server(shop: Database) -> None:
+    dsn = psycopg.conninfo.make_conninfo(shop.dsn, options="-c wal_sender_timeout=500ms")
+    with Walsender(dsn) as walsender:
+        walsender.create_slot(slot_of(shop))
+        walsender.start(slot_of(shop), 0, OPTIONS)
+        assert isinstance(read_until_error(walsender), ServerLost)
+
+
+@both
+def test_a_server_that_takes_nothing_does_not_block_the_sender(shop: Database, stream: Walsender) -> None:
+    os.kill(stream.backend_pid, signal.SIGSTOP)
+    try:
+        took = []
+        for position in range(1, 200_000):
+            began = time.monotonic()
+            stream.send_status(position, position, position)
+            took.append(time.monotonic() - began)
+        assert max(took) < 1
+        assert stream.wait(0.05) == []
+    finally:
+        os.kill(stream.backend_pid, signal.SIGCONT)
+    shop.execute("INSERT INTO t VALUES (1, 'x')")
+    end_lsn = int.from_bytes(read_until(stream, a_commit, 60)[-1].data[10:18])
+    stream.send_status(end_lsn, end_lsn, end_lsn, reply=True)
+    deadline = time.monotonic() + 60
+    while confirmed(shop) != end_lsn:
+        assert time.monotonic() < deadline
+        stream.read(10_000, 1 << 20)
+        stream.wait(0.1)
+
+
+@both
+def test_a_wake_descriptor_ends_a_wait(stream: Walsender) -> None:
+    read_end, write_end = os.pipe()
+    try:
+        timer = threading.Timer(0.2, os.write, (write_end, b"!"))
+        timer.start()
+        began = time.monotonic()
+        while read_end not in stream.wait(10, read_end):
+            stream.read(100, 1000)
+        assert time.monotonic() - began < 5
+        timer.join()
+        assert stream.wait(10, read_end, reading=False) == [read_end]
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+
+
+@both
+def test_an_active_slot_is_told_apart_with_the_pid_that_has_it(shop: Database, stream: Walsender) -> None:
+    with Walsender(shop.dsn) as second:
+        with pytest.raises(SlotActive) as caught:
+            second.start(slot_of(shop), 0, OPTIONS)
+        assert caught.value.pid == stream.backend_pid
+        # The same connection gets it as soon as it is free.
+        assert stream.stop()
+        stream.close()
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                second.start(slot_of(shop), 0, OPTIONS)
+                break
+            except SlotActive:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        shop.execute("INSERT INTO t VALUES (1, 'x')")
+        read_until(second, a_commit)
+
+
+@both
+def test_commands_work_again_after_a_stop(shop: Database, stream: Walsender) -> None:
+    shop.execute("INSERT INTO t VALUES (1, 'x')")
+    read_until(stream, a_commit)
+    assert stream.stop()
+    assert stream.identify().dbname == shop.name
+
+
+@both
+def test_a_terminated_walsender_is_a_lost_server(shop: Database, stream: Walsender) -> None:
+    shop.execute("INSERT INTO t VALUES (1, 'x')")
+    read_until(stream, a_commit)
+    shop.execute(f"SELECT pg_terminate_backend({stream.backend_pid})")
+    error = read_until_error(stream)
+    assert isinstance(error, ServerLost)
+    assert "terminating connection" in error.message
+    with pytest.raises(ServerLost):
+        stream.read(1, 1)
+    with pytest.raises(ServerLost):
+        stream.send_status(1, 1, 1)
+
+
+@both
+def test_what_came_before_the_end_is_still_read(shop: Database, stream: Walsender) -> None:
+    shop.execute("INSERT INTO t VALUES (1, 'x')")
+    deadline = time.monotonic() + 10
+    while shop.execute(f"SELECT sent_lsn >= pg_current_wal_lsn() FROM pg_stat_replication WHERE pid = {stream.backend_pid}") != [(True,)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    shop.execute(f"SELECT pg_terminate_backend({stream.backend_pid})")
+    time.sleep(0.3)
+    read_until(stream, a_commit)
+    assert isinstance(read_until_error(stream), ServerLost)
+
+
+@both
+def test_a_publication_that_did_not_exist_stops_the_stream(shop: Database) -> None:
+    with Walsender(shop.dsn) as walsender:
+        walsender.create_slot(slot_of(shop))
+        walsender.start(slot_of(shop), 0, {**OPTIONS, "publication_names": '"p","nosuch"'})
+        shop.execute("INSERT INTO t VALUES (1, 'x')")
+        error = read_until_error(walsender)
+        assert isinstance(error, Refused), error
+        assert "nosuch" in error.message
+        assert "pg_replication_slot_advance" in error.cure
+
+
+@both
+def test_a_missing_slot_is_a_gap(shop: Database) -> None:
+    with Walsender(shop.dsn) as walsender, pytest.raises(GapError, match="does not exist"):
+        walsender.start("nosuch", 0, OPTIONS)
+
+
+@both
+def test_a_slot_of_another_database_is_refused_by_name(shop: Database, postgres: PostgreSQL) -> None:
+    with Walsender(shop.dsn) as walsender:
+        walsender.create_slot(slot_of(shop))
+    with Walsender(postgres.dsn()) as other, pytest.raises(Refused, match=f'belongs to the database "{shop.name}"'):
+        other.start(slot_of(shop), 0, OPTIONS)
+
+
+@both
+def test_options_that_the_server_does_not_know_are_refused(shop: Database) -> None:
+    with Walsender(shop.dsn) as walsender:
+        walsender.create_slot(slot_of(shop))
+        with pytest.raises(Refused, match="nosuch"):
+            walsender.start(slot_of(shop), 0, {**OPTIONS, "nosuch": "it's \\ odd"})
+        walsender.start(slot_of(shop), 0, OPTIONS)
+
+
+@both
+def test_an_existing_slot_is_not_made_again(shop: Database) -> None:
+    with Walsender(shop.dsn) as walsender:
+        walsender.create_slot(slot_of(shop))
+        with pytest.raises(Refused, match="already exists"):
+            walsender.create_slot(slot_of(shop))
+        with pytest.raises(Refused, match="no name for a slot"):
+            walsender.create_slot('Bad"Näme')
+
+
+@both
+def test_an_exported_snapshot_shows_the_tables_at_the_consistent_point(shop: Database) -> None:
+    shop.execute("INSERT INTO t VALUES (1, 'before')")
+    with Walsender(shop.dsn) as walsender:
+        created = walsender.create_slot(slot_of(shop), export_snapshot=True)
+        assert created.snapshot
+        shop.execute("INSERT INTO t VALUES (2, 'after')")
+        with shop.connect(autocommit=False) as reader:
+            reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(created.snapshot))
+            assert reader.execute("SELECT v FROM t").fetchall() == [("before",)]
+        walsender.start(slot_of(shop), created.consistent_lsn, OPTIONS)
+        inserts = [m.data for m in read_until(walsender, a_commit) if isinstance(m, XLogData) and m.data[:1] == b"I"]
+        assert len(inserts) == 1
+        assert inserts[0].endswith(b"after")
+
+
+@both
+def test_a_slot_that_waits_for_a_writer_names_it_and_leaves_nothing(shop: Database) -> None:
+    writer = shop.connect(autocommit=False, application_name="slow one")
+    writer.execute("INSERT INTO t VALUES (1, 'x')")
+    with Walsender(shop.dsn) as walsender:
+        with pytest.raises(SlotWaits) as caught:
+            walsender.create_slot(slot_of(shop), timeout_s=0.7, blockers=Slot(shop.dsn, slot_of(shop)).writers)
+        assert any(f"session {writer.info.backend_pid} (slow one)" in who for who in caught.value.blockers)
+        assert Slot(shop.dsn, slot_of(shop)).state() is None
+        writer.rollback()
+        assert walsender.create_slot(slot_of(shop)).consistent_lsn
+
+
+@both
+def test_fast_shutdown_ends_promptly_once_all_is_confirmed(start_postgres: Callable[..., PostgreSQL], request: Any) -> None:
+    server = start_postgres(request.node.callspec.params["postgres"])
+    with psycopg.connect(server.dsn(), autocommit=True) as inside:
+        inside.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+        inside.execute("CREATE PUBLICATION p FOR TABLE t")
+    with Walsender(server.dsn()) as walsender:
+        walsender.create_slot("s")
+        walsender.start("s", 0, OPTIONS)
+        with psycopg.connect(server.dsn(), autocommit=True) as inside:
+            inside.execute("INSERT INTO t VALUES (1, 'x')")
+        read_until(walsender, a_commit)
+        began = time.monotonic()
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        time.sleep(1)
+        assert stopping.is_alive(), "the server did not wait for the confirmation"
+        error = None
+        while error is None:
+            try:
+                for frame in walsender.read(1000, 1 << 20):
+                    if isinstance(message := decode_server(frame), PrimaryKeepalive):
+                        walsender.send_status(message.wal_end, message.wal_end, message.wal_end)
+                walsender.wait(0.1)
+            except ServerLost as lost:
+                error = lost
+        stopping.join()
+        assert time.monotonic() - began < 10
+    with pytest.raises(ServerLost):
+        Walsender(server.dsn())
+
+
+@both
+def test_wal_level_replica_is_refused_with_its_cure(start_postgres: Callable[..., PostgreSQL], request: Any) -> None:
+    server = start_postgres(request.node.callspec.params["postgres"], settings={"wal_level": "replica"})
+    with Walsender(server.dsn()) as walsender, pytest.raises(Refused) as caught:
+        walsender.create_slot("s")
+    assert "ALTER SYSTEM SET wal_level = logical" in caught.value.cure
+
+
+@both
+def test_a_role_that_may_not_replicate_is_refused_with_its_cure(shop: Database) -> None:
+    shop.execute('CREATE ROLE "no repl" LOGIN')
+    try:
+        with pytest.raises(Refused) as caught:
+            Walsender(shop.server.dsn(shop.name, user="no repl"))
+        assert caught.value.cure.endswith('ALTER ROLE "no repl" REPLICATION')
+    finally:
+        shop.execute('DROP ROLE "no repl"')
+
+
+@both
+def test_a_slot_that_lost_wal_is_a_gap(start_postgres: Callable[..., PostgreSQL], request: Any) -> None:
+    server = start_postgres(
+        request.node.callspec.params["postgres"],
+        settings={"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"},
+    )
+    with Walsender(server.dsn()) as walsender, psycopg.connect(server.dsn(), autocommit=True) as inside:
+        walsender.create_slot("s")
+        inside.execute("CREATE TABLE big (v text)")
+        for _ in range(4):
+            inside.execute("INSERT INTO big SELECT repeat('x', 1000) FROM generate_series(1, 20000)")
+            inside.execute("SELECT pg_switch_wal()")
+            inside.execute("CHECKPOINT")
+        state = Slot(server.dsn(), "s").state()
+        assert state is not None
+        assert state.lost
+        assert state.restart_lsn is None
+        with pytest.raises(GapError, match="lost WAL"):
+            walsender.start("s", 0, OPTIONS)
+        assert Slot(server.dsn(), "s").drop()
+
+
+def test_the_first_host_that_answers_is_taken(shop: Database) -> None:
+    dsn = f"host=127.0.0.1,127.0.0.1 port=1,{shop.server.port} user=postgres dbname={shop.name}"
+    with Walsender(dsn) as walsender:
+        assert walsender.identify().dbname == shop.name
+
+
+def test_a_server_that_is_not_there_is_lost() -> None:
+    with pytest.raises(ServerLost, match="cannot be reached"):
+        Walsender("host=127.0.0.1 port=1 user=postgres")
+
+
+def test_a_dsn_that_cannot_be_read_is_refused_without_its_password() -> None:
+    with pytest.raises(Refused) as caught:
+        Walsender("host=127.0.0.1 password=secret nosuch=1")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_grown_input_buffer_takes_more_at_once(shop: Database) -> None:
+    shop.execute("INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 0) g")
+
+    def largest(size_bytes: int) -> int:
+        with Walsender(shop.dsn) as walsender:
+            if size_bytes:
+                walsender.grow_input(size_bytes)
+            slot = f"{slot_of(shop)}_{size_bytes}"
+            walsender.create_slot(slot, temporary=True)
+            walsender.start(slot, 0, OPTIONS)
+            shop.execute("DELETE FROM t", "INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 5000) g")
+            time.sleep(0.5)
+            return sum(map(len, walsender.read(100_000, 1 << 24)))
+
+    assert largest(1 << 20) > 100_000 > largest(0)

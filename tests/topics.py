@@ -1,0 +1,252 @@
+"""What the topics say, read by nothing of cdcd's: librdkafka's consumer, fastavro, and the rules of the README.
+
+`read` gives every committed event of a prefix; `fold` replays them into rows; `text_of` writes a value as PostgreSQL's
+`col::text` does, so that the oracle is PostgreSQL itself.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+Row = tuple[str | None, ...]
+
+
+@dataclass
+class Event:
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: dict[str, Any] | None
+    value: dict[str, Any] | None
+    fields: list[dict[str, Any]] = field(repr=False)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self.value["source"]["commit_lsn"], self.value["source"]["seq"]
+
+
+class Topics:
+    """Reads the topics of one prefix."""
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        self.bootstrap = bootstrap
+        self.prefix = prefix
+        self._schemas: dict[bytes, Any] = {}
+        self._texts: dict[bytes, dict[str, Any]] = {}
+
+    def names(self) -> list[str]:
+        """The topics of row events."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        own = {f"{self.prefix}.{name}" for name in ("progress", "schemas", "messages")}
+        return sorted(t for t in admin.list_topics(timeout=10).topics if t.startswith(self.prefix + ".") and t not in own)
+
+    def raw(self, topic: str, isolation: str = "read_committed") -> Iterator[Any]:
+        """Every message of a topic up to its end now, in the order of each partition."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "tests",
+                "enable.auto.commit": False,
+                "isolation.level": isolation,
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,
+                "check.crcs": True,
+            }
+        )
+        try:
+            partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+            open_partitions = set(partitions)
+            while open_partitions:
+                for message in consumer.consume(5000, timeout=1.0):
+                    if message.error() is not None:
+                        assert message.error().code() == -191, message.error()  # _PARTITION_EOF
+                        open_partitions.discard(message.partition())
+                    else:
+                        yield message
+        finally:
+            consumer.close()
+
+    def events(self, topic: str) -> list[Event]:
+        """Every committed event of a topic, decoded; fails if one cannot be."""
+        if not self._schemas:
+            self._load_schemas()
+        events = []
+        for message in self.raw(topic):
+            fields: list[dict[str, Any]] = []
+            value = None
+            if message.value() is not None:
+                value = self._decode(message.value())
+                fields = self._row_fields(message.value()[2:10])
+            key = None if message.key() is None else self._decode(message.key())
+            events.append(
+                Event(topic, message.partition(), message.offset(), message.timestamp()[1], key, value, fields)
+            )
+        return events
+
+    def progress(self) -> list[tuple[str, dict[str, Any]]]:
+        """Every committed progress record: key and value."""
+        return [(m.key().decode(), json.loads(m.value())) for m in self.raw(f"{self.prefix}.progress")]
+
+    def by_table(self) -> dict[tuple[str, str], str]:
+        """The topic of each table, as the table records have it."""
+        return {(v["schema"], v["table"]): v["topic"] for k, v in self.progress() if "/" in k}
+
+    def _load_schemas(self) -> None:
+        for message in self.raw(f"{self.prefix}.schemas"):
+            fingerprint = bytes.fromhex(message.key().decode())
+            self._texts[fingerprint] = json.loads(message.value())
+            self._schemas[fingerprint] = fastavro.parse_schema(json.loads(message.value()))
+
+    def _decode(self, data: bytes) -> dict[str, Any]:
+        assert data[:2] == b"\xc3\x01", data[:2]
+        if data[2:10] not in self._schemas:
+            self._load_schemas()
+        stream = io.BytesIO(data[10:])
+        record = fastavro.schemaless_reader(stream, self._schemas[data[2:10]], None)
+        assert stream.tell() == len(data) - 10, "bytes behind the record"
+        assert isinstance(record, dict)
+        return record
+
+    def _row_fields(self, fingerprint: bytes) -> list[dict[str, Any]]:
+        (before,) = (f for f in self._texts[fingerprint]["fields"] if f["name"] == "before")
+        fields: list[dict[str, Any]] = before["type"][1]["fields"]
+        return fields
+
+
+def check_exactly_once(events: list[Event]) -> None:
+    """Each position once (but for copies of one event in every partition: truncate), rising within every partition."""
+    changes = [event for event in events if event.value is not None]
+    positions = Counter(event.position for event in changes if event.value["op"] != "t")
+    doubled = [position for position, times in positions.items() if times > 1]
+    assert not doubled, f"{len(doubled)} positions more than once, such as {doubled[:3]}"
+    last: dict[tuple[str, int], tuple[int, int]] = {}
+    for event in changes:
+        place = (event.topic, event.partition)
+        assert last.get(place, (-1, -1)) < event.position, f"out of order at {place} offset {event.offset}"
+        last[place] = event.position
+
+
+def fold(events: list[Event]) -> Counter[Row]:
+    """The table's rows after all events, each as the texts of its columns in the order of the newest schema."""
+    changes = sorted((e for e in events if e.value is not None), key=lambda e: (e.position, e.partition))
+    rows: dict[str, dict[str, str | None]] = {}
+    unkeyed: Counter[str] = Counter()
+    columns: list[str] = []
+    for event in changes:
+        value = event.value
+        columns = [f.get("pg_name", f["name"]) for f in event.fields]
+        unrepresentable = {(u["image"], u["column"]): u["text"] for u in value["unrepresentable"]}
+        images = {
+            image: None
+            if value[image] is None
+            else {
+                f.get("pg_name", f["name"]): unrepresentable.get((image, f["name"]), text_of(value[image][f["name"]], f))
+                for f in event.fields
+            }
+            for image in ("before", "after")
+        }
+        before, after = images["before"], images["after"]
+        key = None if event.key is None else json.dumps(event.key, default=str, sort_keys=True)
+        if value["op"] == "t":
+            rows.clear()
+            unkeyed.clear()
+        elif key is None:
+            if before is not None:
+                assert unkeyed[json.dumps(before)] > 0, f"the old row at {event.position} is unknown"
+                unkeyed[json.dumps(before)] -= 1
+            if after is not None:
+                unkeyed[json.dumps(after)] += 1
+        elif value["op"] == "d":
+            assert rows.pop(key, None) is not None, f"delete of an unknown key {key}"
+        else:
+            assert (value["op"] == "u") == (key in rows), f"{value['op']} of {key} at {event.position}"
+            assert after is not None
+            for name in value["unchanged"]:
+                (column,) = (f.get("pg_name", name) for f in event.fields if f["name"] == name)
+                after[column] = rows[key][column]
+            rows[key] = after
+    folded = Counter(tuple(row.get(c) for c in columns) for row in rows.values())
+    for text, times in unkeyed.items():
+        if times:
+            folded[tuple(json.loads(text).get(c) for c in columns)] += times
+    return folded
+
+
+def text_of(value: Any, schema_field: dict[str, Any]) -> str | None:
+    """`col::text` of a decoded value, by the PostgreSQL type that the schema's field carries."""
+    if value is None:
+        return None
+    return _text(value, schema_field["pg_type"])
+
+
+def _text(value: Any, pg_type: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int)):
+        return str(value)
+    if isinstance(value, bytes):
+        return "\\x" + value.hex()
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, float):
+        return _float(value, pg_type)
+    if isinstance(value, dt.datetime):
+        fraction = f".{value.microsecond:06}".rstrip("0") if value.microsecond else ""
+        zone = "" if value.tzinfo is None else "+00"
+        return f"{value.year:04}-{value.month:02}-{value.day:02} {value:%H:%M:%S}{fraction}{zone}"
+    if isinstance(value, dt.date):
+        return f"{value.year:04}-{value.month:02}-{value.day:02}"
+    if isinstance(value, dt.time):
+        return f"{value:%H:%M:%S}" + (f".{value.microsecond:06}".rstrip("0") if value.microsecond else "")
+    if isinstance(value, list):
+        return "{" + ",".join("NULL" if v is None else _element(_text(v, pg_type.removesuffix("[]"))) for v in value) + "}"
+    if isinstance(value, dict) and set(value) == {"months", "days", "micros"}:
+        return _interval(**value)
+    raise AssertionError(f"no text for {type(value).__name__} of {pg_type}")
+
+
+def _float(value: float, pg_type: str) -> str:
+    if value != value:  # noqa: PLR0124 - NaN
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    digits = next(p for p in range(1, 18) if float(f"{value:.{p}g}") == value) if "4" not in pg_type else 9
+    text = f"{value:.{digits}g}"
+    return text
+
+
+def _element(text: str) -> str:
+    if text == "" or text.lower() == "null" or any(c in text for c in '{}",\\ \t\n\r\v\f'):
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return text
+
+
+def _interval(months: int, days: int, micros: int) -> str:
+    years, months = int(months / 12), months - 12 * int(months / 12)
+    parts = []
+    negative_before = False
+    for number, unit in ((years, "year"), (months, "mon"), (days, "day")):
+        if number:
+            sign = "+" if negative_before and number > 0 else ""
+            parts.append(f"{sign}{number} {unit}{'' if number == 1 else 's'}")
+            negative_before = number < 0
+    if micros or not parts:
+        seconds, fraction = divmod(abs(micros), 1_000_000)
+        sign = "-" if micros < 0 else "+" if negative_before else ""
+        clock = f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        parts.append(clock + (f".{fraction:06}".rstrip("0") if fraction else ""))
+    return " ".join(parts)

@@ -1,0 +1,153 @@
+"""What the assembler hands on: whole transactions, in order, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from cdcd.avro.envelope import Encoder
+from cdcd.avro.stores import FingerprintStore
+from cdcd.avro.types import TypeOptions
+from cdcd.errors import DecodeError
+from cdcd.pgoutput import messages as m
+from cdcd.pgoutput.decoder import Decoder
+from cdcd.pgoutput.encoder import encode, tuple_of
+from cdcd.sink.batches import Batch, BatchBuilder
+from cdcd.source.pgtypes import PgType
+from cdcd.source.replication import PrimaryKeepalive, XLogData
+from cdcd.transaction.assembler import Assembler
+from cdcd.transaction.relations import Relations
+
+INT4 = PgType(23, "pg_catalog", "int4")
+
+
+class Catalogue:
+    def types(self, oids: Iterable[int]) -> Mapping[int, PgType]:
+        return {23: INT4}
+
+    def primary_key(self, relation_oid: int) -> tuple[str, ...]:
+        return ("id",)
+
+    def forget(self) -> None:
+        pass
+
+
+class Stream:
+    """A stream of one table, table 7 with the one column `id`."""
+
+    def __init__(self, durable_commit_lsn: int = 0) -> None:
+        self.batches = BatchBuilder(tombstones=False)
+        encoder = Encoder(self.batches, FingerprintStore(self.batches), TypeOptions())
+        self.assembler = Assembler(Decoder(), Relations(Catalogue()), encoder, durable_commit_lsn)
+
+    def feed(self, *messages: m.Message, lsn: int = 5) -> None:
+        self.assembler.feed([XLogData(lsn, lsn, 0, encode(message)).encode() for message in messages])
+
+    def keepalive(self, wal_end: int, reply: bool = False) -> None:
+        self.assembler.feed([PrimaryKeepalive(wal_end, 0, reply).encode()])
+
+    def take(self) -> Batch:
+        return self.batches.take()
+
+
+RELATION = m.Relation(0, 7, "public", "t", "d", (m.Column(True, "id", 23, -1),))
+
+
+def begin(commit_lsn: int) -> m.Begin:
+    return m.Begin(commit_lsn, 1_000_000, 600)
+
+
+def commit(commit_lsn: int) -> m.Commit:
+    return m.Commit(commit_lsn, commit_lsn + 10, 1_000_000)
+
+
+def insert(value: int, oid: int = 7) -> m.Insert:
+    return m.Insert(0, oid, tuple_of([str(value).encode()]))
+
+
+def test_a_transaction_comes_out_whole() -> None:
+    stream = Stream()
+    stream.feed(begin(100), RELATION, insert(1), insert(2), commit(100))
+    batch = stream.take()
+    assert (batch.rows, batch.transactions, batch.open) == (2, 1, False)
+    assert (batch.commit_lsn, batch.end_lsn, batch.commit_ts) == (100, 110, 946_684_801_000_000)
+    assert stream.assembler.received_lsn == 110
+    assert stream.take().rows == 0
+
+
+def test_a_batch_that_ends_inside_a_transaction_says_so() -> None:
+    stream = Stream()
+    stream.feed(begin(100), RELATION, insert(1))
+    first = stream.take()
+    assert (first.rows, first.transactions, first.open, first.end_lsn) == (1, 0, True, 0)
+    stream.feed(insert(2))
+    assert stream.take().open
+    stream.feed(commit(100))
+    last = stream.take()
+    assert (last.rows, last.transactions, last.open, last.end_lsn) == (0, 1, False, 110)
+
+
+def test_what_kafka_has_is_skipped_up_to_and_including_its_commit_lsn() -> None:
+    stream = Stream(durable_commit_lsn=100)
+    stream.feed(begin(90), RELATION, insert(1), commit(90), begin(100), insert(2), commit(100))
+    assert (stream.take().rows, stream.assembler.received_lsn) == (0, 110)
+    stream.feed(begin(101), insert(3), commit(101))
+    assert stream.take().rows == 1, "a relation announced in a skipped transaction stays known"
+
+
+def test_a_keepalive_inside_a_transaction_is_no_sign_of_quiet() -> None:
+    stream = Stream()
+    stream.keepalive(50)
+    assert stream.assembler.quiet_lsn == 50
+    stream.feed(begin(100))
+    stream.keepalive(500, reply=True)
+    assert stream.assembler.quiet_lsn == 50
+    assert stream.assembler.server_lsn == 500
+    assert stream.assembler.reply_requested
+
+
+def test_relations_alternate_and_are_replaced() -> None:
+    stream = Stream()
+    other = m.Relation(0, 4_000_000_000, "public", "u", "d", (m.Column(True, "id", 23, -1),))
+    stream.feed(begin(1), RELATION, other, insert(1), insert(2, 4_000_000_000), insert(3), commit(1))
+    batch = stream.take()
+    assert [(table.name, len(table.messages)) for table in batch.tables] == [("t", 2), ("u", 1)]
+    wider = m.Relation(0, 7, "public", "t", "d", (m.Column(True, "id", 23, -1), m.Column(False, "n", 23, -1)))
+    stream.feed(begin(2), wider, m.Insert(0, 7, tuple_of([b"1", None])), commit(2))
+    assert stream.take().rows == 1
+    with pytest.raises(DecodeError, match="wants 2 columns, got 1|2 columns"):
+        stream.feed(begin(3), insert(1))
+
+
+def test_truncate_reaches_every_partition() -> None:
+    stream = Stream()
+    stream.feed(begin(1), RELATION, insert(1), m.Truncate(0, (7,), False, False), insert(1), commit(1))
+    (table,) = stream.take().tables
+    assert table.everywhere == [1]
+    assert table.counts == {ord("c"): 2, ord("t"): 1}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [insert(1)],
+        [commit(1)],
+        [begin(1), begin(2)],
+        [m.Truncate(0, (7,), False, False)],
+        [m.Origin(0, "o")],
+        [begin(1), insert(1, 8)],
+        [m.StreamStop()],
+    ],
+    ids=lambda messages: "-".join(type(message).__name__ for message in messages),
+)
+def test_messages_out_of_place_are_errors(messages: list[m.Message]) -> None:
+    stream = Stream()
+    with pytest.raises(DecodeError):
+        stream.feed(*messages)
+
+
+@pytest.mark.parametrize("frame", [b"", b"w", b"x" * 40, b"w" + b"\0" * 24, b"k" + b"\0" * 18])
+def test_frames_of_no_kind_are_errors(frame: bytes) -> None:
+    with pytest.raises(DecodeError):
+        Stream().assembler.feed([frame])
