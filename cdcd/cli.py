@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -95,9 +97,12 @@ def _load(given: argparse.Namespace) -> settings_sources.Loaded:
 
 
 def _fail(given: argparse.Namespace, sentence: str, code: int) -> int:
-    if given.log_level == "debug":
-        import traceback
-
+    logger = logging.getLogger("cdcd")
+    debug = given.log_level == "debug" or logger.isEnabledFor(logging.DEBUG)
+    if given.command is _run and logger.handlers:  # whoever collects the daemon's log gets its last word in it, too
+        logger.error(sentence, exc_info=debug)
+        return code
+    if debug:
         traceback.print_exc()
     sys.stderr.write(f"cdcd: {sentence}\n")
     return code
@@ -116,7 +121,7 @@ class _Version(argparse.Action):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cdcd",
-        description="Streams PostgreSQL's logical replication into Kafka, every transaction exactly once and atomically.",
+        description="Streams PostgreSQL's logical replication into Kafka, every transaction exactly once and whole.",
         epilog="A first look: cdcd config --reference > cdcd.toml; edit it; cdcd check --config cdcd.toml; "
         "cdcd run --config cdcd.toml",
     )

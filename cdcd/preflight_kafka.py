@@ -58,7 +58,7 @@ def judge(
     """What the facts mean for these settings; `tables` are the topics of the tables."""
     yield ok("brokers", f"Kafka answers, {_many(facts.brokers, 'broker')}")
     if replication_factor > facts.brokers:
-        said = f"sink.replication_factor is {replication_factor}, and there are {_many(facts.brokers, 'broker')}"
+        said = f"sink.replication_factor is {replication_factor}, more than the cluster has brokers ({facts.brokers})"
         yield error("replication", said, f"Set it to {facts.brokers} or less, or add brokers")
     elif replication_factor == 1 and facts.brokers > 1:
         cure = f"Set sink.replication_factor to {min(3, facts.brokers)}"
@@ -89,7 +89,7 @@ def _transactions(facts: Facts) -> Iterator[Finding]:
         return
     replicas = int(facts.config.get("transaction.state.log.replication.factor", "1"))
     if "__transaction_state" not in facts.topics and replicas > facts.brokers:
-        said = f"transaction.state.log.replication.factor is {replicas}, and there are {_many(facts.brokers, 'broker')}"
+        said = f"transaction.state.log.replication.factor is {replicas}, more than there are brokers ({facts.brokers})"
         cure = "Set transaction.state.log.replication.factor and transaction.state.log.min.isr to 1 on a single broker"
         yield error("transactions", said, cure)
         return

@@ -248,7 +248,7 @@ def _identities(facts: Facts) -> Iterator[Finding]:
     bare = [table for table in facts.tables if table.identity != "f" and not table.has_index]
     for table in bare[:TABLES_SHOWN]:
         cure = f"Run: ALTER TABLE {table.quoted} REPLICA IDENTITY FULL; or give it a primary key"
-        said = f"{table.quoted} has no replica identity: while it is published, its rows can be neither updated nor deleted"
+        said = f"{table.quoted} has no replica identity: while it is published, no row can be updated or deleted"
         yield error("replica identity", said, cure)
     if len(bare) > TABLES_SHOWN:
         yield error("replica identity", f"The same holds for {len(bare) - TABLES_SHOWN} more tables", "As above")

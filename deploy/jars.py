@@ -27,6 +27,16 @@ from pathlib import Path
 #: The release of each major version that is run here.
 POSTGRESQL = {14: "14.24.0", 15: "15.19.0", 16: "16.15.0", 17: "17.11.0", 18: "18.6.0"}
 KAFKA = "4.3.1"
+SPARK = "4.1.3"
+"""The PySpark of `quickstart --spark`: 4.1.0 to 4.1.2 lose a restarted Kafka stream."""
+
+SPARK_JARS = (  # the newest of each that Maven Central has for it
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK}",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.1",
+    "org.apache.spark:spark-avro_2.13:4.1.1",
+)
 OLDEST, NEWEST = min(POSTGRESQL), max(POSTGRESQL)
 
 LOCK = Path(__file__).with_name("servers.lock")
@@ -71,7 +81,9 @@ def fetch_jars(name: str, home: Path, *, python: str = sys.executable, say: Say 
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             cause = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise ServerError(f"cannot fetch {first}: {cause}. Does {python} have jgo? (pip install jgo)")
+            if "No module named 'jgo'" in cause:
+                cause = f"{python} has no jgo: pip install jgo"
+            raise ServerError(f"cannot fetch {first}: {cause}")
         for coordinate in missing:
             if not _intact(path := _jar_path(maven, coordinate), wanted[coordinate]):
                 raise ServerError(f"{path} does not have the SHA-256 that {LOCK.name} gives for {coordinate}")
@@ -107,6 +119,7 @@ def _write_lock() -> None:
         *((f"postgresql-{v}-{a}", f"{zonky}-{a}:{v}") for v in POSTGRESQL.values() for a in ("amd64", "arm64v8")),
         (f"kafka-{KAFKA}", f"org.apache.kafka:kafka_2.13:{KAFKA}"),
         (f"kafka-{KAFKA}", "org.slf4j:slf4j-simple:1.7.36"),  # of Kafka's slf4j-api: without it the log is empty
+        *((f"spark-{SPARK}", endpoint) for endpoint in SPARK_JARS),
     ]
     for server, endpoint in servers:
         try:
@@ -114,6 +127,8 @@ def _write_lock() -> None:
         except RuntimeError as absent:
             say_on_stderr(f"left out: {absent}")
             continue
+        if server.startswith("spark"):  # PySpark brings what these need
+            jars = jars[:1]
         for jar in jars:
             digest = hashlib.sha256(jar.resolve().read_bytes()).hexdigest()
             row = f"{server} {digest} {jar.groupId}:{jar.artifactId}:{jar.version}"

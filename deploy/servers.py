@@ -36,8 +36,8 @@ from typing import IO, Any, ClassVar, Self
 
 from jars import KAFKA, NEWEST, Say, ServerError, find_java, install_kafka, install_postgresql, say_on_stderr
 
-START_S = 60.0
-"""Seconds that a server may take to become ready; a cold JVM on a busy machine takes ten."""
+START_S = 120.0
+"""Seconds that a server may take to become ready; a JVM on a busy machine takes twenty."""
 
 FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """JVM flags of a broker that is soon up. Benchmarks pass `jvm=()`: without C2 the broker itself is the limit."""
@@ -353,7 +353,7 @@ class Kafka(Server):
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
         "broker.heartbeat.interval.ms": "500",
-        "broker.session.timeout.ms": "3000",  # a broker that was killed may come back only after this
+        "broker.session.timeout.ms": "6000",  # a broker that was killed may come back only after this
         "log.cleaner.dedupe.buffer.size": str(16 << 20),  # the default takes 128 MB of the heap
     }
 

@@ -38,7 +38,9 @@ class Daemon:
         """Start the process; does not wait until it streams."""
         assert self._process is None
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen([*command(), "run", "--config", str(self.config)], stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                [*command(), "run", "--config", str(self.config)], stdout=log, stderr=log, env=environment()
+            )
         return self
 
     def kill(self) -> None:

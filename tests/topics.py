@@ -9,11 +9,13 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import fastavro
 from confluent_kafka import Consumer, TopicPartition
@@ -146,6 +148,7 @@ def fold(events: list[Event]) -> Counter[Row]:
     rows: dict[str, dict[str, str | None]] = {}
     unkeyed: Counter[str] = Counter()
     columns: list[str] = []
+    gone: tuple[tuple[int, int], dict[str, str | None]] = ((-1, -1), {})
     for event in changes:
         value = event.value
         columns = [f.get("pg_name", f["name"]) for f in event.fields]
@@ -171,13 +174,18 @@ def fold(events: list[Event]) -> Counter[Row]:
             if after is not None:
                 unkeyed[json.dumps(after)] += 1
         elif value["op"] == "d":
-            assert rows.pop(key, None) is not None, f"delete of an unknown key {key}"
+            assert key in rows, f"delete of an unknown key {key}"
+            gone = (event.position, rows.pop(key))
         else:
             assert (value["op"] == "u") == (key in rows), f"{value['op']} of {key} at {event.position}"
             assert after is not None
             for name in value["unchanged"]:
                 (column,) = (f.get("pg_name", name) for f in event.fields if f["name"] == name)
-                after[column] = rows[key][column]
+                if value["op"] == "c":  # the second half of a key change: the row is the one deleted just before
+                    assert gone[0] == (event.position[0], event.position[1] - 1)
+                    after[column] = gone[1][column]
+                else:
+                    after[column] = rows[key][column]
             rows[key] = after
     folded = Counter(tuple(row.get(c) for c in columns) for row in rows.values())
     for text, times in unkeyed.items():
@@ -196,7 +204,7 @@ def text_of(value: Any, schema_field: dict[str, Any]) -> str | None:
 def _text(value: Any, pg_type: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (str, int)):
+    if isinstance(value, (str, int, UUID)):
         return str(value)
     if isinstance(value, bytes):
         return "\\x" + value.hex()
@@ -224,9 +232,10 @@ def _float(value: float, pg_type: str) -> str:
         return "NaN"
     if value in (float("inf"), float("-inf")):
         return "Infinity" if value > 0 else "-Infinity"
-    digits = next(p for p in range(1, 18) if float(f"{value:.{p}g}") == value) if "4" not in pg_type else 9
-    text = f"{value:.{digits}g}"
-    return text
+    if pg_type == "float4":  # decoded as the nearest double: the fewest digits that name the same float4
+        single = struct.pack("f", value)
+        value = next(short for p in range(1, 10) if struct.pack("f", short := float(f"{value:.{p}g}")) == single)
+    return repr(value).removesuffix(".0")
 
 
 def _element(text: str) -> str:

@@ -40,28 +40,28 @@ BEGIN
   WHEN r < 45 THEN
     UPDATE orders SET status = 'paid', paid = true, amount = CASE r WHEN 44 THEN 'NaN' ELSE amount + 1 END,
       placed = CASE r WHEN 43 THEN 'infinity' WHEN 42 THEN '4713-01-01 BC' ELSE placed END
-    WHERE id = (SELECT id FROM orders WHERE id >= random() * n ORDER BY id LIMIT 1);
-  WHEN r < 50 THEN DELETE FROM orders WHERE id = (SELECT id FROM orders WHERE id >= random() * n ORDER BY id LIMIT 1);
-  WHEN r < 52 THEN UPDATE orders SET id = id + 100000000 WHERE id = (SELECT id FROM orders WHERE id >= random() * n ORDER BY id LIMIT 1);
+    WHERE id = (SELECT id FROM orders WHERE id >= random() * n ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED);
+  WHEN r < 50 THEN DELETE FROM orders WHERE id = (SELECT id FROM orders WHERE id >= random() * n ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED);
+  WHEN r < 52 THEN UPDATE orders SET id = id + 1000000000000 WHERE id = (SELECT id FROM orders WHERE id >= random() * n ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED);
   WHEN r < 62 THEN
     INSERT INTO customers VALUES ('c' || k, CASE r WHEN 52 THEN '-infinity' ELSE '1970-01-01'::date + r END,
       (enum_range(NULL::mood))[1 + r % 3], ARRAY['a', NULL, '"q"', 'b,c', ''], r / 7.0, clock_timestamp(), r / 3.0)
     ON CONFLICT (name, born) DO UPDATE SET tags = customers.tags || 'again'::text, credit = 'NaN', seen = '294000-01-01 00:00:00';
-  WHEN r < 66 THEN DELETE FROM customers WHERE ctid = (SELECT ctid FROM customers LIMIT 1);
+  WHEN r < 66 THEN DELETE FROM customers WHERE ctid = (SELECT ctid FROM customers LIMIT 1 FOR UPDATE SKIP LOCKED);
   WHEN r < 76 THEN
     INSERT INTO "odd names"."Línea %" VALUES (k, r, r * 0.25, decode(md5(n::text), 'hex'), make_interval(months => r - 70, days => r, secs => -r * 1.5),
       CASE r WHEN 70 THEN '24:00' ELSE '01:02:03.5'::time END, '04:05:06.789-03:30')
     ON CONFLICT DO NOTHING;
-  WHEN r < 80 THEN UPDATE "odd names"."Línea %" SET "Id" = "Id" + 5000, "it's" = -1 WHERE ctid = (SELECT ctid FROM "odd names"."Línea %" LIMIT 1);
-  WHEN r < 84 THEN DELETE FROM "odd names"."Línea %" WHERE ctid = (SELECT ctid FROM "odd names"."Línea %" OFFSET 3 LIMIT 1);
+  WHEN r < 80 THEN UPDATE "odd names"."Línea %" SET "Id" = "Id" + 5000, "it's" = -1 WHERE ctid = (SELECT ctid FROM "odd names"."Línea %" LIMIT 1 FOR UPDATE SKIP LOCKED);
+  WHEN r < 84 THEN DELETE FROM "odd names"."Línea %" WHERE ctid = (SELECT ctid FROM "odd names"."Línea %" OFFSET 3 LIMIT 1 FOR UPDATE SKIP LOCKED);
   WHEN r < 88 THEN
     SELECT string_agg(md5(random()::text), '') INTO long FROM generate_series(1, 120);
     INSERT INTO documents VALUES (gen_random_uuid(), 'doc ' || n, long, 0);
-  WHEN r < 93 THEN UPDATE documents SET revision = revision + 1, title = title || '!' WHERE ctid = (SELECT ctid FROM documents LIMIT 1);
-  WHEN r < 94 THEN UPDATE documents SET id = gen_random_uuid() WHERE ctid = (SELECT ctid FROM documents LIMIT 1);
+  WHEN r < 93 THEN UPDATE documents SET revision = revision + 1, title = title || '!' WHERE ctid = (SELECT ctid FROM documents LIMIT 1 FOR UPDATE SKIP LOCKED);
+  WHEN r < 94 THEN UPDATE documents SET id = gen_random_uuid() WHERE ctid = (SELECT ctid FROM documents LIMIT 1 FOR UPDATE SKIP LOCKED);
   WHEN r < 97 THEN INSERT INTO ledger VALUES (k, r - 90, 'memo ' || r, clock_timestamp()), (k + 1, 90 - r, NULL, NULL);
-  WHEN r < 98 THEN UPDATE ledger SET delta = delta + 1 WHERE ctid = (SELECT ctid FROM ledger LIMIT 1);
-  ELSE DELETE FROM ledger WHERE ctid = (SELECT ctid FROM ledger LIMIT 1);
+  WHEN r < 98 THEN UPDATE ledger SET delta = delta + 1 WHERE ctid = (SELECT ctid FROM ledger LIMIT 1 FOR UPDATE SKIP LOCKED);
+  ELSE DELETE FROM ledger WHERE ctid = (SELECT ctid FROM ledger LIMIT 1 FOR UPDATE SKIP LOCKED);
   END CASE;
 END $$;
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.strings import read_i64_be
 from mypy_extensions import i64
 
-from cdcd.avro.digits import read_digits
+from cdcd.avro.digits import holds_digits, read_digits
 
 DAYS_1970_TO_2000: Final = 10957
 MICROS_PER_SECOND: Final = 1_000_000
@@ -25,8 +26,14 @@ DAY_MIN: Final = -719162
 DAY_MAX: Final = 2932896
 """nor beyond 9999-12-31."""
 
-UNPARSED: Final = -0x8000_0000_0000_0000
+UNPARSED: Final = -0x3FFF_FFFF_FFFF_FFFF
 """What the readers here return for bytes that are not of their form: below everything they can read."""
+
+# Text as one word: `^` with these leaves the digits' values, and nothing of the separators.
+_NO_DATE: Final = 0x3030_3030_2D30_302D  # "0000-00-"
+_NO_DATE_SEPARATORS: Final = 0x0000_0000_FF00_00FF
+_NO_TIME: Final = 0x3030_3A30_303A_3030  # "00:00:00"
+_NO_TIME_SEPARATORS: Final = 0x0000_FF00_00FF_0000
 
 
 def days_from_civil(year: i64, month: i64, day: i64) -> i64:
@@ -60,23 +67,29 @@ def time_text(micros: i64) -> str:
 
 def read_date(data: bytes, at: i64) -> i64:
     """Days since 1970-01-01 of the 10 bytes `YYYY-MM-DD` at `at`, or UNPARSED."""
-    year: i64 = read_digits(data, at, 4)
-    month: i64 = read_digits(data, at + 5, 2)
+    word: i64 = read_i64_be(data, at) ^ _NO_DATE
     day: i64 = read_digits(data, at + 8, 2)
-    if year < 1 or month < 1 or month > 12 or day < 1 or day > 31 or data[at + 4] != 45 or data[at + 7] != 45:
+    if day < 1 or day > 31 or not holds_digits(word):
+        return UNPARSED
+    year: i64 = (word >> 56) * 1000 + (word >> 48 & 15) * 100 + (word >> 40 & 15) * 10 + (word >> 32 & 15)
+    month: i64 = (word >> 16 & 15) * 10 + (word >> 8 & 15)
+    if year < 1 or month < 1 or month > 12 or word & _NO_DATE_SEPARATORS != 0:
         return UNPARSED
     return days_from_civil(year, month, day)
 
 
 def read_time(data: bytes, at: i64, size: i64) -> i64:
     """Microseconds since midnight of `HH:MM:SS[.f{1,6}]`, which must fill `size` bytes, or UNPARSED."""
-    if size < 8 or size == 9 or size > 15 or data[at + 2] != 58 or data[at + 5] != 58:
+    if size < 8:
         return UNPARSED
-    hour: i64 = read_digits(data, at, 2)
-    minute: i64 = read_digits(data, at + 3, 2)
-    second: i64 = read_digits(data, at + 6, 2)
+    word: i64 = read_i64_be(data, at) ^ _NO_TIME
     micros: i64 = read_fraction(data, at + 8, size - 8)
-    if hour < 0 or hour > 24 or minute < 0 or minute > 59 or second < 0 or second > 59 or micros < 0:
+    if micros < 0 or not holds_digits(word) or word & _NO_TIME_SEPARATORS != 0:
+        return UNPARSED
+    hour: i64 = (word >> 56) * 10 + (word >> 48 & 15)
+    minute: i64 = (word >> 32 & 15) * 10 + (word >> 24 & 15)
+    second: i64 = (word >> 8 & 15) * 10 + (word & 15)
+    if hour > 24 or minute > 59 or second > 59:
         return UNPARSED
     return ((hour * 60 + minute) * 60 + second) * MICROS_PER_SECOND + micros
 

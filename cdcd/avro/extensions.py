@@ -153,7 +153,9 @@ class Vector(Codec):
         return "[" + ",".join(float4_text(read_f32_be(data, at + 4 + 4 * i)) for i in range(count)) + "]"
 
     def _read_header(self, data: bytes, at: i64, size: i64) -> i64:
-        count: i64 = i64(read_i16_be(data, at)) if size >= 4 else -1
+        count: i64 = -1
+        if size >= 4:
+            count = i64(read_i16_be(data, at))
         if count < 0 or size != 4 + 4 * count:
             raise malformed("vector", "a count and so many floats", f"{size} bytes")
         return count

@@ -50,9 +50,9 @@ class Interval(Codec):
         return True
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        if data[at : at + size] in (b"infinity", b"-infinity"):
-            return False
         end: i64 = at + size
+        if size >= 8 and data[end - 1] == 121 and data[at : at + size] in (b"infinity", b"-infinity"):
+            return False
         months: i64 = 0
         days: i64 = 0
         micros: i64 = 0
@@ -72,7 +72,7 @@ class Interval(Codec):
             negative = data[start] == 45
             if data[i] == 58:
                 down: i64 = _read_minus_time(data, n, i, end)
-                if down > 0 or (down == _INT8_MIN and not negative):
+                if down > 0 or (n == _HOURS_MAX and down == _INT8_MIN and not negative):
                     raise wrong_text("interval", "a time HH:MM:SS", size)
                 micros = down if negative else -down
                 break
@@ -150,4 +150,6 @@ def _read_minus_time(data: bytes, hours: i64, at: i64, end: i64) -> i64:
         return 1
     rest: i64 = (minutes * 60 + seconds) * MICROS_PER_SECOND + fraction
     down: i64 = -hours * _MICROS_PER_HOUR
-    return 1 if down < _INT8_MIN + rest else down - rest
+    if hours == _HOURS_MAX and down < _INT8_MIN + rest:
+        return 1
+    return down - rest

@@ -18,7 +18,6 @@ from cdcd.avro.malformed import malformed, wrong_size, wrong_text
 from cdcd.avro.varint import write_long
 
 _LONG_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
-_LONG_MIN: Final = -0x8000_0000_0000_0000
 
 
 class Int2(Codec):
@@ -34,7 +33,10 @@ class Int2(Codec):
         return True
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        write_long(out, read_int(data, at, size, -0x8000, 0x7FFF, "int2"))
+        n: i64 = read_int(data, at, size, "int2")
+        if n < -0x8000 or n > 0x7FFF:
+            raise wrong_text("int2", "a decimal integer of its range", size)
+        write_long(out, n)
         return True
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
@@ -56,7 +58,10 @@ class Int4(Codec):
         return True
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        write_long(out, read_int(data, at, size, -0x8000_0000, 0x7FFF_FFFF, "int4"))
+        n: i64 = read_int(data, at, size, "int4")
+        if n < -0x8000_0000 or n > 0x7FFF_FFFF:
+            raise wrong_text("int4", "a decimal integer of its range", size)
+        write_long(out, n)
         return True
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
@@ -78,7 +83,7 @@ class Int8(Codec):
         return True
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        write_long(out, read_int(data, at, size, _LONG_MIN, _LONG_MAX, "int8"))
+        write_long(out, read_int(data, at, size, "int8"))
         return True
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
@@ -101,7 +106,10 @@ class Unsigned4(Codec):
         return True
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        write_long(out, read_int(data, at, size, 0, 0xFFFF_FFFF, self.type_name))
+        n: i64 = read_int(data, at, size, self.type_name)
+        if n < 0 or n > 0xFFFF_FFFF:
+            raise wrong_text(self.type_name, "an unsigned 32-bit integer", size)
+        write_long(out, n)
         return True
 
     def render(self, data: bytes, at: i64, size: i64) -> str:

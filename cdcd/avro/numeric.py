@@ -17,9 +17,10 @@ from librt.strings import BytesWriter, read_i16_be
 from mypy_extensions import i64, u8
 
 from cdcd.avro.codec import Codec
-from cdcd.avro.digits import count_digits, power_of_ten, write_digits
+from cdcd.avro.digits import count_digits, power_of_ten, write_4_digits, write_first_digits, write_last_digits
 from cdcd.avro.malformed import malformed, wrong_text
 from cdcd.avro.varint import write_bytes, write_long
+from cdcd.errors import DecodeError
 
 PRECISION_MAX: Final = 38
 """The widest decimal that Spark holds; a wider one becomes a string."""
@@ -57,7 +58,7 @@ class Decimal(Codec):
         self.limit: i64 = 10 ** min(precision, _SAFE_DIGITS)
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        count: i64 = _check(data, at, size)
+        count: i64 = _count(data, at, size)
         if count < 0:
             return False
         if count == 0:
@@ -74,11 +75,16 @@ class Decimal(Codec):
         if exponent < -3:
             return False
         n: i64 = 0
+        last: i64 = 0
+        checks: i64 = 0  # below 0 once a digit was below 0 or above 9999
         i: i64 = 0
-        while i < count - 1:
-            n = n * 10000 + _digit(data, at, i)
+        while i < count:
+            n = n * 10000 + last
+            last = _digit(data, at, i)
+            checks |= last | 9999 - last
             i += 1
-        last: i64 = _digit(data, at, i)
+        if checks < 0:
+            raise _wrong_digit()
         if exponent >= 0:
             n = (n * 10000 + last) * power_of_ten(exponent)
         else:
@@ -136,6 +142,7 @@ class Decimal(Codec):
         return numeric_text(data, at, size)
 
     def _write_wide_binary(self, data: bytes, at: i64, count: i64, out: BytesWriter) -> bool:
+        _check_digits(data, at, count)
         n = 0
         i: i64 = 0
         while i < count:
@@ -191,8 +198,8 @@ def numeric_text(data: bytes, at: i64, size: i64) -> str:
     return out.getvalue().decode()
 
 
-def _check(data: bytes, at: i64, size: i64) -> i64:
-    """How many base-10,000 digits the value has, all of them checked; -1 if it is NaN or infinite."""
+def _count(data: bytes, at: i64, size: i64) -> i64:
+    """How many base-10,000 digits the value has; -1 if it is NaN or infinite."""
     if size < _HEADER:
         raise malformed("numeric", f"at least {_HEADER} bytes", f"{size}")
     count: i64 = i64(read_i16_be(data, at))
@@ -203,17 +210,31 @@ def _check(data: bytes, at: i64, size: i64) -> i64:
         if sign != _NAN and sign != _INFINITY and sign != _MINUS_INFINITY:
             raise malformed("numeric", "a sign word of 0, 4000, C000, D000 or F000", f"{sign:X}")
         return -1
+    return count
+
+
+def _check_digits(data: bytes, at: i64, count: i64) -> None:
     i: i64 = 0
     while i < count:
         digit: i64 = _digit(data, at, i)
         if digit < 0 or digit > 9999:
-            raise malformed("numeric", "digits of 0 to 9999", "another one")
+            raise _wrong_digit()
         i += 1
-    return count
+
+
+def _wrong_digit() -> DecodeError:
+    return malformed("numeric", "digits of 0 to 9999", "another one")
 
 
 def _digit(data: bytes, at: i64, i: i64) -> i64:
     return i64(read_i16_be(data, at + _HEADER + 2 * i))
+
+
+def _digit_or_zero(data: bytes, at: i64, i: i64, count: i64) -> i64:
+    """Of the digits before the first one and behind the last one, too, which are not sent."""
+    if i < 0 or i >= count:
+        return 0
+    return _digit(data, at, i)
 
 
 def _check_special(data: bytes, at: i64, size: i64) -> None:
@@ -223,7 +244,7 @@ def _check_special(data: bytes, at: i64, size: i64) -> None:
 
 def _write_numeric(data: bytes, at: i64, size: i64, out: BytesWriter, prefixed: bool) -> None:
     """Append PostgreSQL's text, with its length as an Avro long before it if `prefixed`; as `get_str_from_var` does."""
-    count: i64 = _check(data, at, size)
+    count: i64 = _count(data, at, size)
     weight: i64 = i64(read_i16_be(data, at + 2))
     sign: i64 = i64(read_i16_be(data, at + 4)) & 0xFFFF
     scale: i64 = i64(read_i16_be(data, at + 6)) & 0x3FFF
@@ -233,27 +254,36 @@ def _write_numeric(data: bytes, at: i64, size: i64, out: BytesWriter, prefixed: 
             write_long(out, len(special))
         out.write(special)
         return
-    first: i64 = _digit(data, at, 0) if count > 0 and weight >= 0 else 0
-    whole: i64 = count_digits(first) + (4 * weight if weight > 0 else 0)
+    _check_digits(data, at, count)
+    first: i64 = 0
+    if weight >= 0:
+        first = _digit_or_zero(data, at, 0, count)
     if prefixed:
-        write_long(out, (1 if sign == _NEGATIVE else 0) + whole + (1 + scale if scale > 0 else 0))
+        length: i64 = count_digits(first)
+        if weight > 0:
+            length += 4 * weight
+        if sign == _NEGATIVE:
+            length += 1
+        if scale > 0:
+            length += 1 + scale
+        write_long(out, length)
     if sign == _NEGATIVE:
         out.append(45)
-    write_digits(out, first, count_digits(first))
+    write_last_digits(out, first, count_digits(first))
     i: i64 = 1
     while i <= weight:
-        write_digits(out, _digit(data, at, i) if i < count else 0, 4)
+        write_4_digits(out, _digit_or_zero(data, at, i, count))
         i += 1
     if scale == 0:
         return
     out.append(46)
     i = weight + 1
     while scale > 0:
-        digit: i64 = _digit(data, at, i) if i >= 0 and i < count else 0
+        digit: i64 = _digit_or_zero(data, at, i, count)
         if scale >= 4:
-            write_digits(out, digit, 4)
+            write_4_digits(out, digit)
         else:
-            write_digits(out, digit // power_of_ten(4 - scale), scale)
+            write_first_digits(out, digit, scale)
         scale -= 4
         i += 1
 

@@ -7,8 +7,8 @@ The fingerprint is CRC-64-AVRO of the schema's JSON text exactly as it is publis
 form: that form drops `scale` and `precision`, so numeric(10,2) and numeric(12,4) would share a fingerprint, and a
 reader would take 1.23 for 0.0123. Readers look schemas up by fingerprint; none computes it from a canonical form.
 
-Source: Avro specification, "Single-object encoding" and "Schema fingerprints". Java writes the fingerprint's eight bytes
-in little-endian order, and so do we; its hex digits are those bytes in that order.
+Source: Avro specification, "Single-object encoding" and "Schema fingerprints". Java writes the fingerprint's bytes in
+little-endian order, and so do we; its hex digits are those bytes in that order.
 """
 
 from __future__ import annotations

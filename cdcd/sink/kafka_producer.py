@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 _SLICE_S: Final = 0.2
 """Longest wait inside librdkafka: so often deadlines and requests to stop are looked at. A result ends it at once."""
 _ABORT_S: Final = 5.0
+_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+"""What an abort gives up is reported so; librdkafka does the purging, ours would leave gaps in the sequence numbers."""
 
 
 class KafkaProducer:
@@ -171,10 +173,6 @@ class KafkaProducer:
         doing = "aborting a transaction"
         client = self._producer()
         deadline = time.monotonic() + min(self._timeout_s, _ABORT_S)
-        try:
-            client.purge(in_queue=True, in_flight=False)
-        except KafkaException as error:
-            self._fail(kafka_error(error), doing)
         while True:
             try:
                 client.abort_transaction(_SLICE_S)
@@ -183,7 +181,8 @@ class KafkaProducer:
                 found = _inside(error)
                 if not found.retriable() or self._is_over(deadline):
                     self._fail(found, doing)
-        self._undelivered = None  # what was purged counts as undelivered, rightly
+        self._undelivered = None
+        self._poll(doing)  # reports of what was given up belong to no later transaction
 
     def serve(self) -> None:
         """Let librdkafka do its housekeeping (tokens, log, errors); raises what it found fatal."""
@@ -281,7 +280,7 @@ class KafkaProducer:
             assert partition is not None
             assert offset is not None
             self._offsets[topic, partition] = offset + 1
-        elif self._undelivered is None:
+        elif self._undelivered is None and error.code() not in _PURGED:
             self._undelivered = error
 
     def _on_error(self, error: KafkaError) -> None:

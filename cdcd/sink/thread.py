@@ -94,27 +94,35 @@ class SinkThread:
     def _turn(self) -> bool:
         """Publish a batch, commit if it is time; False when the thread is to end."""
         now = self.turned_at = self._clock()
-        publisher = self._publisher
+        publisher, handover = self._publisher, self._handover
+        if self._stopping:
+            return self._finish(now)
         open_ = publisher.open
-        if self._stopping and (open_ is None or not open_.inside):
-            return False
-        patience_s = _HOUSEKEEPING_S if open_ is None else self._policy.patience_s(now, open_)
-        batch = self._handover.take(min(_HOUSEKEEPING_S, patience_s))
+        wait_s = _HOUSEKEEPING_S if open_ is None else min(_HOUSEKEEPING_S, self._policy.patience_s(now, open_))
+        batch = handover.take(wait_s)
         now = self._clock()
-        if batch is not None:
-            publisher.publish(batch, now)
-        else:
+        if batch is None:
             self._producer.serve()
+        else:
+            publisher.publish(batch, now)
         open_ = publisher.open
+        if open_ is not None and self._policy.should_commit(now, open_, handover.waiting):
+            self._commit(now)
+        return True
+
+    def _finish(self, now: float) -> bool:
+        """Bring the open Kafka transaction to its end, batch by batch; False when there is none any more."""
+        open_ = self._publisher.open
         if open_ is None:
-            return True
-        if self._stopping and not open_.inside:
-            self._commit(now)
-        elif self._stopping and not self._handover.waiting:
-            publisher.abort()
             return False
-        elif self._policy.should_commit(now, open_, self._handover.waiting):
+        if not open_.inside:
             self._commit(now)
+            return False
+        batch = self._handover.take(0)
+        if batch is None:
+            self._publisher.abort()
+            return False
+        self._publisher.publish(batch, now)
         return True
 
     def _commit(self, now: float) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from psycopg import sql
 
 from cdcd.source.pgtypes import PgType
-from cdcd.source.session import Session
+from cdcd.source.session import Asker, Session
 
 # A type and all that it is made of: a domain's base, an array's element, a range's subtype, a multirange's range, a
 # composite's attributes. Each once, however often it is used (UNION removes what is there already, so this ends).
@@ -77,26 +77,21 @@ _PUBLISHED: Final = sql.SQL("""
 _TIMEOUT: Final = "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
 
 
-class Catalogue:
+class Catalogue(Asker):
     """Answers by OID, remembered until `forget`. One connection, opened when needed; errors as `Session` names them."""
 
     def __init__(self, source: str | Session) -> None:
         """`source`: a DSN, or a session shared with others."""
-        self._session = Session.of(source)
+        super().__init__(source)
         self._types: dict[int, PgType] = {}
         self._keys: dict[int, tuple[str, ...]] = {}
-
-    @property
-    def session(self) -> Session:
-        """The connection, for others that ask the same server."""
-        return self._session
 
     def types(self, oids: Iterable[int]) -> dict[int, PgType]:
         """Resolve type OIDs with all they are made of; an OID that the server does not know is left out."""
         wanted = set(oids)
         missing = sorted(wanted - self._types.keys())
         if missing:
-            rows = {row[0]: row for row in self._session.rows(_TYPES, [missing])}
+            rows = {row[0]: row for row in self.session.rows(_TYPES, [missing])}
             for oid in rows:
                 self._build(oid, rows)
         return {oid: self._types[oid] for oid in wanted if oid in self._types}
@@ -108,33 +103,29 @@ class Catalogue:
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
         """The names of a table's primary key columns in key order; empty if it has none, or is no more."""
         if relation_oid not in self._keys:
-            self._keys[relation_oid] = tuple(name for (name,) in self._session.rows(_PRIMARY_KEY, [relation_oid]))
+            self._keys[relation_oid] = tuple(name for (name,) in self.session.rows(_PRIMARY_KEY, [relation_oid]))
         return self._keys[relation_oid]
 
     def published_types(self, *publications: str) -> list[PgType]:
         """Every type that a published column of these publications has, each once, by OID."""
-        columns = "a.attname = ANY(p.attnames)" if self._session.server_version >= 150_000 else "a.attgenerated = ''"
-        rows = self._session.rows(_PUBLISHED.format(columns=sql.SQL(columns)), [list(publications)])
+        columns = "a.attname = ANY(p.attnames)" if self.session.server_version >= 150_000 else "a.attgenerated = ''"
+        rows = self.session.rows(_PUBLISHED.format(columns=sql.SQL(columns)), [list(publications)])
         found = self.types(oid for (oid,) in rows)
         return [found[oid] for oid in sorted(found)]
 
     def wal_sender_timeout_s(self) -> float:
         """After how much silence the server ends a stream, for a connection of this role; 0: never."""
-        [(milliseconds,)] = self._session.rows(_TIMEOUT)
+        [(milliseconds,)] = self.session.rows(_TIMEOUT)
         return float(milliseconds) / 1_000
 
     def encoding(self) -> str:
         """The encoding of the database: UTF8, LATIN1 ...; SQL_ASCII means text of no known encoding."""
-        return self._session.encoding
+        return self.session.encoding
 
     def forget(self) -> None:
         """Ask the server anew: something was altered."""
         self._types.clear()
         self._keys.clear()
-
-    def close(self) -> None:
-        """End the connection; the next question opens it again."""
-        self._session.close()
 
     def _build(self, oid: int, rows: dict[int, tuple[Any, ...]]) -> PgType:
         if oid in self._types:

@@ -9,8 +9,8 @@ How it is made for patterns, the first that the role is allowed:
 1. `FOR ALL TABLES` for `*.*`, `FOR TABLES IN SCHEMA` (PostgreSQL 15) for `schema.*`: a superuser's; new tables join.
 2. `FOR TABLE a, b, ...`: the owner's. Tables made later must be added.
 
-A published table without a replica identity refuses UPDATE and DELETE *to the application*: nothing is made that would do
-so, unless the caller accepts it.
+A published table without a replica identity refuses UPDATE and DELETE *to the application*: nothing is made that would
+do so, unless the caller accepts it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 from psycopg import sql
 
 from cdcd.errors import Refused, SettingsError
-from cdcd.source.session import Session, StatementRefused
+from cdcd.source.session import Asker, Session, StatementRefused
 
 Composed: TypeAlias = sql.SQL | sql.Composed
 
@@ -103,17 +103,17 @@ class CreatedPublication:
     follows: bool
 
 
-class Publication:
+class Publication(Asker):
     """A publication by name, seen through an ordinary connection. Errors as `Session` names them."""
 
     def __init__(self, source: str | Session, name: str) -> None:
         """`source`: a DSN, or a session shared with others."""
+        super().__init__(source)
         self.name = name
-        self._session = Session.of(source)
 
     def state(self) -> PublicationState | None:
         """Read the publication; None if there is none of that name."""
-        rows = self._session.rows(_STATE, [self.name])
+        rows = self.session.rows(_STATE, [self.name])
         return PublicationState(*rows[0]) if rows else None
 
     def exists(self) -> bool:
@@ -122,7 +122,7 @@ class Publication:
 
     def tables(self) -> list[PublishedTable]:
         """The tables it publishes now, by name: partitions, not their root, unless it publishes via the root."""
-        modern = self._session.server_version >= 150_000
+        modern = self.session.server_version >= 150_000
         query = _TABLES.format(
             columns=sql.SQL("a.attname = ANY(p.attnames)" if modern else "a.attgenerated = ''"),
             row_filter=sql.SQL("p.rowfilter" if modern else "NULL"),
@@ -130,7 +130,7 @@ class Publication:
         )
         return [
             PublishedTable(oid, schema, name, tuple(columns or ()), row_filter or "", has_identity)
-            for oid, schema, name, columns, row_filter, has_identity in self._session.rows(query, [self.name])
+            for oid, schema, name, columns, row_filter, has_identity in self.session.rows(query, [self.name])
         ]
 
     def create(self, patterns: Sequence[str], *, accept_without_identity: bool = False) -> CreatedPublication | None:
@@ -165,7 +165,7 @@ class Publication:
         denied: StatementRefused | None = None
         for statement, follows in attempts:
             try:
-                self._session.rows(statement)
+                self.session.rows(statement)
             except StatementRefused as error:
                 if error.sqlstate == DUPLICATE_OBJECT:
                     return None
@@ -181,7 +181,7 @@ class Publication:
 
     def _matching(self, patterns: Iterable[TablePattern]) -> list[tuple[tuple[str, str], bool]]:
         """The tables that match, with whether they have a replica identity; a partition goes with its root."""
-        rows = self._session.rows(
+        rows = self.session.rows(
             _CANDIDATES.format(has_identity=_has_identity("c"), leaf_has_identity=_has_identity("leaf"))
         )
         chosen = [row for row in rows if any(pattern.matches(row[1], row[2]) for pattern in patterns)]
@@ -201,7 +201,7 @@ class Publication:
         schemas = {pattern.whole_schema for pattern in patterns} - {None}
         if any(pattern.everything for pattern in patterns):
             attempts.append((_CREATE.format(name, sql.SQL("FOR ALL TABLES")), True))
-        elif schemas and self._session.server_version >= 150_000 and self._have(schemas):
+        elif schemas and self.session.server_version >= 150_000 and self._have(schemas):
             whole = _list(sql.Identifier(schema) for schema in sorted(filter(None, schemas)))
             parts: list[Composed] = [_IN_SCHEMA.format(whole)]
             if others := [table for table in tables if table[0] not in schemas]:
@@ -213,7 +213,7 @@ class Publication:
         return attempts
 
     def _have(self, schemas: set[str | None]) -> bool:
-        [(count,)] = self._session.rows(_SCHEMAS, [sorted(filter(None, schemas))])
+        [(count,)] = self.session.rows(_SCHEMAS, [sorted(filter(None, schemas))])
         return bool(count == len(schemas))
 
     def _text(self, statement: Composed) -> str:

@@ -180,9 +180,9 @@ def _not_ready(said: str, slot: str, facts: SlotFacts) -> CdcdError:
 
 
 def stream_ended(sqlstate: str, text: str, slot: str, at: int) -> CdcdError:
-    """Name why a stream that ran has ended. `at`: the LSN that was reached; `sqlstate` empty if there was none."""
+    """Name why a stream that ran has ended. `at`: the LSN reached, or 0; `sqlstate` empty if there was none."""
     said = _one_line(text) or "no reason was given"
-    where = f'the stream of the slot "{slot}" ended near {format_lsn(at)}: {said}'
+    where = f'the stream of the slot "{slot}" ended{_near(at)}: {said}'
     match sqlstate:
         case "42704":
             return Refused(
@@ -206,9 +206,9 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int) -> CdcdError:
 
 
 def publication_skipped(text: str, slot: str, at: int) -> Refused:
-    """PostgreSQL 18 goes on when a publication is missing, and skips its changes: they would be lost in silence."""
+    """PostgreSQL 18 goes on when a publication is missing and skips its changes: they would be lost in silence."""
     return Refused(
-        f'the stream of the slot "{slot}" skips changes near {format_lsn(at)}: {_one_line(text)}',
+        f'the stream of the slot "{slot}" skips changes{_near(at)}: {_one_line(text)}',
         "The publication did not exist when these changes were made. Make it, then go past them with "
         f"SELECT pg_replication_slot_advance({_literal(slot)}, pg_current_wal_lsn()) and take a new snapshot",
     )
@@ -225,6 +225,10 @@ def _one_line(text: str) -> str:
     """The first line of what the server said: the others repeat it, or hold a statement."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     return re.sub(r"^(ERROR|FATAL|WARNING):\s+", "", lines[0]).rstrip(".") if lines else ""
+
+
+def _near(lsn: int) -> str:
+    return f" near {format_lsn(lsn)}" if lsn else ""
 
 
 def _identifier(name: str) -> str:

@@ -1,7 +1,7 @@
 """Ordinary connections to the same server: how they are made, and one that is opened when it is first needed.
 
-Before: `source.dsn`. After: `slot`, `publication` and `catalogue` ask through `Session`; `walsender` and the snapshot's
-workers connect with the same pinned settings, so that a value has one text form wherever it comes from.
+Before: `source.dsn`. After: `slot`, `publication` and `catalogue` ask through a `Session`; `walsender` and
+the snapshot's workers connect with the same pinned settings, so that a value has one text form wherever it comes from.
 Source: PostgreSQL, "Client Connection Defaults"; libpqwalreceiver.c (which pins the same).
 """
 
@@ -42,9 +42,9 @@ def parameters(dsn: str, application_name: str) -> dict[str, Any]:
     """
     try:
         params: dict[str, Any] = {**_KEEPALIVES, "connect_timeout": 10, **conninfo.conninfo_to_dict(dsn)}
-    except psycopg.ProgrammingError as error:
-        # The message may repeat the DSN, and so a password: keep it out of the log.
-        raise Refused("source.dsn cannot be read", "Write it as postgresql://user@host:5432/dbname") from error
+    except psycopg.ProgrammingError:
+        # What libpq says may repeat the DSN, and so a password: it stays out of the message and of the traceback.
+        raise Refused("source.dsn cannot be read", "Write it as postgresql://user@host:5432/dbname") from None
     params.setdefault("application_name", application_name)
     own = params.get("options") or os.environ.get("PGOPTIONS", "")
     pinned = " ".join(f"-c {name}={value}" for name, value in PINNED)
@@ -73,11 +73,6 @@ class Session:
         self._parameters = parameters(dsn, application_name)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
-
-    @classmethod
-    def of(cls, source: str | Session) -> Session:
-        """`source` itself if it is a session, else a new one for that DSN."""
-        return source if isinstance(source, Session) else cls(source)
 
     def rows(self, query: Query, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement, with `values` for its placeholders, and return its rows; none if it gives none."""
@@ -130,6 +125,24 @@ class Session:
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.close()
+
+
+class Asker:
+    """Base of what asks the server through a session: its own, made of a DSN, or one shared with others."""
+
+    def __init__(self, source: str | Session) -> None:
+        """`source`: a DSN or a session."""
+        self.session = source if isinstance(source, Session) else Session(source)
+
+    def close(self) -> None:
+        """End the session's connection; the next question opens another."""
+        self.session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def refused(error: psycopg.Error) -> CdcdError:

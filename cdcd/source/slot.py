@@ -14,7 +14,7 @@ from psycopg import sql
 from cdcd.errors import ServerLost
 from cdcd.lsn import parse_lsn
 from cdcd.source.refusals import SlotActive
-from cdcd.source.session import Session
+from cdcd.source.session import Asker, Session
 
 
 @dataclass(frozen=True)
@@ -83,24 +83,24 @@ _WRITERS: Final = """
 """
 
 
-class Slot:
+class Slot(Asker):
     """A logical slot by name, seen through an ordinary connection. Errors as `Session` names them."""
 
     def __init__(self, source: str | Session, name: str) -> None:
         """`source`: a DSN, or a session shared with others."""
+        super().__init__(source)
         self.name = name
-        self._session = Session.of(source)
 
     def state(self) -> SlotState | None:
         """Read the slot; None if there is none of that name."""
-        version = self._session.server_version // 10_000
+        version = self.session.server_version // 10_000
         query = _STATE.format(
             failover=sql.SQL("failover" if version >= 17 else "false"),
             invalidation=sql.SQL(
                 "invalidation_reason" if version >= 17 else _INVALIDATION_16 if version >= 16 else _INVALIDATION_14
             ),
         )
-        rows = self._session.rows(query, [self.name])
+        rows = self.session.rows(query, [self.name])
         return _state(rows[0]) if rows else None
 
     def drop(self) -> bool:
@@ -110,7 +110,7 @@ class Slot:
             return False
         if before.active:
             raise SlotActive(self.name, before.active_pid)
-        return bool(self._session.rows(_DROP, [self.name]))
+        return bool(self.session.rows(_DROP, [self.name]))
 
     def writers(self) -> tuple[str, ...]:
         """Describe who is writing just now, in any database: what `Walsender.create_slot` may wait for.
@@ -118,7 +118,7 @@ class Slot:
         From pg_locks, which every role may read; empty if the server cannot be asked.
         """
         try:
-            return tuple(row[0] for row in self._session.rows(_WRITERS))
+            return tuple(row[0] for row in self.session.rows(_WRITERS))
         except ServerLost:
             return ()
 

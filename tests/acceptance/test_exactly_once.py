@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -14,16 +15,23 @@ import workload
 from daemon import Daemon
 from fix_postgres import Database
 
-TRANSACTIONS = 20_000
+TRANSACTIONS = int(os.environ.get("CDCD_TEST_TRANSACTIONS", "20000"))
 KILLS = 10
 WRITERS = 2
+SLICE = 100
 
 
 def _write(database: Database, first: int, count: int, errors: list[BaseException]) -> None:
     try:
         with psycopg.connect(database.dsn, autocommit=True) as connection:
-            for start in range(first, first + count, 250):
-                workload.mix(connection, start, min(250, first + count - start))
+            done = attempts = 0
+            while done < count:
+                attempts += 1
+                try:
+                    workload.mix(connection, first + attempts * SLICE, SLICE)
+                    done += SLICE
+                except psycopg.errors.DeadlockDetected:  # the writers met; the slice before it is committed
+                    continue
     except BaseException as error:  # noqa: BLE001 - reported by the test's own thread
         errors.append(error)
 
@@ -39,7 +47,7 @@ def test_every_row_once_and_in_order_while_the_daemon_is_killed(
         daemon.start().wait_until_streaming()
         errors: list[BaseException] = []
         each = transactions // WRITERS
-        writers = [threading.Thread(target=_write, args=(database, 1 + n * each, each, errors)) for n in range(WRITERS)]
+        writers = [threading.Thread(target=_write, args=(database, 1 + n * 10_000_000, each, errors)) for n in range(WRITERS)]
         for writer in writers:
             writer.start()
         for _ in range(KILLS):

@@ -88,11 +88,12 @@ def drain(dsn: str, slot: str, rows: int, interval_s: float, buffer_bytes: int) 
                 walsender.wait(1)
         seconds = time.monotonic() - began
         user, system = own_cpu_s()
-        return Run(got, seconds, process_cpu_s(walsender.backend_pid) - server_s, user - user_s, system - system_s, reads)
+        server_s = process_cpu_s(walsender.backend_pid) - server_s
+        return Run(got, seconds, server_s, user - user_s, system - system_s, reads)
 
 
 def recvlogical(program: str, dsn: str, connection: psycopg.Connection, slot: str, rows: int, end: str) -> Run:
-    command = [program, "-d", dsn, "-S", slot, "--start", "-f", "/dev/null", "--no-loop", "-F", "0", "-s", "0", "-E", end]
+    command = [program, "-d", dsn, "-S", slot, "--start", "-f", "/dev/null", "-n", "-F0", "-s0", "-E", end]
     for name, value in OPTIONS.items():
         command += ["-o", f"{name}={value}"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -134,7 +135,6 @@ def measure_backlog(dsn: str, rows: int, repeats: int, program: str | None) -> N
                     dsn, slot, rows, INTERVAL_S, INPUT_BUFFER_BYTES
                 ),
                 "paced 5 ms": lambda slot: drain(dsn, slot, rows, 0.005, INPUT_BUFFER_BYTES),
-                "paced 2 ms, 16 KB buffer": lambda slot: drain(dsn, slot, rows, 0.002, 0),
             }
             if program:
                 readers["pg_recvlogical"] = lambda slot: recvlogical(
@@ -147,11 +147,13 @@ def measure_backlog(dsn: str, rows: int, repeats: int, program: str | None) -> N
                         runs[name].append(reader(slot))
         finally:
             connection.execute("SELECT pg_drop_replication_slot('cdcd_bench')")
-    print(f"\n{rows:,} rows, median (least - most) of {repeats}; CPU in microseconds a row; load {os.getloadavg()[0]:.1f}")
+    load = os.getloadavg()[0]
+    print(f"\n{rows:,} rows, median (least - most) of {repeats}; CPU in microseconds a row; load {load:.1f}")
     print(f"{'reader':28} {'rows/s':>30} {'walsender':>10} {'user':>6} {'system':>7} {'reads':>8}")
     for name, of in runs.items():
         rates = sorted(run.rows / run.seconds for run in of)
-        cpu = [statistics.median(getattr(run, what) / run.rows * 1e6 for run in of) for what in ("walsender_s", "user_s", "system_s")]
+        spent = [(run.walsender_s, run.user_s, run.system_s) for run in of]
+        cpu = [statistics.median(column) / rows * 1e6 for column in zip(*spent, strict=True)]
         spread = f"{statistics.median(rates):,.0f} ({rates[0]:,.0f} - {rates[-1]:,.0f})"
         reads = round(statistics.median(run.reads for run in of))
         print(f"{name:28} {spread:>30} {cpu[0]:10.2f} {cpu[1]:6.2f} {cpu[2]:7.2f} {reads:8,}")
@@ -164,12 +166,12 @@ def copied_slot(connection: psycopg.Connection) -> Iterator[str]:
     try:
         yield "cdcd_bench_run"
     finally:
-        while True:
-            try:
+        dropped = False
+        while not dropped:  # its walsender may take a moment to notice that the reader is gone
+            with contextlib.suppress(psycopg.errors.ObjectInUse):
                 connection.execute("SELECT pg_drop_replication_slot('cdcd_bench_run')")
-                return
-            except psycopg.errors.ObjectInUse:
-                time.sleep(0.05)
+                dropped = True
+            time.sleep(0.02)
 
 
 def measure_latency(dsn: str, rate: int, interval_s: float, seconds: float) -> list[float]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +16,7 @@ from fix_postgres import Database
 from psycopg import sql
 from servers import PostgreSQL
 
-from cdcd.errors import GapError, Refused, ServerLost
+from cdcd.errors import CdcdError, GapError, Refused, ServerLost
 from cdcd.lsn import parse_lsn
 from cdcd.source.refusals import SlotActive, SlotWaits
 from cdcd.source.replication import PrimaryKeepalive, XLogData, decode_server
@@ -23,6 +24,7 @@ from cdcd.source.slot import Slot
 from cdcd.source.walsender import Walsender
 
 both = pytest.mark.postgres_versions("oldest", "newest")
+Message = XLogData | PrimaryKeepalive
 OPTIONS = {"proto_version": "1", "publication_names": '"p"', "binary": "true"}
 
 
@@ -46,7 +48,9 @@ def stream(shop: Database) -> Iterator[Walsender]:
         yield walsender
 
 
-def read_until(walsender: Walsender, wanted: Callable[[XLogData | PrimaryKeepalive], bool], timeout_s: float = 10) -> list:
+def read_until(
+    walsender: Walsender, wanted: Callable[[Message], bool], timeout_s: float = 10, wait_s: float = 0.1
+) -> list[Message]:
     """All messages up to the first one that is wanted."""
     found = []
     deadline = time.monotonic() + timeout_s
@@ -55,28 +59,29 @@ def read_until(walsender: Walsender, wanted: Callable[[XLogData | PrimaryKeepali
             found.append(decode_server(frame))
             if wanted(found[-1]):
                 return found
-        walsender.wait(0.1)
+        walsender.wait(wait_s)
     raise AssertionError(f"not seen within {timeout_s} s, but {found}")
 
 
-def a_commit(message: XLogData | PrimaryKeepalive) -> bool:
+def a_commit(message: Message) -> bool:
     return isinstance(message, XLogData) and message.data[:1] == b"C"
 
 
-def read_until_error(walsender: Walsender, timeout_s: float = 10) -> Exception:
+def read_until_error(walsender: Walsender, timeout_s: float = 10) -> CdcdError:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:
             walsender.read(10_000, 1 << 20)
             walsender.wait(0.1)
-        except Exception as error:
+        except CdcdError as error:
             return error
     raise AssertionError(f"the stream went on for {timeout_s} s")
 
 
 def confirmed(database: Database) -> int | None:
-    state = Slot(database.dsn, slot_of(database)).state()
-    return state.confirmed_flush_lsn if state else None
+    with Slot(database.dsn, slot_of(database)) as slot:
+        state = slot.state()
+        return state.confirmed_flush_lsn if state else None
 
 
 @both
@@ -134,28 +139,33 @@ def test_settings_of_the_database_do_not_reach_the_text_of_values(shop: Database
     with Walsender(shop.dsn) as walsender:
         walsender.create_slot(slot_of(shop))
         walsender.start(slot_of(shop), 0, {**OPTIONS, "binary": "false"})
-        shop.execute("INSERT INTO r VALUES (1, '2026-01-31 12:00+00', '\\xff00', '1 day 2 hours', 0.1 + 0.2, 'r')")
-        [insert] = [m.data for m in read_until(walsender, a_commit) if isinstance(m, XLogData) and m.data[:1] == b"I"]
+        shop.execute(
+            "INSERT INTO r VALUES (1, '2026-01-31 12:00+00', '\\xff00', '1 day 2 hours', 0.1::float8 + 0.2, 'r')"
+        )
+        messages = read_until(walsender, a_commit)
+        [insert] = [m.data for m in messages if isinstance(m, XLogData) and m.data[:1] == b"I"]
     for text in (b"2026-01-31 12:00:00+00", b"\\xff00", b"1 day 02:00:00", b"0.30000000000000004", b"public.r"):
         assert text in insert
 
 
 @both
 def test_a_sql_ascii_database_streams_its_bytes_as_they_are(postgres: PostgreSQL) -> None:
-    name = f"ascii_{os.getpid()}"
+    ascii_db = Database(f"ascii_{os.getpid()}", postgres)
     with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'")
-        try:
-            with psycopg.connect(postgres.dsn(name), autocommit=True) as inside, Walsender(postgres.dsn(name)) as walsender:
-                inside.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
-                inside.execute("CREATE PUBLICATION p FOR TABLE t")
-                assert walsender.encoding == "SQL_ASCII"
-                walsender.create_slot(name, temporary=True)
-                walsender.start(name, 0, OPTIONS)
-                inside.execute("INSERT INTO t VALUES (1, E'\\xff\\xfe')")
-                assert any(m.data.endswith(b"\xff\xfe") for m in read_until(walsender, a_commit) if isinstance(m, XLogData))
-        finally:
-            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        admin.execute(
+            f"CREATE DATABASE {ascii_db.name} TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
+        )
+    try:
+        ascii_db.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")
+        with Walsender(ascii_db.dsn) as walsender:
+            assert walsender.encoding == "SQL_ASCII"
+            walsender.create_slot(slot_of(ascii_db))
+            walsender.start(slot_of(ascii_db), 0, OPTIONS)
+            ascii_db.execute("INSERT INTO t VALUES (1, E'\\xff\\xfe')")
+            messages = read_until(walsender, a_commit)
+            assert any(m.data.endswith(b"\xff\xfe") for m in messages if isinstance(m, XLogData))
+    finally:
+        ascii_db.drop()
 
 
 @both
@@ -285,7 +295,8 @@ def test_a_terminated_walsender_is_a_lost_server(shop: Database, stream: Walsend
 def test_what_came_before_the_end_is_still_read(shop: Database, stream: Walsender) -> None:
     shop.execute("INSERT INTO t VALUES (1, 'x')")
     deadline = time.monotonic() + 10
-    while shop.execute(f"SELECT sent_lsn >= pg_current_wal_lsn() FROM pg_stat_replication WHERE pid = {stream.backend_pid}") != [(True,)]:
+    sent = f"SELECT sent_lsn >= pg_current_wal_lsn() FROM pg_stat_replication WHERE pid = {stream.backend_pid}"
+    while shop.execute(sent) != [(True,)]:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     shop.execute(f"SELECT pg_terminate_backend({stream.backend_pid})")
@@ -360,18 +371,20 @@ def test_an_exported_snapshot_shows_the_tables_at_the_consistent_point(shop: Dat
 def test_a_slot_that_waits_for_a_writer_names_it_and_leaves_nothing(shop: Database) -> None:
     writer = shop.connect(autocommit=False, application_name="slow one")
     writer.execute("INSERT INTO t VALUES (1, 'x')")
-    with Walsender(shop.dsn) as walsender:
+    with Walsender(shop.dsn) as walsender, Slot(shop.dsn, slot_of(shop)) as slot:
         with pytest.raises(SlotWaits) as caught:
-            walsender.create_slot(slot_of(shop), timeout_s=0.7, blockers=Slot(shop.dsn, slot_of(shop)).writers)
+            walsender.create_slot(slot.name, timeout_s=0.7, blockers=slot.writers)
         assert any(f"session {writer.info.backend_pid} (slow one)" in who for who in caught.value.blockers)
-        assert Slot(shop.dsn, slot_of(shop)).state() is None
+        assert slot.state() is None
         writer.rollback()
         assert walsender.create_slot(slot_of(shop)).consistent_lsn
 
 
 @both
-def test_fast_shutdown_ends_promptly_once_all_is_confirmed(start_postgres: Callable[..., PostgreSQL], request: Any) -> None:
-    server = start_postgres(request.node.callspec.params["postgres"])
+def test_fast_shutdown_ends_promptly_once_all_is_confirmed(
+    postgres: PostgreSQL, start_postgres: Callable[..., PostgreSQL]
+) -> None:
+    server = start_postgres(postgres.version)
     with psycopg.connect(server.dsn(), autocommit=True) as inside:
         inside.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
         inside.execute("CREATE PUBLICATION p FOR TABLE t")
@@ -402,8 +415,10 @@ def test_fast_shutdown_ends_promptly_once_all_is_confirmed(start_postgres: Calla
 
 
 @both
-def test_wal_level_replica_is_refused_with_its_cure(start_postgres: Callable[..., PostgreSQL], request: Any) -> None:
-    server = start_postgres(request.node.callspec.params["postgres"], settings={"wal_level": "replica"})
+def test_wal_level_replica_is_refused_with_its_cure(
+    postgres: PostgreSQL, start_postgres: Callable[..., PostgreSQL]
+) -> None:
+    server = start_postgres(postgres.version, settings={"wal_level": "replica"})
     with Walsender(server.dsn()) as walsender, pytest.raises(Refused) as caught:
         walsender.create_slot("s")
     assert "ALTER SYSTEM SET wal_level = logical" in caught.value.cure
@@ -421,25 +436,28 @@ def test_a_role_that_may_not_replicate_is_refused_with_its_cure(shop: Database) 
 
 
 @both
-def test_a_slot_that_lost_wal_is_a_gap(start_postgres: Callable[..., PostgreSQL], request: Any) -> None:
+def test_a_slot_that_lost_wal_is_a_gap(
+    postgres: PostgreSQL, start_postgres: Callable[..., PostgreSQL]
+) -> None:
     server = start_postgres(
-        request.node.callspec.params["postgres"],
+        postgres.version,
         settings={"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"},
     )
-    with Walsender(server.dsn()) as walsender, psycopg.connect(server.dsn(), autocommit=True) as inside:
+    dsn = server.dsn()
+    with Walsender(dsn) as walsender, psycopg.connect(dsn, autocommit=True) as inside, Slot(dsn, "s") as slot:
         walsender.create_slot("s")
         inside.execute("CREATE TABLE big (v text)")
         for _ in range(4):
             inside.execute("INSERT INTO big SELECT repeat('x', 1000) FROM generate_series(1, 20000)")
             inside.execute("SELECT pg_switch_wal()")
             inside.execute("CHECKPOINT")
-        state = Slot(server.dsn(), "s").state()
+        state = slot.state()
         assert state is not None
         assert state.lost
         assert state.restart_lsn is None
         with pytest.raises(GapError, match="lost WAL"):
             walsender.start("s", 0, OPTIONS)
-        assert Slot(server.dsn(), "s").drop()
+        assert slot.drop()
 
 
 def test_the_first_host_that_answers_is_taken(shop: Database) -> None:
@@ -474,3 +492,33 @@ def test_a_grown_input_buffer_takes_more_at_once(shop: Database) -> None:
             return sum(map(len, walsender.read(100_000, 1 << 24)))
 
     assert largest(1 << 20) > 100_000 > largest(0)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+@pytest.mark.parametrize("buffer_bytes", [0, 1 << 20])
+def test_a_stream_over_tls_does_not_stall_on_bytes_that_poll_cannot_see(
+    start_postgres: Callable[..., PostgreSQL], buffer_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdcd.source.walsender.TLS_WAIT_S", 5.0)
+    server = start_postgres()
+    make = "openssl req -new -x509 -days 2 -nodes -subj /CN=localhost -keyout server.key -out server.crt"
+    subprocess.run(make.split(), cwd=server.data, check=True, capture_output=True)
+    for name in ("server.key", "server.crt"):
+        (server.data / name).chmod(0o600)
+        shutil.chown(server.data / name, server.data.stat().st_uid)
+    with psycopg.connect(server.dsn(), autocommit=True) as inside:
+        inside.execute("ALTER SYSTEM SET ssl = on")
+        inside.execute("SELECT pg_reload_conf()")
+        inside.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+        inside.execute("CREATE PUBLICATION p FOR TABLE t")
+        time.sleep(0.2)
+        with Walsender(server.dsn(sslmode="require")) as walsender:
+            if buffer_bytes:
+                walsender.grow_input(buffer_bytes)
+            walsender.create_slot("s")
+            walsender.start("s", 0, OPTIONS)
+            began = time.monotonic()
+            for rows in range(100):
+                inside.execute("INSERT INTO t VALUES (%s, repeat('x', %s))", [rows, 30_000 + 137 * rows])
+                read_until(walsender, a_commit, wait_s=5.0)
+            assert time.monotonic() - began < 60, "some rows waited for the timeout"

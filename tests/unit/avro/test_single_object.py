@@ -18,8 +18,8 @@ def test_the_fingerprint_of_the_specification_example_is_javas() -> None:
 
 
 def test_two_scales_of_one_decimal_have_two_fingerprints() -> None:
-    two, four = ('{"type":"bytes","logicalType":"decimal","precision":12,"scale":%d}' % scale for scale in (2, 4))
-    assert fingerprint(two) != fingerprint(four)
+    two = '{"type":"bytes","logicalType":"decimal","precision":12,"scale":2}'
+    assert fingerprint(two) != fingerprint(two.replace("2}", "4}"))
 
 
 @given(st.binary(min_size=8, max_size=8), st.binary(max_size=20))
@@ -27,7 +27,9 @@ def test_split_gives_back_what_header_wrote(eight: bytes, payload: bytes) -> Non
     assert split(header(eight) + payload) == (eight.hex(), HEADER_SIZE)
 
 
-@pytest.mark.parametrize("value", [b"", b"\xc3", b"\xc3\x01" + b"1234567", b"\x00\x00\x00\x00\x01payload!", b"\xc3\x02" + b"x" * 9])
+@pytest.mark.parametrize(
+    "value", [b"", b"\xc3", b"\xc3\x01" + b"1234567", b"\x00\x00\x00\x00\x01payload!", b"\xc3\x02" + b"x" * 9]
+)
 def test_a_value_of_another_format_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError, match="opens with c301"):
         split(value)

@@ -1,0 +1,27 @@
+# cdcd as a container: a wheel with compiled hot rooms, no compiler inside, an unprivileged user.
+#
+#   docker build -t cdcd .
+#   docker run --rm -v ./cdcd.toml:/etc/cdcd/cdcd.toml:ro -p 9478:9478 cdcd
+#
+# The base may be any Debian with Python 3.11 or later and its libraries for wheels (glibc 2.28+).
+ARG PYTHON=python:3.13-slim
+
+FROM ${PYTHON} AS build
+# DL3008: the compiler's version is the base image's, and leaves with this stage.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+ENV CDCD_COMPILE=require PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python3 -m venv /opt/cdcd && /opt/cdcd/bin/pip install ".[registry]" && /opt/cdcd/bin/cdcd --version \
+    && /opt/cdcd/bin/pip uninstall --yes pip
+
+FROM ${PYTHON}
+RUN useradd --system --uid 9478 --no-create-home --shell /usr/sbin/nologin cdcd
+COPY --from=build /opt/cdcd /opt/cdcd
+ENV PATH=/opt/cdcd/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+USER 9478
+EXPOSE 9478
+# The exec form: cdcd is process 1 and gets SIGTERM itself, finishes its Kafka transaction, acknowledges and exits 0.
+ENTRYPOINT ["cdcd"]
+CMD ["run", "--config", "/etc/cdcd/cdcd.toml"]

@@ -1,0 +1,55 @@
+"""The quickstart as a newcomer runs it: one command, events on the screen, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import servers
+
+pytestmark = pytest.mark.slow
+
+QUICKSTART = Path(servers.__file__).with_name("quickstart")
+
+
+def quickstart(home: Path, *arguments: str) -> str:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment["CDCD_TEST_HOME"] = str(servers.default_home())  # the servers' programs need not come twice
+    command = [sys.executable, QUICKSTART, "--home", home, *arguments]
+    done = subprocess.run(command, env=environment, cwd=home.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A directory that an unprivileged PostgreSQL reaches, as pytest's own is not."""
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory.stat().st_mode & 0o001 == 0:
+            directory.chmod(directory.stat().st_mode | 0o001)
+    return tmp_path / "home"
+
+
+def rows(shown: str) -> dict[str, int]:
+    """The count of each topic in the last table."""
+    found = re.findall(r"^(shop\.\S+) +([\d,]+)", shown, re.MULTILINE)
+    return {topic: int(count.replace(",", "")) for topic, count in found}
+
+
+def test_events_of_every_table_arrive_and_a_second_run_goes_on(home):
+    first = quickstart(home, "--for", "8")
+    assert "fetching" in first
+    assert "first events" in first
+    assert all(count > 0 for count in rows(first).values()), first
+    assert set(rows(first)) == {f"shop.public.{table}" for table in ("customers", "products", "orders", "order_items")}
+
+    second = quickstart(home, "--for", "4")
+    assert "fetching" not in second
+    assert rows(second)["shop.public.orders"] > rows(first)["shop.public.orders"]
+
+    assert quickstart(home, "--clean") == f"removed {home}\n"
+    assert not home.exists()

@@ -1,0 +1,136 @@
+"""`cdcd check` against a real server and a real broker: what it says is true, and its cures work."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+import servers
+from confluent_kafka.admin import AdminClient
+from fix_postgres import Database
+
+from cdcd.preflight import check, findings
+from cdcd.settings import Settings
+
+pytestmark = pytest.mark.postgres_versions("oldest", "newest")
+
+
+def settings(dsn: str, broker: str, prefix: str, **source: Any) -> Settings:
+    return Settings(source={"dsn": dsn, **source}, sink={"bootstrap_servers": broker, "prefix": prefix})
+
+
+def looked_at(given: Settings) -> dict[str, tuple[str, str, str]]:
+    """The worst finding about each thing."""
+    order = ("ok", "warning", "error")
+    worst: dict[str, tuple[str, str, str]] = {}
+    for finding in findings(given):
+        new = (finding.level.value, finding.message, finding.cure)
+        if finding.about not in worst or order.index(new[0]) > order.index(worst[finding.about][0]):
+            worst[finding.about] = new
+    return worst
+
+
+@pytest.fixture
+def slot(prefix: str) -> str:
+    return prefix.replace("-", "_")
+
+
+def test_a_ready_server_and_broker_have_no_error_and_nothing_is_changed(
+    database: Database, broker: str, prefix: str, slot: str
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    out = io.StringIO()
+    assert check(settings(database.dsn, broker, prefix, slot=slot), out, as_json=True)
+    levels = {finding["about"]: finding["level"] for finding in map(json.loads, out.getvalue().splitlines())}
+    assert levels["wal_level"] == levels["slot"] == levels["publication"] == levels["transactions"] == "ok"
+    assert database.execute("SELECT 1 FROM pg_publication") == []
+    assert database.execute(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot}'") == []
+    assert not [
+        t for t in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=10).topics if t.startswith(prefix)
+    ]
+
+
+def test_the_cure_for_a_missing_replica_identity_works(database: Database, broker: str, prefix: str) -> None:
+    database.execute('CREATE SCHEMA "odd schema"', 'CREATE TABLE "odd schema"."t 1" (a int)')
+    given = settings(database.dsn, broker, prefix, tables=("odd schema.*",))
+    level, message, cure = looked_at(given)["replica identity"]
+    assert (level, '"odd schema"."t 1" has no replica identity' in message) == ("error", True)
+    database.execute(cure.removeprefix("Run: ").partition(";")[0])
+    assert looked_at(given)["replica identity"][0] == "ok"
+
+
+def test_the_cures_for_what_is_missing_work_where_nothing_may_be_created(
+    database: Database, broker: str, prefix: str, slot: str
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    given = settings(database.dsn, broker, prefix, slot=slot, create=False)
+    for about in ("publication", "slot"):
+        level, _, cure = looked_at(given)[about]
+        assert level == "error"
+        database.execute(cure.removeprefix("Run: ").partition(";")[0])
+    after = looked_at(given)
+    assert after["publication"][:2] == ("ok", "The publication cdcd has 1 tables")
+    assert after["slot"][0] == "ok"
+    assert "not in use, confirmed up to " in after["slot"][1]
+
+
+def test_a_role_without_replication_is_told_what_to_ask_for(
+    database: Database, broker: str, prefix: str, slot: str
+) -> None:
+    role = f"r_{slot}"
+    database.execute(f"CREATE ROLE {role} LOGIN")
+    try:
+        given = settings(database.server.dsn(database.name, user=role), broker, prefix)
+        level, message, cure = looked_at(given)["server"]
+        assert (level, "may not replicate" in message) == ("error", True)
+        database.execute(cure.removeprefix("Let a superuser run: "))
+        after = looked_at(given)
+        assert after["server"][0] == "ok"
+        assert after["publication"][0] == "error", "it may replicate, but not make the publication"
+    finally:
+        database.execute(f"DROP ROLE {role}")
+
+
+def test_a_slot_of_another_plugin_is_an_error(database: Database, broker: str, prefix: str, slot: str) -> None:
+    database.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'test_decoding')")
+    level, message, _ = looked_at(settings(database.dsn, broker, prefix, slot=slot))["slot"]
+    assert (level, message) == ("error", f"The slot {slot} is of plugin test_decoding, not pgoutput")
+
+
+def test_an_open_write_transaction_is_a_warning_before_the_slot_is_made(
+    database: Database, broker: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdcd.preflight_postgres.LONG_TRANSACTION_S", 0.0)
+    writer = database.connect(autocommit=False)
+    writer.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    level, message, cure = looked_at(settings(database.dsn, broker, prefix))["slot"]
+    assert (level, f"pid {writer.info.backend_pid}" in message) == ("warning", True)
+    database.execute(cure.partition("or end it: ")[2])
+    with pytest.raises(psycopg.OperationalError):
+        writer.execute("SELECT 1")
+
+
+def test_what_cannot_be_reached_is_a_finding_and_the_rest_is_still_looked_at(
+    database: Database, broker: str, prefix: str
+) -> None:
+    nowhere = settings("host=127.0.0.1 port=1", broker, prefix)
+    assert looked_at(nowhere)["server"][0] == "error"
+    assert looked_at(nowhere)["brokers"][0] == "ok"
+    without_kafka = looked_at(settings(database.dsn, "127.0.0.1:1", prefix))
+    assert without_kafka["server"][0] == "ok"
+    assert without_kafka["brokers"][0] == "error"
+
+
+def test_a_server_that_is_not_set_up_for_logical_decoding_is_told_how(
+    start_postgres: Callable[..., servers.PostgreSQL], broker: str, prefix: str, postgres: servers.PostgreSQL
+) -> None:
+    server = start_postgres(postgres.version, settings={"wal_level": "replica"})
+    level, message, cure = looked_at(settings(server.dsn(), broker, prefix))["wal_level"]
+    assert (level, message) == ("error", "wal_level is replica, and must be logical")
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET wal_level = 'logical'")
+        assert "ALTER SYSTEM SET wal_level = 'logical'" in cure

@@ -1,0 +1,156 @@
+"""Publications are made with what the role may do, and never so that they break the application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fix_postgres import Database
+
+from cdcd.errors import Refused
+from cdcd.source.publication import Publication, PublishedTable
+
+both = pytest.mark.postgres_versions("oldest", "newest")
+ODD = 'o"dd. täble'
+
+
+@pytest.fixture
+def shop(database: Database) -> Database:
+    database.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, v text)",
+        f'CREATE TABLE "{ODD.replace(chr(34), chr(34) * 2)}" ("Id x" int PRIMARY KEY)',
+        "CREATE TABLE log (at timestamptz)",
+        "ALTER TABLE log REPLICA IDENTITY FULL",
+        "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (10)",
+        "CREATE UNLOGGED TABLE scratch (id int PRIMARY KEY)",
+        "CREATE VIEW shown AS SELECT * FROM orders",
+        "CREATE SCHEMA other",
+        "CREATE TABLE other.things (id int PRIMARY KEY)",
+    )
+    return database
+
+
+@pytest.fixture
+def owner(shop: Database) -> Iterator[str]:
+    """The DSN of a role that owns the tables, may make publications, and is no superuser."""
+    role = f"owner_{shop.name}"
+    shop.execute(
+        f"CREATE ROLE {role} LOGIN",
+        f"GRANT CREATE ON DATABASE {shop.name} TO {role}",
+        f"ALTER TABLE orders OWNER TO {role}",
+        f"ALTER TABLE log OWNER TO {role}",
+    )
+    yield shop.server.dsn(shop.name, user=role)
+    shop.execute(f"REASSIGN OWNED BY {role} TO postgres", f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def named(tables: list[PublishedTable]) -> list[str]:
+    return [f"{table.schema}.{table.name}" for table in tables]
+
+
+@both
+def test_a_schema_is_published_whole_by_a_superuser(shop: Database) -> None:
+    with Publication(shop.dsn, 'p "ü"') as publication:
+        assert not publication.exists()
+        created = publication.create(["public.*"])
+        assert created is not None
+        assert named(publication.tables()) == ["public.log", f"public.{ODD}", "public.orders", "public.parted_1"]
+        state = publication.state()
+        assert state is not None
+        assert (state.all_tables, state.via_root, state.truncate) == (False, False, True)
+        shop.execute("CREATE TABLE later (id int PRIMARY KEY)")
+        assert created.follows == (shop.server.version >= 15)
+        assert ("public.later" in named(publication.tables())) == created.follows
+
+
+@both
+def test_everything_is_published_for_all_tables(shop: Database) -> None:
+    with Publication(shop.dsn, "p") as publication:
+        created = publication.create(["*.*"])
+        state = publication.state()
+        assert created is not None
+        assert state is not None
+        assert created.follows
+        assert state.all_tables
+
+
+@both
+def test_patterns_choose_tables_and_a_schema_goes_beside_them(shop: Database) -> None:
+    with Publication(shop.dsn, "p") as publication:
+        publication.create(["public.ord*", "other.*"])
+        assert named(publication.tables()) == ["other.things", "public.orders"]
+    with Publication(shop.dsn, "q") as publication:
+        created = publication.create([f'public."{ODD.replace(chr(34), chr(34) * 2)}"'])
+        assert created is not None
+        assert not created.follows
+        [table] = publication.tables()
+        assert (table.name, table.columns, table.row_filter, table.has_identity) == (ODD, ("Id x",), "", True)
+
+
+@both
+def test_an_owner_gets_an_explicit_list(shop: Database, owner: str) -> None:
+    with Publication(owner, "p") as publication:
+        created = publication.create(["public.orders", "public.log"])
+        assert created is not None
+        assert not created.follows
+        assert named(publication.tables()) == ["public.log", "public.orders"]
+
+
+@both
+def test_a_role_that_may_not_is_told_the_statement_for_one_who_may(shop: Database, owner: str) -> None:
+    with Publication(owner, "p") as publication, pytest.raises(Refused) as caught:
+        publication.create(["public.*"])
+    statement = caught.value.cure.split(" run: ")[1]
+    shop.execute(statement)
+    with Publication(shop.dsn, "p") as publication:
+        assert "public.orders" in named(publication.tables())
+
+
+@both
+def test_a_table_without_identity_is_refused_and_the_cure_cures(shop: Database) -> None:
+    shop.execute("CREATE TABLE blind (id int)")
+    with Publication(shop.dsn, "p") as publication:
+        with pytest.raises(Refused, match=r"public\.blind") as caught:
+            publication.create(["public.*"])
+        assert not publication.exists()
+        statement = caught.value.cure.split(", or run ")[1].split(";")[0]
+        shop.execute(statement)
+        assert publication.create(["public.*"])
+
+
+@both
+def test_a_table_that_only_sees_inserts_can_be_accepted_without_identity(shop: Database) -> None:
+    shop.execute("CREATE TABLE blind (id int)")
+    with Publication(shop.dsn, "p") as publication:
+        assert publication.create(["public.*"], accept_without_identity=True)
+        assert [table.name for table in publication.tables() if not table.has_identity] == ["blind"]
+
+
+@both
+def test_a_partitioned_table_is_judged_by_its_partitions(shop: Database) -> None:
+    shop.execute("ALTER TABLE parted_1 REPLICA IDENTITY NOTHING")
+    with Publication(shop.dsn, "p") as publication, pytest.raises(Refused, match=r"public\.parted\)"):
+        publication.create(["public.parted"])
+
+
+@both
+def test_no_table_that_matches_is_refused(shop: Database) -> None:
+    with Publication(shop.dsn, "p") as publication, pytest.raises(Refused, match="no table matches"):
+        publication.create(["public.nosuch*", "nowhere.*"])
+
+
+@both
+def test_one_that_exists_already_is_left_as_it_is(shop: Database) -> None:
+    with Publication(shop.dsn, "p") as publication:
+        assert publication.create(["public.orders"])
+        assert publication.create(["public.*"]) is None
+        assert named(publication.tables()) == ["public.orders"]
+
+
+@pytest.mark.postgres_versions("newest")
+def test_column_lists_and_row_filters_are_shown(shop: Database) -> None:
+    shop.execute("CREATE PUBLICATION p FOR TABLE orders (id) WHERE (id > 5)")
+    with Publication(shop.dsn, "p") as publication:
+        [table] = publication.tables()
+        assert (table.columns, table.row_filter) == (("id",), "(id > 5)")

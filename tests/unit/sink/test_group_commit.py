@@ -1,0 +1,48 @@
+"""When a Kafka transaction ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdcd.errors import Refused
+from cdcd.sink.group_commit import GroupCommit, OpenTransaction
+
+POLICY = GroupCommit(rows_max=100, bytes_max=10_000, linger_ms=500, timeout_ms=60_000)
+
+
+def opened(*, rows: int = 1, size: int = 10, inside: bool = False, end_lsn: int = 0x100) -> OpenTransaction:
+    return OpenTransaction(opened_at=1000.0, rows=rows, bytes=size, inside=inside, end_lsn=end_lsn)
+
+
+def test_a_lone_row_is_committed_at_once() -> None:
+    assert POLICY.should_commit(1000.0, opened(), waiting=False)
+
+
+def test_a_backlog_gathers_until_a_bound_is_reached() -> None:
+    assert not POLICY.should_commit(1000.499, opened(rows=99, size=9_999), waiting=True)
+    assert POLICY.should_commit(1000.5, opened(rows=99, size=9_999), waiting=True)
+    assert POLICY.should_commit(1000.0, opened(rows=100), waiting=True)
+    assert POLICY.should_commit(1000.0, opened(size=10_000), waiting=True)
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_half_a_postgresql_transaction_is_never_committed(waiting: bool) -> None:
+    assert not POLICY.should_commit(1050.0, opened(rows=10**7, size=10**9, inside=True), waiting)
+
+
+def test_a_transaction_that_outlasts_kafkas_patience_is_refused_with_its_figures_and_cure() -> None:
+    assert not POLICY.should_commit(1053.9, opened(inside=True), waiting=True)
+    with pytest.raises(Refused) as caught:
+        POLICY.should_commit(1054.0, opened(rows=1_234_567, inside=True, end_lsn=0x16_0000_00AB), waiting=True)
+    assert "after 16/AB was not published within 54 s (1,234,567 rows" in caught.value.message
+    assert "transaction.max.timeout.ms" in caught.value.cure
+    assert "at_least_once" in caught.value.cure
+
+
+def test_a_late_commit_between_two_transactions_is_tried_all_the_same() -> None:
+    assert POLICY.should_commit(1059.0, opened(), waiting=True)
+
+
+def test_patience_ends_before_the_broker_does() -> None:
+    assert POLICY.patience_s(1000.0, opened()) == pytest.approx(54.0)
+    assert POLICY.patience_s(1100.0, opened()) == 0

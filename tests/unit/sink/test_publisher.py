@@ -1,0 +1,358 @@
+"""Kafka transactions hold whole PostgreSQL transactions, and the progress that they make."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeProgressReader
+
+from cdcd.errors import BrokerLost, SettingsError
+from cdcd.progress.record import SlotRecord, SnapshotState, TableRecord, parse_record, parse_slot_record
+from cdcd.sink.batches import Batch, BatchBuilder
+from cdcd.sink.partition import partition_for
+from cdcd.sink.publisher import Publisher, Source, TopicSettings
+from cdcd.sink.topics import TopicNames, TopicSpec
+
+INSERT = ord("c")
+TRUNCATE = ord("t")
+DELETE = ord("d")
+SOURCE = Source(slot="s", system_id="7000000000000000001", timeline=1)
+
+
+class World:
+    """A broker, and one publisher after the other, each with a builder of its own."""
+
+    def __init__(self, *, partitions: int = 2, template: str = "{prefix}.{schema}.{table}") -> None:
+        self.broker = FakeBroker()
+        self.names = TopicNames("p", template)
+        self.partitions = partitions
+        self.restart()
+
+    def restart(self, transactional_id: str | None = "p-s") -> None:
+        self.producer = FakeProducer(self.broker, transactional_id)
+        self.producer.start(lambda: False)
+        self.publisher = Publisher(
+            self.producer,
+            FakeAdmin(self.broker),
+            self.names,
+            TopicSettings(self.partitions, 1, {"retention.ms": "1"}),
+            SOURCE,
+            self.last(),
+        )
+        self.builder = BatchBuilder(tombstones=False)
+
+    def last(self) -> SlotRecord | None:
+        found = FakeProgressReader(self.broker, self.names.progress).last(frozenset([b"s"]), lambda: False)
+        return parse_slot_record(b"s", found[b"s"]) if found else None
+
+    def transaction(self, lsn: int, *rows: tuple[str, bytes | None, bytes]) -> None:
+        self.begin(lsn)
+        self.rows(*rows)
+        self.builder.commit(lsn + 8)
+
+    def begin(self, lsn: int) -> None:
+        self.builder.begin(lsn, lsn * 16)
+
+    def rows(self, *rows: tuple[str, bytes | None, bytes]) -> None:
+        for table, key, value in rows:
+            self.builder.add(self.builder.open_table("public", table), INSERT, key, value)
+
+    def publish(self, now: float = 0.0) -> None:
+        self.publisher.publish(self.builder.take(), now)
+
+    def values(self, topic: str) -> list[list[bytes | None]]:
+        return [[record.value for record in partition] for partition in self.broker.visible(topic)]
+
+    def progress(self) -> list[SlotRecord | TableRecord]:
+        records = []
+        for record in self.broker.visible(self.names.progress)[0]:
+            assert record.key is not None
+            assert record.value is not None
+            records.append(parse_record(record.key, record.value))
+        return records
+
+
+def test_rows_and_progress_become_visible_together() -> None:
+    world = World(partitions=1)
+    world.transaction(0x100, ("a", b"1", b"row"))
+    world.publish()
+    assert world.values("p.public.a") == [[]]
+    assert world.progress() == []
+    durable = world.publisher.commit()
+    assert world.values("p.public.a") == [[b"row"]]
+    assert world.progress() == [
+        TableRecord("s", "p.public.a", "public", "a", commit_lsn=0x100, offsets=(1,)),
+        SlotRecord(
+            "s", lsn=0x108, commit_lsn=0x100, commit_ts=0x1000, system_id=SOURCE.system_id, timeline=1, transactions=1, rows=1
+        ),
+    ]
+    assert (durable.end_lsn, durable.commit_lsn, durable.commit_ts) == (0x108, 0x100, 0x1000)
+    assert (durable.transactions, durable.rows, durable.bytes) == (1, 1, 4)
+    assert durable.counts == {("public", "a"): {INSERT: 1}}
+
+
+def test_a_record_goes_to_the_partition_of_its_key() -> None:
+    world = World(partitions=3)
+    world.transaction(0x100, *(("a", b"%d" % number, b"%d" % number) for number in range(50)))
+    world.publish()
+    world.publisher.commit()
+    for partition, values in enumerate(world.values("p.public.a")):
+        assert values == [b"%d" % n for n in range(50) if partition_for(b"%d" % n, 3) == partition]
+
+
+def test_the_real_number_of_partitions_counts_not_the_setting() -> None:
+    world = World(partitions=2)
+    world.broker.create(TopicSpec("p.public.a", 5, 1))
+    world.transaction(0x100, *(("a", b"%d" % number, b"v") for number in range(100)))
+    world.publish()
+    world.publisher.commit()
+    assert all(world.values("p.public.a"))
+    table_record = world.progress()[0]
+    assert isinstance(table_record, TableRecord)
+    assert len(table_record.offsets) == 5
+
+
+def test_a_missing_topic_is_made_as_the_settings_say() -> None:
+    world = World(partitions=2)
+    world.transaction(0x100, ("a", b"1", b"row"))
+    world.publish()
+    assert world.broker.specs["p.public.a"] == TopicSpec("p.public.a", 2, 1, {"retention.ms": "1"})
+    assert world.broker.specs["p.progress"].config["cleanup.policy"] == "compact"
+
+
+def test_several_batches_share_a_kafka_transaction() -> None:
+    world = World(partitions=1)
+    for lsn in (0x100, 0x200, 0x300):
+        world.transaction(lsn, ("a", b"1", b"%x" % lsn))
+        world.publish()
+    durable = world.publisher.commit()
+    assert (durable.transactions, durable.rows, durable.end_lsn) == (3, 3, 0x308)
+    assert (durable.first_commit_ts, durable.commit_ts) == (0x1000, 0x3000)
+    assert world.values("p.public.a") == [[b"100", b"200", b"300"]]
+    assert [record for record in world.progress() if isinstance(record, TableRecord)] == [
+        TableRecord("s", "p.public.a", "public", "a", commit_lsn=0x300, offsets=(3,))
+    ]
+
+
+def test_half_a_postgresql_transaction_is_never_committed() -> None:
+    world = World()
+    world.begin(0x100)
+    world.rows(("a", b"1", b"first half"))
+    world.publish()
+    assert world.publisher.open is not None
+    assert world.publisher.open.inside
+    with pytest.raises(AssertionError, match="half a PostgreSQL transaction"):
+        world.publisher.commit()
+    world.rows(("a", b"1", b"second half"))
+    world.builder.commit(0x108)
+    world.publish()
+    durable = world.publisher.commit()
+    assert (durable.rows, durable.transactions) == (2, 1)
+
+
+def test_whole_transactions_before_a_piece_of_a_large_one_wait_for_its_end() -> None:
+    world = World(partitions=1)
+    world.transaction(0x100, ("a", b"1", b"whole"))
+    world.begin(0x200)
+    world.rows(("a", b"1", b"piece"))
+    world.publish()
+    with pytest.raises(AssertionError):
+        world.publisher.commit()
+
+
+def test_an_idle_position_is_a_slot_record_alone_that_keeps_the_last_commit() -> None:
+    world = World()
+    world.transaction(0x100, ("a", b"1", b"row"))
+    world.publish()
+    world.publisher.commit()
+    before = len(world.progress())
+    idle = Batch()
+    idle.end_lsn = 0x900
+    world.publisher.publish(idle, 0.0)
+    durable = world.publisher.commit()
+    assert (durable.end_lsn, durable.commit_lsn, durable.rows, durable.transactions) == (0x900, 0x100, 0, 0)
+    (record,) = world.progress()[before:]
+    assert record == SlotRecord("s", 0x900, 0x100, 0x1000, SOURCE.system_id, 1, transactions=0, rows=0)
+
+
+def test_the_first_idle_position_names_no_commit() -> None:
+    world = World()
+    idle = Batch()
+    idle.end_lsn = 0x900
+    world.publisher.publish(idle, 0.0)
+    durable = world.publisher.commit()
+    assert (durable.end_lsn, durable.commit_lsn, durable.commit_ts) == (0x900, 0, 0)
+
+
+def test_positions_never_go_back() -> None:
+    world = World()
+    world.transaction(0x200, ("a", b"1", b"row"))
+    world.publish()
+    world.publisher.commit()
+    world.transaction(0x100, ("a", b"1", b"older"))
+    with pytest.raises(AssertionError, match="0/108 after 0/208"):
+        world.publish()
+
+
+def test_a_table_record_tells_where_untouched_partitions_end() -> None:
+    world = World(partitions=2)
+    keys = {partition_for(key, 2): key for key in (b"%d" % number for number in range(10))}
+    world.transaction(0x100, ("a", keys[0], b"x"), ("a", keys[1], b"y"))
+    world.publish()
+    world.publisher.commit()
+    world.restart()
+    world.transaction(0x200, ("a", keys[0], b"z"))
+    world.publish()
+    world.publisher.commit()
+    tables = [record for record in world.progress() if isinstance(record, TableRecord)]
+    # Offset 1 of both partitions is the first transaction's marker: partition 0 ends after it and one more row.
+    assert [table.offsets for table in tables] == [(1, 1), (3, 2)]
+
+
+def test_only_touched_tables_get_a_record() -> None:
+    world = World()
+    world.transaction(0x100, ("a", b"1", b"x"), ("b", b"1", b"y"))
+    world.publish()
+    world.publisher.commit()
+    world.transaction(0x200, ("b", b"1", b"z"))
+    world.publish()
+    world.publisher.commit()
+    assert [record.topic for record in world.progress() if isinstance(record, TableRecord)] == [
+        "p.public.a",
+        "p.public.b",
+        "p.public.b",
+    ]
+
+
+def test_a_truncate_is_in_every_partition() -> None:
+    world = World(partitions=3)
+    world.builder.begin(0x100, 1)
+    world.builder.add_to_every_partition(world.builder.open_table("public", "a"), TRUNCATE, b"truncate")
+    world.builder.commit(0x108)
+    world.publish()
+    durable = world.publisher.commit()
+    assert world.values("p.public.a") == [[b"truncate"]] * 3
+    assert durable.counts == {("public", "a"): {TRUNCATE: 1}}
+
+
+def test_schemas_are_published_in_the_transaction_that_uses_them() -> None:
+    world = World()
+    world.builder.add_schema("00ff", '{"type": "long"}')
+    world.transaction(0x100, ("a", b"1", b"row"))
+    world.publish()
+    assert world.values("p.schemas") == [[]]
+    world.publisher.commit()
+    assert [(seen.key, seen.value) for seen in world.broker.visible("p.schemas")[0]] == [(b"00ff", b'{"type": "long"}')]
+
+
+def test_messages_go_to_cdcds_own_topic() -> None:
+    world = World(partitions=1)
+    world.builder.begin(0x100, 1)
+    world.builder.add(world.builder.open_table("", "messages"), ord("m"), b"prefix", b"hello")
+    world.builder.commit(0x108)
+    world.publish()
+    world.publisher.commit()
+    assert world.values("p.messages") == [[b"hello"]]
+
+
+def test_two_tables_never_share_a_topic() -> None:
+    world = World(template="{prefix}.{table}")
+    world.transaction(0x100, ("a", b"1", b"row"))
+    world.publish()
+    world.builder.begin(0x200, 1)
+    world.builder.add(world.builder.open_table("other", "a"), INSERT, b"1", b"row")
+    world.builder.commit(0x208)
+    with pytest.raises(SettingsError, match=r"public\.a and other\.a would share the topic p\.a"):
+        world.publish()
+
+
+def test_the_state_of_a_snapshot_is_in_every_table_record_from_then_on() -> None:
+    world = World(partitions=1)
+    state = SnapshotState(lsn=0x80, done=True, rows=3)
+    world.publisher.snapshot(("public", "a"), state)
+    for lsn in (0x100, 0x200):
+        world.transaction(lsn, ("a", b"1", b"row"))
+        world.publish()
+        world.publisher.commit()
+    tables = [record for record in world.progress() if isinstance(record, TableRecord)]
+    assert [table.snapshot for table in tables] == [state, state]
+
+
+@pytest.mark.parametrize("step", ["begin", "produce", "flush", "commit", "ensure", "end_offsets"])
+@pytest.mark.parametrize("when", ["on_call", "on_done"])
+def test_whatever_fails_a_restart_publishes_each_transaction_once(step: str, when: str) -> None:
+    """The publisher starts again from the progress; what the progress covers is not sent again."""
+    for nth in range(1, 8):
+        world = World(partitions=1)
+        left = [nth]
+
+        def fail(at: str, left: list[int] = left) -> None:
+            if at == step:
+                left[0] -= 1
+                if left[0] == 0:
+                    raise BrokerLost("the test broke it")
+
+        setattr(world.broker, when, fail)
+        history = [0x100, 0x200, 0x300, 0x400]
+        todo = list(history)
+        while todo:
+            try:
+                world.transaction(todo[0], ("a", b"1", b"%x" % todo[0]), (f"t{todo[0]}", b"1", b"%x" % todo[0]))
+                world.publish()
+                world.publisher.commit()
+                todo.pop(0)
+            except BrokerLost:
+                world.restart()
+                covered = world.last()
+                todo = [lsn for lsn in history if covered is None or lsn >= covered.lsn]
+        assert world.values("p.public.a") == [[b"%x" % lsn for lsn in history]]
+        slots = [record.lsn for record in world.progress() if isinstance(record, SlotRecord)]
+        assert slots == [lsn + 8 for lsn in history]
+
+
+def test_abort_gives_up_the_open_transaction_only() -> None:
+    world = World(partitions=1)
+    world.transaction(0x100, ("a", b"1", b"kept"))
+    world.publish()
+    world.publisher.commit()
+    world.transaction(0x200, ("a", b"1", b"given up"))
+    world.publish()
+    world.publisher.abort()
+    assert world.publisher.open is None
+    world.publisher.abort()
+    assert world.values("p.public.a") == [[b"kept"]]
+    assert world.publisher.last == world.last()
+
+
+def test_at_least_once_writes_the_slot_record_after_the_rows() -> None:
+    world = World(partitions=1)
+    world.restart(None)
+    world.transaction(0x100, ("a", b"1", b"row"))
+    world.publish()
+    assert world.values("p.public.a") == [[b"row"]]
+    assert world.progress() == []
+    world.publisher.commit()
+    assert [type(record) for record in world.progress()] == [TableRecord, SlotRecord]
+
+
+def test_the_progress_is_json_that_a_person_can_read() -> None:
+    world = World(partitions=1)
+    world.transaction(0x16_B374_D848, ("a", b"1", b"row"))
+    world.publish()
+    world.publisher.commit()
+    seen = world.broker.visible("p.progress")[0][0]
+    assert seen.key == b"s/p.public.a"
+    assert json.loads(seen.value or b"")["commit_lsn"] == "16/B374D848"
+
+
+def test_open_shows_what_group_commit_needs() -> None:
+    world = World()
+    assert world.publisher.open is None
+    world.transaction(0x100, ("a", b"1", b"row"))
+    world.publish(now=5.0)
+    world.transaction(0x200, ("a", b"1", b"row"))
+    world.publish(now=6.0)
+    assert world.publisher.open is not None
+    assert dataclasses.astuple(world.publisher.open) == (5.0, 2, 8, False, 0x208)

@@ -1,0 +1,255 @@
+"""The sink thread: group commit, errors handed over, and a stop that neither loses nor lingers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer
+
+from cdcd.errors import BrokerLost, Refused
+from cdcd.sink.batches import Batch, BatchBuilder
+from cdcd.sink.group_commit import GroupCommit
+from cdcd.sink.handover import Handover
+from cdcd.sink.publisher import Durable, Publisher, Source, TopicSettings
+from cdcd.sink.thread import SinkThread
+from cdcd.sink.topics import TopicNames
+
+PATIENT = GroupCommit(rows_max=1_000_000, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30)
+
+
+class Sink:
+    """The thread with all that it needs, and what it told."""
+
+    def __init__(self, policy: GroupCommit = PATIENT, clock: Callable[[], float] = time.monotonic) -> None:
+        self.broker = FakeBroker()
+        self.producer = FakeProducer(self.broker, "id")
+        self.producer.start(lambda: False)
+        source = Source("s", "1", 1)
+        publisher = Publisher(
+            self.producer, FakeAdmin(self.broker), TopicNames("p"), TopicSettings(1, 1), source, None
+        )
+        self.handover = Handover(100, 1 << 30, lambda: None)
+        self.durable: list[Durable] = []
+        self.told = threading.Event()
+        self.ended = threading.Event()
+        self.thread = SinkThread(
+            publisher, self.producer, policy, self.handover, self._on_durable, self.ended.set, clock
+        )
+        self.builder = BatchBuilder(tombstones=False)
+        self.table = self.builder.open_table("public", "t")
+
+    def _on_durable(self, durable: Durable, seconds: float) -> None:
+        assert seconds >= 0
+        self.durable.append(durable)
+        self.told.set()
+
+    def put(self, lsn: int, *, end: bool = True) -> None:
+        self.builder.begin(lsn, 1)
+        self.builder.add(self.table, ord("c"), b"k", b"%d" % lsn)
+        if end:
+            self.builder.commit(lsn + 1)
+        assert self.handover.put(self.builder.take())
+
+    def wait(self, end_lsn: int) -> None:
+        while not self.durable or self.durable[-1].end_lsn < end_lsn:
+            assert self.told.wait(5), "nothing became durable"
+            self.told.clear()
+
+    def end(self) -> None:
+        self.thread.stop(5)
+        assert self.thread.join(5)
+
+    def rows(self) -> list[bytes | None]:
+        return [seen.value for seen in self.broker.visible("p.public.t")[0]]
+
+
+def test_a_lone_transaction_is_durable_at_once_though_all_bounds_are_far() -> None:
+    sink = Sink()
+    sink.thread.start()
+    sink.put(10)
+    sink.wait(11)
+    sink.put(20)
+    sink.wait(21)
+    assert [durable.end_lsn for durable in sink.durable] == [11, 21]
+    sink.end()
+
+
+def test_what_waits_shares_a_kafka_transaction() -> None:
+    sink = Sink()
+    for lsn in range(10, 60, 10):
+        sink.put(lsn)
+    sink.thread.start()
+    sink.wait(51)
+    assert [durable.transactions for durable in sink.durable] == [5]
+    sink.end()
+
+
+def test_a_bound_ends_a_kafka_transaction_within_a_backlog() -> None:
+    sink = Sink(GroupCommit(rows_max=2, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30))
+    for lsn in range(10, 60, 10):
+        sink.put(lsn)
+    sink.thread.start()
+    sink.wait(51)
+    assert [durable.transactions for durable in sink.durable] == [2, 2, 1]
+    sink.end()
+
+
+def test_a_piece_waits_for_the_rest() -> None:
+    sink = Sink()
+    sink.thread.start()
+    sink.put(10, end=False)
+    assert not sink.told.wait(0.1)
+    sink.put(10)
+    sink.wait(11)
+    assert sink.durable[0].rows == 2
+    sink.end()
+
+
+def test_an_idle_position_becomes_durable() -> None:
+    sink = Sink()
+    sink.thread.start()
+    idle = Batch()
+    idle.end_lsn = 99
+    sink.handover.put(idle)
+    sink.wait(99)
+    assert sink.durable[0].rows == 0
+    sink.end()
+
+
+def test_an_error_is_handed_over_and_ends_the_thread() -> None:
+    sink = Sink()
+
+    def fail(step: str) -> None:
+        if step == "commit":
+            raise BrokerLost("gone")
+
+    sink.broker.on_call = fail
+    sink.thread.start()
+    sink.thread.check()
+    sink.put(10)
+    assert sink.ended.wait(5)
+    assert sink.thread.join(5)
+    with pytest.raises(BrokerLost, match="gone"):
+        sink.thread.check()
+    assert not sink.handover.put(Batch()), "nobody takes any more"
+    assert sink.durable == []
+
+
+def test_an_error_that_nobody_foresaw_is_handed_over_too(caplog: pytest.LogCaptureFixture) -> None:
+    sink = Sink()
+
+    def fail(step: str) -> None:
+        raise ZeroDivisionError
+
+    sink.broker.on_call = fail
+    sink.thread.start()
+    sink.put(10)
+    assert sink.thread.join(5)
+    with pytest.raises(ZeroDivisionError):
+        sink.thread.check()
+    assert "nobody foresaw" in caplog.text
+
+
+def test_a_stop_on_an_idle_thread_is_immediate() -> None:
+    sink = Sink()
+    sink.thread.start()
+    began = time.monotonic()
+    sink.end()
+    assert time.monotonic() - began < 0.5
+    sink.thread.check()
+
+
+def test_a_stop_begins_no_kafka_transaction() -> None:
+    sink = Sink()
+    sink.put(10)
+    sink.thread.stop(5)
+    sink.thread.start()
+    assert sink.thread.join(5)
+    assert sink.durable == []
+
+
+def test_a_stop_within_a_backlog_commits_what_was_published_of_it() -> None:
+    sink = Sink()
+    go_on = stop_while_producing(sink, nth=2)
+    for lsn in range(10, 60, 10):
+        sink.put(lsn)
+    sink.thread.start()
+    go_on()
+    assert sink.thread.join(5)
+    assert [durable.end_lsn for durable in sink.durable] == [21]
+    assert sink.rows() == [b"10", b"20"]
+
+
+def stop_while_producing(sink: Sink, nth: int) -> Callable[[], None]:
+    """Return a function that asks for a stop while the batch `nth` is being produced."""
+    reached, stopped = threading.Event(), threading.Event()
+    calls: list[str] = []
+
+    def pause(step: str) -> None:
+        calls.append(step)
+        if step == "produce" and calls.count("produce") == nth:
+            reached.set()
+            assert stopped.wait(5)
+
+    def stop() -> None:
+        assert reached.wait(5)
+        sink.thread.stop(5)
+        stopped.set()
+
+    sink.broker.on_call = pause
+    return stop
+
+
+def test_a_stop_within_a_transaction_publishes_what_waits_until_its_end() -> None:
+    sink = Sink()
+    go_on = stop_while_producing(sink, nth=1)
+    sink.put(10, end=False)
+    sink.put(10)
+    sink.put(20)
+    sink.thread.start()
+    go_on()
+    assert sink.thread.join(5)
+    assert [durable.end_lsn for durable in sink.durable] == [11]
+    assert sink.rows() == [b"10", b"10"]
+
+
+def test_a_stop_within_a_transaction_that_does_not_end_aborts_it() -> None:
+    sink = Sink()
+    sink.thread.start()
+    sink.put(10, end=False)
+    while sink.handover.waiting:
+        time.sleep(0.001)
+    time.sleep(0.05)
+    sink.end()
+    sink.thread.check()
+    assert sink.durable == []
+    assert sink.rows() == []
+    (log,) = sink.broker.topics["p.public.t"]
+    assert sink.broker.stable_end(log) == len(log), "readers wait for a transaction that is left open"
+
+
+def test_a_transaction_that_outlasts_kafkas_patience_ends_the_thread_with_the_cure() -> None:
+    sink = Sink(GroupCommit(rows_max=1, bytes_max=1, linger_ms=0, timeout_ms=100))
+    sink.thread.start()
+    sink.put(10, end=False)
+    assert sink.ended.wait(5)
+    with pytest.raises(Refused, match=r"transaction\.max\.timeout\.ms"):
+        sink.thread.check()
+    sink.thread.join(5)
+
+
+def test_the_client_gets_its_turn_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cdcd.sink.thread._HOUSEKEEPING_S", 0.01)
+    sink = Sink()
+    steps: list[str] = []
+    sink.broker.on_call = steps.append
+    sink.thread.start()
+    began = sink.thread.turned_at
+    while len(steps) < 3:
+        time.sleep(0.001)
+    assert set(steps) == {"serve"}
+    assert sink.thread.turned_at > began
+    sink.end()

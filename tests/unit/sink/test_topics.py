@@ -1,0 +1,85 @@
+"""Topic names are legal, readable, and never shared by two tables."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdcd.errors import SettingsError
+from cdcd.sink.topics import TopicNames, encode_identifier, progress_spec, schemas_spec
+
+identifiers = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=63)
+
+
+def test_an_ordinary_name_is_itself() -> None:
+    assert TopicNames("cdcd").topic("public", "Order_Lines2") == "cdcd.public.Order_Lines2"
+
+
+def test_what_kafka_forbids_and_the_separator_are_escaped() -> None:
+    names = TopicNames("cdcd")
+    assert names.topic("a.b", "c") == "cdcd.a-2eb.c"
+    assert names.topic("a", "b.c") == "cdcd.a.b-2ec"
+    assert names.topic("my schema", "é-x") == "cdcd.my-20schema.-c3-a9-2dx"
+
+
+@given(identifiers, identifiers, identifiers, identifiers)
+def test_two_tables_never_share_a_topic(schema: str, table: str, schema2: str, table2: str) -> None:
+    names = TopicNames("p")
+    one, two = names.topic(schema, table), names.topic(schema2, table2)
+    assert (one == two) == ((schema, table) == (schema2, table2))
+    for name in (one, two):
+        assert re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name)
+
+
+@given(identifiers)
+def test_an_encoded_identifier_can_be_decoded(name: str) -> None:
+    encoded = encode_identifier(name)
+    assert "." not in encoded
+    assert "--" not in encoded
+    decoded = re.sub(rb"-([0-9a-f]{2})", lambda found: bytes.fromhex(found[1].decode()), encoded.encode())
+    assert decoded.decode() == name
+
+
+def test_long_names_stay_apart_and_within_the_limit() -> None:
+    names = TopicNames("cdcd")
+    one, two = names.topic("ж" * 31, "ж" * 31 + "a"), names.topic("ж" * 31, "ж" * 31 + "b")
+    assert one != two
+    assert len(one) == len(two) == 249
+    assert re.search(r"--[0-9a-f]{32}$", one)
+
+
+def test_the_topics_of_cdcd_itself_are_named_by_the_prefix() -> None:
+    names = TopicNames("shop")
+    assert (names.messages, names.progress, names.schemas) == ("shop.messages", "shop.progress", "shop.schemas")
+    assert names.topic("", "messages") == names.messages
+
+
+def test_a_template_may_leave_out_the_prefix() -> None:
+    assert TopicNames("shop", "{schema}.{table}").topic("public", "orders") == "public.orders"
+
+
+def test_a_table_cannot_take_a_topic_of_cdcd_itself() -> None:
+    with pytest.raises(SettingsError, match=r"public\.progress would go to shop\.progress"):
+        TopicNames("shop", "{prefix}.{table}").topic("public", "progress")
+
+
+@pytest.mark.parametrize("template", ["all", "{prefix}.{schema}", "{prefix}/{table}", "{prefix}.{table}.{what}"])
+def test_a_template_that_gives_tables_no_topic_of_their_own_is_a_wrong_setting(template: str) -> None:
+    with pytest.raises(SettingsError, match=r"sink\.topic"):
+        TopicNames("shop", template)
+
+
+@pytest.mark.parametrize("prefix", ["", "a b", "é", "x" * 200])
+def test_a_prefix_that_kafka_forbids_is_a_wrong_setting(prefix: str) -> None:
+    with pytest.raises(SettingsError, match=r"sink\.prefix"):
+        TopicNames(prefix)
+
+
+def test_progress_has_one_partition_and_keeps_a_week() -> None:
+    spec = progress_spec(TopicNames("p"), 3)
+    assert (spec.name, spec.partitions, spec.replication_factor) == ("p.progress", 1, 3)
+    assert spec.config == {"cleanup.policy": "compact", "min.compaction.lag.ms": "604800000"}
+    assert schemas_spec(TopicNames("p"), 3).config == {"cleanup.policy": "compact"}

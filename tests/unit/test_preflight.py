@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cdcd import preflight_kafka, preflight_postgres
+from cdcd.findings import Finding, Level
+from cdcd.preflight import as_text
+from cdcd.preflight_postgres import Publication, Table
+from cdcd.sink.topics import TopicNames
+
+TABLE = Table("public", "orders", "d", has_index=True, owned=True)
+
+SERVER = preflight_postgres.Facts(
+    version=180006,
+    database="shop",
+    role="cdc",
+    parameters={
+        "wal_level": "logical",
+        "max_replication_slots": "10",
+        "max_wal_senders": "10",
+        "wal_sender_timeout": "60000",
+    },
+    slots=0,
+    senders=0,
+    slot=None,
+    publication=None,
+    tables=[TABLE],
+    may_create=True,
+    writers=[],
+)
+
+SLOT: dict[str, Any] = {
+    "plugin": "pgoutput",
+    "database": "shop",
+    "active": False,
+    "active_pid": None,
+    "wal_status": "reserved",
+    "confirmed_flush_lsn": "0/15",
+    "retained_bytes": 100,
+    "unconfirmed_bytes": 50,
+}
+
+BROKERS = preflight_kafka.Facts(
+    brokers=3,
+    topics={"__transaction_state": 50, "cdcd.public.orders": 4},
+    config={"transaction.max.timeout.ms": "900000", "transaction.state.log.replication.factor": "3"},
+    denied={},
+)
+
+
+def server(create: bool = True, origin: str = "any", interval_s: float = 10, **changed: Any) -> list[Finding]:
+    facts = replace(SERVER, **changed)
+    return list(preflight_postgres.judge(facts, "cdcd", "cdcd", create=create, origin=origin, interval_s=interval_s))
+
+
+def brokers(
+    replication_factor: int = 3, tables: Sequence[str] = ("cdcd.public.orders",), **changed: Any
+) -> list[Finding]:
+    facts = replace(BROKERS, **changed)
+    names = TopicNames("cdcd")
+    return list(preflight_kafka.judge(facts, names, tables, partitions=4, replication_factor=replication_factor))
+
+
+def bad(findings: list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.level is not Level.OK]
+
+
+def test_a_server_and_brokers_that_are_ready_give_only_ok() -> None:
+    assert bad(server()) == []
+    assert bad(server(slot=SLOT, publication=Publication(updates=True, deletes=True))) == []
+    assert bad(brokers()) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "about", "cure"),
+    [
+        ({"version": 130010}, "server", "Upgrade"),
+        ({"origin": "none", "version": 150000}, "origin", '"any"'),
+        (
+            {"parameters": {**SERVER.parameters, "wal_level": "replica"}},
+            "wal_level",
+            "ALTER SYSTEM SET wal_level = 'logical'",
+        ),
+        ({"slots": 10}, "max_replication_slots", "ALTER SYSTEM SET max_replication_slots = 15"),
+        ({"senders": 10}, "max_wal_senders", "ALTER SYSTEM SET max_wal_senders = 15"),
+        ({"interval_s": 60}, "wal_sender_timeout", "source.status_interval_s below it, such as 20"),
+        (
+            {"create": False, "publication": Publication(True, True)},
+            "slot",
+            "pg_create_logical_replication_slot('cdcd', 'pgoutput')",
+        ),
+        ({"slot": {**SLOT, "plugin": "wal2json"}}, "slot", "another source.slot"),
+        ({"slot": {**SLOT, "database": "other"}}, "slot", "source.dsn"),
+        ({"slot": {**SLOT, "wal_status": "lost"}}, "slot", "pg_drop_replication_slot('cdcd')"),
+        ({"slot": {**SLOT, "invalidation_reason": "wal_removed"}}, "slot", "pg_drop_replication_slot('cdcd')"),
+        ({"create": False, "slot": SLOT}, "publication", 'CREATE PUBLICATION "cdcd" FOR TABLE "public"."orders"'),
+        ({"tables": []}, "publication", "source.tables"),
+        ({"may_create": False}, "publication", 'GRANT CREATE ON DATABASE "shop" TO "cdc"'),
+        ({"tables": [replace(TABLE, owned=False)]}, "publication", "As the owner of the tables"),
+        (
+            {"tables": [replace(TABLE, has_index=False)]},
+            "replica identity",
+            'ALTER TABLE "public"."orders" REPLICA IDENTITY FULL',
+        ),
+        ({"tables": [replace(TABLE, identity="n", has_index=False)]}, "replica identity", "primary key"),
+    ],
+)
+def test_what_keeps_the_daemon_from_running_is_one_error_with_its_cure(
+    changed: dict[str, Any], about: str, cure: str
+) -> None:
+    (finding,) = bad(server(**changed))
+    assert (finding.level, finding.about) == (Level.ERROR, about)
+    assert cure in finding.cure
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"writers": [("pid 12", 90.0)]}, "waits for a transaction that writes for 1 min 30 s: pid 12"),
+        ({"writers": [("prepared 'x'", None)]}, "waits for a transaction that writes: prepared 'x'"),
+        ({"slot": {**SLOT, "wal_status": "unreserved"}}, "may go at the next checkpoint"),
+        ({"slot": {**SLOT, "retained_bytes": 5 << 30}}, "keeps 5.0 GiB of WAL"),
+        ({"publication": Publication(True, True), "tables": []}, "has no tables"),
+    ],
+)
+def test_what_will_hurt_later_is_a_warning_with_its_cure(changed: dict[str, Any], said: str) -> None:
+    (finding,) = bad(server(**changed))
+    assert finding.level is Level.WARNING
+    assert said in finding.message
+    assert finding.cure
+
+
+def test_short_transactions_and_those_beside_an_existing_slot_are_no_matter() -> None:
+    assert bad(server(writers=[("pid 12", 0.1)])) == []
+    assert bad(server(writers=[("pid 12", 900.0)], slot=SLOT)) == []
+
+
+def test_full_bounds_do_not_matter_to_a_slot_that_is_in_use() -> None:
+    assert bad(server(slot={**SLOT, "active": True, "active_pid": 5}, slots=10, senders=10)) == []
+
+
+def test_replica_identity_full_needs_no_index_and_insert_only_publications_need_none() -> None:
+    bare = replace(TABLE, identity="n", has_index=False)
+    assert bad(server(tables=[replace(TABLE, identity="f", has_index=False)])) == []
+    assert bad(server(tables=[bare], publication=Publication(updates=False, deletes=False))) == []
+
+
+def test_many_bare_tables_are_counted_not_listed() -> None:
+    tables = [Table("public", f"t{number}", "d", has_index=False, owned=True) for number in range(50)]
+    found = bad(server(tables=tables))
+    assert len(found) == preflight_postgres.TABLES_SHOWN + 1
+    assert "30 more tables" in found[-1].message
+
+
+def test_names_are_quoted_in_the_sql_of_cures() -> None:
+    (finding,) = bad(server(tables=[Table('odd"schema', "Ta ble", "n", has_index=False, owned=True)]))
+    assert 'ALTER TABLE "odd""schema"."Ta ble"' in finding.cure
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "said"),
+    [
+        ({"replication_factor": 4}, Level.ERROR, "sink.replication_factor is 4, more than the cluster has brokers (3)"),
+        ({"replication_factor": 1}, Level.WARNING, "a lost broker takes topics with it"),
+        ({"config": {}}, Level.WARNING, "transactions not checked"),
+        ({"config": {"transaction.max.timeout.ms": "5000"}}, Level.WARNING, "allow a transaction 5 s"),
+        ({"topics": {"cdcd.progress": 3}}, Level.ERROR, "cdcd.progress has 3 partitions"),
+        (
+            {"denied": {"cdcd.public.orders": frozenset({"WRITE"})}},
+            Level.ERROR,
+            "may not write the topic cdcd.public.orders",
+        ),
+    ],
+)
+def test_what_is_wrong_with_kafka_is_said_with_its_cure(changed: dict[str, Any], level: Level, said: str) -> None:
+    (finding,) = bad(brokers(**changed))
+    assert finding.level is level
+    assert said in finding.message
+    assert finding.cure
+
+
+def test_transactions_that_no_broker_could_hold_are_an_error() -> None:
+    found = bad(brokers(brokers=1, replication_factor=1, topics={}))
+    assert [finding.about for finding in found] == ["transactions"]
+    assert "transaction.state.log.replication.factor is 3, more than there are brokers (1)" in found[0].message
+
+
+def test_a_finding_is_one_line_that_opens_with_its_level() -> None:
+    finding = Finding(Level.ERROR, "wal_level", "wal_level is replica", "Run: ALTER SYSTEM")
+    assert as_text(finding, colour=False) == "error    wal_level is replica. Run: ALTER SYSTEM"
+    assert as_text(finding, colour=True).startswith("\x1b[31merror")
