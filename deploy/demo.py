@@ -29,8 +29,9 @@ import psycopg
 import shop
 from confluent_kafka.admin import AdminClient
 from jars import ServerError
+from processes import end_guard, free_port, guard
 from screen import Screen
-from servers import Kafka, PostgreSQL, end_guard, free_port, guard
+from servers import Kafka, PostgreSQL
 
 PREFIX = "shop"
 READY_S = 120.0

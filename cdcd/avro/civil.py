@@ -1,8 +1,8 @@
 """The calendar: days and microseconds, counted from an epoch, from and to PostgreSQL's ISO text.
 
 After: `temporal` reads and renders with these.
-Source: PostgreSQL `datetime.c` (`EncodeDateOnly`, `EncodeDateTime`, `AppendSeconds`; DateStyle ISO). Proleptic Gregorian;
-the days-from-civil algorithm is Howard Hinnant's, https://howardhinnant.github.io/date_algorithms.html.
+Source: PostgreSQL `datetime.c` (`EncodeDateOnly`, `EncodeDateTime`, `AppendSeconds`; DateStyle ISO), Gregorian even
+before 1582; the algorithms between days and dates are Howard Hinnant's, "chrono-Compatible Low-Level Date Algorithms".
 
 Avro counts from 1970-01-01, PostgreSQL from 2000-01-01. Both count UTC days of 86,400 s.
 """

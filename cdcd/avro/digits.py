@@ -1,12 +1,12 @@
 """Decimal digits from and to bytes, as 64-bit integers and without Python objects.
 
-After: `numbers`, `numeric`, `floats`, `civil` and `interval` read PostgreSQL's text with these: that makes text mode fast.
+After: `numbers`, `numeric`, `floats`, `civil` and `interval` read PostgreSQL's text with these.
 
-Up to eight digits are read as one big-endian word and checked and summed all at once, by the byte: 2 ns, where a loop takes
-2 ns a digit. The word ends with the last digit; what lies in it before the first one is masked away.
+Up to eight digits are read as one big-endian word, checked and summed all at once: 2 ns, where a loop takes 2 ns a
+digit. The word ends with the last digit; what lies in it before the first one is masked away.
 
-Two traps of mypyc that all hot modules avoid: an integer constant from 2**62 on is an object, converted at every use; and
-so is the value of `i64 if ... else literal`.
+Three traps of mypyc that the hot modules avoid: an integer constant from 2**62 on is an object, converted at every use;
+so is the value of `i64 if ... else literal`; and `1 << i64` shifts a 32-bit C int.
 """
 
 from __future__ import annotations

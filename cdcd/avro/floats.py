@@ -2,8 +2,8 @@
 
 Before: `types` picks one by the column's type; `nested` and `vectors` use them for elements.
 After: `envelope` calls it once a value.
-Source: PostgreSQL `float.c` (text and binary forms), `d2s.c` and `f2s.c` (the shortest text that reads back as the value,
-which `extra_float_digits = 1` gives).
+Source: PostgreSQL `float.c` (text and binary forms), `d2s.c` and `f2s.c` (the shortest text that reads back as the
+value, which `extra_float_digits = 1` gives).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Float4(Codec):
 
 def write_float8(out: BytesWriter, value: float) -> None:
     """Append an Avro double."""
-    if value != value:
+    if math.isnan(value):
         write_i64_le(out, _NAN8)
     else:
         write_f64_le(out, value)
@@ -92,7 +92,7 @@ def write_float8(out: BytesWriter, value: float) -> None:
 
 def write_float4(out: BytesWriter, value: float) -> None:
     """Append an Avro float; `value` is rounded to one."""
-    if value != value:
+    if math.isnan(value):
         write_i32_le(out, _NAN4)
     else:
         write_f32_le(out, value)
@@ -139,7 +139,7 @@ def read_float(data: bytes, at: i64, size: i64, type_name: str) -> float:
 def read_float4(data: bytes, at: i64, size: i64) -> float:
     """As `read_float`, but such that rounding the result to float4 gives the float4 nearest to the text."""
     value = read_float(data, at, size, "float4")
-    if value != value or value == 0.0:
+    if math.isnan(value) or value == 0.0:
         return value
     magnitude = -value if value < 0.0 else value
     if magnitude >= _FLOAT4_MAX and magnitude != math.inf:

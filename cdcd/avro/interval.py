@@ -102,13 +102,15 @@ class Interval(Codec):
     def render(self, data: bytes, at: i64, size: i64) -> str:
         if size != 16:
             raise wrong_size("interval", 16, size)
-        return interval_text(int(read_i32_be(data, at + 12)), int(read_i32_be(data, at + 8)), int(read_i64_be(data, at)))
+        return interval_text(
+            int(read_i32_be(data, at + 12)), int(read_i32_be(data, at + 8)), int(read_i64_be(data, at))
+        )
 
 
 def interval_text(months: int, days: int, micros: int) -> str:
     """PostgreSQL's text of an interval under IntervalStyle postgres, as `EncodeInterval` makes it."""
     infinite = _infinity(months, days, micros)
-    if infinite:
+    if infinite != 0:
         return "infinity" if infinite > 0 else "-infinity"
     # C's division, which rounds towards zero, so that years and months have one sign.
     years = -(-months // 12) if months < 0 else months // 12

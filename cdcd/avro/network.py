@@ -118,7 +118,8 @@ class Tsvector(Rendered):
             lexeme = value[i:end].decode("utf-8", "replace").replace("\\", "\\\\").replace("'", "''")
             positions = [int.from_bytes(value[p : p + 2], "big") for p in range(end + 3, end + 3 + 2 * count, 2)]
             # The top two bits are the weight, D (0), C, B or A; D is not written.
-            lexemes.append(f"'{lexeme}'" + ":" * bool(count) + ",".join(f"{p & 0x3FFF}{'DCBA'[p >> 14]}".rstrip("D") for p in positions))
+            places = ",".join(f"{p & 0x3FFF}{('', 'C', 'B', 'A')[p >> 14]}" for p in positions)
+            lexemes.append(f"'{lexeme}':{places}" if places else f"'{lexeme}'")
             i = end + 3 + 2 * count
         if i != size:
             raise malformed("tsvector", "nothing after the last lexeme", f"{size - i} bytes")

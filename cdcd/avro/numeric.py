@@ -3,8 +3,8 @@
 Before: `types` picks `Decimal` or `NumericText` by the column's typmod.
 After: `envelope` calls it once a value.
 Source: PostgreSQL `numeric.c`, `numeric_send`: int16 count of digits, int16 weight, uint16 sign, uint16 display scale,
-then the digits in base 10,000, int16 each: digit i counts 10000**(weight - i). Leading and trailing zero digits are never
-sent. Avro decimal: the unscaled integer as two's complement, big-endian, in as few bytes as hold it.
+then the digits in base 10,000, int16 each: digit i counts 10000**(weight - i), and zeros at either end are not sent.
+Avro decimal: the unscaled integer as two's complement, big-endian, in as few bytes as hold it.
 
 A value of up to 18 digits, which is nearly every one, is computed as an i64; longer ones as a Python int.
 """
@@ -46,8 +46,8 @@ def typmod_scale(typmod: int) -> int:
 class Decimal(Codec):
     """numeric(p,s) -> decimal. NaN, the infinities, and anything that needs more digits are unrepresentable.
 
-    A negative scale becomes 0 with a precision to match, and a scale above the precision raises the precision: Avro wants
-    0 <= scale <= precision. The result must not exceed PRECISION_MAX: the caller sees to that.
+    A negative scale becomes 0 with a precision to match, and a scale above the precision raises the precision: Avro
+    wants 0 <= scale <= precision. The result must not exceed PRECISION_MAX: the caller sees to that.
     """
 
     def __init__(self, precision: int, scale: int) -> None:
@@ -123,7 +123,7 @@ class Decimal(Codec):
             at += 1
         if count == 0:
             raise wrong_text("numeric", "a decimal number", size)
-        if fraction < 0:
+        if fraction == -1:
             fraction = 0
         if count + self.scale - fraction > _SAFE_DIGITS:
             return self._write_wide_text(data, first, size, out)

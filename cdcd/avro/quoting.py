@@ -3,8 +3,8 @@
 After: `nested` takes such text apart into its items, and puts it together in `render`.
 Source: PostgreSQL `arrayfuncs.c` (`array_out`), `rowtypes.c` (`record_out`), `rangetypes.c` (`range_deparse`).
 
-An `Items` walks over the items of one text. It makes a bytes object only of an item that has escapes; every other one is
-handed out where it lies.
+An `Items` walks over the items of one text. It makes a bytes object only of an item that has escapes; every other one
+is handed out where it lies.
 """
 
 from __future__ import annotations

@@ -83,9 +83,9 @@ class VersionedText(Text):
 
 
 class Char(Codec):
-    """"char" (one byte, mostly of the system catalogues) -> string.
+    r"""The type "char" (one byte, mostly of the system catalogues) -> string.
 
-    Zero is the empty string. A byte above 127, which is no UTF-8, is written as PostgreSQL 16 and later do: `\\ooo`.
+    Zero is the empty string. A byte above 127, which is no UTF-8, is written as PostgreSQL 16 and later do: `\ooo`.
     """
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class Uuid(Codec):
 
 
 class Bytea(Codec):
-    """bytea -> bytes. Its text is hexadecimal after `\\x` (bytea_output = hex)."""
+    r"""bytea -> bytes. Its text is hexadecimal after `\x` (bytea_output = hex)."""
 
     def __init__(self) -> None:
         super().__init__("bytes")

@@ -1,8 +1,8 @@
-"""date, time, timetz, timestamp, timestamptz, interval.
+"""date, time, timetz, timestamp, timestamptz. (`interval` has a module of its own.)
 
 Before: `types` picks one by the column's type.
 After: `envelope` calls it once a value. The calendar is in `civil`.
-Source: PostgreSQL `date.c`, `timestamp.c`, `datetime.c`; text under DateStyle ISO, IntervalStyle postgres, TimeZone UTC.
+Source: PostgreSQL `date.c`, `timestamp.c`, `datetime.c`; text under DateStyle ISO and TimeZone UTC.
 
 Infinity, and years that readers of Avro's logical types do not hold (all but 0001 to 9999), are unrepresentable; so is
 the time of day 24:00:00.

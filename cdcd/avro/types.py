@@ -36,7 +36,7 @@ class TypeOptions:
 
 
 def codec_for(pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
-    """The codec of a column (or element, field, bound) of type `pgtype` with `typmod` (-1: none). Total: never fails."""
+    """The codec of a column (or element, field, bound) of type `pgtype` with `typmod` (-1: none). Never fails."""
     if pgtype.kind == "d" and pgtype.base is not None:
         return codec_for(pgtype.base, pgtype.base_typmod, options)
     if pgtype.kind == "e":

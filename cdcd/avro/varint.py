@@ -1,10 +1,10 @@
 """Avro's two building blocks: the zigzag variable-length long, and bytes with their length before them.
 
 After: every codec, and `envelope`, write with these.
-Source: Apache Avro 1.12, "Binary encoding". Every int and long, enum index, block count and length is the same zigzag long.
+Source: Apache Avro 1.12, "Binary encoding". Every int, long, branch of a union, block count and length is such a long.
 
-Both run some ten times a row, so both avoid Python objects: a slice costs an allocation (25-40 ns), eight bytes copied as
-one integer cost 1 ns. That is measured in `tests/bench/codecs.py`.
+Both run some ten times a row, so both avoid Python objects: a slice costs an allocation (25-40 ns), eight bytes copied
+as one integer cost 1 ns. `tests/bench/codecs.py` shows what that makes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def copy(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
 
 
 def write_bytes(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
-    """Append `data[at:at + size]`, which must lie inside `data`, as an Avro bytes or string: its length, then itself."""
+    """Append `data[at:at + size]`, which must lie inside `data`, as Avro bytes or string: its length, then itself."""
     write_long(out, size)
     copy(out, data, at, size)
 

@@ -17,14 +17,16 @@ def _lsn(text: str) -> int:
 def test_every_cut_holds_exactly_the_transactions_up_to_its_lsn(stream: Stream) -> None:
     stream.sql(workload.SCHEMA)
     daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
-    daemon.wait_until_streaming()
+    daemon.wait_for_log("going on")
     with psycopg.connect(stream.dsn, autocommit=True) as connection:
-        for part in range(6):
-            workload.mix(connection, 1 + part * 1000, 60)
-            if part == 3:
+        for part in range(12):
+            workload.mix(connection, 1 + part * 1000, 30)
+            if part % 2:
+                daemon.wait_until_confirmed()
+            if part == 6:
                 daemon.kill()  # a new daemon asks the broker where partitions end that it does not write itself
                 daemon.start()
-            connection.execute("TRUNCATE documents" if part == 2 else "SELECT pg_current_wal_lsn()")
+            connection.execute("TRUNCATE documents" if part == 4 else "SELECT pg_current_wal_lsn()")
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
     events = stream.check(*workload.TABLES)

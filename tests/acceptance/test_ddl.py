@@ -89,4 +89,4 @@ def test_a_table_that_was_dropped_and_made_again_goes_on_in_its_topic(stream: St
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
     events = stream.check(("public", "t"))
-    assert _versions(events) == [{"id": "int4", "v": "int4"}, {"name": "text", "v": "text[]"}]
+    assert _versions(events) == [{"id": "int4", "v": "int4"}, {"name": "text", "v": "_text"}]

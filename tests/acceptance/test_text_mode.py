@@ -14,7 +14,8 @@ def test_a_published_column_of_such_a_type_makes_the_stream_run_in_text_mode(str
     stream.sql("CREATE EXTENSION cube", "CREATE TYPE ci AS (n int, m money)")
     stream.sql(f"CREATE TABLE t (id int PRIMARY KEY, v {type_}, at timestamptz DEFAULT now())")
     daemon = stream.daemon().start()
-    daemon.wait_for_log("streaming in text mode")
+    daemon.wait_for_log("going on")
+    assert "streaming in text mode" in daemon.log.read_text()
     stream.sql(f"INSERT INTO t VALUES (1, {value}), (2, NULL)", "UPDATE t SET at = at + '1 us' WHERE id = 1")
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
@@ -29,6 +30,7 @@ def test_a_published_column_of_such_a_type_makes_the_stream_run_in_text_mode(str
 def test_such_a_column_that_comes_mid_stream_makes_it_go_on_in_text_mode(stream: Stream) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
     with Writer(stream.dsn):
         daemon.wait_for_log("published")
         assert "binary=True" in daemon.log.read_text()

@@ -1,14 +1,14 @@
-"""For every type: any value, in PostgreSQL's binary form and in its text form (both written here, from the documentation),
+"""Any value of a type, in PostgreSQL's binary form and in its text form (both written here, from the documentation),
 becomes the same Avro bytes, which fastavro reads back as the value; and any bytes at all give a value or DecodeError.
 """
 
 from __future__ import annotations
 
+import decimal
 import struct
 import uuid
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal as D
 from typing import Any
 
 import pytest
@@ -35,7 +35,17 @@ EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 CODECS: list[Codec] = [
     *(Int2(), Int4(), Int8(), Unsigned4("oid"), Xid8(), Bool(), Float4(), Float8(), NumericText()),
     *(Decimal(12, 2), Decimal(18, 18), Decimal(38, 10), Decimal(5, -2), Text(), VersionedText("jsonb"), Char(), Uuid()),
-    *(Bytea(), Ewkb("geometry"), AsText("point"), Date(), Time(), TimeTz(), Timestamp(True), Timestamp(False), Interval()),
+    *(
+        Bytea(),
+        Ewkb("geometry"),
+        AsText("point"),
+        Date(),
+        Time(),
+        TimeTz(),
+        Timestamp(True),
+        Timestamp(False),
+        Interval(),
+    ),
     *(Inet("inet"), Macaddr("macaddr", 6), Bit(), PgLsn(), Tsvector(), Hstore(), Vector()),
     *(Array(Int4(), "_int4", ","), Array(Text(), "_text", ","), Array(Decimal(12, 2), "_numeric", ",")),
     Composite("pair", ["a", "b"], [Int4(), Array(Text(), "_text", ",")], "public.pair"),
@@ -48,12 +58,14 @@ def part(value: bytes | None) -> bytes:
     return b"\xff\xff\xff\xff" if value is None else struct.pack(">i", len(value)) + value
 
 
-def numeric_binary(value: D, display_scale: int) -> bytes:
+def numeric_binary(value: decimal.Decimal, display_scale: int) -> bytes:
     """As `numeric_send`: digits in base 10,000 on both sides of the point, without zeros at either end."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits))
-    whole, fraction = (text + "0" * exponent, "") if exponent >= 0 else (text[:exponent], text[exponent:].zfill(-exponent))
+    whole, fraction = (
+        (text + "0" * exponent, "") if exponent >= 0 else (text[:exponent], text[exponent:].zfill(-exponent))
+    )
     whole = whole.zfill(-(-len(whole) // 4) * 4)
     fraction = fraction.ljust(-(-len(fraction) // 4) * 4, "0")
     groups = [int((whole + fraction)[i : i + 4]) for i in range(0, len(whole + fraction), 4)]
@@ -68,8 +80,8 @@ def numeric_binary(value: D, display_scale: int) -> bytes:
     return struct.pack(f">hhHH{len(groups)}h", len(groups), weight, 0x4000 * sign, display_scale, *groups)
 
 
-def numeric_text(value: D, scale: int) -> str:
-    return f"{value if value else abs(value):.{scale}f}"
+def numeric_text(value: decimal.Decimal, scale: int) -> str:
+    return f"{value or abs(value):.{scale}f}"
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -102,13 +114,13 @@ def test_float4(value: float) -> None:
 def test_numeric_with_typmod(data: st.DataObject, precision: int) -> None:
     scale = data.draw(st.integers(0, precision))
     unscaled = data.draw(st.integers(-(10**precision) + 1, 10**precision - 1))
-    value = D((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -scale))
+    value = decimal.Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -scale))
     assert both(Decimal(precision, scale), numeric_binary(value, scale), numeric_text(value, scale)) == value
 
 
 @given(st.integers(-(10**40), 10**40), st.integers(0, 40), st.integers(0, 40))
 def test_a_decimal_is_exact_or_unrepresentable(unscaled: int, scale: int, precision: int) -> None:
-    value = D((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -scale))
+    value = decimal.Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -scale))
     codec = Decimal(max(precision, 1), precision // 2)
     got = both(codec, numeric_binary(value, scale), numeric_text(value, scale))
     fits = abs(unscaled) * 10**38 < 10 ** (max(precision, 1) - precision // 2 + scale + 38)
@@ -118,7 +130,7 @@ def test_a_decimal_is_exact_or_unrepresentable(unscaled: int, scale: int, precis
 
 @given(st.integers(-(10**60), 10**60), st.integers(0, 50), st.integers(0, 6))
 def test_numeric_without_typmod(unscaled: int, scale: int, zeros: int) -> None:
-    value = D((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -scale))
+    value = decimal.Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -scale))
     text = ("-" if unscaled < 0 else "") + str(abs(unscaled)).rjust(scale + 1, "0")
     text = (text[:-scale] + "." + text[-scale:] if scale else text + "." * (zeros > 0)) + "0" * zeros
     assert both(NumericText(), numeric_binary(value, scale + zeros), text) == text
@@ -175,7 +187,9 @@ def quoted(value: str | None, special: str, double: bool) -> str:
     return f'"{escaped}"' if not value or value.upper() == "NULL" or any(c in special for c in value) else value
 
 
-texts = st.text(st.sampled_from('ab,"\\{}() NUL=>[]\t\né🐘') | st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+texts = st.text(
+    st.sampled_from('ab,"\\{}() NUL=>[]\t\né🐘') | st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+)
 
 
 @given(st.lists(st.none() | texts, max_size=30))
@@ -188,7 +202,11 @@ def test_array_of_text(values: list[str | None]) -> None:
 
 @given(st.none() | texts, st.lists(int4s, max_size=5))
 def test_composite(name: str | None, numbers: list[int]) -> None:
-    array = struct.pack(">iiI", 1, 0, 23) + struct.pack(">ii", len(numbers), 1) if numbers else struct.pack(">iiI", 0, 0, 23)
+    array = (
+        struct.pack(">iiI", 1, 0, 23) + struct.pack(">ii", len(numbers), 1)
+        if numbers
+        else struct.pack(">iiI", 0, 0, 23)
+    )
     array += b"".join(part(struct.pack(">i", n)) for n in numbers)
     fields = (None if name is None else name.encode(), array)
     binary = struct.pack(">i", 2) + b"".join(struct.pack(">I", 25) + part(field) for field in fields)
@@ -246,7 +264,7 @@ def test_any_bytes_give_a_value_or_a_decode_error(codec: Codec, value: bytes) ->
 
 
 def survives_reading(codec: Codec, avro: bytes) -> None:
-    """fastavro reads what was written, all of it, unless a string in it was not UTF-8 or a UUID that is none."""
+    """See that fastavro reads all that was written, unless a string in it is no UTF-8, or a UUID no UUID."""
     try:
         read_back(codec, avro)
     except (UnicodeDecodeError, ValueError):

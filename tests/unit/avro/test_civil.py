@@ -4,7 +4,17 @@ from datetime import date, timedelta
 
 import pytest
 
-from cdcd.avro.civil import DAY_MAX, DAY_MIN, UNPARSED, date_text, days_from_civil, is_bc, read_date, read_fraction, time_text
+from cdcd.avro.civil import (
+    DAY_MAX,
+    DAY_MIN,
+    UNPARSED,
+    date_text,
+    days_from_civil,
+    is_bc,
+    read_date,
+    read_fraction,
+    time_text,
+)
 
 EPOCH = date(1970, 1, 1)
 
@@ -29,7 +39,9 @@ def test_the_day_before_year_1_is_in_1_bc_and_leap() -> None:
     assert date_text(DAY_MIN - 366 - 1) == "0002-12-31"
 
 
-@pytest.mark.parametrize(("text", "micros"), [("", 0), (".5", 500000), (".000001", 1), (".123456", 123456), (".12", 120000)])
+@pytest.mark.parametrize(
+    ("text", "micros"), [("", 0), (".5", 500000), (".000001", 1), (".123456", 123456), (".12", 120000)]
+)
 def test_a_fraction_of_a_second_has_up_to_six_digits(text: str, micros: int) -> None:
     assert read_fraction(b"00:00:00" + text.encode(), 8, len(text)) == micros
 

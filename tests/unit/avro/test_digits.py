@@ -41,8 +41,23 @@ def test_every_64_bit_integer_is_read(n: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"-", b"1-", b"+1", b" 1", b"1.0", b"--1", b"a", str(2**63).encode(), str(-(2**63) - 1).encode(), b"1" * 20]
-    + [b"9" * 19, b"-9223372036854775809", b"922337203685477580x", b"x223372036854775807"],
+    [
+        b"",
+        b"-",
+        b"1-",
+        b"+1",
+        b" 1",
+        b"1.0",
+        b"--1",
+        b"a",
+        str(2**63).encode(),
+        str(-(2**63) - 1).encode(),
+        b"1" * 20,
+        b"9" * 19,
+        b"-9223372036854775809",
+        b"922337203685477580x",
+        b"x223372036854775807",
+    ],
 )
 def test_what_is_no_64_bit_integer_is_a_decode_error_that_hides_the_value(text: bytes) -> None:
     with pytest.raises(DecodeError, match="int8: wanted a decimal integer") as caught:

@@ -35,7 +35,9 @@ def test_hstore_is_a_map(pairs: dict[str, str | None], text: str) -> None:
     assert both(Hstore(), hstore(**pairs), text) == pairs
 
 
-@pytest.mark.parametrize("value", [b"", b"\xff" * 4, hstore(a="1")[:-1], hstore(a="1") + b"x", b"\0\0\0\1" + b"\xff" * 8])
+@pytest.mark.parametrize(
+    "value", [b"", b"\xff" * 4, hstore(a="1")[:-1], hstore(a="1") + b"x", b"\0\0\0\1" + b"\xff" * 8]
+)
 def test_a_malformed_binary_hstore_is_a_decode_error(value: bytes) -> None:
     with pytest.raises(DecodeError, match="hstore"):
         transcode(Hstore(), "binary", value)

@@ -28,7 +28,12 @@ def test_a_double_is_the_same_avro_in_both_modes(value: float, text: str) -> Non
     ("value", "text"),
     [
         *((0.0, "0"), (-0.0, "-0"), (0.25, "0.25"), (0.1, "0.1"), (100000.0, "100000"), (1e6, "1e+06")),
-        *((3.4028234663852886e38, "3.4028235e+38"), (1e-45, "1e-45"), (math.inf, "Infinity"), (1234567.0, "1.234567e+06")),
+        *(
+            (3.4028234663852886e38, "3.4028235e+38"),
+            (1e-45, "1e-45"),
+            (math.inf, "Infinity"),
+            (1234567.0, "1.234567e+06"),
+        ),
     ],
 )
 def test_a_real_is_the_same_avro_in_both_modes(value: float, text: str) -> None:
@@ -63,7 +68,15 @@ def test_a_real_near_the_middle_of_two_is_rounded_once() -> None:
 
 
 def test_a_short_decimal_is_the_nearest_double() -> None:
-    for text in ("123456789012345", "0.000000000000001", "-999999999999.999", "1.10", "00.5", "0.1", "12345678.9012345"):
+    for text in (
+        "123456789012345",
+        "0.000000000000001",
+        "-999999999999.999",
+        "1.10",
+        "00.5",
+        "0.1",
+        "12345678.9012345",
+    ):
         assert read_float(text.encode(), 0, len(text), "float8") == float(text)
 
 

@@ -47,7 +47,14 @@ def test_infinite_intervals_are_unrepresentable() -> None:
     [
         *("", "1", "1 ", "1 day ago", "P1D", "@ 1 day", "1 week", "x day", "- 1 day", "99999999999 days", "1 day 2"),
         *("2147483648 days", "178956970 years 8 mons", "00:60:00", "00:00:60", "00:00", "00:00:00.", "00-00-00"),
-        *("2562047788:00:54.775808", "-2562047788:00:54.775809", "2562047789:00:00", "00:00:00 1 day", "1 d", "infinitely"),
+        *(
+            "2562047788:00:54.775808",
+            "-2562047788:00:54.775809",
+            "2562047789:00:00",
+            "00:00:00 1 day",
+            "1 d",
+            "infinitely",
+        ),
     ],
 )
 def test_text_of_another_style_is_a_decode_error(text: str) -> None:

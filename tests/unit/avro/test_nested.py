@@ -92,7 +92,9 @@ def test_a_malformed_binary_array_is_a_decode_error(value: bytes) -> None:
         INTS.render(value, 0, len(value))
 
 
-@pytest.mark.parametrize("text", ["", "{", "}", "1,2", "{1,2", "{1,}", "{,1}", "{1}}", "{1}2}", '{"1}', "{x}", "[0:1]", "{1},{2}"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "}", "1,2", "{1,2", "{1,}", "{,1}", "{1}}", "{1}2}", '{"1}', "{x}", "[0:1]", "{1},{2}"]
+)
 def test_a_malformed_array_text_is_a_decode_error(text: str) -> None:
     with pytest.raises(DecodeError, match="int4"):
         transcode(INTS, "text", text.encode())
@@ -130,7 +132,9 @@ def test_a_composite_with_an_unrepresentable_field_is_unrepresentable() -> None:
     assert both(span, composite(int4(0), None), "(2000-01-01,)") == {"since": date(2000, 1, 1), "until": None}
 
 
-@pytest.mark.parametrize("value", [b"", composite(b"a"), composite(b"a", int4(1))[:-1], composite(b"a", int4(1)) + b"x"])
+@pytest.mark.parametrize(
+    "value", [b"", composite(b"a"), composite(b"a", int4(1))[:-1], composite(b"a", int4(1)) + b"x"]
+)
 def test_a_malformed_binary_composite_is_a_decode_error(value: bytes) -> None:
     with pytest.raises(DecodeError):
         transcode(ADDRESS, "binary", value)

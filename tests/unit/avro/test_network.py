@@ -58,7 +58,10 @@ def test_a_packed_type_is_its_text(codec: Codec, value: bytes, text: str) -> Non
 @pytest.mark.parametrize(
     ("codec", "value"),
     [
-        *((Inet("inet"), value) for value in (b"", b"\4\0\0\4abcd", b"\2\x21\0\4abcd", b"\2\x20\0\4abc", b"\3\x20\0\4abcd")),
+        *(
+            (Inet("inet"), value)
+            for value in (b"", b"\4\0\0\4abcd", b"\2\x21\0\4abcd", b"\2\x20\0\4abc", b"\3\x20\0\4abcd")
+        ),
         *((Macaddr("macaddr", 6), bytes(size)) for size in (0, 5, 8)),
         *((Bit(), value) for value in (b"", b"\0\0\0\1", b"\0\0\0\1ab", b"\xff\xff\xff\xff")),
         *((PgLsn(), bytes(size)) for size in (0, 7, 9)),

@@ -84,13 +84,17 @@ def test_brackets_in_quotes_do_not_end_a_range_of_a_multirange() -> None:
     assert both(codec, value, r'{["a)","b""]"),["c\\",",")}') == expected
 
 
-@pytest.mark.parametrize("value", [b"", ints(0), ints(0, 1), ints(0, 1, 2) + b"x", ints(LOWER_INF, 1, 2), b"\0\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "value", [b"", ints(0), ints(0, 1), ints(0, 1, 2) + b"x", ints(LOWER_INF, 1, 2), b"\0\xff\xff\xff\xff"]
+)
 def test_a_malformed_binary_range_is_a_decode_error(value: bytes) -> None:
     with pytest.raises(DecodeError, match="int4range"):
         transcode(INTS, "binary", value)
 
 
-@pytest.mark.parametrize("text", ["", "[", "[1", "[1,2", "1,2)", "[1,2)x", "[1,2,3)", "{1,2}", "[1;2)", "[x,2)", "EMPTY"])
+@pytest.mark.parametrize(
+    "text", ["", "[", "[1", "[1,2", "1,2)", "[1,2)x", "[1,2,3)", "{1,2}", "[1;2)", "[x,2)", "EMPTY"]
+)
 def test_a_malformed_range_text_is_a_decode_error(text: str) -> None:
     with pytest.raises(DecodeError):
         transcode(INTS, "text", text.encode())

@@ -9,7 +9,9 @@ from cdcd.avro.strings import AsText, Bytea, Char, Ewkb, Text, Uuid, VersionedTe
 from cdcd.errors import DecodeError, ModeChanged
 
 
-@pytest.mark.parametrize("text", ["", "a", "12345678", "Grüße 🐘", "x" * 127, "x" * 128, "é" * 1000, "\0 is not PostgreSQL's"])
+@pytest.mark.parametrize(
+    "text", ["", "a", "12345678", "Grüße 🐘", "x" * 127, "x" * 128, "é" * 1000, "\0 is not PostgreSQL's"]
+)
 def test_text_is_itself(text: str) -> None:
     assert both(Text(), text.encode(), text) == text
 
@@ -36,7 +38,9 @@ def test_a_type_without_known_binary_form_is_its_text_and_asks_for_text_mode() -
         codec.render(b"1234", 0, 4)
 
 
-@pytest.mark.parametrize(("byte", "text"), [(b"a", "a"), (b"\0", ""), (b"\x7f", "\x7f"), (b"\x80", "\\200"), (b"\xff", "\\377")])
+@pytest.mark.parametrize(
+    ("byte", "text"), [(b"a", "a"), (b"\0", ""), (b"\x7f", "\x7f"), (b"\x80", "\\200"), (b"\xff", "\\377")]
+)
 def test_char_is_a_character_or_its_octal_form(byte: bytes, text: str) -> None:
     assert both(Char(), byte, text) == text
 

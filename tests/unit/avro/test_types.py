@@ -29,8 +29,14 @@ def logical(kind: str, name: str) -> dict[str, object]:
         *((catalog(name), "long") for name in ("int8", "oid", "xid", "xid8")),
         *((catalog("float4"), "float"), (catalog("float8"), "double"), (catalog("bool"), "boolean")),
         *((catalog("bytea"), "bytes"), (users("geometry"), "bytes")),
-        *((catalog(name), "string") for name in ("numeric", "money", "text", "varchar", "bpchar", "name", "xml", "char")),
-        *((catalog(name), "string") for name in ("json", "jsonb", "timetz", "bit", "varbit", "inet", "cidr", "macaddr")),
+        *(
+            (catalog(name), "string")
+            for name in ("numeric", "money", "text", "varchar", "bpchar", "name", "xml", "char")
+        ),
+        *(
+            (catalog(name), "string")
+            for name in ("json", "jsonb", "timetz", "bit", "varbit", "inet", "cidr", "macaddr")
+        ),
         *((catalog(name), "string") for name in ("macaddr8", "pg_lsn", "tsvector", "point", "some_future_type")),
         *((users(name), "string") for name in ("citext", "ltree", "shape")),
         *((catalog("uuid"), logical("string", "uuid")), (catalog("date"), logical("int", "date"))),
@@ -52,7 +58,9 @@ def typmod(precision: int, scale: int) -> int:
     return (precision << 16 | scale & 0x7FF) + 4
 
 
-@pytest.mark.parametrize(("precision", "scale", "avro"), [(12, 2, (12, 2)), (38, 10, (38, 10)), (5, -2, (7, 0)), (3, 5, (5, 5))])
+@pytest.mark.parametrize(
+    ("precision", "scale", "avro"), [(12, 2, (12, 2)), (38, 10, (38, 10)), (5, -2, (7, 0)), (3, 5, (5, 5))]
+)
 def test_numeric_with_typmod_is_a_decimal(precision: int, scale: int, avro: tuple[int, int]) -> None:
     schema = codec_for(catalog("numeric"), typmod(precision, scale), OPTIONS).schema
     assert schema == {"type": "bytes", "logicalType": "decimal", "precision": avro[0], "scale": avro[1]}

@@ -17,9 +17,20 @@ def long(n: int) -> bytes:
 
 @pytest.mark.parametrize(
     ("n", "written"),
-    [(0, "00"), (-1, "01"), (1, "02"), (-2, "03"), (63, "7e"), (-64, "7f"), (64, "8001"), (-65, "8101")]
-    + [(2**31 - 1, "feffffff0f"), (-(2**31), "ffffffff0f")]
-    + [(2**63 - 1, "feffffffffffffffff01"), (-(2**63), "ffffffffffffffffff01")],
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (-2, "03"),
+        (63, "7e"),
+        (-64, "7f"),
+        (64, "8001"),
+        (-65, "8101"),
+        (2**31 - 1, "feffffff0f"),
+        (-(2**31), "ffffffff0f"),
+        (2**63 - 1, "feffffffffffffffff01"),
+        (-(2**63), "ffffffffffffffffff01"),
+    ],
 )
 def test_a_long_is_zigzag_in_groups_of_seven_bits(n: int, written: str) -> None:
     assert long(n).hex() == written

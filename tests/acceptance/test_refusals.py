@@ -1,0 +1,238 @@
+"""What can be wrong, as a user meets it: one sentence and its cure on stderr, the right exit code, no traceback."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import servers
+from psycopg.conninfo import make_conninfo
+from stream import Stream, eventually
+
+TABLE = "CREATE TABLE t (id int PRIMARY KEY)"
+
+
+def _sentence(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """The one error that a failed run wrote, as its last word; checks its form."""
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert "This is a bug" not in done.stderr
+    *before, last = done.stderr.splitlines()
+    assert not [line for line in before if " ERROR " in line], done.stderr
+    match = re.fullmatch(r"cdcd: (.+)|\S+ ERROR cdcd: (.+)", last)
+    assert match is not None, done.stderr
+    return match[1] or match[2]
+
+
+def _refused(stream: Stream, *words: str, code: int = 1, **settings: dict[str, Any]) -> None:
+    """`cdcd run` fails, and what it says holds these words."""
+    said = _sentence(stream.run(**settings), code)
+    for word in words:
+        assert word in said, f"{word!r} is not in: {said}"
+
+
+def _streamed_once(stream: Stream) -> None:
+    """Make slot, publication and progress, as a run of some hours ago would have left them."""
+    stream.sql(TABLE)
+    with stream.daemon().start() as daemon:
+        daemon.wait_for_log("going on")
+        stream.sql("INSERT INTO t VALUES (1)")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+
+
+# Settings
+
+
+def test_an_unknown_key_names_the_nearest(stream: Stream) -> None:
+    _refused(stream, "source.publikation", "source.publication", code=2, source={"publikation": "x"})
+
+
+def test_a_value_out_of_bounds_names_the_setting(stream: Stream) -> None:
+    _refused(stream, "sink.partitions", code=2, sink={"partitions": 0})
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, stream: Stream) -> None:
+    done = stream.run("--config", str(tmp_path / "nowhere.toml"))
+    assert "nowhere.toml" in _sentence(done, 2)
+
+
+def test_a_dsn_that_cannot_be_read_is_a_setting_and_is_not_repeated(stream: Stream) -> None:
+    _refused(stream, "source.dsn", code=2, source={"dsn": "host=localhost passwort=verysecret"})
+    assert "verysecret" not in stream.run(source={"dsn": "host=localhost passwort=verysecret"}).stderr
+
+
+def test_a_property_that_librdkafka_does_not_know_is_a_setting(stream: Stream) -> None:
+    stream.sql(TABLE)
+    config = stream.daemon().config
+    config.write_text(config.read_text() + '[sink.librdkafka]\n"compresion.type" = "lz4"\n')
+    assert "compresion.type" in _sentence(stream.run("--config", str(config)), 2)
+
+
+# PostgreSQL
+
+
+def test_an_unknown_database_is_named(stream: Stream) -> None:
+    _refused(stream, 'database "nowhere" does not exist', "source.dsn", source={"dsn": make_conninfo(stream.dsn, dbname="nowhere")})
+
+
+@pytest.fixture
+def password_needed(rough_postgres: servers.PostgreSQL) -> Iterator[None]:
+    hba = rough_postgres.data / "pg_hba.conf"
+    before = hba.read_text()
+    with psycopg.connect(rough_postgres.dsn(), autocommit=True) as connection:
+        connection.execute("CREATE ROLE guarded LOGIN REPLICATION PASSWORD 'right'")
+        hba.write_text("host all guarded 127.0.0.1/32 scram-sha-256\nhost replication guarded 127.0.0.1/32 scram-sha-256\n" + before)
+        connection.execute("SELECT pg_reload_conf()")
+        time.sleep(0.3)
+        yield
+        hba.write_text(before)
+        connection.execute("SELECT pg_reload_conf()")
+        connection.execute("DROP ROLE guarded")
+
+
+def test_a_wrong_password_is_told_without_the_password(on_rough_postgres: Stream, password_needed: None) -> None:
+    stream = on_rough_postgres
+    dsn = make_conninfo(stream.dsn, user="guarded", password="wrong-one")
+    done = stream.run(source={"dsn": dsn})
+    said = _sentence(done, 1)
+    assert "password" in said
+    assert "source.dsn" in said
+    assert "wrong-one" not in done.stderr
+
+
+@pytest.mark.postgres_versions("oldest", "newest")
+def test_a_role_that_may_not_replicate_gets_the_statement_to_run(stream: Stream) -> None:
+    stream.sql(TABLE, "CREATE PUBLICATION cdcd FOR ALL TABLES", "DROP ROLE IF EXISTS plain", "CREATE ROLE plain LOGIN")
+    try:
+        _refused(stream, 'ALTER ROLE "plain" REPLICATION', source={"dsn": make_conninfo(stream.dsn, user="plain")})
+    finally:
+        stream.sql("DROP ROLE plain")
+
+
+@pytest.mark.postgres_versions("oldest", "newest")
+def test_a_server_without_logical_decoding_gets_the_statement_to_run(
+    postgres: servers.PostgreSQL, start_postgres: Any, broker: str, prefix: str, tmp_path: Path
+) -> None:
+    server = start_postgres(postgres.version, settings={"wal_level": "replica"})
+    with Stream(server.dsn(), broker, prefix, tmp_path) as stream:
+        stream.sql(TABLE)
+        _refused(stream, "ALTER SYSTEM SET wal_level = logical")
+
+
+def test_a_missing_publication_gets_the_statement_to_run(stream: Stream) -> None:
+    _refused(stream, "publication cdcd does not exist", "CREATE PUBLICATION", source={"create": False})
+
+
+def test_a_missing_slot_gets_the_statement_to_run(stream: Stream) -> None:
+    stream.sql(TABLE, "CREATE PUBLICATION cdcd FOR ALL TABLES")
+    _refused(stream, stream.slot, "pg_create_logical_replication_slot", source={"create": False})
+
+
+def test_patterns_that_match_no_table_are_named(stream: Stream) -> None:
+    stream.sql(TABLE)
+    _refused(stream, "no table matches public.u*", "source.tables", source={"tables": ["public.u*"]})
+
+
+def test_a_table_without_identity_is_not_published_unasked(stream: Stream) -> None:
+    stream.sql("CREATE TABLE blind (id int)")
+    _refused(stream, "public.blind", "REPLICA IDENTITY FULL", source={"tables": ["public.*"]})
+
+
+def test_a_traceback_comes_with_log_level_debug_only(stream: Stream) -> None:
+    done = stream.run("--log-level", "debug", source={"create": False})
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+# A stream that can no longer go on without a gap
+
+
+def test_a_slot_that_has_lost_wal_is_a_gap(on_rough_postgres: Stream) -> None:
+    stream = on_rough_postgres
+    _streamed_once(stream)
+    stream.sql("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    try:
+        for _ in range(4):
+            stream.sql("INSERT INTO t SELECT coalesce(max(id), 0) + 1 FROM t", "SELECT pg_switch_wal()")
+        lost = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = "
+        eventually(lambda: stream.sql("CHECKPOINT", f"{lost}'{stream.slot}'") == [("lost",)], "lost slot")
+        _refused(stream, "has lost WAL", "Drop the slot", "new snapshot")
+    finally:
+        stream.sql("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+
+
+def test_a_slot_that_was_advanced_past_the_progress_is_a_gap(stream: Stream) -> None:
+    _streamed_once(stream)
+    stream.sql("INSERT INTO t VALUES (2)", f"SELECT pg_replication_slot_advance('{stream.slot}', pg_current_wal_lsn())")
+    _refused(stream, "is confirmed up to", "but Kafka holds changes only up to", "new slot")
+
+
+def test_a_slot_that_was_made_again_is_a_gap(stream: Stream) -> None:
+    _streamed_once(stream)
+    stream.sql(
+        f"SELECT pg_drop_replication_slot('{stream.slot}')",
+        "INSERT INTO t VALUES (2)",
+        f"SELECT pg_create_logical_replication_slot('{stream.slot}', 'pgoutput')",
+    )
+    _refused(stream, "is confirmed up to", "but Kafka holds changes only up to")
+
+
+def test_a_slot_that_is_gone_is_a_gap_and_is_not_silently_made_again(stream: Stream) -> None:
+    _streamed_once(stream)
+    stream.sql(f"SELECT pg_drop_replication_slot('{stream.slot}')", "INSERT INTO t VALUES (2)")
+    _refused(stream, "Kafka holds changes")
+
+
+def test_another_cluster_under_the_same_names_is_a_gap(stream: Stream, rough_postgres: servers.PostgreSQL) -> None:
+    _streamed_once(stream)
+    with psycopg.connect(rough_postgres.dsn(), autocommit=True) as other:
+        other.execute("CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY)")
+        try:
+            _refused(stream, "another PostgreSQL cluster", "source.dsn", source={"dsn": rough_postgres.dsn()})
+        finally:
+            other.execute("SELECT pg_drop_replication_slot(%s)", [stream.slot])
+            other.execute("DROP TABLE t")
+            other.execute("DROP PUBLICATION cdcd")
+
+
+@pytest.mark.postgres_versions(14, 17, 18)
+def test_a_publication_that_is_dropped_ends_the_stream(stream: Stream) -> None:
+    stream.sql(TABLE)
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t VALUES (1)")
+    daemon.wait_until_confirmed()
+    confirmed = stream.confirmed()
+    stream.sql("DROP PUBLICATION cdcd", "INSERT INTO t VALUES (2)")
+    assert daemon.wait(15) == 1
+    last = daemon.log.read_text().splitlines()[-1]
+    assert " ERROR cdcd: " in last
+    assert "pg_replication_slot_advance" in last
+    # To make it again does not help: it was not there when the row was written, and the row would be skipped.
+    stream.sql("CREATE PUBLICATION cdcd FOR TABLE t", "INSERT INTO t VALUES (3)")
+    daemon.start()
+    assert daemon.wait(15) == 1
+    assert stream.confirmed() >= confirmed
+    assert len(stream.check()) == 1
+
+
+# Kafka
+
+
+def test_a_row_that_the_topic_does_not_take_gets_the_property_to_raise(stream: Stream) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t SELECT 1, string_agg(md5(n::text), '') FROM generate_series(1, 100000) n")
+    assert daemon.wait(20) == 1
+    last = daemon.log.read_text().splitlines()[-1]
+    assert "max.message.bytes" in last
+    assert " ERROR cdcd: " in last
