@@ -144,7 +144,9 @@ class Opening:
     def _choose_binary(self, catalogue: Catalogue) -> bool:
         if self._binary is not None:
             return self._binary
-        unknown = [t.qualified for t in catalogue.published_types(self._settings.source.publication) if not has_known_binary(t)]
+        unknown = [
+            t.qualified for t in catalogue.published_types(self._settings.source.publication) if not has_known_binary(t)
+        ]
         if unknown:
             log.warning("streaming in text mode: no binary form is known of a type", extra={"types": ",".join(unknown)})
         return not unknown
@@ -161,7 +163,8 @@ class Opening:
         if not source.create:
             raise Refused(
                 f"the slot {source.slot} does not exist, and source.create is false",
-                f"Run: SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput'); or set source.create = true",
+                f"Run: SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput'); "
+                "or set source.create = true",
             )
         created = walsender.create_slot(source.slot, blockers=self.slot.writers)
         log.info("made the slot", extra={"slot": source.slot, "lsn": format_lsn(created.consistent_lsn)})
@@ -235,9 +238,7 @@ class Opening:
             confirmed_lsn=state.confirmed_flush_lsn or 0,
         )
         topics = TopicSettings(sink.partitions, sink.replication_factor, sink.topic_config)
-        publisher = Publisher(
-            producer, admin, names, topics, Source(slot, identity.system_id, identity.timeline), last
-        )
+        publisher = Publisher(producer, admin, names, topics, Source(slot, identity.system_id, identity.timeline), last)
         policy = GroupCommit(
             sink.transaction_rows_max, sink.transaction_bytes_max, sink.transaction_linger_ms, timeout_ms
         )

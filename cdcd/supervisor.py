@@ -3,7 +3,8 @@
 Before: `cli` has read the settings. After: `opening` and `pipeline`, again and again, until a signal or a Stop.
 
 - Restart: give everything back, wait a little, open again from the last progress record. The wait doubles from
-  BACKOFF_MIN_S to BACKOFF_MAX_S and starts over once a stream has published something.
+  BACKOFF_MIN_S to BACKOFF_MAX_S and starts over once a stream has published something. A daemon that has streamed
+  tries for ever; one that never did gives up after FIRST_STREAM_WITHIN_S, because its settings may be what is wrong.
 - The slot is in use: another daemon streams; stand by, and look again every STANDBY_S.
 - Stop: say why and exit 1 (2 for a setting). Kubernetes starts us again, which is right: a person reads the log.
 - SIGTERM, SIGINT: finish the open Kafka transaction, acknowledge, exit 0; at the latest after STOP_WITHIN_S.
@@ -22,12 +23,13 @@ from typing import Final
 from cdcd import __version__
 from cdcd.clock import monotonic_s
 from cdcd.compiled import rooms
-from cdcd.errors import ModeChanged, Restart, Stop
+from cdcd.errors import BrokerLost, ModeChanged, Restart, Stop
 from cdcd.health import HealthServer
 from cdcd.metrics import Metrics
 from cdcd.opening import Opening
 from cdcd.pipeline import Pipeline
 from cdcd.settings import Settings
+from cdcd.slot_watch import SlotWatch
 from cdcd.source.refusals import SlotActive
 from cdcd.status import State, Status
 from cdcd.wake import Wake
@@ -36,6 +38,9 @@ log = logging.getLogger("cdcd.supervisor")
 
 BACKOFF_MIN_S: Final = 0.2
 BACKOFF_MAX_S: Final = 30.0
+FIRST_STREAM_WITHIN_S: Final = 60.0
+"""No first attempt begins later than this. Standing by for another daemon does not count."""
+
 STANDBY_S: Final = 0.5
 STOP_WITHIN_S: Final = 9.0
 
@@ -51,6 +56,7 @@ class Supervisor:
         self._settings = settings
         self._wake = Wake()
         self._stop = False
+        self._streamed = False
         source = settings.source
         self._binary: bool | None = None if source.binary == "auto" else source.binary
         self.status = Status(__version__, source.slot, source.publication, monotonic_s())
@@ -60,6 +66,8 @@ class Supervisor:
         """Run until a signal asks to stop. Raises the Stop that ended it."""
         monitoring = self._settings.monitoring
         health = HealthServer(monitoring.host, monitoring.port, self.status, self.metrics.exposition)
+        source = self._settings.source
+        watch = SlotWatch(source.dsn, source.application_name, source.slot, self.status, self.metrics)
         try:
             with self._signals():
                 self._attempts()
@@ -70,10 +78,12 @@ class Supervisor:
         except _TooLateError:
             log.warning("left an open Kafka transaction behind: its rows will be sent again")
         finally:
+            watch.close()
             health.close()
 
     def _attempts(self) -> None:
         backoff_s = BACKOFF_MIN_S
+        since_s = monotonic_s()
         while not self._stop:
             published = self.status.transactions
             try:
@@ -83,6 +93,7 @@ class Supervisor:
                     log.info("standing by: another daemon has the slot", extra={"slot": error.slot, "pid": error.pid})
                 self.status.state = State.WAITING
                 self._sleep(STANDBY_S)
+                since_s = monotonic_s()
             except Restart as error:
                 if isinstance(error, ModeChanged):
                     self._fall_back_to_text(error)
@@ -92,6 +103,8 @@ class Supervisor:
                 self.status.restarts += 1
                 self.status.failed(monotonic_s(), error)
                 self.metrics.restarted(error)
+                if not self._streamed and monotonic_s() + backoff_s - since_s >= FIRST_STREAM_WITHIN_S:
+                    raise _given_up(error) from error
                 log.warning(
                     "starting again in %.1f s: %s", backoff_s, error, exc_info=log.isEnabledFor(logging.DEBUG) and error
                 )
@@ -105,6 +118,7 @@ class Supervisor:
             opened = opening.open()
             if opened is None:
                 return
+            self._streamed = True
             self.status.state = State.STREAMING
             self.metrics.streaming(True)
             Pipeline(opened, opening.status_interval_s, self.status, self.metrics, self._wake).run(lambda: self._stop)
@@ -147,6 +161,11 @@ class Supervisor:
             signal.set_wakeup_fd(wakeup_fd)
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _given_up(error: Restart) -> Stop:
+    cure = "Check sink.bootstrap_servers, and that the brokers run" if isinstance(error, BrokerLost) else error.cure
+    return Stop(f"no stream came about in {FIRST_STREAM_WITHIN_S:.0f} s: {error.message}", cure)
 
 
 def run(settings: Settings) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -107,7 +108,7 @@ def _run(stack: ExitStack, home: Path, servers_home: Path, seconds: float | None
     tail = Command(
         ["tail", "--config", str(config), "--from-beginning", "--json", *topics], home / "tail.log", read=True
     )
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
     again = set(topics) <= set(admin.list_topics(timeout=10).topics)
     daemon = stack.enter_context(Command(["run", "--config", str(config)], home / "cdcd.log"))
     if again:  # one need not wait for the other
@@ -174,7 +175,12 @@ class Command:
         with self._log.open("wb") as log:
             output = subprocess.PIPE if self._read else log
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=log, start_new_session=True
+                self._command,
+                env={name: value for name, value in os.environ.items() if not name.startswith("CDCD_")},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=log,
+                start_new_session=True,
             )
         self._guard = guard(self._process)
         if self._process.stdout is not None:

@@ -6,6 +6,7 @@ otherwise; hence neither `tests/` nor `deploy/` is on sys.path by itself.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -13,3 +14,9 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "deploy")]
 
 pytest_plugins = ["fix_postgres", "fix_kafka"]
+
+
+def pytest_report_header() -> str:
+    """Say which cdcd is tested: `.so` where it is the compiled one."""
+    hot = importlib.util.find_spec("cdcd.avro.envelope")
+    return f"cdcd: {hot.origin if hot else 'not installed'}"

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 
@@ -34,7 +34,7 @@ class Daemon:
         self.config.write_text("".join(f"[{name}]\n{_toml(values)}\n" for name, values in sections.items()))
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> Daemon:
+    def start(self) -> Self:
         """Start the process; does not wait until it streams."""
         assert self._process is None
         with self.log.open("ab") as log:
@@ -80,7 +80,9 @@ class Daemon:
         """Wait until the slot is in use."""
         with psycopg.connect(self.dsn, autocommit=True) as sql:
             query = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
-            self.until(lambda: (sql.execute(query, (self.slot,)).fetchone() or (False,))[0], "an active slot", timeout_s)
+            self.until(
+                lambda: (sql.execute(query, (self.slot,)).fetchone() or (False,))[0], "an active slot", timeout_s
+            )
 
     def wait_until_confirmed(self, lsn: str | None = None, timeout_s: float = 60.0) -> None:
         """Wait until the slot is confirmed up to `lsn` (default: everything that is written now)."""
@@ -88,7 +90,9 @@ class Daemon:
             target = lsn or sql.execute("SELECT pg_current_wal_lsn()").fetchone()[0]  # type: ignore[index]
             query = "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
             self.until(
-                lambda: (sql.execute(query, (target, self.slot)).fetchone() or (False,))[0], f"confirmation of {target}", timeout_s
+                lambda: (sql.execute(query, (target, self.slot)).fetchone() or (False,))[0],
+                f"confirmation of {target}",
+                timeout_s,
             )
 
     def until(self, ready: Callable[[], Any], what: str, timeout_s: float) -> None:
@@ -110,11 +114,13 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            raise AssertionError(f"still alive {timeout_s} s after {how.name}\n{self.log.read_text()[-3000:]}") from None
+            raise AssertionError(
+                f"still alive {timeout_s} s after {how.name}\n{self.log.read_text()[-3000:]}"
+            ) from None
         self._process = None
         return code
 
-    def __enter__(self) -> Daemon:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

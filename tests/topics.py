@@ -52,7 +52,9 @@ class Topics:
         """The topics of row events."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         own = {f"{self.prefix}.{name}" for name in ("progress", "schemas", "messages")}
-        return sorted(t for t in admin.list_topics(timeout=10).topics if t.startswith(self.prefix + ".") and t not in own)
+        return sorted(
+            t for t in admin.list_topics(timeout=10).topics if t.startswith(self.prefix + ".") and t not in own
+        )
 
     def raw(self, topic: str, isolation: str = "read_committed") -> Iterator[Any]:
         """Every message of a topic up to its end now, in the order of each partition."""
@@ -157,7 +159,9 @@ def fold(events: list[Event]) -> Counter[Row]:
             image: None
             if value[image] is None
             else {
-                f.get("pg_name", f["name"]): unrepresentable.get((image, f["name"]), text_of(value[image][f["name"]], f))
+                f.get("pg_name", f["name"]): unrepresentable.get(
+                    (image, f["name"]), text_of(value[image][f["name"]], f)
+                )
                 for f in event.fields
             }
             for image in ("before", "after")
@@ -221,14 +225,16 @@ def _text(value: Any, pg_type: str) -> str:
     if isinstance(value, dt.time):
         return f"{value:%H:%M:%S}" + (f".{value.microsecond:06}".rstrip("0") if value.microsecond else "")
     if isinstance(value, list):
-        return "{" + ",".join("NULL" if v is None else _element(_text(v, pg_type.removesuffix("[]"))) for v in value) + "}"
+        return (
+            "{" + ",".join("NULL" if v is None else _element(_text(v, pg_type.removesuffix("[]"))) for v in value) + "}"
+        )
     if isinstance(value, dict) and set(value) == {"months", "days", "micros"}:
         return _interval(**value)
     raise AssertionError(f"no text for {type(value).__name__} of {pg_type}")
 
 
 def _float(value: float, pg_type: str) -> str:
-    if value != value:  # noqa: PLR0124 - NaN
+    if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):
         return "Infinity" if value > 0 else "-Infinity"

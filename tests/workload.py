@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (SQL: a line is easier to follow than a clause)
 """Tables of many shapes, and a workload of mixed transactions over them, made by the server itself.
 
 `SCHEMA` makes five tables; `mix` runs transactions of about ten changes: inserts, updates (of the key too), deletes,
@@ -11,7 +12,13 @@ from collections import Counter
 import psycopg
 from psycopg import sql
 
-TABLES = (("public", "orders"), ("public", "customers"), ("odd names", "Línea %"), ("public", "documents"), ("public", "ledger"))
+TABLES = (
+    ("public", "orders"),
+    ("public", "customers"),
+    ("odd names", "Línea %"),
+    ("public", "documents"),
+    ("public", "ledger"),
+)
 
 SCHEMA = """
 CREATE TYPE mood AS ENUM ('happy', 'sad', 'it''s "odd"');
@@ -96,4 +103,6 @@ def content(connection: psycopg.Connection, schema: str, table: str) -> Counter[
         (sql.Identifier(schema, table).as_string(connection),),
     ).fetchall()
     texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for (name,) in columns)
-    return Counter(connection.execute(sql.SQL("SELECT {} FROM {}").format(texts, sql.Identifier(schema, table))).fetchall())
+    return Counter(
+        connection.execute(sql.SQL("SELECT {} FROM {}").format(texts, sql.Identifier(schema, table))).fetchall()
+    )

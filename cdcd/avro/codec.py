@@ -3,8 +3,8 @@
 Before: `types` picks the codec of a column once, when its relation becomes known.
 After: the codec families (`numbers`, `text`, `temporal`, `nested`, ...) implement it; `envelope` calls it once a value.
 
-This is the hot path: a codec reads PostgreSQL's value where it lies in the frame and appends Avro to the writer. It makes
-no Python object a value where it can avoid it.
+This is the hot path: a codec reads PostgreSQL's value where it lies in the frame and appends Avro to the writer. It
+makes no Python object a value where it can avoid it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Codec:
         raise DecodeError(f"{type(self).__name__} does not read binary values")
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        """Append the Avro form of the text (`typoutput`) value `data[at:at + size]`: the very bytes `binary` appends."""
+        """Append the Avro form of the text (`typoutput`) value `data[at:at + size]`: what `binary` would append."""
         raise DecodeError(f"{type(self).__name__} does not read text values")
 
     def render(self, data: bytes, at: i64, size: i64) -> str:

@@ -18,8 +18,8 @@ from mypy_extensions import i64
 from cdcd.avro.codec import Codec
 from cdcd.avro.names import field_names
 from cdcd.avro.records import RecordConsumer
-from cdcd.avro.stores import SchemaStore
 from cdcd.avro.schema import envelope_schema, key_schema, may_be_unrepresentable
+from cdcd.avro.stores import SchemaStore
 from cdcd.avro.types import TypeOptions, codec_for
 from cdcd.avro.varint import write_long
 from cdcd.errors import CdcdError, DecodeError
@@ -96,7 +96,13 @@ class RowEncoder(RelationChanges):
     """Encodes the changes of one relation in one version."""
 
     def __init__(
-        self, encoder: Encoder, relation: Relation, codecs: list[Codec], table: i64, value_header: bytes, key_header: bytes
+        self,
+        encoder: Encoder,
+        relation: Relation,
+        codecs: list[Codec],
+        table: i64,
+        value_header: bytes,
+        key_header: bytes,
     ) -> None:
         self._encoder = encoder
         self._relation = relation
@@ -129,7 +135,7 @@ class RowEncoder(RelationChanges):
             raise self._wrong(frame, "Update", "is cut off before its tuples")
         kind: i64 = frame[at]
         old: i64 = 0
-        if kind == KEY or kind == OLD:  # noqa: PLR1714 - `in` makes a tuple when compiled
+        if kind == KEY or kind == OLD:
             old = at + 1
             at = tuple_end(frame, old, self._width, "Update", "old tuple")
         self._check(frame, at, NEW, "Update")
@@ -140,7 +146,8 @@ class RowEncoder(RelationChanges):
         elif self._key_end == 0 or self._same_key(frame, old, new):
             self._event(UPDATE, frame, lsn, kind, old, new)
         else:
-            # Another key is another partition and another fate under compaction: the old key's row goes, a new one comes.
+            # Another key is another partition and another fate under compaction: the old key's row goes, a new one
+            # comes.
             self._event(DELETE, frame, lsn, kind, old, 0)
             self._event(CREATE, frame, lsn, 0, old, new)
 
@@ -165,8 +172,8 @@ class RowEncoder(RelationChanges):
     def _event(self, op: i64, frame: bytes, lsn: i64, old_kind: i64, old: i64, new: i64) -> None:
         """Encode and hand on one event.
 
-        `old` and `new` are offsets of checked tuples, 0 where there is none; `old_kind` (KEY, OLD, or 0) says what of the
-        old one the event shows. What `new` lacks of unchanged TOAST values is filled in from `old` in any case.
+        `old` and `new` are offsets of checked tuples, 0 where there is none; `old_kind` (KEY, OLD, or 0) says what of
+        the old one the event shows. What `new` lacks of unchanged TOAST values is filled in from `old` in any case.
         """
         out = self._encoder.value
         self._head(op, lsn)
@@ -221,7 +228,7 @@ class RowEncoder(RelationChanges):
     # Tuples
 
     def _row(self, frame: bytes, at: i64, old: i64, image: str) -> None:
-        """Append the row whose checked tuple is at `at`; a value that was not sent is looked for in the tuple at `old`."""
+        """Append the row whose checked tuple is at `at`; what was not sent is looked for in the tuple at `old`."""
         out = self._encoder.value
         width = self._width
         column: i64 = 0
@@ -231,7 +238,7 @@ class RowEncoder(RelationChanges):
             if kind == NULL:
                 out.append(0)
                 at += 1
-            elif kind == BINARY or kind == TEXT:  # noqa: PLR1714 - `in` makes a tuple when compiled
+            elif kind == BINARY or kind == TEXT:
                 self._nullable(frame, at, column, image)
                 at += i64(read_i32_be(frame, at + 1)) + 5
             else:
@@ -280,7 +287,7 @@ class RowEncoder(RelationChanges):
         at += 2
         while column < self._key_end:
             kind: i64 = frame[at]
-            sized = kind == BINARY or kind == TEXT  # noqa: PLR1714
+            sized = kind == BINARY or kind == TEXT
             if self._in_key[column]:
                 self._key_value(frame, at if sized or old == 0 else _column_at(frame, old, column), column)
             at += i64(read_i32_be(frame, at + 1)) + 5 if sized else 1
@@ -305,7 +312,9 @@ class RowEncoder(RelationChanges):
         if self._value(frame, at, column, out):
             return
         if not self._key_nullable[column]:
-            raise self._wrong(frame, "Change", f"has a value for the key column {self._names[column]} that Avro cannot hold")
+            raise self._wrong(
+                frame, "Change", f"has a value for the key column {self._names[column]} that Avro cannot hold"
+            )
         out.truncate(mark)
         out.append(0)
         self._key_problems.append((self._names[column], self._text(frame, at, column)))
@@ -320,9 +329,9 @@ class RowEncoder(RelationChanges):
             new_kind: i64 = frame[new]
             old_size: i64 = 1
             new_size: i64 = 1
-            if old_kind == BINARY or old_kind == TEXT:  # noqa: PLR1714
+            if old_kind == BINARY or old_kind == TEXT:
                 old_size = i64(read_i32_be(frame, old + 1)) + 5
-            if new_kind == BINARY or new_kind == TEXT:  # noqa: PLR1714
+            if new_kind == BINARY or new_kind == TEXT:
                 new_size = i64(read_i32_be(frame, new + 1)) + 5
                 if self._in_key[column] and (
                     old_size != new_size or frame[old : old + old_size] != frame[new : new + new_size]
@@ -357,7 +366,7 @@ def _column_at(frame: bytes, at: i64, column: i64) -> i64:
     while column > 0:
         kind: i64 = frame[at]
         at += 1
-        if kind == BINARY or kind == TEXT:  # noqa: PLR1714
+        if kind == BINARY or kind == TEXT:
             at += i64(read_i32_be(frame, at)) + 4
         column -= 1
     return at

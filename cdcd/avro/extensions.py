@@ -67,6 +67,8 @@ class Hstore(Codec):
             items.next(_COMMA, _COMMA)
             if items.is_bare(b"NULL"):
                 pairs.append(_NULL_BRANCH)
+            elif not items.quoted:
+                raise wrong_text("hstore", '"key"=>"value"', size)
             else:
                 pairs.append(_VALUE_BRANCH)
                 write_bytes(pairs, items.data, items.start, items.size)

@@ -3,9 +3,10 @@
 After: `schema` names records and fields by it, and keeps the original as a property where it differs.
 Source: Apache Avro specification, "Names"; Spark resolves column names without regard to case.
 
-An Avro name matches `[A-Za-z_][A-Za-z0-9_]*`. Any other character becomes `_xH_`, H its code point in lower-case hex, as
-does a leading digit, and an underscore that would otherwise seem to start such an escape. Within a table, a name with
-capitals that differs from another one in nothing but case has its capitals escaped too: Spark could not tell them apart.
+An Avro name matches `[A-Za-z_][A-Za-z0-9_]*`. Any other character becomes `_xH_`, H its code point in lower-case hex,
+as does a leading digit, and an underscore that would otherwise seem to start such an escape. Within a table,
+a name with capitals that differs from another one in nothing but case has its capitals escaped too: Spark could not
+tell them apart.
 """
 
 from __future__ import annotations

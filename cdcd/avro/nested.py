@@ -115,6 +115,7 @@ class Array(Codec):
                 raise malformed(self.type_name, "a count of elements", f"{count}")
             bounds.append((count, lower))
         if not bounds or any(count == 0 for count, _ in bounds):
+            parts.finish()
             return "{}"
         text = self._render_dimension(parts, data, [count for count, _ in bounds])
         parts.finish()

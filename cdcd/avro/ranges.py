@@ -96,6 +96,7 @@ class Range(Codec):
         flags: i64 = self._read_flags(data, at, size)
         parts = Parts(at + 1, size - 1, self.type_name)
         if flags & _EMPTY:
+            parts.finish()
             return "empty"
         lower = "" if flags & _LOWER_INFINITE else self._render_bound(parts, data)
         upper = "" if flags & _UPPER_INFINITE else self._render_bound(parts, data)
@@ -105,7 +106,15 @@ class Range(Codec):
     def _read_flags(self, data: bytes, at: i64, size: i64) -> i64:
         if size < 1:
             raise malformed(self.type_name, "a byte of flags", "nothing")
-        return i64(data[at])
+        flags: i64 = i64(data[at])
+        if flags & _EMPTY:
+            return _EMPTY
+        # What is infinite is never inclusive.
+        if flags & _LOWER_INFINITE:
+            flags &= ~_LOWER_INCLUSIVE
+        if flags & _UPPER_INFINITE:
+            flags &= ~_UPPER_INCLUSIVE
+        return flags
 
     def _write_bound(self, parts: Parts, data: bytes, out: BytesWriter) -> bool:
         length: i64 = self._bound_size(parts, data)

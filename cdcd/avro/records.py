@@ -12,7 +12,7 @@ class RecordConsumer:
     """Takes Avro records in commit order. A table is known by the number that `open_table` gave it."""
 
     def open_table(self, schema: str, name: str) -> int:
-        """Name a table (PostgreSQL's schema and name) whose records will follow; the same names give the same number."""
+        """Name a table (PostgreSQL's schema and name) whose records will follow; equal names give equal numbers."""
         raise NotImplementedError
 
     def add_schema(self, fingerprint: str, text: str) -> None:

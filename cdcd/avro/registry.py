@@ -21,7 +21,7 @@ class RegistryStore(SchemaStore):
     def __init__(self, url: str, topic_of: Callable[[str, str], str], extra: dict[str, str] | None = None) -> None:
         """`topic_of(schema, name)` is the table's topic. Raises SettingsError if the client is not installed."""
         try:
-            from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an optional extra
+            from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as missing:
             raise SettingsError(
                 "avro.registry_url is set, but the schema registry's client is not installed",
@@ -32,7 +32,7 @@ class RegistryStore(SchemaStore):
         self._client = SchemaRegistryClient({"url": url, **(extra or {})})
 
     def header(self, schema: str, name: str, subject: str, text: str) -> bytes:
-        from confluent_kafka.schema_registry import Schema, SchemaRegistryError  # noqa: PLC0415
+        from confluent_kafka.schema_registry import Schema, SchemaRegistryError
 
         full_subject = f"{self._topic_of(schema, name)}-{subject}"
         try:
@@ -43,7 +43,7 @@ class RegistryStore(SchemaStore):
                 raise Refused(
                     f"the registry refuses the new schema of {schema}.{name} as incompatible with version "
                     f"{latest.version} of subject {full_subject}; nothing was published with it",
-                    f"Allow the change (set the subject's compatibility to NONE for a moment) or undo it in PostgreSQL: "
+                    "Allow the change (set the subject's compatibility to NONE for a moment) or undo it in PostgreSQL: "
                     f"{error.error_message}",
                 ) from error
             raise Refused(

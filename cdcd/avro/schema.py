@@ -4,8 +4,8 @@ Before: `transaction.relations.Relation` and the codecs that `types` picked for 
 After: `registry` makes the text known to readers; `envelope` writes records of it, field by field in this order.
 Source: Apache Avro specification; the design's section "The row event".
 
-Every field of a row carries `pg_type` and `pg_typmod`, and `pg_name` where Avro's name is not PostgreSQL's: a reader can
-rebuild the table's DDL. Only unions of null and one type occur, which Spark reads as nullable columns.
+Every field of a row carries `pg_type` and `pg_typmod`, and `pg_name` where Avro's name is not PostgreSQL's: a reader
+can rebuild the table's DDL. Only unions of null and one type occur, which Spark reads as nullable columns.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def envelope_schema(relation: Relation, codecs: list[Codec]) -> str:
         _nullable("before", _record("Row", row)),
         _nullable("after", "Row"),
         _field("unchanged", {"type": "array", "items": "string"}),
-        _field("unrepresentable", {"type": "array", "items": _record("Unrepresentable", _texts("image", "column", "text"))}),
+        _field(
+            "unrepresentable", {"type": "array", "items": _record("Unrepresentable", _texts("image", "column", "text"))}
+        ),
     ]
     return _json(relation, _record("Envelope", envelope))
 
@@ -58,8 +60,8 @@ def envelope_schema(relation: Relation, codecs: list[Codec]) -> str:
 def key_schema(relation: Relation, codecs: list[Codec]) -> str:
     """JSON of the key's schema: record `Key`, its fields the key's columns in the table's order.
 
-    A column whose type has values that Avro cannot hold is nullable, and then the key ends in `unrepresentable`, so that
-    even two such keys differ.
+    A column whose type has values that Avro cannot hold is nullable, and then the key ends in `unrepresentable`, so
+    that even two such keys differ.
     """
     fields: Fields = []
     names = field_names([column.name for column in relation.columns])

@@ -4,8 +4,8 @@ Before: `schema` makes the JSON text of a relation's schemas.
 After: `envelope` starts every record with the header it got here; `records` carries the schema to the sink.
 Source: Apache Avro specification, "Single-object encoding".
 
-Two ways: here, the schema travels in Kafka, on `{prefix}.schemas`, before the first record that uses it; in `registry`, a
-Confluent-compatible schema registry keeps it. Readers tell them apart by the first byte, C3 or 00.
+Two ways: here, the schema travels in Kafka, on `{prefix}.schemas`, before the first record that uses it; in `registry`,
+a Confluent-compatible schema registry keeps it. Readers tell them apart by the first byte, C3 or 00.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether slot, server and progress belong together: if not, going on could skip rows, and that is refused, never risked.
+"""Whether slot, server and progress belong together: if not, going on could skip rows, which is refused.
 
 Before: `source` says who the server is and where the slot stands, `record` what Kafka holds.
 After: `pipeline` starts the stream only where this raises nothing.
@@ -34,7 +34,8 @@ def check_continuity(
         )
     if timeline < last.timeline:
         raise GapError(
-            f"the server is on timeline {timeline}, but Kafka holds changes of timeline {last.timeline}: it is an older copy",
+            f"the server is on timeline {timeline}, but Kafka holds changes of timeline {last.timeline}: "
+            "it is an older copy",
             f"Connect to the promoted server. {start_over}",
         )
     if server_lsn < last.lsn:
@@ -46,6 +47,7 @@ def check_continuity(
     if confirmed_lsn > last.lsn:
         raise GapError(
             f"slot {slot} is confirmed up to {format_lsn(confirmed_lsn)}, but Kafka holds changes only up to "
-            f"{format_lsn(last.lsn)}: the slot was made again, moved, or read by someone else, and what lies between is gone",
+            f"{format_lsn(last.lsn)}: the slot was made again, moved, or read by someone else, and what lies between "
+            "is gone",
             start_over,
         )

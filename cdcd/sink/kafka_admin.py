@@ -5,11 +5,8 @@ After: the broker, through confluent-kafka's AdminClient. Its futures fail when 
 Source: Kafka protocol guide, CreateTopics, Metadata, ListOffsets and DescribeConfigs.
 """
 
-
-
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -25,11 +22,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 
 from cdcd.errors import BrokerLost, Refused
-from cdcd.sink.kafka_errors import TRY_AGAIN, kafka_error, named, unanswered
-from cdcd.sink.kafka_settings import Property, client_config
+from cdcd.sink.kafka_errors import TRY_AGAIN, Reports, kafka_error, named, unanswered
+from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
 from cdcd.sink.topics import TopicSpec
-
-log = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 0.05
 """Between two questions whether the cluster knows a new topic."""
@@ -51,11 +46,11 @@ class KafkaAdmin:
         """Connects in the background. Raises SettingsError for properties that librdkafka does not know."""
         self._bootstrap = bootstrap
         self._timeout_s = timeout_s
-        self._last_error: KafkaError | None = None
+        self._reports = Reports()
         config: dict[str, Any] = client_config(bootstrap, client_id, properties or {})
-        config["error_cb"] = self._on_error
+        config["error_cb"] = self._reports
         try:
-            self._client = AdminClient(config, logger=log)
+            self._client = AdminClient(config, logger=LIBRDKAFKA_LOG)
         except KafkaException as error:
             raise named(kafka_error(error), "making an admin client", bootstrap) from None
 
@@ -105,6 +100,8 @@ class KafkaAdmin:
         """The brokers' `transaction.max.timeout.ms`; None if we may not see it (ACL DescribeConfigs on the cluster)."""
         with self._asking("reading transaction.max.timeout.ms"):
             brokers = self._client.list_topics(timeout=self._timeout_s).brokers
+            if not brokers:  # a broker that has just started, or woken up, knows of none for a moment
+                raise self._unanswered("looking for the brokers")
             resource = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
             futures = self._client.describe_configs([resource], request_timeout=self._timeout_s)
             try:
@@ -164,10 +161,7 @@ class KafkaAdmin:
 
     def _unanswered(self, doing: str) -> Exception:
         self._client.poll(0)
-        return unanswered(doing, self._bootstrap, self._last_error)
-
-    def _on_error(self, error: KafkaError) -> None:
-        self._last_error = error
+        return unanswered(doing, self._bootstrap, self._reports.last(self._timeout_s))
 
 
 def creating_command(spec: TopicSpec) -> str:

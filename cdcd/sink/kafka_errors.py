@@ -5,10 +5,9 @@ After: they raise what `named` makes of it; the supervisor acts on the class.
 Source: librdkafka `rdkafka.h` (local codes, below 0) and the Kafka protocol guide, "Error Codes" (the broker's).
 """
 
-
-
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -101,8 +100,25 @@ def refuses_credentials(error: KafkaError | None) -> bool:
     return error is not None and _CURES.get(error.code()) in (_CREDENTIALS, _TLS)
 
 
+class Reports:
+    """What a client reports beside its answers (`error_cb`): lost connections, refused credentials. Nothing is fatal."""
+
+    def __init__(self) -> None:
+        self._last: KafkaError | None = None
+        self._at = 0.0
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the error that says why
+            self._last = error
+            self._at = time.monotonic()
+
+    def last(self, within_s: float) -> KafkaError | None:
+        """The last report, unless it is older than that and explains nothing any more."""
+        return self._last if time.monotonic() - self._at <= within_s else None
+
+
 def unanswered(doing: str, bootstrap: str, last: KafkaError | None) -> CdcdError:
-    """No answer came in time. `last` is the last error that the client reported beside, which tells why."""
+    """No answer came in time. `last` is the last report of the client, which tells why."""
     if last is not None and refuses_credentials(last):
         return named(last, doing, bootstrap)
     told = f" (last: {last.str()})" if last is not None else ""

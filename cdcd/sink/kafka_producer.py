@@ -28,8 +28,8 @@ from confluent_kafka import Message as DeliveryReport
 
 from cdcd.errors import BrokerLost, CdcdError, Fenced, Stop
 from cdcd.sink.batches import Message
-from cdcd.sink.kafka_errors import kafka_error, named, refuses_credentials, unanswered
-from cdcd.sink.kafka_settings import Property, producer_config
+from cdcd.sink.kafka_errors import Reports, kafka_error, named, refuses_credentials, unanswered
+from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, producer_config
 from cdcd.sink.producer import Offsets
 
 log = logging.getLogger(__name__)
@@ -66,11 +66,11 @@ class KafkaProducer:
         self._began_at: float | None = None
         self._offsets: dict[tuple[str, int], int] = {}
         self._undelivered: KafkaError | None = None
-        self._last_error: KafkaError | None = None
+        self._reports = Reports()
         config = producer_config(bootstrap, client_id, transactional_id, transaction_timeout_ms, properties or {})
-        config["error_cb"] = self._on_error
+        config["error_cb"] = self._reports
         try:
-            self._client: Producer | None = Producer(config, logger=log)
+            self._client: Producer | None = Producer(config, logger=LIBRDKAFKA_LOG)
         except KafkaException as error:
             raise named(kafka_error(error), "making a producer", bootstrap) from None
 
@@ -90,7 +90,7 @@ class KafkaProducer:
             except KafkaException as error:
                 found = kafka_error(error)
                 self._poll(doing)
-                if refuses_credentials(self._last_error):
+                if refuses_credentials(self._reports.last(self._timeout_s)):
                     self._time_out(doing)
                 if not found.retriable() or self._is_over(deadline):
                     self._fail(found, doing)
@@ -243,7 +243,7 @@ class KafkaProducer:
             self._fail(self._undelivered, doing)
 
     def _time_out(self, doing: str) -> NoReturn:
-        raise unanswered(doing, self._bootstrap, self._last_error)
+        raise unanswered(doing, self._bootstrap, self._reports.last(self._timeout_s))
 
     def _fail(self, error: KafkaError, doing: str) -> NoReturn:
         """Raise what `error` means, with the best cause that can be had."""
@@ -282,9 +282,6 @@ class KafkaProducer:
             self._offsets[topic, partition] = offset + 1
         elif self._undelivered is None and error.code() not in _PURGED:
             self._undelivered = error
-
-    def _on_error(self, error: KafkaError) -> None:
-        self._last_error = error
 
 
 def _inside(error: KafkaException | SystemError) -> KafkaError:

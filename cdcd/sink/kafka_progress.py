@@ -13,11 +13,8 @@ holds back, perhaps below our last record. So the end is the high watermark, and
 Control records take offsets but are never delivered: where the reader is follows from what comes next, or from the end.
 """
 
-
-
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -26,10 +23,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from cdcd.errors import BrokerLost
 from cdcd.sink.kafka_admin import KafkaAdmin
-from cdcd.sink.kafka_errors import TRY_AGAIN, kafka_error, named, unanswered
-from cdcd.sink.kafka_settings import Property, client_config
-
-log = logging.getLogger(__name__)
+from cdcd.sink.kafka_errors import TRY_AGAIN, Reports, kafka_error, named, unanswered
+from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
 
 _PARTITION: Final = 0
 _WINDOW: Final = 1_000
@@ -57,7 +52,7 @@ class KafkaProgressReader:
         self._topic = topic
         self._admin = admin
         self._timeout_s = timeout_s
-        self._last_error: KafkaError | None = None
+        self._reports = Reports()
         self._config: dict[str, Any] = {
             **client_config(bootstrap, client_id, properties or {}),
             "group.id": client_id,  # the client demands one; with assign() and no commits the broker never hears it
@@ -68,7 +63,7 @@ class KafkaProgressReader:
             "enable.partition.eof": True,
             "allow.auto.create.topics": False,
             "check.crcs": True,
-            "error_cb": self._on_error,
+            "error_cb": self._reports,
         }
 
     def last(self, keys: frozenset[bytes], stopping: Callable[[], bool]) -> dict[bytes, bytes]:
@@ -82,7 +77,7 @@ class KafkaProgressReader:
         stop = self._admin.end_offsets(self._topic, 1)[_PARTITION]
         found: dict[bytes, bytes | None] = {}
         try:
-            consumer = Consumer(self._config, logger=log)
+            consumer = Consumer(self._config, logger=LIBRDKAFKA_LOG)
         except KafkaException as error:
             raise named(kafka_error(error), "making a consumer", self._bootstrap) from None
         try:
@@ -132,13 +127,11 @@ class KafkaProgressReader:
         return found
 
     def _stuck(self, doing: str, end: int) -> Exception:
-        if self._last_error is not None:
-            return unanswered(doing, self._bootstrap, self._last_error)
+        report = self._reports.last(self._timeout_s)
+        if report is not None:
+            return unanswered(doing, self._bootstrap, report)
         return BrokerLost(
             f"Kafka ({self._bootstrap}) let nobody read {self._topic} beyond offset {end}, {doing}: some producer has "
             f"left a transaction open there for {self._timeout_s:.0f} s",
             f"{TRY_AGAIN} kafka-transactions.sh find-hanging names the producer.",
         )
-
-    def _on_error(self, error: KafkaError) -> None:
-        self._last_error = error

@@ -1,4 +1,4 @@
-"""The librdkafka properties of cdcd's clients: what the promises need, good defaults, and the user's own on top.
+"""The librdkafka properties of cdcd's clients, and where these log: what the promises need, then what the user wants.
 
 Before: plain arguments from the settings.
 After: `kafka_producer`, `kafka_admin` and `kafka_progress` make clients of it.
@@ -7,6 +7,7 @@ Source: librdkafka CONFIGURATION.md.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
@@ -33,6 +34,26 @@ _CONNECTION: Final = (
     "socket.", "ssl.", "topic.metadata.",
 )  # fmt: skip
 """How the properties begin that concern every client, not only a producer."""
+
+
+class _Seldom(logging.Filter):
+    """Lets each kind of line through once in a while: librdkafka repeats "FAIL" at every attempt to connect."""
+
+    def __init__(self, every_s: float) -> None:
+        super().__init__()
+        self._every_s = every_s
+        self._logged_at: dict[object, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.args[0] if isinstance(record.args, tuple) and record.args else record.msg
+        if record.created - self._logged_at.get(kind, 0.0) < self._every_s:
+            return False
+        self._logged_at[kind] = record.created
+        return True
+
+
+LIBRDKAFKA_LOG: Final = logging.getLogger("cdcd.sink.librdkafka")
+LIBRDKAFKA_LOG.addFilter(_Seldom(every_s=30.0))
 
 
 def check_properties(properties: Mapping[str, Property]) -> None:

@@ -3,7 +3,7 @@
 Before: `walsender.read` says what has come. After: the caller waits as told, then reads again.
 
 The problem: a walsender hands each message to the socket by itself. A reader that sleeps in poll is woken by each, and
-the *server* pays for waking it: up to half of its time, while there is a backlog. A reader that stays away for some
+the *server* pays for waking it, as long as there is a backlog. A reader that stays away for some
 milliseconds finds hundreds of messages, and leaves the server alone meanwhile (as network cards coalesce interrupts).
 But a lone transaction must not wait for others that never come.
 
@@ -15,6 +15,10 @@ leaves it nearly empty; a backlog fills it at once.
    that is itself the bottleneck never pauses.
 3. A burst that came near what a socket holds shortens the next interval, so that the server does not stand still
    before a full socket.
+
+Not over a Unix socket (`Walsender.local`): it holds some 150 messages, whatever their size, so every pause is one of
+the server (measured: 88,000 rows a second without, 47,000 with pauses of 2 ms, 23,000 with 8 ms).
+Use `interval_s` 0 there.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class Walsender:
         """Make libpq's input buffer at least `size_bytes` large, by receiving one value of that size.
 
         There is no call for it, but libpq never shrinks the buffer that a large row has made, and reads as much at once
-        as it has room for: with 1 MB instead of 16 KB the client's system CPU falls to an eighth. Before `start` only.
+        as it has room for. What that saves, `tests/bench/read_rate.py` shows. Before `start` only.
         """
         self._query(f"SELECT pg_catalog.repeat('x', {size_bytes:d})")
 

@@ -2,8 +2,8 @@
 
 Before: `source.walsender` reads frames (CopyData payloads) in bursts.
 After: a ChangeConsumer (`avro.envelope`) gets the changes; `progress.tracker` is told what was received.
-Source: PostgreSQL, "Streaming Replication Protocol" (XLogData, Primary keepalive) and "Logical Replication Message Flow";
-`apply_dispatch` and `apply_handle_*` in worker.c.
+Source: PostgreSQL, "Streaming Replication Protocol" (XLogData, Primary keepalive) and "Logical Replication Message
+Flow"; `apply_dispatch` and `apply_handle_*` in worker.c.
 
 The states: between transactions, or inside one; and inside one either handing on or skipping. A transaction is skipped,
 whole, when its commit LSN is not above the last one that is durable: the server sends again what it was not told of.
@@ -40,7 +40,9 @@ _TUPLE_AT: Final[i64] = XLOGDATA_HEADER_BYTES + 5
 class Assembler:
     """The state of one stream; made anew whenever replication starts."""
 
-    def __init__(self, decoder: Decoder, relations: Relations, consumer: ChangeConsumer, durable_commit_lsn: i64) -> None:
+    def __init__(
+        self, decoder: Decoder, relations: Relations, consumer: ChangeConsumer, durable_commit_lsn: i64
+    ) -> None:
         """`durable_commit_lsn`: transactions that committed at or below it are skipped, because Kafka has them."""
         self._decoder = decoder
         self._relations = relations
@@ -55,7 +57,8 @@ class Assembler:
         self.received_lsn: i64 = 0
         """`end_lsn` of the last Commit that came; 0 before the first."""
         self.quiet_lsn: i64 = 0
-        """The last keepalive's WAL position, if it came between transactions: all that committed before it has been sent."""
+        """The last keepalive's WAL position, if it came between transactions: all that committed before it has been
+        sent."""
         self.server_lsn: i64 = 0
         """Where the server's WAL ended when it last wrote to us."""
         self.reply_requested = False
@@ -71,7 +74,7 @@ class Assembler:
                 self._keepalive(frame)
                 continue
             kind: i64 = frame[XLOGDATA_HEADER_BYTES]
-            if kind == messages.INSERT or kind == messages.UPDATE or kind == messages.DELETE:  # noqa: PLR1714 - no tuple
+            if kind == messages.INSERT or kind == messages.UPDATE or kind == messages.DELETE:
                 if not self.in_transaction or len(frame) <= _TUPLE_AT:
                     raise self._misplaced(frame)
                 if self._skipping:
@@ -153,7 +156,7 @@ class Assembler:
     def _misplaced(self, frame: bytes) -> DecodeError:
         where = "inside a transaction" if self.in_transaction else "between transactions"
         return DecodeError(
-            f"message {chr(frame[XLOGDATA_HEADER_BYTES])!r} of {len(frame)} bytes at LSN {format_lsn(read_i64_be(frame, 1))} "
-            f"must not come {where}",
+            f"message {chr(frame[XLOGDATA_HEADER_BYTES])!r} of {len(frame)} bytes at LSN "
+            f"{format_lsn(read_i64_be(frame, 1))} must not come {where}",
             "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back",
         )

@@ -3,8 +3,8 @@
 Before: `assembler` calls these in commit order, one transaction at a time.
 After: `avro.envelope` implements them.
 
-A change is handed on as the frame that holds it and an offset, not as values: the encoder reads PostgreSQL's bytes where
-they lie.
+A change is handed on as the frame that holds it and an offset, not as values: the encoder reads PostgreSQL's bytes
+where they lie.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from cdcd.transaction.relations import Relation
 class RelationChanges:
     """Takes the changes of one relation in one of its versions.
 
-    Throughout: `frame` is one CopyData payload whose end is the message's end, `at` the offset in it of the byte after the
-    relation's OID, `lsn` the WAL position of the change. All raise DecodeError if the frame is not well formed.
+    Throughout: `frame` is one CopyData payload whose end is the message's end, `at` the offset in it of the byte after
+    the relation's OID, `lsn` the WAL position of the change. All raise DecodeError if the frame is not well formed.
     """
 
     def insert(self, frame: bytes, at: i64, lsn: i64) -> None:

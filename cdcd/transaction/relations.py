@@ -5,8 +5,8 @@ After: `avro` builds schemas and encoders from a `Relation`.
 Source: PostgreSQL, "Logical Replication Message Formats", Relation; `pg_class.relreplident`.
 
 The stream is the truth. The catalogue is asked only for what the stream does not say: the structure of a type, and the
-primary key of a table whose replica identity does not tell it (FULL, NOTHING). The catalogue answers as of now, which may
-be later than the stream: a type or table that is gone by now is taken as the stream names it.
+primary key of a table whose replica identity does not tell it (FULL, NOTHING). The catalogue answers as of now, which
+may be later than the stream: a type or table that is gone by now is taken as the stream names it.
 """
 
 from __future__ import annotations

@@ -47,7 +47,9 @@ def test_every_row_once_and_in_order_while_the_daemon_is_killed(
         daemon.start().wait_until_streaming()
         errors: list[BaseException] = []
         each = transactions // WRITERS
-        writers = [threading.Thread(target=_write, args=(database, 1 + n * 10_000_000, each, errors)) for n in range(WRITERS)]
+        writers = [
+            threading.Thread(target=_write, args=(database, 1 + n * 10_000_000, each, errors)) for n in range(WRITERS)
+        ]
         for writer in writers:
             writer.start()
         for _ in range(KILLS):
@@ -84,7 +86,9 @@ def test_the_slot_never_passes_the_progress(database: Database, broker: str, pre
                 connection.execute("INSERT INTO t VALUES (%s)", (number,))
         daemon.wait_until_confirmed()
         daemon.kill()
-    (confirmed,) = database.execute(f"SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{daemon.slot}'")[0]
+    (confirmed,) = database.execute(
+        f"SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{daemon.slot}'"
+    )[0]
     slot_records = [value for key, value in topics.Topics(broker, prefix).progress() if key == daemon.slot]
     high, low = slot_records[-1]["lsn"].split("/")
     assert confirmed <= int(high, 16) << 32 | int(low, 16)

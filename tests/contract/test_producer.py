@@ -7,17 +7,22 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import confluent_kafka as librdkafka
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeProgressReader, Seen
 
 from cdcd.errors import BrokerLost, Fenced, Refused, SettingsError
+from cdcd.progress.record import SlotRecord, TableRecord, parse_record, parse_slot_record
+from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.kafka_admin import KafkaAdmin
 from cdcd.sink.kafka_producer import KafkaProducer
 from cdcd.sink.kafka_progress import KafkaProgressReader
+from cdcd.sink.partition import partition_for
 from cdcd.sink.producer import Producer, ProgressReader, TopicAdmin
-from cdcd.sink.topics import TopicSpec
+from cdcd.sink.publisher import Publisher, Source, TopicSettings
+from cdcd.sink.topics import TopicNames, TopicSpec
 
 
 def never() -> bool:
@@ -347,6 +352,46 @@ def test_the_reader_finds_a_record_behind_thousands_of_others(world: World) -> N
     assert found == {b"slot": b"1", b"old": b"0", b"other-399": b"29"}
 
 
+def test_what_lies_between_two_cuts_is_what_lies_between_two_lsns(world: World) -> None:
+    """The publisher on either broker: offsets of the table records cut the topic at exactly their LSN."""
+    names, source = TopicNames(world.prefix), Source("slot", "1", 1)
+    history = [(lsn, [b"%d" % (lsn * number % 11) for number in range(lsn % 7)]) for lsn in range(100, 200, 10)]
+    for crash in (120, 160, None):
+        producer = started(world)
+        found = world.reader(names.progress).last(frozenset([b"slot"]), never)
+        last = parse_slot_record(b"slot", found[b"slot"]) if found else None
+        publisher = Publisher(producer, world.admin, names, TopicSettings(3, 1), source, last)
+        builder = BatchBuilder(tombstones=False)
+        table = builder.open_table("public", "t")
+        for lsn, keys in history:
+            if last is not None and lsn < last.lsn:
+                continue
+            builder.begin(lsn, lsn)
+            for key in keys:
+                builder.add(table, ord("c"), key, b"%d" % lsn)
+            builder.commit(lsn + 1)
+            publisher.publish(builder.take(), 0.0)
+            if lsn == crash:
+                producer.flush()
+                break
+            publisher.commit()
+    records = [parse_record(seen.key or b"", seen.value or b"") for seen in world.visible(names.progress, 1)[0]]
+    assert [record.lsn for record in records if isinstance(record, SlotRecord)] == [lsn + 1 for lsn, _ in history]
+    rows = world.visible(f"{world.prefix}.public.t", 3)
+    before = (0, 0, 0)
+    for record in records:
+        if isinstance(record, TableRecord):
+            between = [
+                (seen.key, seen.value)
+                for partition, start, end in zip(rows, before, record.offsets, strict=True)
+                for seen in partition
+                if start <= seen.offset < end
+            ]
+            ((_, keys),) = [(lsn, keys) for lsn, keys in history if lsn == record.commit_lsn]
+            assert sorted(between) == sorted((key, b"%d" % record.commit_lsn) for key in keys)
+            before = record.offsets
+
+
 @pytest.fixture
 def real(broker: str, prefix: str) -> Iterator[RealWorld]:
     made = RealWorld(broker, prefix)
@@ -402,9 +447,8 @@ def test_a_record_larger_than_the_topic_allows_is_refused_with_the_cure(
 ) -> None:
     topic = f"{real.prefix}.small"
     real.admin.ensure(TopicSpec(topic, 1, 1, {"max.message.bytes": "10000"}))
-    producer = KafkaProducer(
-        real.bootstrap, "contract", f"{real.prefix}-big" if transactional else None, properties={"compression.type": "none"}
-    )
+    own = f"{real.prefix}-big" if transactional else None
+    producer = KafkaProducer(real.bootstrap, "contract", own, properties={"compression.type": "none"})
     producer.start(never)
     producer.begin()
     messages: list[Any] = [{"value": b"a"}, {"value": b"b"}, {"value": b"c"}]
@@ -461,9 +505,34 @@ def test_a_broker_that_nobody_runs_is_named(call: Callable[[str], object]) -> No
         call("127.0.0.1:1")
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda address, properties: KafkaProducer(address, "c", "id", properties=properties).start(never),
+        lambda address, properties: KafkaAdmin(address, "c", properties, timeout_s=2).ensure(TopicSpec("t", 1, 1)),
+    ],
+)
+def test_refused_credentials_are_for_a_person_to_mend(
+    broker: str, call: Callable[..., object], caplog: pytest.LogCaptureFixture
+) -> None:
+    properties = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "u",
+        "sasl.password": "p",
+    }
+    with pytest.raises(Refused, match=r"sasl\.\*"):
+        call(broker, properties)
+    assert len(caplog.records) <= 3, "librdkafka repeats itself at every attempt"
+
+
 @pytest.mark.parametrize("make", [KafkaAdmin, lambda *args, **more: KafkaProducer(*args, "id", **more)])
-@pytest.mark.parametrize("properties", [{"socket.nosuch": 1}, {"socket.timeout.ms": "soon"}, {"transactional.id": "mine"}])
-def test_a_property_that_librdkafka_does_not_know_is_a_wrong_setting(make: Callable[..., object], properties: Any) -> None:
+@pytest.mark.parametrize(
+    "properties", [{"socket.nosuch": 1}, {"socket.timeout.ms": "soon"}, {"transactional.id": "mine"}]
+)
+def test_a_property_that_is_unknown_or_not_the_users_is_a_wrong_setting(
+    make: Callable[..., object], properties: Any
+) -> None:
     with pytest.raises(SettingsError):
         make("127.0.0.1:1", "c", properties=properties)
 
@@ -481,6 +550,67 @@ def test_two_topics_that_kafka_takes_as_one_are_refused(real: RealWorld) -> None
     topic_of(real, "a.b_c")
     with pytest.raises(Refused, match=r"sink\.topic"):
         topic_of(real, "a_b.c")
+
+
+def test_partitions_are_those_of_kafkas_own_murmur2_partitioner(real: RealWorld) -> None:
+    topic = topic_of(real, "murmur", 7)
+    keys = [b"%d" % number * (number % 9) + b"\xff" * (number % 4) for number in range(500)]
+    oracle = librdkafka.Producer({"bootstrap.servers": real.bootstrap, "partitioner": "murmur2_random"})
+    for key in keys:
+        if key:  # without a key that partitioner picks any
+            oracle.produce(topic, b"v", key)
+    assert oracle.flush(10) == 0
+    for partition, seen in enumerate(real.visible(topic, 7)):
+        for record in seen:
+            assert partition_for(record.key or b"", 7) == partition
+
+
+@pytest.mark.slow
+def test_an_outage_of_the_broker_in_the_middle_of_a_transaction_is_waited_out(start_kafka: Callable[..., Any]) -> None:
+    kafka = start_kafka()
+    world = RealWorld(kafka.bootstrap, "outage")
+    orders = topic_of(world, "orders")
+    producer = started(world)
+    producer.begin()
+    producer.produce(orders, 0, [{"value": b"before"}])
+    producer.flush()
+    kafka.restart()
+    producer.produce(orders, 0, [{"value": b"after"}])
+    assert producer.flush() == {(orders, 0): 2}
+    kafka.restart()
+    producer.commit()
+    assert values(world.visible(orders, 1)[0]) == [b"before", b"after"]
+    world.close()
+
+
+@pytest.mark.slow
+def test_a_broker_that_does_not_come_back_is_lost_and_its_heir_goes_on_from_the_progress(
+    start_kafka: Callable[..., Any],
+) -> None:
+    kafka = start_kafka()
+    world = RealWorld(kafka.bootstrap, "lost")
+    orders, progress = topic_of(world, "orders"), topic_of(world, "progress")
+    producer = KafkaProducer(kafka.bootstrap, "contract", "lost", timeout_s=2)
+    producer.start(never)
+    write(producer, progress, (b"slot", b"1"))
+    producer.begin()
+    producer.produce(orders, 0, [{"value": b"half"}])
+    producer.flush()
+    kafka.kill()
+    producer.produce(progress, 0, [{"key": b"slot", "value": b"2"}])
+    began = time.monotonic()
+    with pytest.raises(BrokerLost, match="committing a transaction"):
+        producer.commit()
+    producer.close()
+    assert time.monotonic() - began < 15
+    kafka.start()
+    heir = KafkaProducer(kafka.bootstrap, "contract", "lost", timeout_s=30)
+    assert heir.start(never)
+    assert world.reader(progress).last(frozenset([b"slot"]), never) == {b"slot": b"1"}
+    assert values(world.visible(orders, 1)[0]) == []
+    write(heir, progress, (b"slot", b"2"))
+    assert world.reader(progress).last(frozenset([b"slot"]), never) == {b"slot": b"2"}
+    heir.close()
 
 
 def test_close_is_quick_and_quiet_in_any_state(real: RealWorld) -> None:

@@ -288,6 +288,7 @@ TEXT_ONLY = {
 BULK = {
     "float8": "(random() - 0.5) * power(10::float8, i % 600 - 300)",
     "float8 (powers of two)": "power(2::float8, i - 1075 + 1) WHERE i < 2000",
+    "float8 (shorter text halfway)": "18014398509481984::float8 + i * 8",
     "float8 (integers)": "(random() * power(10::float8, i % 22))::numeric::bigint::float8 WHERE i % 22 < 19",
     "float4": "((random() - 0.5) * power(10::float8, i % 70 - 35))::float4",
     "float4 (powers of two)": "power(2::float8, i - 150)::float4 WHERE i < 278",

@@ -522,3 +522,10 @@ def test_a_stream_over_tls_does_not_stall_on_bytes_that_poll_cannot_see(
                 inside.execute("INSERT INTO t VALUES (%s, repeat('x', %s))", [rows, 30_000 + 137 * rows])
                 read_until(walsender, a_commit, wait_s=5.0)
             assert time.monotonic() - began < 60, "some rows waited for the timeout"
+
+
+def test_a_unix_socket_is_told_from_tcp(start_postgres: Callable[..., PostgreSQL]) -> None:
+    server = start_postgres(settings={"unix_socket_directories": "/tmp"})
+    with Walsender(server.dsn()) as over_tcp, Walsender(server.dsn(host="/tmp")) as over_unix:
+        assert not over_tcp.local
+        assert over_unix.local

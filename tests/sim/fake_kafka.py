@@ -5,7 +5,7 @@ After: a test reads what `read_committed` consumers would see; `tests/contract` 
 
 It keeps what matters for exactly once: a log per partition in which aborted rows and control markers take offsets, the
 last stable offset that an open transaction holds back, and one owner per transactional.id, who fences the one before.
-Faults: `on_call` is called with the name of every step before it takes effect, `on_done` after it did; either may raise.
+Faults: `on_call` is called with the name of every step before it takes effect, `on_done` afterwards; either may raise.
 """
 
 from __future__ import annotations

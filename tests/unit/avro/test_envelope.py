@@ -50,7 +50,9 @@ class Table:
         batch = self.batches.take()
         self.schemas |= {fingerprint: fastavro.parse_schema(json.loads(text)) for fingerprint, text in batch.schemas}
         return [
-            (self.decode(message.get("key")), self.decode(message["value"])) for table in batch.tables for message in table.messages
+            (self.decode(message.get("key")), self.decode(message["value"]))
+            for table in batch.tables
+            for message in table.messages
         ]
 
     def decode(self, data: bytes | None) -> Any:
@@ -64,7 +66,9 @@ class Table:
 
 
 def keyed(identity: str = "d") -> Table:
-    return Table(Column("id", INT4, -1, True), Column("note", TEXT, -1, False), Column("due", DATE, -1, False), identity=identity)
+    return Table(
+        Column("id", INT4, -1, True), Column("note", TEXT, -1, False), Column("due", DATE, -1, False), identity=identity
+    )
 
 
 def test_an_insert_is_a_create_with_its_position() -> None:
@@ -95,7 +99,13 @@ def test_an_update_of_the_key_is_a_delete_and_a_create() -> None:
     table = keyed()
     table.update(b"2", b"one", None, old=[b"1", None, None])
     (old_key, gone), (new_key, made) = table.events()
-    assert (old_key, gone["op"], gone["identity"], gone["before"]["id"], gone["after"]) == ({"id": 1}, "d", "key", 1, None)
+    assert (old_key, gone["op"], gone["identity"], gone["before"]["id"], gone["after"]) == (
+        {"id": 1},
+        "d",
+        "key",
+        1,
+        None,
+    )
     assert (new_key, made["op"], made["identity"], made["before"]) == ({"id": 2}, "c", "none", None)
     assert (gone["source"]["seq"], made["source"]["seq"]) == (0, 1)
 

@@ -123,7 +123,7 @@ def test_a_numeric_without_typmod_keeps_its_display_scale(value: bytes, text: st
     "value",
     [
         *(b"", bytes(7), bytes(9), struct.pack(">hhHH", -1, 0, 0, 0), struct.pack(">hhHH", 2, 0, 0, 0) + bytes(2)),
-        *(binary(0x1234, 0, 0), binary(0, 0, 0, 10000), binary(0, 0, 0, -1), binary(0, 5, 0, 1, -1)),
+        *(binary(0x1234, 0, 0), binary(0, 0, 0, 10000), binary(0, 0, 0, -1), binary(0, 1, 0, 1, -1)),
     ],
 )
 @pytest.mark.parametrize("codec", [Decimal(12, 2), Decimal(38, 2), NumericText()])

@@ -87,7 +87,11 @@ def test_what_is_written_is_read_back(record: SlotRecord | TableRecord) -> None:
     assert parse_record(record.key(), record.value()) == record
 
 
-@given(st.binary(), st.binary() | st.recursive(st.none() | st.booleans() | st.floats() | st.text() | st.integers(), st.lists).map(lambda v: json.dumps(v).encode()))
+scalars = st.none() | st.booleans() | st.floats() | st.text() | st.integers()
+documents = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+
+
+@given(st.binary(), st.binary() | documents.map(lambda document: json.dumps(document).encode()))
 def test_anything_else_is_a_gap_and_never_another_exception(key: bytes, value: bytes) -> None:
     with pytest.raises(GapError, match="progress record"):
         parse_record(key, value)

@@ -42,7 +42,7 @@ def test_records_for_everywhere_are_in_every_partition_at_their_place() -> None:
     messages.insert(5, {"value": b"middle"})
     messages.append({"value": b"last"})
     lists = split(messages, [0, 5, 11], 2)
-    early = [message for message in messages[1:5]]
+    early = messages[1:5]
     for partition, records in enumerate(lists):
         assert [record["value"] for record in records if b"t" in (record["value"] or b"") or record is messages[5]] == [
             b"first",

@@ -84,9 +84,7 @@ def test_rows_and_progress_become_visible_together() -> None:
     assert world.values("p.public.a") == [[b"row"]]
     assert world.progress() == [
         TableRecord("s", "p.public.a", "public", "a", commit_lsn=0x100, offsets=(1,)),
-        SlotRecord(
-            "s", lsn=0x108, commit_lsn=0x100, commit_ts=0x1000, system_id=SOURCE.system_id, timeline=1, transactions=1, rows=1
-        ),
+        SlotRecord("s", 0x108, 0x100, 0x1000, SOURCE.system_id, timeline=1, transactions=1, rows=1),
     ]
     assert (durable.end_lsn, durable.commit_lsn, durable.commit_ts) == (0x108, 0x100, 0x1000)
     assert (durable.transactions, durable.rows, durable.bytes) == (1, 1, 4)

@@ -28,9 +28,7 @@ class Sink:
         self.producer = FakeProducer(self.broker, "id")
         self.producer.start(lambda: False)
         source = Source("s", "1", 1)
-        publisher = Publisher(
-            self.producer, FakeAdmin(self.broker), TopicNames("p"), TopicSettings(1, 1), source, None
-        )
+        publisher = Publisher(self.producer, FakeAdmin(self.broker), TopicNames("p"), TopicSettings(1, 1), source, None)
         self.handover = Handover(100, 1 << 30, lambda: None)
         self.durable: list[Durable] = []
         self.told = threading.Event()

@@ -116,7 +116,7 @@ def test_relations_alternate_and_are_replaced() -> None:
     wider = m.Relation(0, 7, "public", "t", "d", (m.Column(True, "id", 23, -1), m.Column(False, "n", 23, -1)))
     stream.feed(begin(2), wider, m.Insert(0, 7, tuple_of([b"1", None])), commit(2))
     assert stream.take().rows == 1
-    with pytest.raises(DecodeError, match="wants 2 columns, got 1|2 columns"):
+    with pytest.raises(DecodeError, match="2 columns"):
         stream.feed(begin(3), insert(1))
 
 

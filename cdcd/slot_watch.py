@@ -1,0 +1,49 @@
+"""Looks at the slot from outside, now and then: how much WAL the server keeps for it, and how far the server has got.
+
+Before: `source.slot` asks the server, over a connection of its own. After: `status` and `metrics` show it.
+
+It has a thread of its own because a server in trouble answers late, and the stream must not wait for that. What it
+cannot learn it leaves as it was: the stream itself finds out whether the server is lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from cdcd.errors import CdcdError
+from cdcd.metrics import Metrics
+from cdcd.source.session import Session
+from cdcd.source.slot import Slot
+from cdcd.status import Status
+
+INTERVAL_S: Final = 5.0
+
+
+class SlotWatch:
+    """Watches one slot until `close`."""
+
+    def __init__(self, dsn: str, application_name: str, slot: str, status: Status, metrics: Metrics) -> None:
+        self._session = Session(dsn, application_name)
+        self._slot = Slot(self._session, slot)
+        self._status = status
+        self._metrics = metrics
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="cdcd-slot-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching. Does not wait for an answer that is still under way: the thread ends with the process."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        while not self._closed.is_set():
+            try:
+                state = self._slot.state()
+            except CdcdError:
+                state = None
+            if state is not None:
+                self._metrics.slot(state.retained_bytes, state.active)
+                self._status.server_lsn = max(self._status.server_lsn, state.wal_lsn)
+            self._closed.wait(INTERVAL_S)
+        self._session.close()

@@ -1,0 +1,123 @@
+"""Servers that stop, die, fall silent and come back while the daemon streams."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import psycopg
+import pytest
+import servers
+from daemon import Daemon
+from stream import Stream, Writer, eventually, metric
+
+PAUSE_S = float(os.environ.get("CDCD_TEST_PAUSE_S", "15"))
+
+
+def _finish(stream: Stream, daemon: Daemon) -> None:
+    """Wait until all is published, end the daemon, and compare."""
+    daemon.wait_until_confirmed(timeout_s=90)
+    assert daemon.stop() == 0
+    stream.check(("public", "t"))
+
+
+def test_a_fast_shutdown_waits_for_kafka_only_and_the_daemon_goes_on_after_it(
+    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL
+) -> None:
+    stream = on_rough_postgres
+    stream.sql(Writer.TABLE)
+    with stream.daemon(source={"status_interval_s": 30}).start() as daemon:
+        daemon.wait_until_streaming()
+        with Writer(stream.dsn):
+            time.sleep(1)
+            # WAL that concerns no table of ours: the flush position is behind until the daemon is asked.
+            stream.sql("CREATE TEMP TABLE x AS SELECT generate_series(1, 1000)")
+            assert stream.confirmed() < stream.written()
+            began = time.monotonic()
+            rough_postgres.stop(mode="fast")
+            assert time.monotonic() - began < 3
+            rough_postgres.start()
+            daemon.wait_until_streaming()
+            time.sleep(1)
+        _finish(stream, daemon)
+        assert "starting again" in daemon.log.read_text()
+
+
+@pytest.mark.parametrize("how", ["immediate", "SIGKILL", "terminate"])
+def test_every_row_once_after_the_server_is_lost(
+    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL, how: str
+) -> None:
+    stream = on_rough_postgres
+    stream.sql(Writer.TABLE)
+    with stream.daemon().start() as daemon:
+        daemon.wait_until_streaming()
+        with Writer(stream.dsn):
+            time.sleep(1.5)
+            if how == "immediate":
+                rough_postgres.restart(mode="immediate")
+            elif how == "SIGKILL":
+                rough_postgres.kill()
+                rough_postgres.start()
+            else:
+                for _ in range(3):
+                    pid = eventually(stream.walsender, "walsender")
+                    stream.sql(f"SELECT pg_terminate_backend({pid})")
+                    eventually(lambda pid=pid: stream.walsender() not in (None, pid), "new walsender")
+            time.sleep(1.5)
+        _finish(stream, daemon)
+        assert metric_of_log(daemon) >= 1
+
+
+def metric_of_log(daemon: Daemon) -> int:
+    """How often the daemon started again."""
+    return daemon.log.read_text().count("starting again")
+
+
+@pytest.mark.parametrize("how", ["clean", "SIGKILL"])
+def test_every_row_once_after_the_broker_was_restarted(on_rough_kafka: Stream, rough_kafka: servers.Kafka, how: str) -> None:
+    stream = on_rough_kafka
+    stream.sql(Writer.TABLE)
+    with stream.daemon().start() as daemon:
+        daemon.wait_until_streaming()
+        with Writer(stream.dsn):
+            daemon.wait_until_confirmed()
+            time.sleep(1)
+            if how == "clean":
+                rough_kafka.restart()
+            else:
+                rough_kafka.kill()
+                rough_kafka.start()
+            time.sleep(1)
+        _finish(stream, daemon)
+
+
+def test_a_broker_that_falls_silent_costs_neither_the_connection_nor_a_row(
+    on_rough_kafka: Stream, rough_kafka: servers.Kafka
+) -> None:
+    stream = on_rough_kafka
+    stream.sql(Writer.TABLE)
+    impatient = psycopg.conninfo.make_conninfo(stream.dsn, options="-c wal_sender_timeout=10s")
+    settings = {"source": {"dsn": impatient, "status_interval_s": 10}, "sink": {"queue_bytes_max": 1 << 20}}
+    with stream.daemon(**settings).start() as daemon:
+        daemon.wait_until_streaming()
+        with Writer(stream.dsn, rows=200) as writer:
+            daemon.wait_for_log("published")
+            first = stream.walsender()
+            assert first is not None
+            before = writer.commits
+            rough_kafka.pause()
+            try:
+                deadline = time.monotonic() + PAUSE_S
+                while time.monotonic() < deadline:
+                    assert stream.walsender() == first
+                    time.sleep(0.25)
+            finally:
+                rough_kafka.resume()
+            written = writer.commits - before
+        daemon.wait_until_confirmed(timeout_s=120)
+        assert stream.walsender() == first
+        assert metric(daemon, "cdcd_restarts_total") == 0
+        assert daemon.stop() == 0
+    events = stream.check(("public", "t"))
+    assert written > PAUSE_S * 5, "nothing was written meanwhile"
+    print(f"\npaused {PAUSE_S:g} s, {written} transactions meanwhile, {len(events)} events, walsender {first} all along")
