@@ -4,8 +4,8 @@ Before: `assembler` appends what comes in stream blocks, or between Begin Prepar
 After: `assembler` reads a transaction back, in the order of arrival, when its commit has come.
 Source: `apply_spooled_messages`, `subxact_info_add` and `stream_abort_internal` in PostgreSQL's worker.c.
 
-Where a subtransaction begins, its offset is noted. Subtransactions nest, so whatever was appended after the beginning of
-one belongs to it or to its own: its rollback cuts the spool at that offset.
+Where a subtransaction begins, its offset is noted. Subtransactions nest, so whatever was appended after the beginning
+of one belongs to it or to its own: its rollback cuts the spool at that offset.
 
 Nothing here outlives the process: after a restart the server sends again, and what lies in the directory is garbage. So
 nothing is synced, and stale files are removed. A checksum a frame tells a disk that forgets from one that works.
@@ -110,7 +110,8 @@ class Spooled:
         self.memory: i64 = 0
         """What `_frames` occupies, in bytes."""
         self.base: dict[int, RelationChanges] = {}
-        """Relations that the stream had announced before this transaction, where it may rely on them (prepared ones)."""
+        """Relations that the stream had announced before this transaction, where it may rely on them (prepared
+        ones)."""
         self._frames: list[bytes] = []
         self._size: i64 = 0
         """Of all frames, as they would lie in the file."""
@@ -140,7 +141,8 @@ class Spooled:
         return [(arrival, relation) for _, arrival, relation in self._relations]
 
     def roll_back(self, subxid: i64) -> None:
-        """Forget the frames of a subtransaction and of those inside it. One without frames is not known: nothing to do."""
+        """Forget the frames of a subtransaction and of those inside it. One without frames is not known: nothing to
+        do."""
         for place, (known, offset) in enumerate(self._subxacts):
             if known == subxid:
                 del self._subxacts[place:]
@@ -149,7 +151,8 @@ class Spooled:
                 return
 
     def frames(self) -> Iterator[list[bytes]]:
-        """All frames, in lists of about a megabyte; to be read once. Raises Stop if the disk does not give them back."""
+        """All frames, in lists of about a megabyte; to be read once. Raises Stop if the disk does not give them
+        back."""
         if self._on_disk:
             yield from self._from_disk()
         yield self._frames
