@@ -47,9 +47,11 @@ class SlotRecord:
     """Events in this Kafka transaction."""
 
     def key(self) -> bytes:
+        """The record's key on the progress topic."""
         return slot_key(self.slot)
 
     def value(self) -> bytes:
+        """The record's value: the JSON that the module describes."""
         return _dump(
             {
                 "version": VERSION,
@@ -75,6 +77,7 @@ class SnapshotState:
     rows: int
 
     def document(self) -> dict[str, object]:
+        """The part of the table record's JSON that tells of it."""
         return {"lsn": format_lsn(self.lsn), "done": self.done, "rows": self.rows}
 
     def covers(self, commit_lsn: int) -> bool:
@@ -97,9 +100,11 @@ class TableRecord:
     snapshot: SnapshotState | None = None
 
     def key(self) -> bytes:
+        """The record's key on the progress topic."""
         return table_key(self.slot, self.topic)
 
     def value(self) -> bytes:
+        """The record's value: the JSON that the module describes."""
         snapshot = self.snapshot
         return _dump(
             {

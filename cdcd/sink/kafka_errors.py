@@ -101,7 +101,7 @@ def refuses_credentials(error: KafkaError | None) -> bool:
 
 
 class Reports:
-    """What a client reports beside its answers (`error_cb`): lost connections, refused credentials. Nothing is fatal."""
+    """What a client reports beside its answers (`error_cb`): lost connections, refused credentials."""
 
     def __init__(self) -> None:
         self._last: KafkaError | None = None

@@ -123,6 +123,8 @@ class KafkaProducer:
             self._poll(doing)
             if queued == len(records):
                 break
+            if queued:
+                deadline = self._deadline()
             records = self._left_over(records, doing)
             self._poll(doing, _SLICE_S)
             if self._is_over(deadline):

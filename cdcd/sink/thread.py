@@ -56,6 +56,7 @@ class SinkThread:
         """When the loop last turned, on the clock."""
 
     def start(self) -> None:
+        """Begin to take batches."""
         self._thread.start()
 
     def stop(self, within_s: float) -> None:

@@ -4,8 +4,8 @@
     python tests/bench/read_rate.py --dsn 'host=...'      # on this one (superuser; makes and drops what it needs)
 
 First a backlog of 12-column rows, binary, by every reader in turn, `--repeats` times; medians. All are timed from
-before they connect to the last row, so the server's decoding before the first row counts for each alike. Then single-row
-transactions at fixed rates: how long after its commit each is read. CPU is microseconds a row.
+before they connect to the last row, so the server's decoding before the first row counts for each alike. Then
+single-row transactions at fixed rates: how long after its commit each is read. CPU is microseconds a row.
 """
 
 from __future__ import annotations

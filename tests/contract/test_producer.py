@@ -431,6 +431,7 @@ def test_a_full_queue_delays_but_never_reorders_or_drops(real: RealWorld) -> Non
         producer = KafkaProducer(real.bootstrap, "contract", transactional_id, properties=small)
         producer.start(never)
         producer.begin()
+        real.visible(orders, 1)  # waits until the marker of the transaction before is there
         start = real.admin.end_offsets(orders, 1)[0]
         producer.produce(orders, 0, [{"key": b"k", "value": b"%d" % number} for number in range(5_000)])
         assert producer.flush() == {(orders, 0): start + 5_000}

@@ -1,0 +1,59 @@
+"""Progress records say the truth: a slot record and the offsets before it are a cut at one LSN."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import psycopg
+import workload
+from stream import Stream
+
+
+def _lsn(text: str) -> int:
+    high, low = text.split("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+def test_every_cut_holds_exactly_the_transactions_up_to_its_lsn(stream: Stream) -> None:
+    stream.sql(workload.SCHEMA)
+    daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
+    daemon.wait_until_streaming()
+    with psycopg.connect(stream.dsn, autocommit=True) as connection:
+        for part in range(6):
+            workload.mix(connection, 1 + part * 1000, 60)
+            if part == 3:
+                daemon.kill()  # a new daemon asks the broker where partitions end that it does not write itself
+                daemon.start()
+            connection.execute("TRUNCATE documents" if part == 2 else "SELECT pg_current_wal_lsn()")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    events = stream.check(*workload.TABLES)
+
+    ends: dict[str, list[int]] = {}
+    cuts = rows = 0
+    pending: set[str] = set()
+    by_topic = defaultdict(list)
+    for event in events:
+        by_topic[event.topic].append(event)
+    for key, record in stream.topics.progress():
+        if "/" in key:
+            ends[record["topic"]] = record["offsets"]
+            pending.add(record["topic"])
+            continue
+        cuts += 1
+        rows += record["rows"]
+        commit_lsn = _lsn(record["commit_lsn"])
+        assert commit_lsn < _lsn(record["lsn"])
+        assert bool(pending) == (record["rows"] > 0)
+        pending.clear()
+        inside = 0
+        for topic, its_events in by_topic.items():
+            offsets = ends.get(topic, [0, 0, 0, 0])
+            for event in its_events:
+                assert (event.offset < offsets[event.partition]) == (event.position[0] <= commit_lsn), (record, event)
+                inside += event.offset < offsets[event.partition]
+    assert cuts > 10
+    assert inside == len(events)
+    # A truncate is one event of the record's count, and one record in each of the four partitions.
+    truncates = sum(event.value["op"] == "t" for event in events if event.value is not None)
+    assert rows == len(events) - truncates * 3 // 4

@@ -1,0 +1,120 @@
+"""SIGTERM and SIGINT: exit code 0 within ten seconds, whatever the servers do, and nothing durable left unacknowledged."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import psycopg
+import pytest
+import servers
+from daemon import Daemon
+from stream import Stream, Writer
+
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+
+
+def _end(daemon: Daemon, number: signal.Signals) -> float:
+    """Send the signal; returns how many seconds the end took."""
+    began = time.monotonic()
+    daemon.signal(number)
+    assert daemon.wait(10.0) == 0
+    assert "Traceback" not in daemon.log.read_text()
+    return time.monotonic() - began
+
+
+def _lsn(text: str) -> int:
+    high, low = text.split("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+@SIGNALS
+def test_a_daemon_under_load_finishes_and_the_slot_is_acknowledged_up_to_what_is_durable(
+    stream: Stream, number: signal.Signals
+) -> None:
+    stream.sql(Writer.TABLE)
+    daemon = stream.daemon(source={"status_interval_s": 60}).start()
+    daemon.wait_until_streaming()
+    with Writer(stream.dsn, rows=20, pause_s=0):
+        daemon.wait_for_log("published")
+        time.sleep(1)
+        assert _end(daemon, number) < 5
+        assert stream.walsender() is None
+        assert stream.confirmed() == _lsn(stream.slot_records()[-1]["lsn"])
+    daemon.start()
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    stream.check(("public", "t"))
+
+
+@SIGNALS
+def test_an_idle_daemon_ends_at_once(stream: Stream, number: signal.Signals) -> None:
+    stream.sql(Writer.TABLE)
+    daemon = stream.daemon(source={"status_interval_s": 60}).start()
+    daemon.wait_for_log("going on")
+    assert _end(daemon, number) < 3
+
+
+@SIGNALS
+def test_a_daemon_ends_while_kafka_is_silent(on_rough_kafka: Stream, rough_kafka: servers.Kafka, number: signal.Signals) -> None:
+    stream = on_rough_kafka
+    stream.sql(Writer.TABLE)
+    daemon = stream.daemon().start()
+    daemon.wait_until_streaming()
+    with Writer(stream.dsn, rows=20):
+        daemon.wait_for_log("published")
+        rough_kafka.pause()
+        try:
+            time.sleep(1)
+            _end(daemon, number)
+        finally:
+            rough_kafka.resume()
+        assert stream.confirmed() <= _lsn(stream.slot_records()[-1]["lsn"])
+    daemon.start()
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    stream.check(("public", "t"))
+
+
+@SIGNALS
+def test_a_daemon_ends_before_kafka_ever_answered(
+    on_rough_kafka: Stream, rough_kafka: servers.Kafka, number: signal.Signals
+) -> None:
+    stream = on_rough_kafka
+    stream.sql(Writer.TABLE)
+    rough_kafka.pause()
+    try:
+        daemon = stream.daemon().start()
+        daemon.wait_for_log("holding the slot")
+        _end(daemon, number)
+    finally:
+        rough_kafka.resume()
+
+
+@SIGNALS
+def test_a_daemon_ends_while_postgresql_is_down(
+    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL, number: signal.Signals
+) -> None:
+    stream = on_rough_postgres
+    stream.sql(Writer.TABLE)
+    daemon = stream.daemon().start()
+    daemon.wait_until_streaming()
+    stream.sql("INSERT INTO t VALUES (1)")
+    daemon.wait_until_confirmed()
+    rough_postgres.stop()
+    try:
+        daemon.wait_for_log("starting again")
+        _end(daemon, number)
+    finally:
+        rough_postgres.start()
+
+
+def test_a_daemon_ends_while_its_slot_waits_for_an_open_transaction(stream: Stream) -> None:
+    stream.sql(Writer.TABLE)
+    with psycopg.connect(stream.dsn) as writing:
+        writing.execute("INSERT INTO t VALUES (1)")
+        daemon = stream.daemon().start()
+        daemon.wait_for_log("made the publication")
+        time.sleep(1)
+        assert daemon.running()
+        _end(daemon, signal.SIGTERM)
