@@ -54,6 +54,7 @@ from cdcd.source.walsender import SystemIdentity, Walsender
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool
+from cdcd.transaction.spool_file import SpoolDirectory
 from cdcd.wake import Wake
 
 log = logging.getLogger("cdcd.opening")
@@ -278,7 +279,7 @@ class Opening:
         """Only now that we hold the slot is the directory surely ours."""
         settings = self._settings.spool
         parent = Path(settings.directory) if settings.directory else Path(gettempdir()) / "cdcd-spool"
-        spool = Spool(parent / self._settings.source.slot, settings.memory_bytes, settings.bytes_max)
+        spool = Spool(SpoolDirectory(parent / self._settings.source.slot), settings.memory_bytes, settings.bytes_max)
         self._stack.callback(spool.close)
         return spool
 

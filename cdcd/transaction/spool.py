@@ -13,29 +13,28 @@ nothing is synced, and stale files are removed. A checksum a frame tells a disk 
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
+from typing import Final, final
 from zlib import crc32
 
-from mypy_extensions import i64
+from librt.strings import BytesWriter, read_i32_le, write_i32_le
+from mypy_extensions import i32, i64
 
 from cdcd.errors import SpoolFull, Stop
 from cdcd.transaction.changes import RelationChanges
 from cdcd.transaction.relations import Relation
+from cdcd.transaction.spool_file import SpoolDirectory, SpoolFile
 
 _HEADER_BYTES: Final = 8  # length 4, CRC-32 4, both little-endian
-_READ_BYTES: Final = 1 << 20
 _OBJECT_BYTES: Final = 64
 """About what a bytes object costs beside its content."""
 
 
+@final
 class Spool:
     """All spooled transactions of one stream, and the bounds that they share."""
 
-    def __init__(self, directory: Path, memory_bytes: int, bytes_max: int) -> None:
+    def __init__(self, directory: SpoolDirectory, memory_bytes: int, bytes_max: int) -> None:
         """Make `directory`, or empty it: it must be this daemon's alone. Raises Stop if it cannot be used."""
         self._directory = directory
         self._memory_max: i64 = memory_bytes
@@ -45,11 +44,10 @@ class Spool:
         self._spooled: dict[int, Spooled] = {}
         self._number = 0
         try:
-            shutil.rmtree(directory, ignore_errors=True)
-            directory.mkdir(mode=0o700, parents=True)
+            directory.make_empty()
         except OSError as error:
             raise Stop(
-                f"the spool directory {directory} cannot be made: {error.strerror}",
+                f"the spool directory {directory.path} cannot be made: {error.strerror}",
                 "Set spool.directory to one that this user may write to",
             ) from error
 
@@ -61,13 +59,13 @@ class Spool:
     def open(self, streamed: bool) -> Spooled:
         """A new, empty transaction; `streamed` tells that its frames carry xids."""
         self._number += 1
-        spooled = Spooled(self, self._number, self._directory / f"{self._number}.spool", streamed)
+        spooled = Spooled(self, self._number, self._directory.file(self._number), streamed)
         self._spooled[self._number] = spooled
         return spooled
 
     def close(self) -> None:
         """Remove everything."""
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory.remove()
 
     def grew(self, size: i64) -> None:
         """A transaction took in so many bytes of memory; the largest goes to disk if all are too much."""
@@ -89,7 +87,7 @@ class Spool:
     def full(self, why: str) -> SpoolFull:
         """The error of a spool that cannot take more."""
         return SpoolFull(
-            f"the spool in {self._directory} is full ({why}; {self._on_disk:,} bytes in {len(self._spooled)} transactions)",
+            f"the spool in {self._directory.path} is full ({why}; {self._on_disk:,} bytes are on disk)",
             "Give it more room (spool.bytes_max, or a larger disk for spool.directory); until the daemon is started "
             "anew, large transactions wait on the server's own disk instead",
         )
@@ -99,13 +97,14 @@ class Spool:
             raise self.full(f"spool.bytes_max is {self._bytes_max:,}")
 
 
+@final
 class Spooled:
     """One transaction's frames, in the order of arrival."""
 
-    def __init__(self, spool: Spool, number: int, path: Path, streamed: bool) -> None:
+    def __init__(self, spool: Spool, number: int, file: SpoolFile, streamed: bool) -> None:
         self._spool = spool
         self._number = number
-        self._path = path
+        self._file = file
         self.streamed = streamed
         self.memory: i64 = 0
         """What `_frames` occupies, in bytes."""
@@ -141,8 +140,7 @@ class Spooled:
         return [(arrival, relation) for _, arrival, relation in self._relations]
 
     def roll_back(self, subxid: i64) -> None:
-        """Forget the frames of a subtransaction and of those inside it. One without frames is not known: nothing to
-        do."""
+        """Forget the frames of a subtransaction and of those inside it; one without frames is not known, which is fine."""
         for place, (known, offset) in enumerate(self._subxacts):
             if known == subxid:
                 del self._subxacts[place:]
@@ -151,8 +149,7 @@ class Spooled:
                 return
 
     def frames(self) -> Iterator[list[bytes]]:
-        """All frames, in lists of about a megabyte; to be read once. Raises Stop if the disk does not give them
-        back."""
+        """All frames, about a megabyte at a time; to be read once. Raises Stop if the disk does not give them back."""
         if self._on_disk:
             yield from self._from_disk()
         yield self._frames
@@ -160,24 +157,22 @@ class Spooled:
     def close(self) -> None:
         """Let go of memory and disk."""
         if self._on_disk:
-            self._path.unlink(missing_ok=True)
+            self._file.remove()
         self._spool.moved(-self.memory, -self._on_disk)
         self._spool.forget(self._number)
         self._frames = []
 
     def spill(self) -> None:
         """Move the frames from memory to the file. Raises SpoolFull if they do not fit."""
-        parts: list[bytes] = []
+        out = BytesWriter()
         for frame in self._frames:
-            parts.append(len(frame).to_bytes(4, "little"))
-            parts.append(crc32(frame).to_bytes(4, "little"))
-            parts.append(frame)
-        data = b"".join(parts)
+            checksum: i64 = crc32(frame)
+            write_i32_le(out, i32(len(frame)))
+            write_i32_le(out, i32(checksum - 0x1_0000_0000 if checksum >= 0x8000_0000 else checksum))
+            out.write(frame)
+        data = out.getvalue()
         try:
-            with self._path.open("ab", buffering=0) as file:
-                written = 0
-                while written < len(data):
-                    written += file.write(memoryview(data)[written:]) or 0
+            self._file.append(data)
         except OSError as error:
             raise self._spool.full(error.strerror or str(error)) from error
         size: i64 = len(data)
@@ -202,7 +197,7 @@ class Spooled:
         self.memory -= freed
         self._spool.moved(-freed, 0)
         if self._size > offset:
-            os.truncate(self._path, offset)
+            self._file.truncate(offset)
             self._spool.moved(0, offset - self._on_disk)
             self._on_disk = offset
             self._size = offset
@@ -212,34 +207,29 @@ class Spooled:
     def _from_disk(self) -> Iterator[list[bytes]]:
         left: i64 = self._on_disk
         data = b""
-        with self._path.open("rb", buffering=0) as file:
-            while left:
-                chunk = file.read(min(left, _READ_BYTES))
-                if not chunk:
-                    raise self._torn(left)
-                left -= len(chunk)
-                data += chunk
-                frames: list[bytes] = []
-                at = 0
-                while at + _HEADER_BYTES <= len(data):
-                    size = int.from_bytes(data[at : at + 4], "little")
-                    end = at + _HEADER_BYTES + size
-                    if end > len(data):
-                        break
-                    frame = data[at + _HEADER_BYTES : end]
-                    if crc32(frame) != int.from_bytes(data[at + 4 : at + 8], "little"):
-                        raise self._torn(left + len(data) - at)
-                    frames.append(frame)
-                    at = end
-                data = data[at:]
-                if frames:
-                    yield frames
-        if data:
-            raise self._torn(len(data))
+        for chunk in self._file.read():
+            left -= len(chunk)
+            data += chunk
+            frames: list[bytes] = []
+            at: i64 = 0
+            while at + _HEADER_BYTES <= len(data):
+                end: i64 = at + _HEADER_BYTES + i64(read_i32_le(data, at))
+                if end > len(data):
+                    break
+                frame = data[at + _HEADER_BYTES : end]
+                if crc32(frame) != i64(read_i32_le(data, at + 4)) & 0xFFFF_FFFF:
+                    raise self._torn(left + len(data) - at)
+                frames.append(frame)
+                at = end
+            data = data[at:]
+            if frames:
+                yield frames
+        if data or left:
+            raise self._torn(left + len(data))
 
     def _torn(self, left: int) -> Stop:
         return Stop(
-            f"the spool file {self._path} does not hold what was written to it, {left:,} bytes before its end",
+            f"the spool file {self._file.path} does not hold what was written to it, {left:,} bytes before its end",
             "Check the disk below spool.directory; nothing is lost: the server sends the transaction again",
         )
 

@@ -20,6 +20,7 @@ from cdcd.source.replication import PrimaryKeepalive, XLogData
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool
+from cdcd.transaction.spool_file import SpoolDirectory
 
 INT4 = PgType(23, "pg_catalog", "int4")
 
@@ -41,7 +42,13 @@ class Stream:
     def __init__(self, folder: Path, durable_commit_lsn: int = 0, memory_bytes: int = 1 << 20) -> None:
         self.batches = BatchBuilder(tombstones=False)
         encoder = Encoder(self.batches, FingerprintStore(self.batches), TypeOptions())
-        self.assembler = Assembler(Decoder(), Relations(Catalogue()), encoder, Spool(folder, memory_bytes, 1 << 30), durable_commit_lsn)
+        self.assembler = Assembler(
+            Decoder(),
+            Relations(Catalogue()),
+            encoder,
+            Spool(SpoolDirectory(folder), memory_bytes, 1 << 30),
+            durable_commit_lsn,
+        )
 
     def feed(self, *messages: m.Message, lsn: int = 5) -> None:
         self.assembler.feed([XLogData(lsn, lsn, 0, encode(message)).encode() for message in messages])
