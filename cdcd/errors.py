@@ -14,6 +14,7 @@ The tree::
           +-- ServerLost      the connection to PostgreSQL ended or went silent
           +-- BrokerLost      Kafka could not take or commit a transaction
           +-- ModeChanged     the stream must go on with other options (a new type has no known binary form)
+          +-- SpoolFull       no room for transactions in progress: let the server keep them
 """
 
 from __future__ import annotations
@@ -76,3 +77,7 @@ class BrokerLost(Restart):
 
 class ModeChanged(Restart):
     """The stream must be started again with other options, as the message says."""
+
+
+class SpoolFull(Restart):
+    """There is no room for transactions in progress: the stream goes on without them, and the server keeps them."""

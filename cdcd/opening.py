@@ -20,6 +20,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import gettempdir
 from threading import Thread
 from typing import Final
 
@@ -51,6 +53,8 @@ from cdcd.source.slot import Slot, SlotState
 from cdcd.source.walsender import SystemIdentity, Walsender
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
+from cdcd.transaction.spool import Spool
+from cdcd.transaction.spool_file import SpoolDirectory
 from cdcd.wake import Wake
 
 log = logging.getLogger("cdcd.opening")
@@ -86,10 +90,16 @@ class _Kafka:
 class Opening:
     """Opens one stream; `close` ends all that was opened, whether or not it came to a stream."""
 
-    def __init__(self, settings: Settings, binary: bool | None, wake: Wake, stopping: Callable[[], bool]) -> None:
-        """`binary` None: decide by the published types. `wake` interrupts waiting, `stopping` ends it."""
+    def __init__(
+        self, settings: Settings, binary: bool | None, may_spool: bool, wake: Wake, stopping: Callable[[], bool]
+    ) -> None:
+        """`binary` None: decide by the published types. Without `may_spool` nothing in progress is asked for.
+
+        `wake` interrupts waiting, `stopping` ends it.
+        """
         self._settings = settings
         self._binary = binary
+        self._may_spool = may_spool
         self._wake = wake
         self._stopping = stopping
         self._stack = ExitStack()
@@ -166,18 +176,39 @@ class Opening:
                 f"Run: SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput'); "
                 "or set source.create = true",
             )
-        created = walsender.create_slot(source.slot, blockers=self.slot.writers)
+        created = walsender.create_slot(source.slot, two_phase=source.two_phase, blockers=self.slot.writers)
         log.info("made the slot", extra={"slot": source.slot, "lsn": format_lsn(created.consistent_lsn)})
 
     def _options(self, server_version: int, binary: bool) -> dict[str, str]:
+        """What START_REPLICATION asks of pgoutput. Raises Refused if the server is too old for a setting."""
         source = self._settings.source
+        streaming = self._streaming_mode(server_version)
         quoted = source.publication.replace('"', '""')
-        options = {"proto_version": "1", "publication_names": f'"{quoted}"', "binary": str(binary).lower()}
+        options = {
+            "proto_version": str(_protocol(streaming, source.two_phase)),
+            "publication_names": f'"{quoted}"',
+            "binary": str(binary).lower(),
+            "messages": str(source.messages).lower(),
+        }
+        if streaming != "off":
+            options["streaming"] = streaming
+        if source.two_phase:
+            _needs(server_version, 15, "source.two_phase", "Set source.two_phase = false")
+            options["two_phase"] = "on"
         if source.origin != "any":
-            if server_version < 160_000:
-                raise Refused(f"source.origin = {source.origin} needs PostgreSQL 16", 'Set source.origin = "any"')
+            _needs(server_version, 16, f"source.origin = {source.origin}", 'Set source.origin = "any"')
             options["origin"] = source.origin
         return options
+
+    def _streaming_mode(self, server_version: int) -> str:
+        wanted = self._settings.source.streaming
+        if not self._may_spool or wanted == "off":
+            return "off"
+        if wanted == "auto":
+            return "parallel" if server_version >= 160_000 else "on"
+        if wanted == "parallel":
+            _needs(server_version, 16, "source.streaming = parallel", 'Set source.streaming = "auto"')
+        return wanted
 
     # Kafka
 
@@ -244,6 +275,14 @@ class Opening:
         )
         return _Kafka(producer, publisher, policy)
 
+    def _spool(self) -> Spool:
+        """Only now that we hold the slot is the directory surely ours."""
+        settings = self._settings.spool
+        parent = Path(settings.directory) if settings.directory else Path(gettempdir()) / "cdcd-spool"
+        spool = Spool(SpoolDirectory(parent / self._settings.source.slot), settings.memory_bytes, settings.bytes_max)
+        self._stack.callback(spool.close)
+        return spool
+
     def _names(self) -> TopicNames:
         return TopicNames(self._settings.sink.prefix, self._settings.sink.topic)
 
@@ -259,7 +298,13 @@ class Opening:
         log.info("going on", extra={"from": format_lsn(last.lsn if last else confirmed_lsn)})
         return Opened(
             walsender=walsender,
-            assembler=Assembler(Decoder(), Relations(catalogue), encoder, last.commit_lsn if last else 0),
+            assembler=Assembler(
+                Decoder(streaming_parallel=self._streaming_mode(walsender.server_version) == "parallel"),
+                Relations(catalogue),
+                encoder,
+                self._spool(),
+                last.commit_lsn if last else 0,
+            ),
             batches=batches,
             tracker=Tracker(confirmed_lsn, last.lsn if last else confirmed_lsn),
             handover=Handover(BATCHES_MAX, settings.sink.queue_bytes_max, self._wake.set),
@@ -267,3 +312,17 @@ class Opening:
             producer=kafka.producer,
             policy=kafka.policy,
         )
+
+
+def _protocol(streaming: str, two_phase: bool) -> int:
+    """The least version of the protocol that has what is asked for."""
+    if streaming == "parallel":
+        return 4
+    if two_phase:
+        return 3
+    return 1 if streaming == "off" else 2
+
+
+def _needs(server_version: int, major: int, setting: str, cure: str) -> None:
+    if server_version < major * 10_000:
+        raise Refused(f"{setting} needs PostgreSQL {major}, this is {server_version // 10_000}", cure)

@@ -25,6 +25,7 @@ from cdcd.log import Summary
 from cdcd.lsn import format_lsn
 from cdcd.metrics import Metrics
 from cdcd.opening import Opened
+from cdcd.pgoutput.messages import COMMIT_PREPARED, PREPARE
 from cdcd.sink.batches import Batch
 from cdcd.sink.publisher import Durable
 from cdcd.sink.thread import SinkThread
@@ -88,7 +89,7 @@ class Pipeline:
         self._take_news(now)
         if self._pending is not None and self._handover.put(self._pending):
             self._pending = None
-        pause_s = self._pacing.pause_s(now)
+        pause_s = 0.0 if self._assembler.busy else self._pacing.pause_s(now)
         if self._pending is None and pause_s <= 0:
             self._read(now)
             pause_s = self._pacing.pause_s(now)
@@ -100,6 +101,8 @@ class Pipeline:
             timeout_s = min(timeout_s, REPLY_INTERVAL_S)
         if self._pending is not None:
             self._wait(timeout_s, reading=False)
+        elif self._assembler.busy:
+            self._wait(0.0, reading=False)
         elif pause_s > 0:
             self._wait(min(timeout_s, pause_s), reading=False)
         else:
@@ -112,13 +115,20 @@ class Pipeline:
     # From the server to the sink
 
     def _read(self, now: float) -> None:
-        frames = self._walsender.read(FRAMES_MAX, READ_BYTES_MAX)
-        size_bytes = sum(map(len, frames))
-        self._pacing.note_read(now, len(frames), size_bytes)
-        if not frames:
-            return
-        self._metrics.received(size_bytes)
-        self._assembler.feed(frames)
+        if self._assembler.busy:
+            self._assembler.proceed()
+        else:
+            frames = self._walsender.read(FRAMES_MAX, READ_BYTES_MAX)
+            size_bytes = sum(map(len, frames))
+            self._pacing.note_read(now, len(frames), size_bytes)
+            if not frames:
+                return
+            self._metrics.received(size_bytes)
+            self._assembler.feed(frames)
+        self._collect()
+
+    def _collect(self) -> None:
+        """Hand on what the assembler made of the frames, and tell the tracker."""
         batch = self._batches.take()
         if batch.rows or self._open:
             if batch.transactions:
@@ -133,6 +143,14 @@ class Pipeline:
             self._tracker.begin()
         elif self._assembler.quiet_lsn:
             self._tracker.keepalive(self._assembler.quiet_lsn)
+        for phase in self._assembler.phases:
+            if phase.kind == PREPARE:
+                self._tracker.hold(phase.name, phase.lsn)
+            elif phase.kind == COMMIT_PREPARED:
+                self._tracker.committed(phase.name, phase.lsn)
+            else:
+                self._tracker.rolled_back(phase.name)
+        self._assembler.phases.clear()
         self._open = batch.open
         self._status.received_lsn = self._tracker.received_lsn
         self._status.server_lsn = max(self._status.server_lsn, self._assembler.server_lsn)

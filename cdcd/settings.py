@@ -70,6 +70,20 @@ class SourceSettings(Section):
         description="Ask for values in PostgreSQL's binary form, which is several times faster. "
         '"auto" falls back to text while a published column has a type whose binary form cdcd does not know.',
     )
+    streaming: Literal["auto", "off", "on", "parallel"] = Field(
+        "auto",
+        description="Let the server send large transactions while they are in progress; cdcd spools them until they "
+        'commit. "auto" takes the best that the server has: "parallel" from PostgreSQL 16, else "on". With "off" the '
+        "server keeps them on its own disk, and sends each when it has committed.",
+    )
+    two_phase: bool = Field(
+        False,
+        description="Receive PREPARE TRANSACTION when it happens (PostgreSQL 15 and up); the rows are published at "
+        "COMMIT PREPARED all the same. A slot that has it once keeps it.",
+    )
+    messages: bool = Field(
+        True, description="Publish logical decoding messages (pg_logical_emit_message) to {prefix}.messages."
+    )
     origin: Literal["any", "none"] = Field(
         "any",
         description='"none" leaves out changes that were themselves replicated from elsewhere (PostgreSQL 16 and up).',
@@ -175,6 +189,30 @@ class SinkSettings(Section):
     )
 
 
+class SpoolSettings(Section):
+    """Where transactions wait that may yet be rolled back."""
+
+    directory: str | None = Field(
+        None,
+        examples=["/var/lib/cdcd/spool"],
+        description="A directory for what does not fit into memory; a subdirectory named after the slot is cdcd's "
+        "alone, and emptied at every start. Without it: cdcd-spool in the system's directory for temporary files.",
+    )
+    memory_bytes: int = Field(
+        64 * 1024**2,
+        ge=1024**2,
+        le=10 * 1024**3,
+        description="Spooled rows that are kept in memory, over all transactions; beyond, the largest goes to disk.",
+    )
+    bytes_max: int = Field(
+        100 * 1024**3,
+        ge=1024**2,
+        le=100 * 1024**4,
+        description="What the spool may take of the disk. When it is full, large transactions wait on the server's "
+        "own disk instead, until cdcd is started anew.",
+    )
+
+
 class MonitoringSettings(Section):
     """The HTTP port for Prometheus, Kubernetes and people."""
 
@@ -211,6 +249,7 @@ class Settings(BaseSettings):
     source: SourceSettings
     avro: AvroSettings = Field(default_factory=AvroSettings)
     sink: SinkSettings
+    spool: SpoolSettings = Field(default_factory=SpoolSettings)
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 
@@ -231,6 +270,7 @@ SECTIONS: dict[str, type[Section]] = {
     "source": SourceSettings,
     "avro": AvroSettings,
     "sink": SinkSettings,
+    "spool": SpoolSettings,
     "monitoring": MonitoringSettings,
     "log": LogSettings,
 }

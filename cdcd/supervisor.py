@@ -23,7 +23,7 @@ from typing import Final
 from cdcd import __version__
 from cdcd.clock import monotonic_s
 from cdcd.compiled import rooms
-from cdcd.errors import BrokerLost, ModeChanged, Restart, Stop
+from cdcd.errors import BrokerLost, ModeChanged, Restart, SpoolFull, Stop
 from cdcd.health import HealthServer
 from cdcd.metrics import Metrics
 from cdcd.opening import Opening
@@ -57,6 +57,7 @@ class Supervisor:
         self._wake = Wake()
         self._stop = False
         self._streamed = False
+        self._may_spool = True
         source = settings.source
         self._binary: bool | None = None if source.binary == "auto" else source.binary
         self.status = Status(__version__, source.slot, source.publication, monotonic_s())
@@ -97,6 +98,8 @@ class Supervisor:
             except Restart as error:
                 if isinstance(error, ModeChanged):
                     self._fall_back_to_text(error)
+                elif isinstance(error, SpoolFull):
+                    self._may_spool = False
                 if self.status.transactions > published:
                     backoff_s = BACKOFF_MIN_S
                 self.status.state = State.RESTARTING
@@ -113,7 +116,7 @@ class Supervisor:
         self.status.state = State.STOPPING
 
     def _stream(self) -> None:
-        opening = Opening(self._settings, self._binary, self._wake, lambda: self._stop)
+        opening = Opening(self._settings, self._binary, self._may_spool, self._wake, lambda: self._stop)
         try:
             opened = opening.open()
             if opened is None:

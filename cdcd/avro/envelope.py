@@ -24,21 +24,38 @@ from cdcd.avro.types import TypeOptions, codec_for
 from cdcd.avro.varint import write_long
 from cdcd.errors import CdcdError, DecodeError
 from cdcd.lsn import format_lsn
+from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.pgoutput.messages import KEY, NEW, OLD
-from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, tuple_end
+from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, Binary, tuple_end
+from cdcd.source.pgtypes import PgType
 from cdcd.transaction.changes import ChangeConsumer, RelationChanges
-from cdcd.transaction.relations import Relation
+from cdcd.transaction.relations import Column, Relation
 
 CREATE: Final = 0x63
 UPDATE: Final = 0x75
 DELETE: Final = 0x64
 TRUNCATE: Final = 0x74
+MESSAGE: Final = 0x6D
 
 _IDENTITY_NONE: Final = b"\x08none"
 _IDENTITY_KEY: Final = b"\x06key"
 _IDENTITY_FULL: Final = b"\x08full"
 
 _BUG: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
+
+
+MESSAGES: Final = Relation(
+    0,
+    "",
+    "messages",
+    "n",
+    [
+        Column("transactional", PgType(16, "pg_catalog", "bool"), -1, False),
+        Column("prefix", PgType(25, "pg_catalog", "text"), -1, False),
+        Column("content", PgType(17, "pg_catalog", "bytea"), -1, False),
+    ],
+)
+"""Logical decoding messages, as the rows of a relation of ours; no table has the schema ""."""
 
 
 @final
@@ -57,8 +74,12 @@ class Encoder(ChangeConsumer):
         """The envelope's source behind `lsn`: xid, commit_ts and origin are the same for the whole transaction."""
         self._xid: i64 = 0
         self._commit_ts: i64 = 0
+        self._messages: RowEncoder | None = None
 
     def open_relation(self, relation: Relation) -> RelationChanges:
+        return self._open(relation)
+
+    def _open(self, relation: Relation) -> RowEncoder:
         codecs = [codec_for(column.pgtype, column.typmod, self._options) for column in relation.columns]
         schema, name = relation.schema, relation.name
         value_header = self._schemas.header(schema, name, "value", envelope_schema(relation, codecs))
@@ -75,6 +96,12 @@ class Encoder(ChangeConsumer):
 
     def origin(self, name: str) -> None:
         self._set_tail(name)
+
+    def message(self, prefix: str, content: bytes, transactional: bool, lsn: i64) -> None:
+        if self._messages is None:
+            self._messages = self._open(MESSAGES)
+        row = encode_tuple([b"t" if transactional else b"f", prefix.encode(), Binary(content)])
+        self._messages.message(b"N" + row, lsn)
 
     def commit(self, end_lsn: i64) -> None:
         self.records.commit(end_lsn)
@@ -166,6 +193,10 @@ class RowEncoder(RelationChanges):
         for _ in range(4):  # before, after: null; unchanged, unrepresentable: empty
             out.append(0)
         encoder.records.add_to_every_partition(self._table, TRUNCATE, out.getvalue())
+
+    def message(self, frame: bytes, lsn: i64) -> None:
+        """A logical decoding message, as a row of the relation MESSAGES: `frame` is N and its tuple."""
+        self._event(MESSAGE, frame, lsn, 0, 0, 1)
 
     # Events
 

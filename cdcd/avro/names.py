@@ -42,5 +42,10 @@ def field_names(columns: Sequence[str]) -> list[str]:
 
 
 def namespace(schema: str, table: str) -> str:
-    """The Avro namespace of a table's records: two names joined by a dot, which neither of them contains."""
+    """The Avro namespace of a table's records: two names joined by a dot, which neither of them contains.
+
+    What is no table has the schema "": its name alone is the namespace.
+    """
+    if not schema:
+        return avro_name(table)
     return f"{avro_name(schema)}.{avro_name(table)}"

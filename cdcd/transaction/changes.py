@@ -53,6 +53,10 @@ class ChangeConsumer:
         """The open transaction was replicated to this server from the replication origin `name`."""
         raise NotImplementedError
 
+    def message(self, prefix: str, content: bytes, transactional: bool, lsn: i64) -> None:
+        """A logical decoding message of the open transaction; one that is not transactional is the whole of it."""
+        raise NotImplementedError
+
     def commit(self, end_lsn: i64) -> None:
         """The open transaction is whole; `end_lsn` is the first byte after its commit record."""
         raise NotImplementedError

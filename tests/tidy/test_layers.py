@@ -14,7 +14,7 @@ from tree import ROOT, Module, modules
 
 from cdcd import ROOMS
 
-DOES_IO = {"confluent_kafka", "http", "psycopg", "select", "socket", "threading", "time"}
+DOES_IO = {"shutil", "confluent_kafka", "http", "psycopg", "select", "socket", "threading", "time"}
 """Whoever imports one of these talks to the world, waits, or reads the time."""
 
 IO_MODULES = {
@@ -37,6 +37,7 @@ IO_MODULES = {
     "cdcd.source.slot",
     "cdcd.source.walsender",
     "cdcd.tail",
+    "cdcd.transaction.spool_file",
     "cdcd.wake",
 }
 """All of them. A new one is a decision: everything else is bytes in, values out, `now` as an argument."""

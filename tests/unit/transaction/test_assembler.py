@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,8 @@ from cdcd.source.pgtypes import PgType
 from cdcd.source.replication import PrimaryKeepalive, XLogData
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
+from cdcd.transaction.spool import Spool
+from cdcd.transaction.spool_file import SpoolDirectory
 
 INT4 = PgType(23, "pg_catalog", "int4")
 
@@ -36,10 +39,16 @@ class Catalogue:
 class Stream:
     """A stream of one table, table 7 with the one column `id`."""
 
-    def __init__(self, durable_commit_lsn: int = 0) -> None:
+    def __init__(self, folder: Path, durable_commit_lsn: int = 0, memory_bytes: int = 1 << 20) -> None:
         self.batches = BatchBuilder(tombstones=False)
         encoder = Encoder(self.batches, FingerprintStore(self.batches), TypeOptions())
-        self.assembler = Assembler(Decoder(), Relations(Catalogue()), encoder, durable_commit_lsn)
+        self.assembler = Assembler(
+            Decoder(),
+            Relations(Catalogue()),
+            encoder,
+            Spool(SpoolDirectory(folder), memory_bytes, 1 << 30),
+            durable_commit_lsn,
+        )
 
     def feed(self, *messages: m.Message, lsn: int = 5) -> None:
         self.assembler.feed([XLogData(lsn, lsn, 0, encode(message)).encode() for message in messages])
@@ -66,8 +75,8 @@ def insert(value: int, oid: int = 7) -> m.Insert:
     return m.Insert(0, oid, tuple_of([str(value).encode()]))
 
 
-def test_a_transaction_comes_out_whole() -> None:
-    stream = Stream()
+def test_a_transaction_comes_out_whole(tmp_path: Path) -> None:
+    stream = Stream(tmp_path)
     stream.feed(begin(100), RELATION, insert(1), insert(2), commit(100))
     batch = stream.take()
     assert (batch.rows, batch.transactions, batch.open) == (2, 1, False)
@@ -76,8 +85,8 @@ def test_a_transaction_comes_out_whole() -> None:
     assert stream.take().rows == 0
 
 
-def test_a_batch_that_ends_inside_a_transaction_says_so() -> None:
-    stream = Stream()
+def test_a_batch_that_ends_inside_a_transaction_says_so(tmp_path: Path) -> None:
+    stream = Stream(tmp_path)
     stream.feed(begin(100), RELATION, insert(1))
     first = stream.take()
     assert (first.rows, first.transactions, first.open, first.end_lsn) == (1, 0, True, 0)
@@ -88,16 +97,16 @@ def test_a_batch_that_ends_inside_a_transaction_says_so() -> None:
     assert (last.rows, last.transactions, last.open, last.end_lsn) == (0, 1, False, 110)
 
 
-def test_what_kafka_has_is_skipped_up_to_and_including_its_commit_lsn() -> None:
-    stream = Stream(durable_commit_lsn=100)
+def test_what_kafka_has_is_skipped_up_to_and_including_its_commit_lsn(tmp_path: Path) -> None:
+    stream = Stream(tmp_path, durable_commit_lsn=100)
     stream.feed(begin(90), RELATION, insert(1), commit(90), begin(100), insert(2), commit(100))
     assert (stream.take().rows, stream.assembler.received_lsn) == (0, 110)
     stream.feed(begin(101), insert(3), commit(101))
     assert stream.take().rows == 1, "a relation announced in a skipped transaction stays known"
 
 
-def test_a_keepalive_inside_a_transaction_is_no_sign_of_quiet() -> None:
-    stream = Stream()
+def test_a_keepalive_inside_a_transaction_is_no_sign_of_quiet(tmp_path: Path) -> None:
+    stream = Stream(tmp_path)
     stream.keepalive(50)
     assert stream.assembler.quiet_lsn == 50
     stream.feed(begin(100))
@@ -107,8 +116,8 @@ def test_a_keepalive_inside_a_transaction_is_no_sign_of_quiet() -> None:
     assert stream.assembler.reply_requested
 
 
-def test_relations_alternate_and_are_replaced() -> None:
-    stream = Stream()
+def test_relations_alternate_and_are_replaced(tmp_path: Path) -> None:
+    stream = Stream(tmp_path)
     other = m.Relation(0, 4_000_000_000, "public", "u", "d", (m.Column(True, "id", 23, -1),))
     stream.feed(begin(1), RELATION, other, insert(1), insert(2, 4_000_000_000), insert(3), commit(1))
     batch = stream.take()
@@ -120,8 +129,8 @@ def test_relations_alternate_and_are_replaced() -> None:
         stream.feed(begin(3), insert(1))
 
 
-def test_truncate_reaches_every_partition() -> None:
-    stream = Stream()
+def test_truncate_reaches_every_partition(tmp_path: Path) -> None:
+    stream = Stream(tmp_path)
     stream.feed(begin(1), RELATION, insert(1), m.Truncate(0, (7,), False, False), insert(1), commit(1))
     (table,) = stream.take().tables
     assert table.everywhere == [1]
@@ -141,13 +150,13 @@ def test_truncate_reaches_every_partition() -> None:
     ],
     ids=lambda messages: "-".join(type(message).__name__ for message in messages),
 )
-def test_messages_out_of_place_are_errors(messages: list[m.Message]) -> None:
-    stream = Stream()
+def test_messages_out_of_place_are_errors(messages: list[m.Message], tmp_path: Path) -> None:
+    stream = Stream(tmp_path)
     with pytest.raises(DecodeError):
         stream.feed(*messages)
 
 
 @pytest.mark.parametrize("frame", [b"", b"w", b"x" * 40, b"w" + b"\0" * 24, b"k" + b"\0" * 18])
-def test_frames_of_no_kind_are_errors(frame: bytes) -> None:
+def test_frames_of_no_kind_are_errors(frame: bytes, tmp_path: Path) -> None:
     with pytest.raises(DecodeError):
-        Stream().assembler.feed([frame])
+        Stream(tmp_path).assembler.feed([frame])
