@@ -8,21 +8,20 @@ The order, and why:
 1. Publication and slot are made if they are missing; the published types decide between binary and text.
 2. START_REPLICATION: the slot has one reader, so this is the lock. A second daemon waits here.
 3. The producer takes over its transactional.id, which fences a zombie and ends its open Kafka transaction; only then is
-   the progress read, because only then is it final. That can take as long as Kafka is away, so it runs in a thread of
-   its own while the server is kept content.
+   the progress read, because only then is it final. That can take as long as Kafka is away, so `taking_over` does it
+   in a thread of its own while the server is kept content.
 4. Slot, server and progress must belong together, else GapError.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
-from threading import Thread
 from typing import Final
 
 from cdcd.avro.envelope import Encoder
@@ -30,27 +29,23 @@ from cdcd.avro.registry import RegistryStore
 from cdcd.avro.stores import FingerprintStore, SchemaStore
 from cdcd.avro.types import TypeOptions, has_known_binary
 from cdcd.clock import monotonic_s
-from cdcd.errors import Refused, ServerLost
+from cdcd.errors import GapError, Refused, ServerLost
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.decoder import Decoder
-from cdcd.progress.continuity import check_continuity
-from cdcd.progress.record import parse_slot_record, slot_key
+from cdcd.progress.continuity import Server
 from cdcd.progress.tracker import Tracker
 from cdcd.settings import Settings
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.handover import Handover
-from cdcd.sink.kafka_admin import KafkaAdmin
-from cdcd.sink.kafka_producer import KafkaProducer
-from cdcd.sink.kafka_progress import KafkaProgressReader
 from cdcd.sink.producer import Producer
-from cdcd.sink.publisher import Publisher, Source, TopicSettings
-from cdcd.sink.topics import TopicNames
+from cdcd.sink.publisher import Publisher
 from cdcd.source.catalogue import Catalogue
 from cdcd.source.publication import Publication
 from cdcd.source.session import Session
-from cdcd.source.slot import Slot, SlotState
-from cdcd.source.walsender import SystemIdentity, Walsender
+from cdcd.source.slot import Slot
+from cdcd.source.walsender import Walsender
+from cdcd.taking_over import Kafka, TakingOver
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool
@@ -62,8 +57,8 @@ log = logging.getLogger("cdcd.opening")
 BATCHES_MAX: Final = 64
 """Batches that may wait for the producer, beside the bound in bytes."""
 
-TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""Kafka's default for the brokers' `transaction.max.timeout.ms`; used where we may not read theirs."""
+SYNCHRONOUS_IDLE_S: Final = 0.01
+"""Between two slot records without rows, at least, while COMMITs wait for us."""
 
 
 @dataclass(frozen=True)
@@ -78,24 +73,27 @@ class Opened:
     publisher: Publisher
     producer: Producer
     policy: GroupCommit
-
-
-@dataclass(frozen=True)
-class _Kafka:
-    producer: KafkaProducer
-    publisher: Publisher
-    policy: GroupCommit
+    status_interval_s: float
+    """How often the server must hear from us, at least."""
+    idle_interval_s: float
+    """How often, at most, a slot record without rows is committed."""
 
 
 class Opening:
     """Opens one stream; `close` ends all that was opened, whether or not it came to a stream."""
 
     def __init__(
-        self, settings: Settings, binary: bool | None, may_spool: bool, wake: Wake, stopping: Callable[[], bool]
+        self,
+        settings: Settings,
+        binary: bool | None,
+        may_spool: bool,
+        wake: Wake,
+        stopping: Callable[[], bool],
+        alive: Callable[[], None],
     ) -> None:
         """`binary` None: decide by the published types. Without `may_spool` nothing in progress is asked for.
 
-        `wake` interrupts waiting, `stopping` ends it.
+        `wake` interrupts waiting, `stopping` ends it, `alive` is called now and then while it waits.
         """
         self._settings = settings
         self._binary = binary
@@ -103,9 +101,12 @@ class Opening:
         self._wake = wake
         self._stopping = stopping
         self._stack = ExitStack()
-        self.session = self._stack.enter_context(Session(settings.source.dsn, settings.source.application_name))
-        self.slot = Slot(self.session, settings.source.slot)
-        self.status_interval_s = settings.source.status_interval_s
+        self._alive = alive
+        self._session = self._stack.enter_context(Session(settings.source.dsn, settings.source.application_name))
+        self._slot = Slot(self._session, settings.source.slot)
+        self._status_interval_s = settings.source.status_interval_s
+        self._taking_over = TakingOver(settings, wake.set, stopping)
+        self._stack.callback(self._taking_over.close)
 
     def close(self) -> None:
         """End connections, producer and threads. Nothing that is not committed survives, and nothing needs to."""
@@ -114,24 +115,28 @@ class Opening:
     def open(self) -> Opened | None:
         """Do it all; None if `stopping` said so meanwhile. Raises what the rooms raise."""
         source = self._settings.source
-        catalogue = Catalogue(self.session)
+        catalogue = Catalogue(self._session)
         self._ensure_publication()
         binary = self._choose_binary(catalogue)
         self._bound_status_interval(catalogue.wal_sender_timeout_s())
         walsender = self._stack.enter_context(Walsender(source.dsn, source.application_name))
         identity = walsender.identify()
+        history = walsender.timeline_history(identity.timeline)
         self._ensure_slot(walsender)
         walsender.grow_input()
         walsender.start(source.slot, 0, self._options(walsender.server_version, binary))
         # Read only now: as long as we hold the slot nobody else moves it.
-        state = self.slot.state()
+        state = self._slot.state()
         if state is None or state.confirmed_flush_lsn is None:
             raise ServerLost(f"the slot {source.slot} vanished while it was being opened")
         log.info(
             "holding the slot",
             extra={"slot": source.slot, "confirmed": format_lsn(state.confirmed_flush_lsn), "binary": binary},
         )
-        kafka = self._open_kafka(walsender, identity, state)
+        self._taking_over.start(
+            Server(identity.system_id, identity.timeline, history, state.wal_lsn, state.confirmed_flush_lsn)
+        )
+        kafka = self._wait_for_kafka(walsender, state.confirmed_flush_lsn)
         if kafka is None:
             return None
         return self._assemble(walsender, catalogue, state.confirmed_flush_lsn, kafka)
@@ -140,7 +145,7 @@ class Opening:
 
     def _ensure_publication(self) -> None:
         source = self._settings.source
-        publication = Publication(self.session, source.publication)
+        publication = Publication(self._session, source.publication)
         if publication.exists():
             return
         if not source.create:
@@ -164,11 +169,16 @@ class Opening:
     def _bound_status_interval(self, wal_sender_timeout_s: float) -> None:
         """The server must hear from us well before its patience ends, whatever the settings say."""
         if wal_sender_timeout_s:
-            self.status_interval_s = min(self.status_interval_s, wal_sender_timeout_s / 3)
+            self._status_interval_s = min(self._status_interval_s, wal_sender_timeout_s / 3)
+
+    def _synchronous(self) -> bool:
+        """Whether COMMITs wait for us: then even one that publishes nothing must be acknowledged at once."""
+        [(names,)] = self._session.rows("SELECT pg_catalog.current_setting('synchronous_standby_names')")
+        return bool({"*", self._settings.source.application_name} & set(re.findall(r'[^\s,()"]+', names)))
 
     def _ensure_slot(self, walsender: Walsender) -> None:
         source = self._settings.source
-        if self.slot.state() is not None:
+        if self._slot.state() is not None:
             return
         if not source.create:
             raise Refused(
@@ -176,7 +186,14 @@ class Opening:
                 f"Run: SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput'); "
                 "or set source.create = true",
             )
-        created = walsender.create_slot(source.slot, two_phase=source.two_phase, blockers=self.slot.writers)
+        last = self._taking_over.last_record()
+        if last is not None:
+            raise GapError(
+                f"the slot {source.slot} does not exist any more, but Kafka holds its changes up to "
+                f"{format_lsn(last.lsn)}: what was changed since is not to be had",
+                "Take a new slot name (source.slot) or a new sink.prefix, and a new snapshot of the tables",
+            )
+        created = walsender.create_slot(source.slot, two_phase=source.two_phase, blockers=self._slot.writers)
         log.info("made the slot", extra={"slot": source.slot, "lsn": format_lsn(created.consistent_lsn)})
 
     def _options(self, server_version: int, binary: bool) -> dict[str, str]:
@@ -212,68 +229,17 @@ class Opening:
 
     # Kafka
 
-    def _open_kafka(self, walsender: Walsender, identity: SystemIdentity, state: SlotState) -> _Kafka | None:
-        """Take over the producer in a thread, and answer the server until that is done."""
-        confirmed_lsn = state.confirmed_flush_lsn or 0
-        done: Future[_Kafka | None] = Future()
-
-        def work() -> None:
-            try:
-                done.set_result(self._take_over(identity, state))
-            except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
-                done.set_exception(error)
-            self._wake.set()
-
-        thread = Thread(target=work, name="cdcd-opening", daemon=True)
-        thread.start()
-        self._stack.callback(thread.join, 5.0)
+    def _wait_for_kafka(self, walsender: Walsender, confirmed_lsn: int) -> Kafka | None:
+        """Answer the server until Kafka is taken over."""
         told_s = 0.0
-        while not done.done() and not self._stopping():
-            if monotonic_s() - told_s >= self.status_interval_s:
+        while not self._taking_over.done and not self._stopping():
+            self._alive()
+            if monotonic_s() - told_s >= self._status_interval_s:
                 walsender.send_status(confirmed_lsn, confirmed_lsn, confirmed_lsn)
                 told_s = monotonic_s()
-            if self._wake.fd in walsender.wait(self.status_interval_s, self._wake.fd, reading=False):
+            if self._wake.fd in walsender.wait(self._status_interval_s, self._wake.fd, reading=False):
                 self._wake.clear()
-        return None if self._stopping() else done.result()
-
-    def _take_over(self, identity: SystemIdentity, state: SlotState) -> _Kafka | None:
-        sink = self._settings.sink
-        client_id = self._settings.source.application_name
-        admin = KafkaAdmin(sink.bootstrap_servers, client_id, sink.librdkafka)
-        timeout_ms = admin.transaction_timeout_max_ms() or TRANSACTION_TIMEOUT_MS
-        slot = self._settings.source.slot
-        exactly_once = sink.delivery == "exactly_once"
-        producer = KafkaProducer(
-            sink.bootstrap_servers,
-            client_id,
-            f"{sink.prefix}-{slot}" if exactly_once else None,
-            timeout_ms,
-            sink.librdkafka,
-        )
-        self._stack.callback(producer.close)
-        if not producer.start(self._stopping):
-            return None
-        names = self._names()
-        progress = KafkaProgressReader(sink.bootstrap_servers, client_id, names.progress, admin, sink.librdkafka)
-        key = slot_key(slot)
-        value = progress.last(frozenset({key}), self._stopping).get(key)
-        if self._stopping():
-            return None
-        last = None if value is None else parse_slot_record(key, value)
-        check_continuity(
-            last,
-            slot=slot,
-            system_id=identity.system_id,
-            timeline=identity.timeline,
-            server_lsn=state.wal_lsn,
-            confirmed_lsn=state.confirmed_flush_lsn or 0,
-        )
-        topics = TopicSettings(sink.partitions, sink.replication_factor, sink.topic_config)
-        publisher = Publisher(producer, admin, names, topics, Source(slot, identity.system_id, identity.timeline), last)
-        policy = GroupCommit(
-            sink.transaction_rows_max, sink.transaction_bytes_max, sink.transaction_linger_ms, timeout_ms
-        )
-        return _Kafka(producer, publisher, policy)
+        return None if self._stopping() else self._taking_over.result()
 
     def _spool(self) -> Spool:
         """Only now that we hold the slot is the directory surely ours."""
@@ -283,17 +249,15 @@ class Opening:
         self._stack.callback(spool.close)
         return spool
 
-    def _names(self) -> TopicNames:
-        return TopicNames(self._settings.sink.prefix, self._settings.sink.topic)
-
     # The rooms
 
-    def _assemble(self, walsender: Walsender, catalogue: Catalogue, confirmed_lsn: int, kafka: _Kafka) -> Opened:
+    def _assemble(self, walsender: Walsender, catalogue: Catalogue, confirmed_lsn: int, kafka: Kafka) -> Opened:
         settings, last = self._settings, kafka.publisher.last
         batches = BatchBuilder(settings.sink.tombstones)
         stores: SchemaStore = FingerprintStore(batches)
-        if settings.avro.registry_url is not None:
-            stores = RegistryStore(settings.avro.registry_url, self._names().topic, settings.avro.registry_config)
+        url = settings.avro.registry_url
+        if url is not None:
+            stores = RegistryStore(url, self._taking_over.names.topic, settings.avro.registry_config)
         encoder = Encoder(batches, stores, TypeOptions(numeric=settings.avro.numeric))
         log.info("going on", extra={"from": format_lsn(last.lsn if last else confirmed_lsn)})
         return Opened(
@@ -303,7 +267,7 @@ class Opening:
                 Relations(catalogue),
                 encoder,
                 self._spool(),
-                last.commit_lsn if last else 0,
+                last.lsn if last else 0,
             ),
             batches=batches,
             tracker=Tracker(confirmed_lsn, last.lsn if last else confirmed_lsn),
@@ -311,6 +275,8 @@ class Opening:
             publisher=kafka.publisher,
             producer=kafka.producer,
             policy=kafka.policy,
+            status_interval_s=self._status_interval_s,
+            idle_interval_s=SYNCHRONOUS_IDLE_S if self._synchronous() else self._status_interval_s,
         )
 
 

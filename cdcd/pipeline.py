@@ -8,7 +8,8 @@ acknowledged, `group_commit` when to commit. One turn of the loop:
 
 1. what the sink made durable goes to the tracker;
 2. frames become a batch, unless the last one still waits for room: then the server is answered, but not read;
-3. a server that moved on without anything for us gets a slot record of its own, at most one a status interval;
+3. a server that moved on without anything for us gets a slot record of its own, at most one a status interval
+   (but soon, if a COMMIT somewhere waits for us as its synchronous standby);
 4. the server is told what is durable, at once when that moved;
 5. wait: for the server, for the sink, or for the next status.
 """
@@ -49,7 +50,7 @@ STOP_WITHIN_S: Final = 6.0
 class Pipeline:
     """One stream, from START_REPLICATION to its end."""
 
-    def __init__(self, opened: Opened, status_interval_s: float, status: Status, metrics: Metrics, wake: Wake) -> None:
+    def __init__(self, opened: Opened, status: Status, metrics: Metrics, wake: Wake) -> None:
         self._walsender = opened.walsender
         self._assembler = opened.assembler
         self._batches = opened.batches
@@ -58,8 +59,10 @@ class Pipeline:
         self._sink = SinkThread(
             opened.publisher, opened.producer, opened.policy, opened.handover, self._on_durable, wake.set
         )
-        self._pacing = Pacing()
-        self._status_interval_s = status_interval_s
+        # A Unix socket holds too little for pauses to pay.
+        self._pacing = Pacing(0.0) if opened.walsender.local else Pacing()
+        self._status_interval_s = opened.status_interval_s
+        self._idle_interval_s = opened.idle_interval_s
         self._status = status
         self._metrics = metrics
         self._wake = wake
@@ -97,6 +100,8 @@ class Pipeline:
         self._tell(now)
         self._status.turned_s = now
         timeout_s = max(0.0, self._told_s + self._status_interval_s - now)
+        if self._tracker.idle_position() > self._idle_lsn:
+            timeout_s = min(timeout_s, max(0.0, self._idle_due_s - now))
         if self._assembler.reply_requested:
             timeout_s = min(timeout_s, REPLY_INTERVAL_S)
         if self._pending is not None:
@@ -146,12 +151,12 @@ class Pipeline:
         for phase in self._assembler.phases:
             if phase.kind == PREPARE:
                 self._tracker.hold(phase.name, phase.lsn)
-            elif phase.kind == COMMIT_PREPARED:
+            elif phase.kind == COMMIT_PREPARED and phase.lsn <= self._tracker.received_lsn:
                 self._tracker.committed(phase.name, phase.lsn)
             else:
-                self._tracker.rolled_back(phase.name)
+                self._tracker.rolled_back(phase.name)  # or committed without a row for us: there is nothing to wait for
         self._assembler.phases.clear()
-        self._open = batch.open
+        self._open = batch.open and (batch.rows > 0 or self._open)
         self._status.received_lsn = self._tracker.received_lsn
         self._status.server_lsn = max(self._status.server_lsn, self._assembler.server_lsn)
 
@@ -168,7 +173,7 @@ class Pipeline:
             batch.end_lsn = lsn
             self._hand_over(batch)
             self._idle_lsn = lsn
-            self._idle_due_s = now + self._status_interval_s
+            self._idle_due_s = now + self._idle_interval_s
 
     # From the sink to the server
 

@@ -109,8 +109,8 @@ class Status:
         self.last_error_s = now_s
 
     def is_alive(self, now_s: float) -> bool:
-        """Whether the loop turned lately."""
-        return now_s - self.turned_s < ALIVE_WITHIN_S
+        """Whether the loop turned lately. Making a slot may take minutes, which has a bound of its own."""
+        return self.state is State.STARTING or now_s - self.turned_s < ALIVE_WITHIN_S
 
     def is_ready(self) -> bool:
         """Whether changes flow."""

@@ -116,7 +116,9 @@ class Supervisor:
         self.status.state = State.STOPPING
 
     def _stream(self) -> None:
-        opening = Opening(self._settings, self._binary, self._may_spool, self._wake, lambda: self._stop)
+        opening = Opening(self._settings, self._binary, self._may_spool, self._wake, lambda: self._stop, self._alive)
+        if self.status.state is not State.WAITING:
+            self.status.state = State.STARTING
         try:
             opened = opening.open()
             if opened is None:
@@ -124,10 +126,13 @@ class Supervisor:
             self._streamed = True
             self.status.state = State.STREAMING
             self.metrics.streaming(True)
-            Pipeline(opened, opening.status_interval_s, self.status, self.metrics, self._wake).run(lambda: self._stop)
+            Pipeline(opened, self.status, self.metrics, self._wake).run(lambda: self._stop)
         finally:
             self.metrics.streaming(False)
             opening.close()
+
+    def _alive(self) -> None:
+        self.status.turned_s = monotonic_s()
 
     def _fall_back_to_text(self, error: ModeChanged) -> None:
         if self._settings.source.binary is True:
@@ -172,6 +177,7 @@ def _given_up(error: Restart) -> Stop:
 
 
 def run(settings: Settings) -> int:
-    """Run the daemon until it is told to stop; returns the exit code 0. Raises Stop, with the cure, if it cannot go on."""
+    """Run the daemon until it is told to stop; returns the exit code 0. Raises Stop, with the cure, if it cannot go
+    on."""
     Supervisor(settings).run()
     return 0

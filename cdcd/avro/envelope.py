@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from librt.strings import BytesWriter, read_i32_be
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from cdcd.avro.codec import Codec
 from cdcd.avro.names import field_names
@@ -26,10 +26,10 @@ from cdcd.errors import CdcdError, DecodeError
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.pgoutput.messages import KEY, NEW, OLD
-from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, Binary, tuple_end
+from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, Binary, tuple_end
 from cdcd.source.pgtypes import PgType
 from cdcd.transaction.changes import ChangeConsumer, RelationChanges
-from cdcd.transaction.relations import Column, Relation
+from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, Column, Relation
 
 CREATE: Final = 0x63
 UPDATE: Final = 0x75
@@ -141,6 +141,7 @@ class RowEncoder(RelationChanges):
         self._key_fallible = any(
             fallible and key for fallible, key in zip(self._key_nullable, self._in_key, strict=True)
         )
+        self._key_from_catalogue = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
         self._key_end: i64 = max((i + 1 for i, key in enumerate(self._in_key) if key), default=0)
         self._table = table
         self._value_header = value_header
@@ -228,7 +229,7 @@ class RowEncoder(RelationChanges):
         out.truncate(0)
         out.write(self._value_header)
         out.append(2)
-        out.append(op)
+        out.append(u8(op & 0xFF))
         write_long(out, encoder.commit_lsn)
         write_long(out, encoder.seq)
         write_long(out, lsn)
@@ -309,8 +310,11 @@ class RowEncoder(RelationChanges):
             return self._codecs[column].render(frame, at + 5, size)
         return frame[at + 5 : at + 5 + size].decode()
 
-    def _key(self, frame: bytes, at: i64, old: i64) -> bytes:
-        """The key of the checked tuple at `at`, of which the tuple at `old` may have what was not sent."""
+    def _key(self, frame: bytes, at: i64, old: i64) -> bytes | None:
+        """The key of the checked tuple at `at`, of which the tuple at `old` may have what was not sent.
+
+        None if a part of it is null: the row is older than the primary key, which the catalogue told of.
+        """
         out = self._encoder.key
         out.truncate(0)
         out.write(self._key_header)
@@ -320,8 +324,11 @@ class RowEncoder(RelationChanges):
             kind: i64 = frame[at]
             sized = kind == BINARY or kind == TEXT
             if self._in_key[column]:
-                self._key_value(frame, at if sized or old == 0 else _column_at(frame, old, column), column)
-            at += i64(read_i32_be(frame, at + 1)) + 5 if sized else 1
+                if kind == NULL and self._key_from_catalogue:
+                    return None
+                unsent = not sized and kind != NULL and old != 0
+                self._key_value(frame, _column_at(frame, old, column) if unsent else at, column)
+            at += _column_size(frame, at)
             column += 1
         if self._key_fallible:
             if self._key_problems:
@@ -356,18 +363,14 @@ class RowEncoder(RelationChanges):
         old += 2
         new += 2
         while column < self._key_end:
-            old_kind: i64 = frame[old]
-            new_kind: i64 = frame[new]
-            old_size: i64 = 1
-            new_size: i64 = 1
-            if old_kind == BINARY or old_kind == TEXT:
-                old_size = i64(read_i32_be(frame, old + 1)) + 5
-            if new_kind == BINARY or new_kind == TEXT:
-                new_size = i64(read_i32_be(frame, new + 1)) + 5
-                if self._in_key[column] and (
-                    old_size != new_size or frame[old : old + old_size] != frame[new : new + new_size]
-                ):
-                    return False
+            old_size = _column_size(frame, old)
+            new_size = _column_size(frame, new)
+            if (
+                self._in_key[column]
+                and frame[new] != TOAST_UNCHANGED
+                and (old_size != new_size or frame[old : old + old_size] != frame[new : new + new_size])
+            ):
+                return False
             old += old_size
             new += new_size
             column += 1
@@ -391,14 +394,19 @@ class RowEncoder(RelationChanges):
         )
 
 
+def _column_size(frame: bytes, at: i64) -> i64:
+    """The bytes that a column of a checked tuple takes, from its kind byte at `at` on."""
+    kind: i64 = frame[at]
+    if kind == BINARY or kind == TEXT:
+        return i64(read_i32_be(frame, at + 1)) + 5
+    return 1
+
+
 def _column_at(frame: bytes, at: i64, column: i64) -> i64:
     """The offset of a column's kind byte in the checked tuple at `at`."""
     at += 2
     while column > 0:
-        kind: i64 = frame[at]
-        at += 1
-        if kind == BINARY or kind == TEXT:
-            at += i64(read_i32_be(frame, at)) + 4
+        at += _column_size(frame, at)
         column -= 1
     return at
 

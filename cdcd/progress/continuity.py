@@ -2,23 +2,36 @@
 
 Before: `source` says who the server is and where the slot stands, `record` what Kafka holds.
 After: `pipeline` starts the stream only where this raises nothing.
-Source: PostgreSQL, "Replication Slots" (`confirmed_flush_lsn`), IDENTIFY_SYSTEM.
+Source: PostgreSQL, "Replication Slots" (`confirmed_flush_lsn`), IDENTIFY_SYSTEM, TIMELINE_HISTORY, "Timelines".
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from cdcd.errors import GapError
-from cdcd.lsn import format_lsn
+from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.record import SlotRecord
 
 
-def check_continuity(
-    last: SlotRecord | None, *, slot: str, system_id: str, timeline: int, server_lsn: int, confirmed_lsn: int
-) -> None:
+@dataclass(frozen=True)
+class Server:
+    """The server and the slot, as of a moment at which this daemon held the slot."""
+
+    system_id: str
+    timeline: int
+    history: str
+    """The timeline's history file: a line for each timeline before it, with the LSN at which it was left."""
+    wal_lsn: int
+    """The end of its WAL."""
+    confirmed_lsn: int
+    """The slot's `confirmed_flush_lsn`."""
+
+
+def check_continuity(last: SlotRecord | None, slot: str, server: Server) -> None:
     """Raises GapError, with the cure, unless the stream of `slot` goes on exactly where `last` ends.
 
-    `system_id`, `timeline` and `server_lsn` (the end of its WAL) are the server's own, `confirmed_lsn` is the slot's
-    `confirmed_flush_lsn`, read while this daemon held the slot. `last` is None before the first commit.
+    `last` is None before the first commit.
     """
     if last is None:
         return
@@ -26,28 +39,49 @@ def check_continuity(
         f"If this is meant, start over under another sink.prefix or with a new slot; the topics' rows up to "
         f"{format_lsn(last.lsn)} stay as they are"
     )
-    if last.system_id != system_id:
+    if last.system_id != server.system_id:
         raise GapError(
-            f"this is another PostgreSQL cluster (system id {system_id}) than the one whose changes Kafka holds "
+            f"this is another PostgreSQL cluster (system id {server.system_id}) than the one whose changes Kafka holds "
             f"({last.system_id})",
             f"Check source.dsn. {start_over}",
         )
-    if timeline < last.timeline:
+    if server.timeline < last.timeline:
         raise GapError(
-            f"the server is on timeline {timeline}, but Kafka holds changes of timeline {last.timeline}: "
+            f"the server is on timeline {server.timeline}, but Kafka holds changes of timeline {last.timeline}: "
             "it is an older copy",
             f"Connect to the promoted server. {start_over}",
         )
-    if server_lsn < last.lsn:
+    if server.timeline > last.timeline:
+        left_at = left_timeline(server.history, last.timeline)
+        if left_at is None or last.lsn > left_at:
+            where = "did not come from it" if left_at is None else f"left it at {format_lsn(left_at)}"
+            raise GapError(
+                f"Kafka holds changes of timeline {last.timeline} up to {format_lsn(last.lsn)}, but the server's "
+                f"timeline {server.timeline} {where}: it does not have all that was published",
+                f"Some published rows are not in the database any more. {start_over}",
+            )
+    if server.wal_lsn < last.lsn:
         raise GapError(
-            f"the server's WAL ends at {format_lsn(server_lsn)}, but Kafka holds changes up to {format_lsn(last.lsn)}: "
-            "the server was restored to an earlier state, or lost what it had committed",
+            f"the server's WAL ends at {format_lsn(server.wal_lsn)}, but Kafka holds changes up to "
+            f"{format_lsn(last.lsn)}: the server was restored to an earlier state, or lost what it had committed",
             start_over,
         )
-    if confirmed_lsn > last.lsn:
+    if server.confirmed_lsn > last.lsn:
         raise GapError(
-            f"slot {slot} is confirmed up to {format_lsn(confirmed_lsn)}, but Kafka holds changes only up to "
+            f"slot {slot} is confirmed up to {format_lsn(server.confirmed_lsn)}, but Kafka holds changes only up to "
             f"{format_lsn(last.lsn)}: the slot was made again, moved, or read by someone else, and what lies between "
             "is gone",
             start_over,
         )
+
+
+def left_timeline(history: str, timeline: int) -> int | None:
+    """The LSN at which the server left `timeline`, by its history file; None if it never was on it.
+
+    A line is: timeline, tab, LSN, tab, reason; `#` starts a comment.
+    """
+    for line in history.splitlines():
+        fields = line.split("#")[0].split()
+        if len(fields) >= 2 and fields[0] == str(timeline):
+            return parse_lsn(fields[1])
+    return None

@@ -54,14 +54,14 @@ _TYPES: Final = """
 """
 
 # INCLUDE columns come after the key columns and are none.
-_PRIMARY_KEY: Final = """
+_INDEX_COLUMNS: Final = sql.SQL("""
     SELECT a.attname
     FROM pg_catalog.pg_index i
     CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY k (attnum, position)
     JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-    WHERE i.indrelid = %s::pg_catalog.oid AND i.indisprimary AND k.position <= i.indnkeyatts
+    WHERE i.indrelid = %s::pg_catalog.oid AND i.{kind} AND k.position <= i.indnkeyatts
     ORDER BY k.position
-"""
+""")
 
 # Version 14 publishes all columns but generated ones; from 15 on `attnames` tells which.
 _PUBLISHED: Final = sql.SQL("""
@@ -84,7 +84,7 @@ class Catalogue(Asker):
         """`source`: a DSN, or a session shared with others."""
         super().__init__(source)
         self._types: dict[int, PgType] = {}
-        self._keys: dict[int, tuple[str, ...]] = {}
+        self._keys: dict[tuple[int, str], tuple[str, ...]] = {}
 
     def types(self, oids: Iterable[int]) -> dict[int, PgType]:
         """Resolve type OIDs with all they are made of; an OID that the server does not know is left out."""
@@ -102,9 +102,11 @@ class Catalogue(Asker):
 
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
         """The names of a table's primary key columns in key order; empty if it has none, or is no more."""
-        if relation_oid not in self._keys:
-            self._keys[relation_oid] = tuple(name for (name,) in self.session.rows(_PRIMARY_KEY, [relation_oid]))
-        return self._keys[relation_oid]
+        return self._index_columns(relation_oid, "indisprimary")
+
+    def identity_index(self, relation_oid: int) -> tuple[str, ...]:
+        """The names of the columns of the index that is the replica identity, in its order; empty without one."""
+        return self._index_columns(relation_oid, "indisreplident")
 
     def published_types(self, *publications: str) -> list[PgType]:
         """Every type that a published column of these publications has, each once, by OID."""
@@ -126,6 +128,13 @@ class Catalogue(Asker):
         """Ask the server anew: something was altered."""
         self._types.clear()
         self._keys.clear()
+
+    def _index_columns(self, relation_oid: int, kind: str) -> tuple[str, ...]:
+        asked = (relation_oid, kind)
+        if asked not in self._keys:
+            query = _INDEX_COLUMNS.format(kind=sql.Identifier(kind))
+            self._keys[asked] = tuple(name for (name,) in self.session.rows(query, [relation_oid]))
+        return self._keys[asked]
 
     def _build(self, oid: int, rows: dict[int, tuple[Any, ...]]) -> PgType:
         if oid in self._types:

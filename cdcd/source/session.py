@@ -16,7 +16,7 @@ from typing import Any, Final, LiteralString, Self, TypeAlias
 import psycopg
 from psycopg import conninfo, sql
 
-from cdcd.errors import CdcdError, Refused, ServerLost
+from cdcd.errors import CdcdError, Refused, ServerLost, SettingsError
 from cdcd.source import refusals
 
 Query: TypeAlias = LiteralString | sql.SQL | sql.Composed
@@ -28,6 +28,7 @@ PINNED: Final[tuple[tuple[str, str], ...]] = (
     ("extra_float_digits", "1"),  # the shortest text that reads back exactly; above 0 the figure does not matter
     ("TimeZone", "UTC"),
     ("search_path", ""),  # the text of regclass and its kin is qualified or not by it; and nobody's function is ours
+    ("synchronous_commit", "local"),  # else our own CREATE PUBLICATION could wait for us, as the synchronous standby
     ("client_min_messages", "warning"),  # PostgreSQL 18 tells of a missing publication by a warning, and only so
 )
 """Settings that the text form of values depends on. ALTER DATABASE and ALTER ROLE reach a walsender, so each is set."""
@@ -38,13 +39,13 @@ _KEEPALIVES: Final = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interv
 def parameters(dsn: str, application_name: str) -> dict[str, Any]:
     """What to connect with: the DSN's own parameters, TCP keepalives unless it has them, and the pinned settings.
 
-    Several hosts in the DSN are tried in turn. Raises Refused if the DSN cannot be read.
+    Several hosts in the DSN are tried in turn. Raises SettingsError if the DSN cannot be read.
     """
     try:
         params: dict[str, Any] = {**_KEEPALIVES, "connect_timeout": 10, **conninfo.conninfo_to_dict(dsn)}
     except psycopg.ProgrammingError:
         # What libpq says may repeat the DSN, and so a password: it stays out of the message and of the traceback.
-        raise Refused("source.dsn cannot be read", "Write it as postgresql://user@host:5432/dbname") from None
+        raise SettingsError("source.dsn cannot be read", "Write it as postgresql://user@host:5432/dbname") from None
     params.setdefault("application_name", application_name)
     own = params.get("options") or os.environ.get("PGOPTIONS", "")
     pinned = " ".join(f"-c {name}={value}" for name, value in PINNED)

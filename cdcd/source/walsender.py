@@ -126,6 +126,13 @@ class Walsender:
         [(system_id, timeline, wal_lsn, dbname)] = self._query("IDENTIFY_SYSTEM")
         return SystemIdentity(system_id or "", int(timeline or 0), parse_lsn(wal_lsn or ""), dbname or "")
 
+    def timeline_history(self, timeline: int) -> str:
+        """The history file of the server's timeline; empty for the first, which has none."""
+        if timeline < 2:
+            return ""
+        [(_, content)] = self._query(f"TIMELINE_HISTORY {timeline:d}")
+        return content or ""
+
     def create_slot(
         self,
         slot: str,

@@ -14,9 +14,8 @@ Three ways a transaction comes:
   Prepared.
 
 What was spooled is handed on when its commit comes, piece by piece: `feed` and `proceed` do so much at a time, and
-while `busy` the rest of the frames waits. A transaction is skipped, whole, when its commit LSN is not above the last
-one that
-is durable: the server sends again what it was not told of.
+while `busy` the rest of the frames waits. A transaction is skipped, whole, when its commit LSN is below what is
+durable: the server sends again what it was not told of.
 
 Hot path, a row: header and OID reads, one comparison (or a dict look-up where relations alternate), one virtual call.
 """
@@ -89,14 +88,14 @@ class Assembler:
     """The state of one stream; made anew whenever replication starts."""
 
     def __init__(
-        self, decoder: Decoder, relations: Relations, consumer: ChangeConsumer, spool: Spool, durable_commit_lsn: i64
+        self, decoder: Decoder, relations: Relations, consumer: ChangeConsumer, spool: Spool, durable_lsn: i64
     ) -> None:
-        """`durable_commit_lsn`: transactions that committed at or below it are skipped, because Kafka has them."""
+        """`durable_lsn`: Kafka has all that committed below it, so it is skipped."""
         self._decoder = decoder
         self._relations = relations
         self._consumer = consumer
         self._spool = spool
-        self._durable_commit_lsn: i64 = durable_commit_lsn
+        self._durable_lsn: i64 = durable_lsn
         self._changes: dict[int, RelationChanges] = {}
         self._arrivals: dict[int, int] = {}
         """When the Relation message came that `_changes` was made of, by OID: of two, the later one holds."""
@@ -209,7 +208,7 @@ class Assembler:
         """What may come between transactions."""
         if isinstance(message, messages.Begin):
             self.in_transaction = True
-            self._skipping = message.final_lsn <= self._durable_commit_lsn
+            self._skipping = message.final_lsn < self._durable_lsn
             if not self._skipping:
                 self._consumer.begin(message.final_lsn, message.commit_time + POSTGRES_EPOCH_US, message.xid)
         elif isinstance(message, messages.LogicalMessage) and not message.transactional:
@@ -290,7 +289,7 @@ class Assembler:
     def _lone_message(self, message: messages.LogicalMessage, frame: bytes) -> None:
         """A message outside of any transaction is published like a transaction that commits where it stands."""
         end_lsn = message.lsn + 1
-        if message.lsn > self._durable_commit_lsn:
+        if message.lsn >= self._durable_lsn:
             self._consumer.begin(message.lsn, read_i64_be(frame, 17) + POSTGRES_EPOCH_US, 0)
             self._consumer.message(message.prefix, message.content, False, message.lsn)
             self._consumer.commit(end_lsn)
@@ -357,7 +356,7 @@ class Assembler:
         spooled = self._prepared.pop(name, None)
         if spooled is not None:
             self._start_replay(spooled, message.commit_lsn, message.end_lsn, message.commit_time, message.xid, name)
-        elif message.commit_lsn <= self._durable_commit_lsn:
+        elif message.commit_lsn < self._durable_lsn:
             self._whole(message.end_lsn)
         else:
             raise GapError(
@@ -369,7 +368,7 @@ class Assembler:
     def _start_replay(
         self, spooled: Spooled, commit_lsn: i64, end_lsn: i64, commit_time: i64, xid: i64, prepared: str
     ) -> None:
-        if commit_lsn <= self._durable_commit_lsn:
+        if commit_lsn < self._durable_lsn:
             spooled.close()
             self._whole(end_lsn)
             if prepared:

@@ -5,8 +5,9 @@ After: `avro` builds schemas and encoders from a `Relation`.
 Source: PostgreSQL, "Logical Replication Message Formats", Relation; `pg_class.relreplident`.
 
 The stream is the truth. The catalogue is asked only for what the stream does not say: the structure of a type, and the
-primary key of a table whose replica identity does not tell it (FULL, NOTHING). The catalogue answers as of now, which
-may be later than the stream: a type or table that is gone by now is taken as the stream names it.
+whole of the key: the stream flags its *published* columns only, every column (FULL), or none (NOTHING). A key that is
+not wholly published is no key, because rows would share it. The catalogue answers as of now, which may be later than
+the stream: a type or table that is gone by now is taken as the stream names it.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ class Catalogue(Protocol):
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
         """Names of the primary key's columns; empty without one, or when the table is gone."""
 
+    def identity_index(self, relation_oid: int) -> tuple[str, ...]:
+        """Names of the columns of the index that REPLICA IDENTITY names; empty without one."""
+
     def forget(self) -> None:
         """Ask the server anew from now on: something was altered."""
 
@@ -82,11 +86,7 @@ class Relations:
         self._seen.add(message.relation_oid)
         types = self._catalogue.types({column.type_oid for column in message.columns})
         identity = message.replica_identity
-        in_key = {column.name for column in message.columns if column.is_key}
-        if identity in (IDENTITY_FULL, IDENTITY_NOTHING):
-            # The stream flags every column (FULL) or none (NOTHING). A key that is not wholly published is no key.
-            primary = set(self._catalogue.primary_key(message.relation_oid))
-            in_key = primary if primary <= {column.name for column in message.columns} else set()
+        in_key = self._key(message)
         return Relation(
             message.relation_oid,
             message.nspname or "pg_catalog",
@@ -102,6 +102,16 @@ class Relations:
                 for column in message.columns
             ],
         )
+
+    def _key(self, message: messages.Relation) -> set[str]:
+        flagged = {column.name for column in message.columns if column.is_key}
+        if message.replica_identity == IDENTITY_INDEX:
+            whole = set(self._catalogue.identity_index(message.relation_oid))
+        else:
+            whole = set(self._catalogue.primary_key(message.relation_oid))
+        if message.replica_identity in (IDENTITY_FULL, IDENTITY_NOTHING):
+            flagged = whole
+        return flagged if whole <= {column.name for column in message.columns} else set()
 
     def _gone(self, oid: int) -> PgType:
         return self._named.get(oid) or PgType(oid, "", f"type {oid}")

@@ -140,7 +140,7 @@ class Spooled:
         return [(arrival, relation) for _, arrival, relation in self._relations]
 
     def roll_back(self, subxid: i64) -> None:
-        """Forget the frames of a subtransaction and of those inside it; one without frames is not known, which is fine."""
+        """Forget the frames of a subtransaction and of those inside it; it may have none."""
         for place, (known, offset) in enumerate(self._subxacts):
             if known == subxid:
                 del self._subxacts[place:]

@@ -32,7 +32,7 @@ def test_a_daemon_that_wakes_up_after_the_takeover_doubles_nothing_and_says_so(s
     first = stream.daemon().start()
     first.wait_for_log("going on")
     second = stream.daemon().start()
-    with Writer(stream.dsn, rows=50, pause_s=0):
+    with Writer(stream.dsn, rows=5):
         second.wait_for_log("standing by")
         first.wait_for_log("published")
         first.signal(signal.SIGSTOP)

@@ -35,7 +35,7 @@ def test_a_daemon_under_load_finishes_and_the_slot_is_acknowledged_up_to_what_is
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(source={"status_interval_s": 60}).start()
     daemon.wait_until_streaming()
-    with Writer(stream.dsn, rows=20, pause_s=0):
+    with Writer(stream.dsn, rows=5):
         daemon.wait_for_log("published")
         time.sleep(1)
         assert _end(daemon, number) < 5
@@ -61,7 +61,7 @@ def test_a_daemon_ends_while_kafka_is_silent(on_rough_kafka: Stream, rough_kafka
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()
     daemon.wait_until_streaming()
-    with Writer(stream.dsn, rows=20):
+    with Writer(stream.dsn, pause_s=0.01):
         daemon.wait_for_log("published")
         rough_kafka.pause()
         try:

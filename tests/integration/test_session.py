@@ -10,7 +10,7 @@ import pytest
 from fix_postgres import Database
 from servers import PostgreSQL
 
-from cdcd.errors import Refused, ServerLost
+from cdcd.errors import Refused, ServerLost, SettingsError
 from cdcd.source.session import Session, StatementRefused, parameters
 
 
@@ -71,7 +71,7 @@ def test_the_dsn_has_the_last_word_on_everything_but_the_pinned_settings() -> No
 
 
 def test_a_dsn_that_is_none_is_refused() -> None:
-    with pytest.raises(Refused, match="cannot be read") as caught:
+    with pytest.raises(SettingsError, match="cannot be read") as caught:
         Session("postgresql://u:secret@h:port:5/d?x")
     assert "secret" not in str(caught.value)
 

@@ -246,7 +246,9 @@ def test_the_client_gets_its_turn_while_nothing_comes(monkeypatch: pytest.Monkey
     sink.broker.on_call = steps.append
     sink.thread.start()
     began = sink.thread.turned_at
+    deadline = time.monotonic() + 5
     while len(steps) < 3:
+        assert time.monotonic() < deadline, "the client got no turn"
         time.sleep(0.001)
     assert set(steps) == {"serve"}
     assert sink.thread.turned_at > began

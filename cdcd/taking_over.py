@@ -1,0 +1,130 @@
+"""Takes Kafka over: fences whoever published for this slot before, and reads what they have committed.
+
+Before: `opening` holds the slot, and keeps the server content meanwhile.
+After: `opening` gives the publisher to the pipeline.
+
+It runs in a thread of its own, because it can take as long as Kafka is away. That thread must never outlive its
+attempt: it would fence the next one. So `close` tells it to end and waits for it, and only then closes the producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Final
+
+from cdcd.progress.continuity import Server, check_continuity
+from cdcd.progress.record import SlotRecord, parse_slot_record, slot_key
+from cdcd.settings import Settings
+from cdcd.sink.group_commit import GroupCommit
+from cdcd.sink.kafka_admin import KafkaAdmin
+from cdcd.sink.kafka_producer import KafkaProducer
+from cdcd.sink.kafka_progress import KafkaProgressReader
+from cdcd.sink.publisher import Publisher, Source, TopicSettings
+from cdcd.sink.topics import TopicNames
+
+TRANSACTION_TIMEOUT_MS: Final = 900_000
+"""Kafka's default for the brokers' `transaction.max.timeout.ms`; used where we may not read theirs."""
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """What there is of Kafka once it is ours."""
+
+    producer: KafkaProducer
+    publisher: Publisher
+    policy: GroupCommit
+
+
+class TakingOver:
+    """One attempt."""
+
+    def __init__(self, settings: Settings, wake: Callable[[], None], stopping: Callable[[], bool]) -> None:
+        """`wake` is called when it is done; `stopping` ends it early."""
+        self._settings = settings
+        self._wake = wake
+        self._stopping = stopping
+        self._closed = Event()
+        self._done: Future[Kafka | None] = Future()
+        self._thread: Thread | None = None
+        self._producer: KafkaProducer | None = None
+        self.names = TopicNames(settings.sink.prefix, settings.sink.topic)
+
+    def start(self, server: Server) -> None:
+        """Begin; `server` must be where the progress ends, or it is refused."""
+        self._thread = Thread(target=self._run, args=(server,), name="cdcd-taking-over", daemon=True)
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        """It has come to an end."""
+        return self._done.done()
+
+    def result(self) -> Kafka | None:
+        """What came of it; None if it was told to stop. Raises what ended it."""
+        return self._done.result()
+
+    def close(self) -> None:
+        """End the thread, then the producer: an open Kafka transaction is aborted."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._producer is not None:
+            self._producer.close()
+
+    def last_record(self) -> SlotRecord | None:
+        """The last slot record that can be read now. Not final: whoever publishes for the slot may still go on."""
+        return self._last_record(self._admin())
+
+    def _run(self, server: Server) -> None:
+        try:
+            self._done.set_result(self._take_over(server))
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+            self._done.set_exception(error)
+        self._wake()
+
+    def _ended(self) -> bool:
+        return self._closed.is_set() or self._stopping()
+
+    def _take_over(self, server: Server) -> Kafka | None:
+        sink, slot = self._settings.sink, self._settings.source.slot
+        exactly_once = sink.delivery == "exactly_once"
+        admin = self._admin()
+        timeout_ms = admin.transaction_timeout_max_ms() or TRANSACTION_TIMEOUT_MS
+        if self._ended():
+            return None
+        producer = self._producer = KafkaProducer(
+            sink.bootstrap_servers,
+            self._settings.source.application_name,
+            f"{sink.prefix}-{slot}" if exactly_once else None,
+            timeout_ms,
+            sink.librdkafka,
+        )
+        if not producer.start(self._ended):
+            return None
+        last = self._last_record(admin)
+        if self._ended():
+            return None
+        check_continuity(last, slot, server)
+        topics = TopicSettings(sink.partitions, sink.replication_factor, sink.topic_config)
+        source = Source(slot, server.system_id, server.timeline)
+        publisher = Publisher(producer, admin, self.names, topics, source, last)
+        policy = GroupCommit(
+            sink.transaction_rows_max, sink.transaction_bytes_max, sink.transaction_linger_ms, timeout_ms
+        )
+        return Kafka(producer, publisher, policy)
+
+    def _admin(self) -> KafkaAdmin:
+        sink = self._settings.sink
+        return KafkaAdmin(sink.bootstrap_servers, self._settings.source.application_name, sink.librdkafka)
+
+    def _last_record(self, admin: KafkaAdmin) -> SlotRecord | None:
+        sink, source = self._settings.sink, self._settings.source
+        reader = KafkaProgressReader(
+            sink.bootstrap_servers, source.application_name, self.names.progress, admin, sink.librdkafka
+        )
+        key = slot_key(source.slot)
+        value = reader.last(frozenset({key}), self._ended).get(key)
+        return None if value is None else parse_slot_record(key, value)
