@@ -177,7 +177,6 @@ def _given_up(error: Restart) -> Stop:
 
 
 def run(settings: Settings) -> int:
-    """Run the daemon until it is told to stop; returns the exit code 0. Raises Stop, with the cure, if it cannot go
-    on."""
+    """Run the daemon until it is told to stop; returns the exit code, 0. Raises Stop, with the cure, if it cannot."""
     Supervisor(settings).run()
     return 0

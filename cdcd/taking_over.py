@@ -101,6 +101,9 @@ class TakingOver:
             f"{sink.prefix}-{slot}" if exactly_once else None,
             timeout_ms,
             sink.librdkafka,
+            # Brokers that fall silent are waited for as long as they would wait for us: to start again sooner costs
+            # the connection to the server, and brings nothing back.
+            timeout_s=timeout_ms / 1000,
         )
         if not producer.start(self._ended):
             return None

@@ -61,8 +61,10 @@ def test_a_server_that_was_never_there_ends_the_daemon_with_the_cure(
         assert sum("WARNING supervisor: starting again" in line for line in before) >= 3
     else:
         with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
-            connection.execute("SELECT pg_drop_replication_slot(%s)", [prefix.replace("-", "_")])
             connection.execute("DROP PUBLICATION cdcd")
+            name = [prefix.replace("-", "_")]
+            slots = connection.execute("SELECT slot_name FROM pg_replication_slots WHERE slot_name = %s", name).fetchall()
+            assert slots == [], "a slot that nobody reads keeps WAL"
 
 
 def test_a_server_that_was_there_once_is_waited_for(
