@@ -124,7 +124,7 @@ class Pipeline:
             self._assembler.proceed()
         else:
             frames = self._walsender.read(FRAMES_MAX, READ_BYTES_MAX)
-            size_bytes = sum(map(len, frames))
+            size_bytes = self._walsender.read_bytes
             self._pacing.note_read(now, len(frames), size_bytes)
             if not frames:
                 return

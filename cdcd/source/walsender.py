@@ -1,6 +1,6 @@
-"""The one replication connection: makes a slot, streams from it, confirms. Thin I/O; it decides nothing.
+"""The stream of one replication connection: starts it, reads frames, confirms. Thin I/O; it decides nothing.
 
-Before: a PostgreSQL server, 14 to 18. After: frames (see `replication`) to `pgoutput`; confirmations from `progress`.
+Before: `connection` has made the slot. After: frames (see `replication`) to `pgoutput`; confirmations from `progress`.
 Source: PostgreSQL, "Streaming Replication Protocol" and libpq, "Functions Associated with the COPY Command".
 
 One thread owns a Walsender. While it streams, nothing here waits except `wait`, and at most as long as it is told to:
@@ -16,172 +16,38 @@ A full queue downstream is no reason to fall silent: keep calling `send_status` 
 
 from __future__ import annotations
 
-import re
-import select
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final, Self
 
 import psycopg
-from psycopg import pq, sql
+from psycopg import pq
 from psycopg.errors import Diagnostic
 
-from cdcd.errors import CdcdError, Refused, ServerLost
-from cdcd.lsn import format_lsn, parse_lsn
+from cdcd.errors import CdcdError, ServerLost
+from cdcd.lsn import format_lsn
 from cdcd.source import refusals
-from cdcd.source.refusals import SlotFacts, SlotWaits
+from cdcd.source.connection import COMMAND_TIMEOUT_S, Connection, error_of, identifier, literal
+from cdcd.source.frames import take
 from cdcd.source.replication import POSTGRES_EPOCH_US, XLOGDATA, StatusUpdate
-from cdcd.source.session import parameters
-
-COMMAND_TIMEOUT_S: Final = 60.0
-"""How long a command other than CREATE_REPLICATION_SLOT may take before the server counts as lost."""
-
-INPUT_BUFFER_BYTES: Final = 1 << 20
-"""libpq reads at most what its input buffer has room for, 16 KB at first; see `Walsender.grow_input`."""
-
-TLS_WAIT_S: Final = 0.1
-"""With TLS, bytes may lie decrypted where poll does not see them: look again after this time."""
 
 
-@dataclass(frozen=True)
-class SystemIdentity:
-    """What IDENTIFY_SYSTEM tells. `wal_lsn`: where the server's WAL has been flushed to."""
-
-    system_id: str
-    timeline: int
-    wal_lsn: int
-    dbname: str
-
-
-@dataclass(frozen=True)
-class CreatedSlot:
-    """A slot just made: it streams from `consistent_lsn`, and the exported `snapshot` shows the tables as of there."""
-
-    name: str
-    consistent_lsn: int
-    snapshot: str | None
-    plugin: str
-
-
-class Walsender:
-    """A replication connection to one database. Not safe for several threads: its thread owns it.
-
-    Every method raises ServerLost when the connection has ended, for whatever reason; what else, is said there.
-    """
+class Walsender(Connection):
+    """A replication connection that streams. Errors and ownership are as Connection says."""
 
     def __init__(self, dsn: str, application_name: str = "cdcd") -> None:
-        """Connect. `dsn`: a libpq connection string or URI, several hosts allowed.
-
-        Raises Refused if the server does not let this role replicate, ServerLost if it is not there.
-        """
+        """As Connection."""
+        super().__init__(dsn, application_name)
+        self.read_bytes = 0
+        """The size of what the last `read` returned."""
         self._slot = ""
         self._received = 0
         self._streaming = False
         self._buffered = False
-        self._unsent = False
         self._held: bytes | None = None
         self._fault: CdcdError | None = None
         self._warning = ""
-        self._conn = _connect(dsn, application_name)
         self._conn.add_notice_handler(self._on_notice)
-        self._pg = self._conn.pgconn
-        self._socket = self._pg.socket
-        self._tls = self._pg.ssl_in_use
-        self._poll = select.poll()
-        if self._pg.parameter_status(b"server_encoding") == b"SQL_ASCII":
-            # Such a database holds bytes of any encoding: asked to convert them, the server ends the stream for good
-            # at the first one that is no UTF-8.
-            try:
-                self._query("SET client_encoding TO 'SQL_ASCII'")
-            except CdcdError:
-                self.close()
-                raise
-
-    # Commands, before the stream
-
-    @property
-    def server_version(self) -> int:
-        """The server's version as `PQserverVersion` has it: 180006 is 18.6."""
-        return self._pg.server_version
-
-    @property
-    def encoding(self) -> str:
-        """The encoding of the database: SQL_ASCII means that text comes as the bytes it is, not as UTF-8."""
-        return (self._pg.parameter_status(b"server_encoding") or b"").decode()
-
-    @property
-    def local(self) -> bool:
-        """Whether it is a Unix socket: it holds some 150 messages only, so that pauses stop the server."""
-        return self._pg.host.startswith((b"/", b"@"))
-
-    @property
-    def backend_pid(self) -> int:
-        """The process id of the walsender at the server."""
-        return self._pg.backend_pid
-
-    def identify(self) -> SystemIdentity:
-        """Ask who the server is and how far its WAL reaches."""
-        [(system_id, timeline, wal_lsn, dbname)] = self._query("IDENTIFY_SYSTEM")
-        return SystemIdentity(system_id or "", int(timeline or 0), parse_lsn(wal_lsn or ""), dbname or "")
-
-    def timeline_history(self, timeline: int) -> str:
-        """The history file of the server's timeline; empty for the first, which has none."""
-        if timeline < 2:
-            return ""
-        [(_, content)] = self._query(f"TIMELINE_HISTORY {timeline:d}")
-        return content or ""
-
-    def create_slot(
-        self,
-        slot: str,
-        *,
-        plugin: str = "pgoutput",
-        export_snapshot: bool = False,
-        two_phase: bool = False,
-        failover: bool = False,
-        temporary: bool = False,
-        timeout_s: float = 300.0,
-        blockers: Callable[[], Sequence[str]] = tuple,
-    ) -> CreatedSlot:
-        """Make a logical slot; with `export_snapshot`, its snapshot lives until this connection's next command.
-
-        The server waits for every transaction that was writing when it was asked, in any database. After `timeout_s`
-        seconds the request is cancelled, no slot stays behind, and SlotWaits names what `blockers()` describes.
-        Raises Refused if the server would refuse it again.
-        """
-        version = self.server_version // 10_000
-        if two_phase and version < 15:
-            raise Refused(f"two-phase decoding needs PostgreSQL 15, this is {version}", "Set two_phase = false")
-        if failover and version < 17:
-            raise Refused(f"failover slots need PostgreSQL 17, this is {version}", "Set failover = false")
-        lifetime = " TEMPORARY" if temporary else ""
-        command = f"CREATE_REPLICATION_SLOT {_identifier(slot)}{lifetime} LOGICAL {_identifier(plugin)}"
-        if version < 15:
-            command += " EXPORT_SNAPSHOT" if export_snapshot else " NOEXPORT_SNAPSHOT"
-        else:
-            asked = [f"SNAPSHOT '{'export' if export_snapshot else 'nothing'}'"]
-            asked += ["TWO_PHASE"] if two_phase else []
-            asked += ["FAILOVER"] if failover else []
-            command += f" ({', '.join(asked)})"
-        result = self._run(command, timeout_s)
-        if result is None:
-            held_by = tuple(blockers())
-            self._cancel()
-            raise SlotWaits(slot, timeout_s, held_by)
-        if result.status != pq.ExecStatus.TUPLES_OK:
-            raise self._named(result, lambda sqlstate, text: refusals.slot_refused(sqlstate, text, slot))
-        [(name, consistent, snapshot, used)] = _rows(result)
-        return CreatedSlot(name or "", parse_lsn(consistent or ""), snapshot, used or "")
-
-    def grow_input(self, size_bytes: int = INPUT_BUFFER_BYTES) -> None:
-        """Make libpq's input buffer at least `size_bytes` large, by receiving one value of that size.
-
-        There is no call for it, but libpq never shrinks the buffer that a large row has made, and reads as much at once
-        as it has room for. What that saves, `tests/bench/read_rate.py` shows. Before `start` only.
-        """
-        self._query(f"SELECT pg_catalog.repeat('x', {size_bytes:d})")
 
     def start(self, slot: str, lsn: int, options: Mapping[str, str]) -> None:
         """Begin to stream from `slot`, at `lsn` or where it stands, whichever is later; `options` go to the plugin.
@@ -189,9 +55,9 @@ class Walsender:
         Raises SlotActive if another connection has the slot (wait and try again), GapError if the slot is gone or has
         lost WAL, Refused if the server would refuse again.
         """
-        command = f"START_REPLICATION SLOT {_identifier(slot)} LOGICAL {format_lsn(lsn)}"
+        command = f"START_REPLICATION SLOT {identifier(slot)} LOGICAL {format_lsn(lsn)}"
         if options:
-            command += f" ({', '.join(f'{_identifier(name)} {_string(value)}' for name, value in options.items())})"
+            command += f" ({', '.join(f'{identifier(name)} {literal(value)}' for name, value in options.items())})"
         result = self._run(command, COMMAND_TIMEOUT_S)
         if result is None:
             raise ServerLost(f"PostgreSQL did not start to stream within {COMMAND_TIMEOUT_S:g} s")
@@ -204,46 +70,39 @@ class Walsender:
         self._streaming = True
         self._warning = ""
 
-    # The stream
-
     def read(self, max_frames: int, max_bytes: int) -> list[bytes]:
-        """Return the frames that have arrived, oldest first, reading the socket at most once; never waits.
+        """Return the frames that have arrived, oldest first; never waits. `read_bytes` is their size.
 
         At most `max_frames`, and no more once `max_bytes` are reached (so one large frame may pass it). An empty list
-        means: nothing yet. A frame is the content of one CopyData: see `replication`.
+        means: nothing yet. A frame is the content of one CopyData: see `replication`. The socket is read once;
+        with TLS, where that brings one message at most, until it brings no more.
 
         Raises ServerLost when the stream has ended, Refused when it ended for a reason that stays, or when the server
         skips changes because a publication is missing. Frames that came before an end are returned first.
         """
         if self._fault is not None:
             raise self._fault
-        get = self._pg.get_copy_data
         frames: list[bytes] = []
-        append = frames.append
-        left_bytes = max_bytes
-        left_frames = max_frames
-        consumed = False
-        self._buffered = False
+        get = self._pg.get_copy_data
+        self.read_bytes = 0
+        self._buffered = consumed = False
         try:
             while True:
-                size, view = get(1)
-                if size > 0:
-                    append(view.tobytes())  # a third of what bytes(view) costs
-                    left_bytes -= size
-                    left_frames -= 1
-                    if left_frames <= 0 or left_bytes <= 0:
-                        self._buffered = True
-                        break
-                elif size == 0:
-                    if consumed:
-                        break
-                    self._pg.consume_input()
-                    consumed = True
-                else:
+                taken, last = take(get, frames, max_frames - len(frames), max_bytes - self.read_bytes)
+                self.read_bytes += taken
+                if last > 0:
+                    self._buffered = True
+                    break
+                if last < 0:
                     self._fault = self._ended()
                     break
+                if consumed and not (self._tls and taken):
+                    break
+                self._pg.consume_input()
+                consumed = True
         except psycopg.OperationalError as error:
             self._fault = self._lost(error)
+            self.read_bytes = sum(map(len, frames))
         if frames:
             self._note_position(frames)
         if self._warning:
@@ -262,11 +121,7 @@ class Walsender:
             raise ValueError(f"a status needs applied {applied} <= flushed {flushed} <= written {written}")
         now_us = time.time_ns() // 1_000 - POSTGRES_EPOCH_US
         self._held = StatusUpdate(written, flushed, applied, now_us, reply).encode()
-        self._flush()
-
-    def fileno(self) -> int:
-        """The socket, for a select of the caller's own; `wait` is the better way, it knows what libpq has buffered."""
-        return self._socket
+        self._flush_status()
 
     def wait(self, timeout_s: float, *wake: int, reading: bool = True) -> list[int]:
         """Wait until the server has sent something, one of the descriptors `wake` is readable, or `timeout_s` is over.
@@ -276,23 +131,10 @@ class Walsender:
         """
         if reading and (self._buffered or self._fault is not None):
             return [self._socket]
-        poll = self._poll
-        ours = (select.POLLIN if reading else 0) | (select.POLLOUT if self._unsent else 0)
-        if ours:
-            poll.register(self._socket, ours)
-        for fd in wake:
-            poll.register(fd, select.POLLIN)
-        try:
-            limit_s = min(timeout_s, TLS_WAIT_S) if self._tls and reading else timeout_s
-            ready = poll.poll(max(0.0, limit_s) * 1_000)
-        finally:
-            if ours:
-                poll.unregister(self._socket)
-            for fd in wake:
-                poll.unregister(fd)
+        ready = self._await(timeout_s, wake, reading=reading)
         if self._unsent:
-            self._flush()
-        return [fd for fd, events in ready if fd != self._socket or events & ~select.POLLOUT]
+            self._flush_status()
+        return ready
 
     def stop(self, timeout_s: float = 1.0) -> bool:
         """End the stream in order and drop what is still under way; returns False if the server did not follow in time.
@@ -303,11 +145,11 @@ class Walsender:
             return False
         deadline = time.monotonic() + timeout_s
         with suppress(psycopg.OperationalError, CdcdError):
-            self._flush()
+            self._flush_status()
             self._pg.put_copy_end()
             self._unsent = True
             while True:
-                self._flush()
+                self._flush_status()
                 size, _ = self._pg.get_copy_data(1)
                 if size < 0:
                     break
@@ -327,14 +169,7 @@ class Walsender:
         """End the connection at once; what was not confirmed will be sent again."""
         self._streaming = False
         self._fault = self._fault or ServerLost("the replication connection is closed")
-        with suppress(psycopg.Error):
-            self._conn.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        super().close()
 
     # Inside
 
@@ -345,19 +180,20 @@ class Walsender:
                 self._received = lsn
                 return
 
-    def _flush(self) -> None:
-        """Hand the newest status to the socket as far as it takes it; libpq reads meanwhile, so neither side blocks."""
+    def _flush_status(self) -> None:
+        """Hand the newest status to the socket, as far as it takes it."""
         try:
-            if self._unsent and self._pg.flush():
-                return
-            self._unsent = False
+            if self._unsent:
+                self._flush()
+                if self._unsent:
+                    return
             if self._held is not None:
                 held, self._held = self._held, None
                 if not self._pg.put_copy_data(held):
                     self._held = held
                     self._unsent = True
                     return
-                self._unsent = self._pg.flush() != 0
+                self._flush()
         except psycopg.OperationalError as error:
             # What the server said before it went is still to be read: `read` finds it.
             raise self._fault or self._lost(error) from error
@@ -369,7 +205,7 @@ class Walsender:
         with suppress(psycopg.OperationalError):
             while not self._pg.is_busy() and (result := self._pg.get_result()) is not None:
                 if result.status == pq.ExecStatus.FATAL_ERROR:
-                    sqlstate, text = _error(result)
+                    sqlstate, text = error_of(result)
                     break
         return refusals.stream_ended(sqlstate, text or "the server closed the stream", self._slot, self._received)
 
@@ -383,116 +219,3 @@ class Walsender:
         if notice.sqlstate == "55000" and notice.severity_nonlocalized == "WARNING":
             # Copied now: what a notice is read from does not outlive this call.
             self._warning = notice.message_primary or "a publication was skipped"
-
-    def _named(self, result: pq.abc.PGresult, name: Callable[[str, str], CdcdError]) -> CdcdError:
-        sqlstate, text = _error(result)
-        if self._pg.status == pq.ConnStatus.BAD:
-            return ServerLost(f"the connection to PostgreSQL ended: {text.strip() or 'no reason was given'}")
-        return name(sqlstate, text)
-
-    def _facts(self, slot: str, sqlstate: str) -> SlotFacts | None:
-        """What the server knows of a slot that it will not stream from, where the SQLSTATE has many meanings."""
-        if sqlstate != "55000":
-            return None
-        rows = self._query(_SLOT_FACTS.format(sql.Literal(slot)).as_string(self._conn))
-        if not rows:
-            return None
-        database, current_database, wal_status, wal_level = (value or "" for value in rows[0])
-        return SlotFacts(database, current_database, wal_status, wal_level)
-
-    def _query(self, command: str) -> list[tuple[str | None, ...]]:
-        """Run a command that answers with rows; raises Refused or ServerLost."""
-        result = self._run(command, COMMAND_TIMEOUT_S)
-        if result is None:
-            raise ServerLost(f"PostgreSQL did not answer within {COMMAND_TIMEOUT_S:g} s")
-        if result.status not in {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}:
-            raise self._named(
-                result, lambda sqlstate, text: Refused(f"PostgreSQL refused a command: {text.strip()} ({sqlstate})")
-            )
-        return _rows(result)
-
-    def _run(self, command: str, timeout_s: float) -> pq.abc.PGresult | None:
-        """Send one command and return its last result, or None if none came in time. Does not hold up other threads."""
-        deadline = time.monotonic() + timeout_s
-        try:
-            self._pg.send_query(command.encode())
-            self._unsent = True
-            return self._result(deadline)
-        except psycopg.OperationalError as error:
-            raise ServerLost(f"the connection to PostgreSQL ended: {str(error).strip()}") from error
-
-    def _result(self, deadline: float) -> pq.abc.PGresult | None:
-        last = None
-        while True:
-            while self._unsent or self._pg.is_busy():
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    return None
-                self._flush()
-                self.wait(left_s)
-                self._pg.consume_input()
-            result = self._pg.get_result()
-            if result is None:
-                return last
-            last = result
-            if result.status == pq.ExecStatus.COPY_BOTH:
-                return last
-
-    def _cancel(self) -> None:
-        """End the command under way and take its results; the connection is closed if even that fails."""
-        try:
-            self._conn.cancel_safe(timeout=5)
-            if self._result(time.monotonic() + 5) is not None:
-                return
-        except psycopg.Error:
-            pass
-        self.close()
-
-
-_SLOT_FACTS: Final = sql.SQL(
-    "SELECT database, pg_catalog.current_database(), wal_status, pg_catalog.current_setting('wal_level') "
-    "FROM pg_catalog.pg_replication_slots WHERE slot_name = {}"
-)
-
-
-def _connect(dsn: str, application_name: str) -> psycopg.Connection[Any]:
-    params = parameters(dsn, application_name)
-    try:
-        return psycopg.connect(**params, replication="database", autocommit=True)
-    except psycopg.Error as error:
-        raise refusals.connection_refused(str(error), str(params.get("user", ""))) from error
-
-
-def _rows(result: pq.abc.PGresult) -> list[tuple[str | None, ...]]:
-    return [
-        tuple(
-            None if (value := result.get_value(row, column)) is None else value.decode()
-            for column in range(result.nfields)
-        )
-        for row in range(result.ntuples)
-    ]
-
-
-def _error(result: pq.abc.PGresult) -> tuple[str, str]:
-    """A result's SQLSTATE (empty if it has none) and its message."""
-    sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE) or b""
-    text = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
-    return sqlstate.decode(), text.decode(errors="replace")
-
-
-# The replication commands have a grammar of their own (repl_scanner.l): identifiers and strings as in SQL, but none of
-# the E'...' strings that psycopg's Literal writes where there is a backslash, which is an ordinary character there.
-
-
-def _identifier(name: str) -> str:
-    return '"' + _whole(name).replace('"', '""') + '"'
-
-
-def _string(value: str) -> str:
-    return "'" + _whole(value).replace("'", "''") + "'"
-
-
-def _whole(text: str) -> str:
-    if re.search(r"\x00", text):
-        raise Refused("a name or option for PostgreSQL holds a zero byte", "Remove it")
-    return text

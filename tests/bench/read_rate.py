@@ -28,9 +28,10 @@ from pathlib import Path
 import psycopg
 
 from cdcd.lsn import format_lsn, parse_lsn
+from cdcd.source.connection import INPUT_BUFFER_BYTES
 from cdcd.source.pacing import INTERVAL_S, Pacing
 from cdcd.source.replication import POSTGRES_EPOCH_US, XLOGDATA
-from cdcd.source.walsender import INPUT_BUFFER_BYTES, Walsender
+from cdcd.source.walsender import Walsender
 
 OPTIONS = {"proto_version": "1", "publication_names": "cdcd_bench", "binary": "true"}
 WIDE = """
@@ -77,7 +78,7 @@ def drain(dsn: str, slot: str, rows: int, interval_s: float, buffer_bytes: int) 
         while got < rows:
             frames = walsender.read(100_000, 1 << 24)
             reads += 1
-            pacing.note_read(time.monotonic(), len(frames), sum(map(len, frames)))
+            pacing.note_read(time.monotonic(), len(frames), walsender.read_bytes)
             for frame in frames:
                 if frame[0] == XLOGDATA and frame[25] == 0x49:
                     got += 1
@@ -200,7 +201,7 @@ def measure_latency(dsn: str, rate: int, interval_s: float, seconds: float) -> l
             frames = walsender.read(100_000, 1 << 24)
             now = time.monotonic()
             now_us = time.time_ns() // 1000 - POSTGRES_EPOCH_US
-            pacing.note_read(now, len(frames), sum(map(len, frames)))
+            pacing.note_read(now, len(frames), walsender.read_bytes)
             latencies += [
                 (now_us - int.from_bytes(frame[43:51])) / 1000
                 for frame in frames

@@ -499,12 +499,11 @@ def test_a_grown_input_buffer_takes_more_at_once(shop: Database) -> None:
     assert largest(1 << 20) > 100_000 > largest(0)
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-@pytest.mark.parametrize("buffer_bytes", [0, 1 << 20])
-def test_a_stream_over_tls_does_not_stall_on_bytes_that_poll_cannot_see(
-    start_postgres: Callable[..., PostgreSQL], buffer_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cdcd.source.walsender.TLS_WAIT_S", 5.0)
+@pytest.fixture
+def tls_server(start_postgres: Callable[..., PostgreSQL]) -> PostgreSQL:
+    """A server of its own that speaks TLS, with a table `t` and its publication."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
     server = start_postgres()
     make = "openssl req -new -x509 -days 2 -nodes -subj /CN=localhost -keyout server.key -out server.crt"
     subprocess.run(make.split(), cwd=server.data, check=True, capture_output=True)
@@ -516,17 +515,46 @@ def test_a_stream_over_tls_does_not_stall_on_bytes_that_poll_cannot_see(
         inside.execute("SELECT pg_reload_conf()")
         inside.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
         inside.execute("CREATE PUBLICATION p FOR TABLE t")
-        time.sleep(0.2)
-        with Walsender(server.dsn(sslmode="require")) as walsender:
-            if buffer_bytes:
-                walsender.grow_input(buffer_bytes)
-            walsender.create_slot("s")
-            walsender.start("s", 0, OPTIONS)
-            began = time.monotonic()
-            for rows in range(100):
-                inside.execute("INSERT INTO t VALUES (%s, repeat('x', %s))", [rows, 30_000 + 137 * rows])
-                read_until(walsender, a_commit, wait_s=5.0)
-            assert time.monotonic() - began < 60, "some rows waited for the timeout"
+    time.sleep(0.2)
+    return server
+
+
+@pytest.mark.parametrize("buffer_bytes", [0, 1 << 20])
+def test_a_stream_over_tls_does_not_stall_on_bytes_that_poll_cannot_see(
+    tls_server: PostgreSQL, buffer_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdcd.source.connection.TLS_WAIT_S", 5.0)
+    with (
+        psycopg.connect(tls_server.dsn(), autocommit=True) as inside,
+        Walsender(tls_server.dsn(sslmode="require")) as walsender,
+    ):
+        if buffer_bytes:
+            walsender.grow_input(buffer_bytes)
+        walsender.create_slot("s")
+        walsender.start("s", 0, OPTIONS)
+        began = time.monotonic()
+        for rows in range(100):
+            inside.execute("INSERT INTO t VALUES (%s, repeat('x', %s))", [rows, 30_000 + 137 * rows])
+            read_until(walsender, a_commit, wait_s=5.0)
+        assert time.monotonic() - began < 60, "some rows waited for the timeout"
+
+
+def test_one_read_over_tls_takes_many_frames_but_no_more_than_it_may(tls_server: PostgreSQL) -> None:
+    with (
+        psycopg.connect(tls_server.dsn(), autocommit=True) as inside,
+        Walsender(tls_server.dsn(sslmode="require")) as walsender,
+    ):
+        walsender.grow_input()
+        walsender.create_slot("s")
+        walsender.start("s", 0, OPTIONS)
+        inside.execute("INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 2000) g")
+        time.sleep(0.5)
+        frames = walsender.read(700, 1 << 20)
+        assert len(frames) == 700
+        assert walsender.read_bytes == sum(map(len, frames))
+        frames = walsender.read(10_000, 20_000)
+        assert 20_000 <= walsender.read_bytes <= 20_000 + max(map(len, frames))
+        assert len(walsender.read(10_000, 1 << 20)) > 500
 
 
 def test_a_unix_socket_is_told_from_tcp(start_postgres: Callable[..., PostgreSQL]) -> None:

@@ -33,6 +33,7 @@ IO_MODULES = {
     "cdcd.sink.kafka_progress",
     "cdcd.sink.thread",
     "cdcd.source.catalogue",
+    "cdcd.source.connection",
     "cdcd.source.publication",
     "cdcd.source.session",
     "cdcd.source.slot",
