@@ -14,6 +14,7 @@ The tree::
           +-- ServerLost      the connection to PostgreSQL ended or went silent
           +-- BrokerLost      Kafka could not take or commit a transaction
           +-- ModeChanged     the stream must go on with other options (a new type has no known binary form)
+          +-- TypeChanged     what is known of a type is out of date: ask the catalogue anew
           +-- SpoolFull       no room for transactions in progress: let the server keep them
 """
 
@@ -77,6 +78,10 @@ class BrokerLost(Restart):
 
 class ModeChanged(Restart):
     """The stream must be started again with other options, as the message says."""
+
+
+class TypeChanged(Restart):
+    """A type is not what the catalogue said of it: the stream starts again, and the catalogue is asked anew."""
 
 
 class SpoolFull(Restart):

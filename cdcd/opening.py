@@ -258,7 +258,12 @@ class Opening:
         url = settings.avro.registry_url
         if url is not None:
             stores = RegistryStore(url, self._taking_over.names.topic, settings.avro.registry_config)
-        encoder = Encoder(batches, stores, TypeOptions(numeric=settings.avro.numeric))
+        types = TypeOptions(
+            numeric=settings.avro.numeric,
+            any_encoding=walsender.encoding == "SQL_ASCII",
+            position=lambda: encoder.commit_lsn,
+        )
+        encoder = Encoder(batches, stores, types)
         log.info("going on", extra={"from": format_lsn(last.lsn if last else confirmed_lsn)})
         return Opened(
             walsender=walsender,

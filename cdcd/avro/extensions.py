@@ -13,6 +13,7 @@ from librt.strings import BytesWriter, read_f32_be, read_i16_be
 from mypy_extensions import i64
 
 from cdcd.avro.codec import Codec
+from cdcd.avro.encodings import TextCodec
 from cdcd.avro.floats import float4_text, read_float4, write_float4
 from cdcd.avro.malformed import malformed, wrong_text
 from cdcd.avro.parts import Parts
@@ -25,7 +26,7 @@ _COMMA: Final = 44
 _EQUALS: Final = 61
 
 
-class Hstore(Codec):
+class Hstore(TextCodec):
     """hstore -> map of nullable string, in hstore's own order."""
 
     def __init__(self) -> None:
@@ -79,7 +80,7 @@ class Hstore(Codec):
         out.append(0)
         return True
 
-    def render(self, data: bytes, at: i64, size: i64) -> str:
+    def raw(self, data: bytes, at: i64, size: i64) -> bytes:
         parts = Parts(at, size, "hstore")
         pairs = []
         for _ in range(int(self._read_count(parts, data))):
@@ -87,10 +88,10 @@ class Hstore(Codec):
             text = _quote(data[parts.at : parts.at + key])
             parts.skip(key)
             length: i64 = parts.size(data)
-            pairs.append(text + "=>" + ("NULL" if length < 0 else _quote(data[parts.at : parts.at + length])))
+            pairs.append(text + b"=>" + (b"NULL" if length < 0 else _quote(data[parts.at : parts.at + length])))
             parts.skip(length)
         parts.finish()
-        return ", ".join(pairs)
+        return b", ".join(pairs)
 
     def _read_count(self, parts: Parts, data: bytes) -> i64:
         count: i64 = parts.int4(data)
@@ -106,8 +107,8 @@ class Hstore(Codec):
         parts.skip(length)
 
 
-def _quote(text: bytes) -> str:
-    return '"' + text.decode("utf-8", "replace").replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _quote(text: bytes) -> bytes:
+    return b'"' + text.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
 
 
 class Vector(Codec):

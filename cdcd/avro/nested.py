@@ -1,7 +1,8 @@
 """Arrays and composites: values made of values.
 
 Before: `types` builds one around the codecs of its parts.
-After: `envelope` calls it once a value. Ranges are next door in `ranges`; the text's quoting rules in `quoting`.
+After: `envelope` calls it once a value. Ranges are next door in `ranges`; the text's quoting rules in `quoting`;
+what became of a composite type in `shapes`.
 Source: PostgreSQL `arrayfuncs.c`, `rowtypes.c`: all counts and lengths are big-endian int32, a length of -1 is null.
 
 Where a part is unrepresentable the whole value is: its text then stands in the event.
@@ -18,11 +19,16 @@ from cdcd.avro.codec import AvroType, Codec
 from cdcd.avro.malformed import malformed, wrong_text
 from cdcd.avro.parts import Parts
 from cdcd.avro.quoting import Items, quote_element, quote_field
+from cdcd.avro.shapes import Shape
 from cdcd.avro.varint import write_long
+from cdcd.errors import DecodeError
 
 _DIMENSIONS_MAX: Final = 6
 _NULL_BRANCH: Final = 0
 _VALUE_BRANCH: Final = 2  # index 1, zigzag
+_FIELDS_MAX: Final = 1664  # MaxTupleAttributeNumber
+_OPEN_PARENTHESIS: Final = 40
+_CLOSE_PARENTHESIS: Final = 41
 _OPEN_BRACE: Final = 123
 _CLOSE_BRACE: Final = 125
 _COMMA: Final = 44
@@ -148,66 +154,109 @@ class Array(Codec):
 
 
 class Composite(Codec):
-    """A composite type -> record of nullable fields, in the type's order."""
+    """A composite type -> record of nullable fields, in the type's order.
 
-    def __init__(self, record_name: str, names: list[str], fields: list[Codec], type_name: str) -> None:
+    A value may have other fields than the type has in the catalogue, see `shapes`: null is written for those that came
+    later, and a value whose fields cannot be told is unrepresentable.
+    """
+
+    def __init__(self, record_name: str, names: list[str], fields: list[Codec], shape: Shape) -> None:
         avro_fields: list[AvroType] = [
             {"name": name, "type": ["null", field.schema], "default": None}
             for name, field in zip(names, fields, strict=True)
         ]
         super().__init__({"type": "record", "name": record_name, "fields": avro_fields})
         self.fields = fields
-        self.type_name = type_name
+        self.oids = shape.oids
+        self.shape = shape
+        self.type_name = shape.type_name
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         parts = Parts(at, size, self.type_name)
-        self._read_header(parts, data)
-        for field in self.fields:
-            parts.int4(data)  # the field's type OID
+        count: i64 = self._read_count(parts, data)
+        known: i64 = len(self.fields)
+        if count != known and not self.shape.grew_since(count):
+            return False
+        i: i64 = 0
+        while i < count:
+            oid: i64 = parts.int4(data) & 0xFFFF_FFFF
+            if oid != self.oids[i]:
+                self.shape.check_age()
+                return False
             length: i64 = parts.size(data)
             if length < 0:
                 out.append(_NULL_BRANCH)
             else:
                 out.append(_VALUE_BRANCH)
-                if not field.binary(data, parts.at, length, out):
+                if not self.fields[i].binary(data, parts.at, length, out):
                     return False
                 parts.skip(length)
+            i += 1
         parts.finish()
+        while i < known:
+            out.append(_NULL_BRANCH)
+            i += 1
         return True
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         end: i64 = at + size
-        if size < 2 or data[at] != 40 or data[end - 1] != 41:  # ( )
+        if size < 2 or data[at] != _OPEN_PARENTHESIS or data[end - 1] != _CLOSE_PARENTHESIS:
             raise wrong_text(self.type_name, "fields in parentheses", size)
-        if not self.fields and size == 2:
+        known: i64 = len(self.fields)
+        if known == 0 and size == 2:
             return True
         items = Items(data, at + 1, end, self.type_name)
-        for field in self.fields:
-            items.next(_COMMA, 41)
-            if items.size == 0 and not items.quoted:
+        count: i64 = 0
+        while items.at < end:
+            if count > 0 and data[items.at - 1] != _COMMA:
+                raise wrong_text(self.type_name, "nothing after the last field", size)
+            items.next(_COMMA, _CLOSE_PARENTHESIS)
+            if count >= known:
+                pass  # only counted
+            elif items.size == 0 and not items.quoted:
                 out.append(_NULL_BRANCH)
             else:
                 out.append(_VALUE_BRANCH)
-                if not field.text(items.data, items.start, items.size, out):
+                if not self._write_field(count, items, out):
                     return False
             items.at += 1
-        if items.at != end:
-            raise wrong_text(self.type_name, f"{len(self.fields)} fields", size)
+            count += 1
+        if data[items.at - 1] != _CLOSE_PARENTHESIS:
+            raise wrong_text(self.type_name, "a parenthesis after the last field", size)
+        if count != known and not self.shape.grew_since(count):
+            return False
+        while count < known:
+            out.append(_NULL_BRANCH)
+            count += 1
         return True
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
         parts = Parts(at, size, self.type_name)
-        self._read_header(parts, data)
         texts = []
-        for field in self.fields:
-            parts.int4(data)
+        for i in range(int(self._read_count(parts, data))):
+            oid: i64 = parts.int4(data) & 0xFFFF_FFFF
             length: i64 = parts.size(data)
-            texts.append(quote_field(field.render(data, parts.at, length)) if length >= 0 else "")
-            parts.skip(length)
+            if length < 0:
+                texts.append("")
+            else:
+                field = self.shape.codec_of(i, oid, self.fields)
+                texts.append(quote_field(field.render(data, parts.at, length)))
+                parts.skip(length)
         parts.finish()
         return "(" + ",".join(texts) + ")"
 
-    def _read_header(self, parts: Parts, data: bytes) -> None:
+    def _write_field(self, i: i64, items: Items, out: BytesWriter) -> bool:
+        try:
+            return self.fields[i].text(items.data, items.start, items.size, out)
+        except DecodeError:
+            # It may be a value of another type, that of an attribute which the type had before or has got since.
+            self.shape.check_age()
+            if self.shape.dropped:
+                return False
+            raise
+
+    def _read_count(self, parts: Parts, data: bytes) -> i64:
         count: i64 = parts.int4(data)
-        if count != len(self.fields):
-            raise malformed(self.type_name, f"{len(self.fields)} fields", f"{count}")
+        if count < 0 or count > _FIELDS_MAX:
+            raise malformed(self.type_name, f"0 to {_FIELDS_MAX} fields", f"{count}")
+        return count

@@ -12,6 +12,7 @@ from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64
 
 from cdcd.avro.codec import Codec
+from cdcd.avro.encodings import TextCodec
 from cdcd.avro.malformed import malformed, wrong_size
 from cdcd.avro.varint import write_bytes, write_text
 from cdcd.lsn import format_lsn
@@ -101,10 +102,22 @@ class PgLsn(Rendered):
         return format_lsn(int.from_bytes(data[at : at + 8], "big"))
 
 
-class Tsvector(Rendered):
+class Tsvector(TextCodec):
     """tsvector -> string. Binary: a count, then of each lexeme itself, zero, the count of positions, the positions."""
 
-    def render(self, data: bytes, at: i64, size: i64) -> str:
+    def __init__(self) -> None:
+        super().__init__("string")
+
+    def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        raw = self.raw(data, at, size)
+        write_bytes(out, raw, 0, len(raw))
+        return True
+
+    def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        write_bytes(out, data, at, size)
+        return True
+
+    def raw(self, data: bytes, at: i64, size: i64) -> bytes:
         value = data[at : at + size]
         if size < 4:
             raise malformed("tsvector", "a count of lexemes", f"{size} bytes")
@@ -115,12 +128,12 @@ class Tsvector(Rendered):
             count = int.from_bytes(value[end + 1 : end + 3], "big")
             if end < 0 or end + 3 + 2 * count > size:
                 raise malformed("tsvector", "lexemes and their positions", "fewer bytes")
-            lexeme = value[i:end].decode("utf-8", "replace").replace("\\", "\\\\").replace("'", "''")
+            lexeme = b"'" + value[i:end].replace(b"\\", b"\\\\").replace(b"'", b"''") + b"'"
             positions = [int.from_bytes(value[p : p + 2], "big") for p in range(end + 3, end + 3 + 2 * count, 2)]
             # The top two bits are the weight, D (0), C, B or A; D is not written.
             places = ",".join(f"{p & 0x3FFF}{('', 'C', 'B', 'A')[p >> 14]}" for p in positions)
-            lexemes.append(f"'{lexeme}':{places}" if places else f"'{lexeme}'")
+            lexemes.append(lexeme + b":" + places.encode() if places else lexeme)
             i = end + 3 + 2 * count
         if i != size:
             raise malformed("tsvector", "nothing after the last lexeme", f"{size - i} bytes")
-        return " ".join(lexemes)
+        return b" ".join(lexemes)

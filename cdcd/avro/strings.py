@@ -3,7 +3,7 @@
 Before: `types` picks one by the column's type.
 After: `envelope` calls it once a value.
 Source: PostgreSQL `varlena.c` (text, bytea), `char.c`, `jsonb.c`, `uuid.c`. The session's client_encoding is UTF8, so
-text is UTF-8 as Avro wants it, in both modes.
+text is UTF-8 as Avro wants it, in both modes; `encodings` has what a database without an encoding needs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i32_be, w
 from mypy_extensions import i32, i64, u8
 
 from cdcd.avro.codec import Codec
+from cdcd.avro.encodings import TextCodec
 from cdcd.avro.malformed import malformed, wrong_size, wrong_text
 from cdcd.avro.varint import write_bytes, write_long, write_text
 from cdcd.errors import ModeChanged
@@ -25,7 +26,7 @@ _UUID_TEXT_SIZE: Final = 36
 _NIBBLES: Final = bytes(int(chr(c), 16) if chr(c) in "0123456789abcdefABCDEF" else 255 for c in range(256))
 
 
-class Text(Codec):
+class Text(TextCodec):
     """text, varchar, bpchar, name, citext, xml, json, enums -> string: the binary form is the text."""
 
     def __init__(self) -> None:
@@ -39,8 +40,8 @@ class Text(Codec):
         write_bytes(out, data, at, size)
         return True
 
-    def render(self, data: bytes, at: i64, size: i64) -> str:
-        return data[at : at + size].decode("utf-8", "replace")
+    def raw(self, data: bytes, at: i64, size: i64) -> bytes:
+        return data[at : at + size]
 
 
 class AsText(Text):
@@ -53,7 +54,7 @@ class AsText(Text):
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         raise self._mode_changed()
 
-    def render(self, data: bytes, at: i64, size: i64) -> str:
+    def raw(self, data: bytes, at: i64, size: i64) -> bytes:
         raise self._mode_changed()
 
     def _mode_changed(self) -> ModeChanged:
@@ -72,9 +73,9 @@ class VersionedText(Text):
         write_bytes(out, data, at + 1, size - 1)
         return True
 
-    def render(self, data: bytes, at: i64, size: i64) -> str:
+    def raw(self, data: bytes, at: i64, size: i64) -> bytes:
         self._check(data, at, size)
-        return data[at + 1 : at + size].decode("utf-8", "replace")
+        return data[at + 1 : at + size]
 
     def _check(self, data: bytes, at: i64, size: i64) -> None:
         if size < 1 or data[at] != 1:

@@ -8,10 +8,12 @@ The table of which PostgreSQL type becomes which Avro type is in the manual; thi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from cdcd.avro.codec import Codec
+from cdcd.avro.encodings import OfAnyEncoding, OnlyUtf8, TextCodec
 from cdcd.avro.extensions import Hstore, Vector
 from cdcd.avro.floats import Float4, Float8
 from cdcd.avro.interval import Interval
@@ -21,45 +23,78 @@ from cdcd.avro.network import Bit, Inet, Macaddr, PgLsn, Tsvector
 from cdcd.avro.numbers import Bool, Int2, Int4, Int8, Unsigned4, Xid8
 from cdcd.avro.numeric import PRECISION_MAX, Decimal, NumericText, typmod_precision, typmod_scale
 from cdcd.avro.ranges import Multirange, Range
+from cdcd.avro.shapes import Shape, at_the_start
 from cdcd.avro.strings import AsText, Bytea, Char, Ewkb, Text, Uuid, VersionedText
 from cdcd.avro.temporal import Date, Time, Timestamp, TimeTz
 from cdcd.source.pgtypes import PgType
 
+# The types that a value of a composite type may have had once; their OIDs are the same on every server.
+_BUILT_IN: Final[dict[int, str]] = {
+    16: "bool", 17: "bytea", 18: "char", 19: "name", 20: "int8", 21: "int2", 23: "int4", 25: "text", 26: "oid",
+    114: "json", 142: "xml", 650: "cidr", 700: "float4", 701: "float8", 774: "macaddr8", 829: "macaddr", 869: "inet",
+    1042: "bpchar", 1043: "varchar", 1082: "date", 1083: "time", 1114: "timestamp", 1184: "timestamptz",
+    1186: "interval", 1266: "timetz", 1560: "bit", 1562: "varbit", 1700: "numeric", 2950: "uuid", 3220: "pg_lsn",
+    3614: "tsvector", 3802: "jsonb", 5069: "xid8",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class TypeOptions:
-    """What the settings choose about types."""
+    """What the settings and the database say about types."""
 
     numeric: Literal["decimal", "string"] = "decimal"
     """numeric(p,s) as an Avro decimal, or as a string as all other numerics are."""
     json: Literal["string"] = "string"
+    any_encoding: bool = False
+    """The database has no encoding (SQL_ASCII): its text is checked, what is no UTF-8 is unrepresentable."""
+    position: Callable[[], int] = at_the_start
+    """The commit LSN of the transaction at hand: whether a type may have been altered since the catalogue was asked."""
 
 
 def codec_for(pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
-    """The codec of a column (or element, field, bound) of type `pgtype` with `typmod` (-1: none). Never fails."""
+    """The codec of a column of type `pgtype` with `typmod` (-1: none). Never fails."""
+    codec = _codec(pgtype, typmod, options)
+    return OfAnyEncoding(codec) if options.any_encoding and _has_text(codec) else codec
+
+
+def _codec(pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
+    """The codec of a column, or of an element, field or bound."""
     if pgtype.kind == "d" and pgtype.base is not None:
-        return codec_for(pgtype.base, pgtype.base_typmod, options)
+        return _codec(pgtype.base, pgtype.base_typmod, options)
     if pgtype.kind == "e":
-        return Text()
+        return _of_encoding(Text(), options)
     if pgtype.kind == "c":
         names = field_names([name for name, _, _ in pgtype.fields])
-        fields = [codec_for(field, field_typmod, options) for _, field, field_typmod in pgtype.fields]
-        return Composite(avro_name(pgtype.qualified), names, fields, pgtype.qualified)
+        fields = [_codec(field, field_typmod, options) for _, field, field_typmod in pgtype.fields]
+        return Composite(avro_name(pgtype.qualified), names, fields, _shape(pgtype, options))
     if pgtype.element is not None:
         if _is_true_array(pgtype):
-            element = codec_for(pgtype.element, typmod, options)
+            element = _codec(pgtype.element, typmod, options)
             return Array(element, pgtype.qualified, pgtype.element.delimiter)
         if pgtype.kind == "r":
-            subtype = codec_for(pgtype.element, -1, options)
+            subtype = _codec(pgtype.element, -1, options)
             return Range(avro_name(pgtype.qualified), subtype, pgtype.qualified)
         if pgtype.kind == "m":
-            return Multirange(codec_for(pgtype.element, -1, options), pgtype.qualified)
-    return _base_codec(pgtype, typmod, options)
+            return Multirange(_codec(pgtype.element, -1, options), pgtype.qualified)
+    return _of_encoding(_base_codec(pgtype, typmod, options), options)
+
+
+def _of_encoding(codec: Codec, options: TypeOptions) -> Codec:
+    return OnlyUtf8(codec) if options.any_encoding and isinstance(codec, TextCodec) else codec
+
+
+def _shape(pgtype: PgType, options: TypeOptions) -> Shape:
+    def built_in(oid: int) -> Codec | None:
+        name = _BUILT_IN.get(oid)
+        return None if name is None else _codec(PgType(oid, "pg_catalog", name), -1, options)
+
+    oids = [field.oid for _, field, _ in pgtype.fields]
+    return Shape(pgtype.qualified, oids, pgtype.dropped, pgtype.asked_lsn, options.position, built_in)
 
 
 def has_known_binary(pgtype: PgType) -> bool:
     """Values of this type can be read in binary; if not, the stream must run in text mode."""
-    return _is_known(codec_for(pgtype, -1, TypeOptions()))
+    return _is_known(_codec(pgtype, -1, TypeOptions()))
 
 
 def _is_known(codec: Codec) -> bool:
@@ -72,6 +107,16 @@ def _is_known(codec: Codec) -> bool:
     if isinstance(codec, Composite):
         return all(_is_known(field) for field in codec.fields)
     return True
+
+
+def _has_text(codec: Codec) -> bool:
+    if isinstance(codec, (Array, Multirange)):
+        return _has_text(codec.element)
+    if isinstance(codec, Range):
+        return _has_text(codec.subtype)
+    if isinstance(codec, Composite):
+        return any(_has_text(field) for field in codec.fields)
+    return isinstance(codec, OnlyUtf8)
 
 
 def _is_true_array(pgtype: PgType) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from psycopg import sql
 
+from cdcd.lsn import parse_lsn
 from cdcd.source.pgtypes import PgType
 from cdcd.source.session import Asker, Session
 
@@ -45,7 +46,9 @@ _TYPES: Final = """
            coalesce(r.rngsubtype, m.rngtypid, t.typelem),
            CASE WHEN t.typtype = 'c' THEN (
                SELECT jsonb_agg(jsonb_build_array(attname, atttypid::bigint, atttypmod) ORDER BY attnum)
-               FROM pg_catalog.pg_attribute WHERE attrelid = t.typrelid AND attnum > 0 AND NOT attisdropped) END
+               FROM pg_catalog.pg_attribute WHERE attrelid = t.typrelid AND attnum > 0 AND NOT attisdropped) END,
+           t.typtype = 'c' AND EXISTS (
+               SELECT FROM pg_catalog.pg_attribute WHERE attrelid = t.typrelid AND attnum > 0 AND attisdropped)
     FROM wanted
     JOIN pg_catalog.pg_type t ON t.oid = wanted.oid
     JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
@@ -74,6 +77,12 @@ _PUBLISHED: Final = sql.SQL("""
     ORDER BY 1
 """)
 
+# Flushed, not only written: what commits is visible to others a moment after.
+_POSITION: Final = """
+    SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+                 ELSE pg_catalog.pg_current_wal_flush_lsn() END)::text
+"""
+
 _TIMEOUT: Final = "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
 
 
@@ -91,9 +100,10 @@ class Catalogue(Asker):
         wanted = set(oids)
         missing = sorted(wanted - self._types.keys())
         if missing:
+            [(position,)] = self.session.rows(_POSITION)
             rows = {row[0]: row for row in self.session.rows(_TYPES, [missing])}
             for oid in rows:
-                self._build(oid, rows)
+                self._build(oid, rows, parse_lsn(position))
         return {oid: self._types[oid] for oid in wanted if oid in self._types}
 
     def type(self, oid: int) -> PgType | None:
@@ -136,21 +146,25 @@ class Catalogue(Asker):
             self._keys[asked] = tuple(name for (name,) in self.session.rows(query, [relation_oid]))
         return self._keys[asked]
 
-    def _build(self, oid: int, rows: dict[int, tuple[Any, ...]]) -> PgType:
+    def _build(self, oid: int, rows: dict[int, tuple[Any, ...]], asked_lsn: int) -> PgType:
         if oid in self._types:
             return self._types[oid]
-        _, schema, name, kind, delimiter, base, typmod, is_array, part, attributes = rows[oid]
+        _, schema, name, kind, delimiter, base, typmod, is_array, part, attributes, dropped = rows[oid]
         has_element = is_array or kind in {"r", "m"}
         self._types[oid] = PgType(
             oid=oid,
             schema=schema,
             name=name,
             kind=kind,
-            base=self._build(base, rows) if base else None,
+            base=self._build(base, rows, asked_lsn) if base else None,
             base_typmod=typmod,
-            element=self._build(part, rows) if has_element else None,
+            element=self._build(part, rows, asked_lsn) if has_element else None,
             is_array=is_array,
-            fields=tuple((field, self._build(of, rows), of_typmod) for field, of, of_typmod in attributes or ()),
+            fields=tuple(
+                (field, self._build(of, rows, asked_lsn), of_typmod) for field, of, of_typmod in attributes or ()
+            ),
+            dropped=dropped,
+            asked_lsn=asked_lsn,
             delimiter=delimiter,
         )
         return self._types[oid]

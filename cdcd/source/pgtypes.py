@@ -6,7 +6,7 @@ After: `avro.types` picks a codec by it; `relations` keeps it beside each column
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,10 @@ class PgType:
     """A true array (`typsubscript` is `array_subscript_handler`), not a fixed-length pseudo-array such as `point`."""
     fields: tuple[tuple[str, PgType, int], ...] = ()
     """A composite's attributes: name, type, typmod."""
+    dropped: bool = False
+    """A composite that has lost attributes."""
+    asked_lsn: int = field(default=0, compare=False)
+    """The server's WAL position just before this was read: whatever was altered later is not in it."""
     delimiter: str = ","
     """`typdelim`: what separates this type's values in an array's text (`;` for box)."""
 

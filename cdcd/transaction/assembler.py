@@ -40,7 +40,7 @@ from cdcd.source.replication import (
     decode_keepalive,
 )
 from cdcd.transaction.changes import ChangeConsumer, RelationChanges
-from cdcd.transaction.relations import Relation, Relations
+from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool, Spooled
 
 REPLAY_BYTES: Final = 1 << 20
@@ -303,17 +303,17 @@ class Assembler:
 
     def _announce(self, message: messages.Relation, frame: bytes) -> None:
         self._arrived += 1
-        relation = self._relations.resolve(message)
-        if self._block is not None:
-            self._block.announce(self._arrived, relation)
-            self._spool_change(self._block, frame)
-            if self._block.streamed:
+        block = self._block
+        if block is not None:
+            if block.announce(self._arrived, message, frame[_XID_AT + _XID_BYTES if block.streamed else _XID_AT :]):
+                self._spool_change(block, frame)
+            if block.streamed:
                 return  # it counts for this transaction alone until that has committed
-        self._open_relation(relation, self._arrived)
+        self._open_relation(message, self._arrived)
 
-    def _open_relation(self, relation: Relation, arrival: int) -> None:
-        self._changes[relation.oid] = self._consumer.open_relation(relation)
-        self._arrivals[relation.oid] = arrival
+    def _open_relation(self, message: messages.Relation, arrival: int) -> None:
+        self._changes[message.relation_oid] = self._consumer.open_relation(self._relations.resolve(message))
+        self._arrivals[message.relation_oid] = arrival
         self._last = None
 
     def _relation(self, oid: i64, known: dict[int, RelationChanges]) -> RelationChanges:
@@ -369,6 +369,9 @@ class Assembler:
         self, spooled: Spooled, commit_lsn: i64, end_lsn: i64, commit_time: i64, xid: i64, prepared: str
     ) -> None:
         if commit_lsn < self._durable_lsn:
+            for announced in spooled.relations():  # the server will not announce them again
+                if announced.arrival >= self._arrivals.get(announced.relation.relation_oid, 0):
+                    self._open_relation(announced.relation, announced.arrival)
             spooled.close()
             self._whole(end_lsn)
             if prepared:
@@ -399,7 +402,7 @@ class Assembler:
             if kind == messages.INSERT or kind == messages.UPDATE or kind == messages.DELETE:
                 self._change(frame, kind, oid_at, replay.changes)
             elif kind == messages.RELATION:
-                _, relation = replay.relations[replay.announced]
+                relation = self._relations.resolve(replay.relations[replay.announced].relation)
                 replay.announced += 1
                 replay.changes[relation.oid] = self._consumer.open_relation(relation)
                 self._last = None
@@ -408,10 +411,12 @@ class Assembler:
                 self._rarer_change(message, frame, replay.changes)
 
     def _end_replay(self, replay: Replay) -> None:
-        for arrival, relation in replay.relations:
-            if arrival > self._arrivals.get(relation.oid, 0):
-                self._changes[relation.oid] = replay.changes[relation.oid]
-                self._arrivals[relation.oid] = arrival
+        for announced in replay.relations:
+            # If it is the very message that holds already (a prepared transaction's), then now its types are known.
+            oid = announced.relation.relation_oid
+            if announced.arrival >= self._arrivals.get(oid, 0):
+                self._changes[oid] = replay.changes[oid]
+                self._arrivals[oid] = announced.arrival
         replay.spooled.close()
         self._replay = None
         self._last = None

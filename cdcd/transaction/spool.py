@@ -5,10 +5,15 @@ After: `assembler` reads a transaction back, in the order of arrival, when its c
 Source: `apply_spooled_messages`, `subxact_info_add` and `stream_abort_internal` in PostgreSQL's worker.c.
 
 Where a subtransaction begins, its offset is noted. Subtransactions nest, so whatever was appended after the beginning
-of one belongs to it or to its own: its rollback cuts the spool at that offset.
+of one belongs to it or to its own: its rollback cuts the spool at that offset. (A parent may write after its child has
+been released; the child is then rolled back with the parent only, so the cut takes nothing that survives.)
 
 Nothing here outlives the process: after a restart the server sends again, and what lies in the directory is garbage. So
-nothing is synced, and stale files are removed. A checksum a frame tells a disk that forgets from one that works.
+nothing is synced, and stale files are removed. A checksum a frame tells a disk that forgets from one that works; it is
+seeded, because that of nothing would be zero, and zeros are what such a disk gives back.
+
+Relation messages are kept as they came, too: their types and keys are looked up when the transaction is handed on.
+While it is in progress nobody else sees what it has made.
 """
 
 from __future__ import annotations
@@ -21,11 +26,12 @@ from librt.strings import BytesWriter, read_i32_le, write_i32_le
 from mypy_extensions import i32, i64
 
 from cdcd.errors import SpoolFull, Stop
+from cdcd.pgoutput.messages import Relation
 from cdcd.transaction.changes import RelationChanges
-from cdcd.transaction.relations import Relation
 from cdcd.transaction.spool_file import SpoolDirectory, SpoolFile
 
 _HEADER_BYTES: Final = 8  # length 4, CRC-32 4, both little-endian
+_SEED: Final = 0x63646364
 _OBJECT_BYTES: Final = 64
 """About what a bytes object costs beside its content."""
 
@@ -98,6 +104,19 @@ class Spool:
 
 
 @final
+class Announced:
+    """One Relation message of a spooled transaction."""
+
+    def __init__(self, offset: i64, arrival: int, relation: Relation, body: bytes) -> None:
+        self.offset: i64 = offset
+        """Of its frame."""
+        self.arrival = arrival
+        """When it came last: of two, the later one holds for the session."""
+        self.relation = relation
+        self.body = body
+
+
+@final
 class Spooled:
     """One transaction's frames, in the order of arrival."""
 
@@ -116,10 +135,9 @@ class Spooled:
         """Of all frames, as they would lie in the file."""
         self._on_disk: i64 = 0
         self._last_subxid: i64 = 0
-        self._subxacts: list[tuple[int, int]] = []
-        """Subtransactions in order of their first frame: xid, offset of that frame."""
-        self._relations: list[tuple[int, int, Relation]] = []
-        """What its Relation messages announced: offset of the frame, when it came, the relation."""
+        self._subxacts: dict[int, int] = {}
+        """Subtransactions in order of their first frame: the offset of that frame, by xid."""
+        self._relations: list[Announced] = []
 
     def append(self, subxid: i64, frame: bytes) -> None:
         """Take in the next frame, of the subtransaction `subxid` (the top level counts as one)."""
@@ -131,22 +149,36 @@ class Spooled:
         self.memory += size + _OBJECT_BYTES
         self._spool.grew(size + _OBJECT_BYTES)
 
-    def announce(self, arrival: int, relation: Relation) -> None:
-        """The frame appended next is a Relation message that came as number `arrival` and says this."""
-        self._relations.append((self._size, arrival, relation))
+    def announce(self, arrival: int, relation: Relation, body: bytes) -> bool:
+        """A Relation message came as number `arrival`; if this is true, its frame is to be appended next.
 
-    def relations(self) -> list[tuple[int, Relation]]:
-        """What the Relation messages among the frames announce, in order: arrival and relation."""
-        return [(arrival, relation) for _, arrival, relation in self._relations]
+        `body` is what it says. After every Stream Abort the server says it all again: what is known needs no frame.
+        """
+        for known in reversed(self._relations):
+            if known.relation.relation_oid == relation.relation_oid:
+                if known.body != body:
+                    break
+                known.arrival = arrival
+                return False
+        self._relations.append(Announced(self._size, arrival, relation, body))
+        return True
+
+    def relations(self) -> list[Announced]:
+        """The Relation messages among the frames, in order."""
+        return self._relations
 
     def roll_back(self, subxid: i64) -> None:
-        """Forget the frames of a subtransaction and of those inside it; it may have none."""
-        for place, (known, offset) in enumerate(self._subxacts):
-            if known == subxid:
-                del self._subxacts[place:]
-                self._last_subxid = 0
-                self._truncate(offset)
-                return
+        """Forget the frames of a subtransaction and of those inside it; it may have none.
+
+        Raises Stop if the disk does not let go of them.
+        """
+        offset = self._subxacts.get(subxid)
+        if offset is None:
+            return
+        while self._subxacts.popitem()[0] != subxid:
+            pass
+        self._last_subxid = 0
+        self._truncate(offset)
 
     def frames(self) -> Iterator[list[bytes]]:
         """All frames, about a megabyte at a time; to be read once. Raises Stop if the disk does not give them back."""
@@ -166,7 +198,7 @@ class Spooled:
         """Move the frames from memory to the file. Raises SpoolFull if they do not fit."""
         out = BytesWriter()
         for frame in self._frames:
-            checksum: i64 = crc32(frame)
+            checksum: i64 = crc32(frame, _SEED)
             write_i32_le(out, i32(len(frame)))
             write_i32_le(out, i32(checksum - 0x1_0000_0000 if checksum >= 0x8000_0000 else checksum))
             out.write(frame)
@@ -183,10 +215,8 @@ class Spooled:
 
     def _begin_subxact(self, subxid: i64) -> None:
         self._last_subxid = subxid
-        for known, _ in self._subxacts:
-            if known == subxid:
-                return
-        self._subxacts.append((subxid, self._size))
+        if subxid not in self._subxacts:
+            self._subxacts[subxid] = self._size
 
     def _truncate(self, offset: i64) -> None:
         freed: i64 = 0
@@ -197,39 +227,63 @@ class Spooled:
         self.memory -= freed
         self._spool.moved(-freed, 0)
         if self._size > offset:
-            self._file.truncate(offset)
+            try:
+                self._file.truncate(offset)
+            except OSError as error:
+                raise self._lost(error.strerror or str(error)) from error
             self._spool.moved(0, offset - self._on_disk)
             self._on_disk = offset
             self._size = offset
-        while self._relations and self._relations[-1][0] >= offset:
+        while self._relations and self._relations[-1].offset >= offset:
             self._relations.pop()
 
     def _from_disk(self) -> Iterator[list[bytes]]:
         left: i64 = self._on_disk
-        data = b""
-        for chunk in self._file.read():
+        parts: list[bytes] = []
+        have: i64 = 0
+        wanted: i64 = _HEADER_BYTES
+        chunks = self._file.read()
+        while (chunk := self._next(chunks)) is not None:
             left -= len(chunk)
-            data += chunk
+            have += len(chunk)
+            parts.append(chunk)
+            if have < wanted:
+                continue  # a long frame is joined once, not with every chunk
+            data = b"".join(parts)
             frames: list[bytes] = []
             at: i64 = 0
-            while at + _HEADER_BYTES <= len(data):
-                end: i64 = at + _HEADER_BYTES + i64(read_i32_le(data, at))
-                if end > len(data):
+            wanted = _HEADER_BYTES
+            while at + _HEADER_BYTES <= have:
+                wanted = _HEADER_BYTES + i64(read_i32_le(data, at))
+                if at + wanted > have + left:
+                    raise self._torn(left + have - at)
+                if at + wanted > have:
                     break
-                frame = data[at + _HEADER_BYTES : end]
-                if crc32(frame) != i64(read_i32_le(data, at + 4)) & 0xFFFF_FFFF:
-                    raise self._torn(left + len(data) - at)
+                frame = data[at + _HEADER_BYTES : at + wanted]
+                if crc32(frame, _SEED) != i64(read_i32_le(data, at + 4)) & 0xFFFF_FFFF:
+                    raise self._torn(left + have - at)
                 frames.append(frame)
-                at = end
-            data = data[at:]
+                at += wanted
+                wanted = _HEADER_BYTES
+            parts = [data[at:]]
+            have -= at
             if frames:
                 yield frames
-        if data or left:
-            raise self._torn(left + len(data))
+        if have or left:
+            raise self._torn(left + have)
+
+    def _next(self, chunks: Iterator[bytes]) -> bytes | None:
+        try:
+            return next(chunks, None)
+        except OSError as error:
+            raise self._lost(error.strerror or str(error)) from error
 
     def _torn(self, left: int) -> Stop:
+        return self._lost(f"it does not hold what was written to it, {left:,} bytes before its end")
+
+    def _lost(self, why: str) -> Stop:
         return Stop(
-            f"the spool file {self._file.path} does not hold what was written to it, {left:,} bytes before its end",
+            f"the spool file {self._file.path} failed: {why}",
             "Check the disk below spool.directory; nothing is lost: the server sends the transaction again",
         )
 

@@ -53,8 +53,11 @@ class SpoolFile:
                 yield chunk
 
     def truncate(self, size: int) -> None:
-        """Keep the first `size` bytes only."""
-        os.truncate(self.path, size)
+        """Keep the first `size` bytes only; without any there is no file."""
+        if size:
+            os.truncate(self.path, size)
+        else:
+            self.path.unlink()
 
     def remove(self) -> None:
         """Remove it, if it is there."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -65,12 +67,32 @@ def test_every_row_once_after_the_server_is_lost(
                     eventually(lambda pid=pid: stream.walsender() not in (None, pid), "new walsender")
             time.sleep(1.5)
         _finish(stream, daemon)
-        assert metric_of_log(daemon) >= 1
+        assert "starting again" in daemon.log.read_text()
 
 
-def metric_of_log(daemon: Daemon) -> int:
-    """How often the daemon started again."""
-    return daemon.log.read_text().count("starting again")
+def test_what_a_crashed_server_sends_again_is_left_out(
+    start_postgres: Callable[..., servers.PostgreSQL], broker: str, prefix: str, tmp_path: Path
+) -> None:
+    # A slot's position reaches the disk with a checkpoint: after a crash it is an old one. Version 14 sends empty
+    # transactions too, which nothing in Kafka tells of but the position of an idle slot record.
+    server = start_postgres(14)
+    with Stream(server.dsn(), broker, prefix, tmp_path) as stream:
+        stream.sql(Writer.TABLE, "CREATE TABLE other (id int)", "CREATE PUBLICATION cdcd FOR TABLE t")
+        daemon = stream.daemon(source={"status_interval_s": 0.1}).start()
+        daemon.wait_for_log("going on")
+        with psycopg.connect(stream.dsn, autocommit=True) as connection:
+            for number in range(5000):
+                connection.execute(f"INSERT INTO {'t' if number % 100 == 0 else 'other'} VALUES ({number})".encode())
+        daemon.wait_until_confirmed()
+        before = stream.confirmed()
+        server.kill()
+        server.start()
+        assert stream.confirmed() < before, "the crash did not set the slot back, so this tests nothing"
+        daemon.wait_until_confirmed()
+        stream.sql("INSERT INTO t VALUES (-1)")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+        assert len(stream.check(("public", "t"))) == 51
 
 
 @pytest.mark.parametrize("how", ["clean", "SIGKILL"])

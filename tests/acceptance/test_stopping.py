@@ -76,17 +76,18 @@ def test_a_daemon_ends_while_kafka_is_silent(on_rough_kafka: Stream, rough_kafka
     stream.check(("public", "t"))
 
 
-@SIGNALS
-def test_a_daemon_ends_before_kafka_ever_answered(
-    on_rough_kafka: Stream, rough_kafka: servers.Kafka, number: signal.Signals
-) -> None:
+@pytest.mark.parametrize("until", ["made the publication", "holding the slot"])
+def test_a_daemon_ends_before_kafka_ever_answered(on_rough_kafka: Stream, rough_kafka: servers.Kafka, until: str) -> None:
     stream = on_rough_kafka
     stream.sql(Writer.TABLE)
+    if until == "holding the slot":
+        stream.sql(f"SELECT pg_create_logical_replication_slot('{stream.slot}', 'pgoutput')")
     rough_kafka.pause()
     try:
         daemon = stream.daemon().start()
-        daemon.wait_for_log("holding the slot")
-        _end(daemon, number)
+        daemon.wait_for_log(until)
+        time.sleep(0.5)
+        _end(daemon, signal.SIGTERM)
     finally:
         rough_kafka.resume()
 

@@ -21,7 +21,8 @@ def test_a_published_column_of_such_a_type_makes_the_stream_run_in_text_mode(str
     assert daemon.stop() == 0
     assert "starting again" not in daemon.log.read_text()
     if type_ == "ci[]":  # an array of records has no one text form that the reader could write: look at the value itself
-        assert stream.events()[0].value["after"]["v"] is not None
+        first = min(stream.events(), key=lambda event: event.position)
+        assert first.value["after"]["v"] is not None
     else:
         stream.check(("public", "t"))
 

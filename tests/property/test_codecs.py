@@ -25,6 +25,7 @@ from cdcd.avro.network import Bit, Inet, Macaddr, PgLsn, Tsvector
 from cdcd.avro.numbers import Bool, Int2, Int4, Int8, Unsigned4, Xid8
 from cdcd.avro.numeric import Decimal, NumericText
 from cdcd.avro.ranges import Multirange, Range
+from cdcd.avro.shapes import Shape
 from cdcd.avro.strings import AsText, Bytea, Char, Ewkb, Text, Uuid, VersionedText
 from cdcd.avro.temporal import Date, Time, Timestamp, TimeTz
 from cdcd.errors import DecodeError, ModeChanged
@@ -48,7 +49,7 @@ CODECS: list[Codec] = [
     ),
     *(Inet("inet"), Macaddr("macaddr", 6), Bit(), PgLsn(), Tsvector(), Hstore(), Vector()),
     *(Array(Int4(), "_int4", ","), Array(Text(), "_text", ","), Array(Decimal(12, 2), "_numeric", ",")),
-    Composite("pair", ["a", "b"], [Int4(), Array(Text(), "_text", ",")], "public.pair"),
+    Composite("pair", ["a", "b"], [Int4(), Array(Text(), "_text", ",")], Shape("public.pair", [23, 1009])),
     *(Range("daterange", Date(), "daterange"), Range("textrange", Text(), "public.textrange")),
     Multirange(Range("int4range", Int4(), "int4range"), "int4multirange"),
 ]
@@ -209,11 +210,13 @@ def test_composite(name: str | None, numbers: list[int]) -> None:
     )
     array += b"".join(part(struct.pack(">i", n)) for n in numbers)
     fields = (None if name is None else name.encode(), array)
-    binary = struct.pack(">i", 2) + b"".join(struct.pack(">I", 25) + part(field) for field in fields)
+    binary = struct.pack(">i", 2) + b"".join(
+        struct.pack(">I", oid) + part(field) for oid, field in zip((25, 1007), fields, strict=True)
+    )
     listed = "{" + ",".join(map(str, numbers)) + "}"
     special = '"\\(), \t\n\r\v\f'
     first = "" if name is None else name if name.upper() == "NULL" else quoted(name, special, double=True)
-    codec = Composite("pair", ["name", "ns"], [Text(), Array(Int4(), "_int4", ",")], "pair")
+    codec = Composite("pair", ["name", "ns"], [Text(), Array(Int4(), "_int4", ",")], Shape("pair", [25, 1007]))
     text = f"({first},{quoted(listed, special, double=True)})"
     assert both(codec, binary, text) == {"name": name, "ns": numbers}
 
@@ -277,6 +280,6 @@ def test_the_text_of_any_binary_value_that_is_taken_gives_the_same_avro(codec: C
     value = data.draw(st.binary(max_size=24))
     avro = survives(lambda: transcode(codec, "binary", value))
     text = survives(lambda: codec.render(value, 0, len(value)))
-    if avro is None or text is None or "\ufffd" in text:
+    if avro is None or text is None:
         return
-    assert transcode(codec, "text", text.encode()) == avro
+    assert transcode(codec, "text", text.encode("utf-8", "surrogateescape")) == avro

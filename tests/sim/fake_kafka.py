@@ -6,6 +6,8 @@ After: a test reads what `read_committed` consumers would see; `tests/contract` 
 It keeps what matters for exactly once: a log per partition in which aborted rows and control markers take offsets, the
 last stable offset that an open transaction holds back, and one owner per transactional.id, who fences the one before.
 Faults: `on_call` is called with the name of every step before it takes effect, `on_done` afterwards; either may raise.
+What the broker itself may do meanwhile: end a transaction that took too long (`expire`), and commit one whose producer
+has not heard of it (`commit_late`).
 """
 
 from __future__ import annotations
@@ -13,10 +15,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from cdcd.errors import Fenced, Refused
+from cdcd.errors import BrokerLost, Fenced, Refused
 from cdcd.sink.batches import Message
 from cdcd.sink.producer import Offsets
 from cdcd.sink.topics import TopicSpec
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A record, and where it lies."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
 
 
 @dataclass(eq=False)
@@ -25,6 +38,9 @@ class Transaction:
 
     state: str = "open"
     touched: dict[tuple[str, int], None] = field(default_factory=dict)
+    records: list[Placed] = field(default_factory=list)
+    """In the order in which they were produced."""
+    expired: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,6 +73,8 @@ class FakeBroker:
         self.topics: dict[str, list[list[Entry]]] = {}
         self.specs: dict[str, TopicSpec] = {}
         self.owners: dict[str, FakeProducer] = {}
+        self.committed: list[Transaction] = []
+        """In the order of their commits."""
         self.on_call: Callable[[str], None] = nothing
         self.on_done: Callable[[str], None] = nothing
 
@@ -84,8 +102,26 @@ class FakeBroker:
     def end(self, transaction: Transaction, state: str) -> None:
         """Commit or abort: all partitions at once, each with a marker."""
         transaction.state = state
+        if state == "committed":
+            self.committed.append(transaction)
         for topic, partition in transaction.touched:
             self.log(topic, partition).append(Entry(None, None, transaction, is_marker=True))
+
+    def open_transactions(self) -> list[Transaction]:
+        """Those of the present owners; who was fenced has none."""
+        found = [owner._transaction for owner in self.owners.values()]
+        return [transaction for transaction in found if transaction is not None and transaction.state == "open"]
+
+    def expire(self, transaction: Transaction) -> None:
+        """`transaction.timeout.ms` is over: its producer will be told."""
+        if transaction.state == "open":
+            transaction.expired = True
+            self.end(transaction, "aborted")
+
+    def commit_late(self, transaction: Transaction) -> None:
+        """A request to commit arrives after its producer has given up waiting."""
+        if transaction.state == "open":
+            self.end(transaction, "committed")
 
     def _committed(self, log: list[Entry]) -> Iterator[Seen]:
         for offset, entry in enumerate(log[: self.stable_end(log)]):
@@ -129,7 +165,9 @@ class FakeProducer:
         log = self._broker.log(topic, partition)
         transaction = self._transaction if self._id is not None else None
         for message in messages:
-            log.append(Entry(message.get("key"), message["value"], transaction))
+            key, value = message.get("key"), message["value"]
+            self._transaction.records.append(Placed(topic, partition, len(log), key, value))
+            log.append(Entry(key, value, transaction))
         self._transaction.touched[topic, partition] = None
         self._offsets[topic, partition] = len(log)
         self._broker.on_done("produce")
@@ -151,7 +189,7 @@ class FakeProducer:
         if self._transaction is None:
             return
         self._step("abort")
-        if self._id is not None:
+        if self._id is not None and self._transaction.state == "open":
             self._broker.end(self._transaction, "aborted")
         self._transaction = None
         self._broker.on_done("abort")
@@ -173,6 +211,8 @@ class FakeProducer:
         self._broker.on_call(step)
         if not self._owns():
             raise Fenced(f"another producer has taken over {self._id}")
+        if self._transaction is not None and self._transaction.expired:
+            raise BrokerLost("Kafka ended our transaction: it took too long")
 
 
 class FakeAdmin:

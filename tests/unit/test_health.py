@@ -37,6 +37,7 @@ def ask(server: HealthServer, path: str, method: str = "GET") -> tuple[int, str,
 
 
 def test_healthz_says_whether_the_loop_turned_lately(server: HealthServer, status: Status) -> None:
+    status.state = State.STREAMING
     assert ask(server, "/healthz")[::2] == (200, "alive\n")
     status.turned_s -= ALIVE_WITHIN_S + 1
     code, _, text = ask(server, "/healthz")

@@ -37,8 +37,11 @@ def test_only_streaming_is_ready() -> None:
         assert it.is_ready() == (state is State.STREAMING)
 
 
-def test_a_loop_that_stops_turning_is_not_alive() -> None:
+def test_a_loop_that_stops_turning_is_not_alive_but_opening_has_its_own_bounds() -> None:
     it = status()
+    assert it.state is State.STARTING
+    assert it.is_alive(1000.0 + ALIVE_WITHIN_S)
+    it.state = State.STREAMING
     assert it.is_alive(1000.0 + ALIVE_WITHIN_S - 1)
     assert not it.is_alive(1000.0 + ALIVE_WITHIN_S)
 

@@ -8,6 +8,7 @@ from avro_values import UNREPRESENTABLE, both, transcode
 
 from cdcd.avro.nested import Array, Composite
 from cdcd.avro.numbers import Int4
+from cdcd.avro.shapes import Shape
 from cdcd.avro.strings import AsText, Bytea, Text
 from cdcd.avro.temporal import Date
 from cdcd.errors import DecodeError, ModeChanged
@@ -15,7 +16,7 @@ from cdcd.errors import DecodeError, ModeChanged
 INTS = Array(Int4(), "_int4", ",")
 TEXTS = Array(Text(), "_text", ",")
 DATES = Array(Date(), "_date", ",")
-ADDRESS = Composite("address", ["street", "no"], [Text(), Int4()], "public.address")
+ADDRESS = Composite("address", ["street", "no"], [Text(), Int4()], Shape("public.address", [25, 23]))
 
 
 def part(value: bytes | None) -> bytes:
@@ -29,8 +30,9 @@ def array(*elements: bytes | None, dimensions: tuple[tuple[int, int], ...] | Non
     return header + b"".join(struct.pack(">ii", *pair) for pair in dimensions) + b"".join(map(part, elements))
 
 
-def composite(*fields: bytes | None) -> bytes:
-    return struct.pack(">i", len(fields)) + b"".join(struct.pack(">I", 25) + part(field) for field in fields)
+def composite(*fields: bytes | None, oids: tuple[int, ...] = (25, 23)) -> bytes:
+    typed = zip(oids, fields, strict=False)
+    return struct.pack(">i", len(fields)) + b"".join(struct.pack(">I", oid) + part(field) for oid, field in typed)
 
 
 def int4(n: int) -> bytes:
@@ -114,26 +116,31 @@ def test_a_composite_is_the_same_avro_in_both_modes() -> None:
         "street": 'a "b", \\(c)',
         "no": 1,
     }
-    assert both(Composite("nothing", [], [], "nothing"), composite(), "()") == {}
+    assert both(Composite("nothing", [], [], Shape("nothing", [])), composite(), "()") == {}
 
 
 def test_composites_nest_in_arrays_and_arrays_in_composites() -> None:
     addresses = Array(ADDRESS, "_address", ",")
     value = array(composite(b"x y", int4(1)), None)
     assert both(addresses, value, r'{"(\"x y\",1)",NULL}') == [{"street": "x y", "no": 1}, None]
-    outer = Composite("outer", ["at", "ns"], [ADDRESS, INTS], "outer")
-    value = composite(composite(b'"', None), array(int4(1), int4(2)))
+    outer = Composite("outer", ["at", "ns"], [ADDRESS, INTS], Shape("outer", [5000, 1007]))
+    value = composite(composite(b'"', None), array(int4(1), int4(2)), oids=(5000, 1007))
     assert both(outer, value, r'("("""""""",)","{1,2}")') == {"at": {"street": '"', "no": None}, "ns": [1, 2]}
 
 
 def test_a_composite_with_an_unrepresentable_field_is_unrepresentable() -> None:
-    span = Composite("span", ["since", "until"], [Date(), Date()], "span")
-    assert both(span, composite(int4(0), int4(2**31 - 1)), "(2000-01-01,infinity)") is UNREPRESENTABLE
-    assert both(span, composite(int4(0), None), "(2000-01-01,)") == {"since": date(2000, 1, 1), "until": None}
+    span = Composite("span", ["since", "until"], [Date(), Date()], Shape("span", [1082, 1082]))
+    dates = (1082, 1082)
+    value = composite(int4(0), int4(2**31 - 1), oids=dates)
+    assert both(span, value, "(2000-01-01,infinity)") is UNREPRESENTABLE
+    assert both(span, composite(int4(0), None, oids=dates), "(2000-01-01,)") == {
+        "since": date(2000, 1, 1),
+        "until": None,
+    }
 
 
 @pytest.mark.parametrize(
-    "value", [b"", composite(b"a"), composite(b"a", int4(1))[:-1], composite(b"a", int4(1)) + b"x"]
+    "value", [b"", composite(b"a", int4(1))[:-1], composite(b"a", int4(1)) + b"x", b"\xff\xff\xff\xff", b"\0\0\xff\xff"]
 )
 def test_a_malformed_binary_composite_is_a_decode_error(value: bytes) -> None:
     with pytest.raises(DecodeError):
@@ -142,7 +149,7 @@ def test_a_malformed_binary_composite_is_a_decode_error(value: bytes) -> None:
         ADDRESS.render(value, 0, len(value))
 
 
-@pytest.mark.parametrize("text", ["", "(", "()", "(a)", "(a,1", "a,1", "(a,1,2)", "(a,1)x", '("a,1)', "(a,1))"])
+@pytest.mark.parametrize("text", ["", "(", "(a,1", "a,1", "(a,b)", "(a,1)x", '("a,1)', "(a,1))"])
 def test_a_malformed_composite_text_is_a_decode_error(text: str) -> None:
     with pytest.raises(DecodeError):
         transcode(ADDRESS, "text", text.encode())

@@ -1,0 +1,182 @@
+"""Tables, values and transactions that are legal and rare."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import topics
+from confluent_kafka.admin import AdminClient, NewTopic
+from daemon import Daemon
+from stream import Stream
+
+MIB = 1024 * 1024
+
+
+def _rss_max_bytes(daemon: Daemon) -> int:
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{daemon.pid}/status").read_text())
+    assert match is not None
+    return int(match[1]) * 1024
+
+
+@pytest.mark.postgres_versions("oldest", "newest")
+def test_tables_of_every_shape_and_name_are_streamed(stream: Stream) -> None:
+    long = "x" * 63
+    wide = ", ".join(f"c{n} int" for n in range(2, 1601))
+    stream.sql(
+        "CREATE TABLE nothing ()",
+        f"CREATE TABLE wide (c1 int PRIMARY KEY, {wide})",
+        'CREATE SCHEMA "a.b"',
+        'CREATE TABLE "a.b".c (id int PRIMARY KEY)',
+        "CREATE SCHEMA a",
+        'CREATE TABLE a."b.c" (id int PRIMARY KEY)',
+        'CREATE TABLE "it\'s ""quoted"" {x} $1 %s" ("a""b" int PRIMARY KEY, "a.b" text, "A B" text, "ab" text, "1st" text)',
+        'CREATE TABLE "größe ∑ 漢字 🐘" ("größe" int PRIMARY KEY, "漢字" text, "🐘" text, "🐬" text)',
+        f"CREATE TABLE {long} ({long} int PRIMARY KEY, {long[:-1]}y text)",
+        "CREATE TABLE keyless (a int, b text)",
+        "ALTER TABLE keyless REPLICA IDENTITY FULL",
+        "CREATE TABLE by_index (a int, b text NOT NULL, c text)",
+        "CREATE UNIQUE INDEX by_index_b ON by_index (b)",
+        "ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_b",
+        "CREATE PUBLICATION cdcd FOR ALL TABLES",
+    )
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql(
+        "INSERT INTO nothing DEFAULT VALUES",
+        "INSERT INTO nothing DEFAULT VALUES",
+        "INSERT INTO wide (c1, c2, c1600) VALUES (1, 2, 1600), (2, NULL, NULL)",
+        "UPDATE wide SET c800 = 800",
+        'INSERT INTO "a.b".c VALUES (1)',
+        'INSERT INTO a."b.c" VALUES (2)',
+        "INSERT INTO \"it's \"\"quoted\"\" {x} $1 %s\" VALUES (1, '1', '2', '3', '4')",
+        "UPDATE \"it's \"\"quoted\"\" {x} $1 %s\" SET \"A B\" = 'changed'",
+        "INSERT INTO \"größe ∑ 漢字 🐘\" VALUES (1, '漢', '🐘', NULL), (2, '', NULL, '🐬')",
+        'DELETE FROM "größe ∑ 漢字 🐘" WHERE "größe" = 2',
+        f"INSERT INTO {long} VALUES (1, 'y')",
+        "INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL), (NULL, NULL)",
+        "UPDATE keyless SET b = 'b' WHERE a = 2",
+        "DELETE FROM keyless WHERE ctid = (SELECT min(ctid) FROM keyless)",
+        "INSERT INTO by_index VALUES (1, 'x', 'c'), (1, 'y', 'c')",
+        "UPDATE by_index SET b = 'z' WHERE b = 'y'",
+        "DELETE FROM by_index WHERE b = 'x'",
+    )
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    tables = [
+        ("public", "nothing"), ("public", "wide"), ("a.b", "c"), ("a", "b.c"), ("public", "it's \"quoted\" {x} $1 %s"),
+        ("public", "größe ∑ 漢字 🐘"), ("public", long), ("public", "keyless"), ("public", "by_index"),
+    ]  # fmt: skip
+    stream.check(*tables)
+    assert len(stream.topics.names()) == len(tables)
+
+
+def test_a_value_of_20_mb_passes_where_the_topic_takes_it(stream: Stream) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text, b bytea)")
+    daemon = stream.daemon()
+    daemon.config.write_text(daemon.config.read_text() + '[sink.topic_config]\n"max.message.bytes" = "67108864"\n')
+    daemon.start()
+    daemon.wait_for_log("going on")
+    stream.sql(
+        "INSERT INTO t SELECT 1, string_agg(md5(n::text), ''), NULL FROM generate_series(1, 655360) n",
+        "INSERT INTO t SELECT 2, NULL, decode(v, 'hex') FROM t",
+        "UPDATE t SET id = id + 10",
+    )
+    daemon.wait_until_confirmed()
+    peak = _rss_max_bytes(daemon)
+    assert daemon.stop() == 0
+    stream.check(("public", "t"))
+    assert peak < 600 * MIB
+    print(f"\npeak {peak // MIB} MiB")
+
+
+@pytest.mark.parametrize("streaming", ["auto", "off"])
+def test_300_000_rows_in_one_transaction_take_less_than_200_mb(stream: Stream, streaming: str) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, name text, amount numeric(12,2), at timestamptz)")
+    daemon = stream.daemon(source={"streaming": streaming}).start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t SELECT n, 'name ' || n, n / 7.0, now() FROM generate_series(1, 300000) n")
+    daemon.wait_until_confirmed(timeout_s=120)
+    peak = _rss_max_bytes(daemon)
+    assert daemon.stop() == 0
+    assert peak < 200 * MIB
+    keys = Counter(message.key() for message in stream.topics.raw(f"{stream.prefix}.public.t"))
+    assert len(keys) == sum(keys.values()) == 300_000
+    [rows] = {record["rows"] for record in stream.slot_records() if record["rows"]}
+    assert rows == 300_000, "one PostgreSQL transaction is one Kafka transaction"
+    print(f"\npeak {peak // MIB} MiB")
+
+
+@pytest.mark.postgres_versions("oldest", "newest")
+def test_truncate_of_several_tables_empties_each_in_every_partition(stream: Stream) -> None:
+    stream.sql(*(f"CREATE TABLE {name} (id int PRIMARY KEY, other int)" for name in "abc"))
+    stream.sql("ALTER TABLE b ADD FOREIGN KEY (other) REFERENCES a")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql(
+        *(f"INSERT INTO {name} SELECT n, n FROM generate_series(1, 40) n" for name in "abc"),
+        "BEGIN; DELETE FROM b WHERE id = 1; TRUNCATE a CASCADE; INSERT INTO a VALUES (7); INSERT INTO b VALUES (8, 7); COMMIT",
+        "TRUNCATE c RESTART IDENTITY",
+        "BEGIN; TRUNCATE a, b, c; ROLLBACK",
+    )
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    events = stream.check(("public", "a"), ("public", "b"), ("public", "c"))
+    truncates = Counter((event.topic, event.partition) for event in events if event.value["op"] == "t")
+    assert truncates == {(f"{stream.prefix}.public.{name}", partition): 1 for name in "abc" for partition in range(4)}
+
+
+def test_tombstones_follow_deletes_and_only_those(stream: Stream) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "CREATE TABLE keyless (v int)", "ALTER TABLE keyless REPLICA IDENTITY FULL")
+    daemon = stream.daemon(sink={"tombstones": True}).start()
+    daemon.wait_for_log("going on")
+    stream.sql(
+        "INSERT INTO t SELECT n, n FROM generate_series(1, 20) n",
+        "UPDATE t SET v = 0 WHERE id <= 10",
+        "UPDATE t SET id = id + 100 WHERE id = 20",
+        "DELETE FROM t WHERE id <= 5",
+        "INSERT INTO keyless VALUES (1)",
+        "DELETE FROM keyless",
+    )
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    events = stream.check(("public", "t"), ("public", "keyless"))
+    tombstones = [event for event in events if event.value is None]
+    assert sorted(event.key["id"] for event in tombstones) == [1, 2, 3, 4, 5, 20]
+    place = {(event.topic, event.partition, event.offset): event for event in events}
+    for event in tombstones:
+        deleted = place[event.topic, event.partition, event.offset - 1]
+        assert (deleted.value["op"], deleted.key) == ("d", event.key)
+
+
+def test_at_least_once_loses_nothing_when_it_is_killed(stream: Stream) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    daemon = stream.daemon(sink={"delivery": "at_least_once"}).start()
+    daemon.wait_for_log("going on")
+    for part in range(4):
+        stream.sql(*(f"INSERT INTO t VALUES ({n}, 0)" for n in range(part * 50, part * 50 + 50)), "UPDATE t SET v = v + 1")
+        if part % 2:
+            daemon.kill()
+            daemon.start()
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    once = {event.position: event for event in stream.events()}
+    assert topics.fold(list(once.values())) == stream.content("public", "t")
+
+
+def test_a_topic_that_is_there_already_keeps_its_partitions(stream: Stream) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    admin = AdminClient({"bootstrap.servers": stream.broker})
+    name = f"{stream.prefix}.public.t"
+    admin.create_topics([NewTopic(name, 7, 1)])[name].result(10)
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t SELECT n, n FROM generate_series(1, 200) n", "UPDATE t SET v = 0", "DELETE FROM t WHERE id % 3 = 0")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    events = stream.check(("public", "t"))
+    assert {event.partition for event in events} == set(range(7))
+    [record] = [record for key, record in stream.topics.progress() if key.endswith(name)][-1:]
+    assert len(record["offsets"]) == 7

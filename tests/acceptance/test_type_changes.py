@@ -1,0 +1,202 @@
+"""Types that are altered while their values are streamed: nothing is lost, nothing is taken for something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+import topics
+from daemon import Daemon
+from fix_postgres import Database
+from stream import Stream
+
+both_versions = pytest.mark.postgres_versions("oldest", "newest")
+both_modes = pytest.mark.parametrize("mode", ["auto", False], ids=["binary", "text"])
+
+TYPES = (
+    "CREATE TYPE ct AS (a int, b text)",
+    "CREATE TYPE mood AS ENUM ('ok')",
+    "CREATE DOMAIN price AS numeric(10,2)",
+    "CREATE TABLE t (id int PRIMARY KEY, c ct, cs ct[], m mood, p price)",
+)
+
+
+def _rows(events: list[topics.Event], column: str = "c") -> dict[int, Any]:
+    """What each row's column has, by id: the value, or the text of what is unrepresentable."""
+    found: dict[int, Any] = {}
+    for event in sorted(events, key=lambda event: event.position):
+        after = event.value["after"]
+        texts = {u["column"]: u["text"] for u in event.value["unrepresentable"] if u["image"] == "after"}
+        assert column not in texts or after[column] is None
+        found[after["id"]] = texts.get(column, after[column])
+    return found
+
+
+def _ended_well(stream: Stream, daemon: Daemon, restarts: int) -> list[topics.Event]:
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    log = daemon.log.read_text()
+    assert log.count("starting again") == restarts, log
+    events = stream.events()
+    topics.check_exactly_once(events)
+    return events
+
+
+def _lagging(stream: Stream, mode: Any, *statements: str) -> Daemon:
+    """A daemon that starts after all of this has happened; its slot was made before."""
+    stream.sql(*TYPES)
+    first = stream.daemon().start()
+    first.wait_for_log("going on")
+    assert first.stop() == 0
+    stream.sql(*statements)
+    return stream.daemon(source={"binary": mode}).start()
+
+
+def _live(stream: Stream, mode: Any) -> Daemon:
+    stream.sql(*TYPES)
+    daemon = stream.daemon(source={"binary": mode}).start()
+    daemon.wait_for_log("going on")
+    return daemon
+
+
+@both_versions
+@both_modes
+def test_a_lagging_daemon_reads_values_from_before_an_attribute_was_added(stream: Stream, mode: Any) -> None:
+    daemon = _lagging(
+        stream,
+        mode,
+        "INSERT INTO t VALUES (1, (1, 'x'), '{\"(2,)\",NULL}'), (2, (NULL, NULL), NULL)",
+        "ALTER TYPE ct ADD ATTRIBUTE n numeric(6,2)",
+        "INSERT INTO t VALUES (3, (3, 'z', 1.5))",
+        "ALTER TYPE ct ADD ATTRIBUTE u uuid",
+        "UPDATE t SET id = 20 WHERE id = 2",
+    )
+    events = _ended_well(stream, daemon, 0)
+    none = {"n": None, "u": None}
+    rows = _rows([event for event in events if event.value["op"] != "d"])
+    assert rows[1] == {"a": 1, "b": "x", **none}
+    assert rows[2] == rows[20] == {"a": None, "b": None, **none}
+    assert {name: str(value) for name, value in rows[3].items()} == {"a": "3", "b": "z", "n": "1.50", "u": "None"}
+    assert _rows(events[:1], "cs")[1] == [{"a": 2, "b": None, **none}, None]
+
+
+@both_versions
+@both_modes
+def test_a_lagging_daemon_keeps_the_text_of_values_from_before_an_attribute_was_dropped(
+    stream: Stream, mode: Any
+) -> None:
+    daemon = _lagging(
+        stream,
+        mode,
+        "INSERT INTO t VALUES (1, (1, 'x y'), '{\"(2,)\",NULL}')",
+        "ALTER TYPE ct ADD ATTRIBUTE j jsonb, ADD ATTRIBUTE k int",
+        "INSERT INTO t VALUES (2, (3, 'z', '[1]', 4))",
+        "ALTER TYPE ct DROP ATTRIBUTE a, DROP ATTRIBUTE j",
+        "INSERT INTO t VALUES (3, ('new', 5))",
+    )
+    events = _ended_well(stream, daemon, 0)
+    rows = _rows(events)
+    # Of three shapes, two have two fields: in text mode, those of the first are told by k, which is no text.
+    assert rows[1] == '(1,"x y")'
+    assert rows[2] == "(3,z,[1],4)"
+    assert rows[3] == {"b": "new", "k": 5}
+    assert _rows([event for event in events if event.value["after"]["id"] == 1], "cs") == {
+        1: '{"(2,)",NULL}' if mode == "auto" else [{"b": "2", "k": None}, None]
+    }
+
+
+@both_versions
+@both_modes
+def test_a_live_daemon_asks_the_catalogue_anew_once_for_each_alteration(stream: Stream, mode: Any) -> None:
+    daemon = _live(stream, mode)
+    stream.sql("INSERT INTO t VALUES (1, (1, 'x'))")
+    daemon.wait_until_confirmed()
+    stream.sql(
+        "BEGIN; INSERT INTO t VALUES (2, (2, 'y')); ALTER TYPE ct ADD ATTRIBUTE n int; "
+        "INSERT INTO t VALUES (3, (3, 'z', 33)); COMMIT"
+    )
+    daemon.wait_until_confirmed()
+    stream.sql("ALTER TYPE ct DROP ATTRIBUTE b", "INSERT INTO t VALUES (4, (4, 44))")
+    daemon.wait_until_confirmed()
+    stream.sql("ALTER TYPE ct ADD ATTRIBUTE e mood", "UPDATE t SET c = (5, 55, 'ok') WHERE id = 1")
+    daemon.wait_until_confirmed()
+    events = _ended_well(stream, daemon, 3)
+    assert daemon.log.read_text().count("the catalogue is asked anew") == 3
+    rows = _rows([event for event in events if event.value["op"] == "c"])
+    assert rows == {
+        1: {"a": 1, "b": "x"},
+        2: {"a": 2, "b": "y", "n": None},
+        3: {"a": 3, "b": "z", "n": 33},
+        4: {"a": 4, "n": 44},
+    }
+    assert _rows(events)[1] == {"a": 5, "n": 55, "e": "ok"}
+
+
+@both_versions
+def test_a_dropped_attribute_of_a_type_of_the_users_own_ends_in_text_mode_and_loses_nothing(stream: Stream) -> None:
+    daemon = _lagging(
+        stream,
+        "auto",
+        "ALTER TYPE ct ADD ATTRIBUTE m mood",
+        "INSERT INTO t VALUES (1, (1, 'x', 'ok'))",
+        "ALTER TYPE ct DROP ATTRIBUTE m",
+        "INSERT INTO t VALUES (2, (2, 'y'))",
+    )
+    events = _ended_well(stream, daemon, 1)
+    assert "goes on in text mode" in daemon.log.read_text()
+    assert _rows(events) == {1: "(1,x,ok)", 2: {"a": 2, "b": "y"}}
+
+
+@both_versions
+@both_modes
+def test_a_row_type_follows_its_table(stream: Stream, mode: Any) -> None:
+    daemon = _live(stream, mode)
+    stream.sql("CREATE TABLE part (a int, b int)", "CREATE TABLE whole (id int PRIMARY KEY, c part)")
+    stream.sql("INSERT INTO whole VALUES (1, (1, 2))", "ALTER TABLE part ADD COLUMN d date")
+    stream.sql("INSERT INTO whole VALUES (2, (3, 4, NULL))")
+    stream.sql("ALTER TABLE part DROP COLUMN a", "INSERT INTO whole VALUES (3, (5, NULL))")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    rows = _rows([event for event in stream.events() if event.topic.endswith("whole")])
+    assert rows.keys() == {1, 2, 3}
+    assert rows[3] == {"b": 5, "d": None}
+    assert rows[2] in ({"a": 3, "b": 4, "d": None}, "(3,4,)")
+
+
+@both_versions
+@both_modes
+def test_enums_and_domains_change_without_a_restart(stream: Stream, mode: Any) -> None:
+    daemon = _live(stream, mode)
+    stream.sql("INSERT INTO t (id, m, p) VALUES (1, 'ok', 1.25)")
+    daemon.wait_until_confirmed()
+    stream.sql(
+        "ALTER TYPE mood ADD VALUE 'sad' BEFORE 'ok'",
+        "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'",
+        "ALTER DOMAIN price ADD CHECK (value >= 0)",
+        "INSERT INTO t (id, m, p) VALUES (2, 'sad', 0), (3, 'fine', 3.5)",
+    )
+    events = _ended_well(stream, daemon, 0)
+    assert _rows(events, "m") == {1: "ok", 2: "sad", 3: "fine"}
+    assert {n: str(price) for n, price in _rows(events, "p").items()} == {1: "1.25", 2: "0.00", 3: "3.50"}
+
+
+@both_versions
+def test_bytes_of_a_database_without_encoding_are_named_and_streamed_on(stream: Stream, database: Database) -> None:
+    name = f"{database.name}_ascii"
+    with psycopg.connect(database.server.dsn(), autocommit=True) as connection:
+        connection.execute(
+            f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
+        )
+    stream.dsn = database.server.dsn(name)
+    try:
+        stream.sql("CREATE TABLE t (id int PRIMARY KEY, c text, cs text[])")
+        with stream.daemon().start() as daemon:
+            daemon.wait_for_log("going on")
+            with psycopg.connect(stream.dsn, autocommit=True, client_encoding="SQL_ASCII") as connection:
+                connection.execute(b"INSERT INTO t VALUES (1, 'caf\xe9', '{\xc3\xa9}'), (2, 'caf\xc3\xa9', '{a,\xff}')")
+            events = _ended_well(stream, daemon, 0)
+        assert _rows(events) == {1: "caf\\xe9", 2: "café"}
+        assert _rows(events, "cs") == {1: ["é"], 2: "{a,\\xff}"}
+    finally:
+        Database(name, database.server).drop()

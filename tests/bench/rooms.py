@@ -1,0 +1,148 @@
+"""What a row costs in each room: 12-column inserts, binary, 100 rows a transaction; CPU nanoseconds a row.
+
+    python tests/bench/rooms.py [--rows 200000]
+
+No server takes part: the frames are made here. CPU time of this thread, the median of several passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import struct
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from cdcd.avro.envelope import Encoder
+from cdcd.avro.stores import FingerprintStore
+from cdcd.avro.types import TypeOptions
+from cdcd.compiled import rooms
+from cdcd.pgoutput import messages as m
+from cdcd.pgoutput.decoder import Decoder
+from cdcd.pgoutput.encoder import encode, tuple_of
+from cdcd.pgoutput.tuples import Binary, ColumnValue
+from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.partition import split
+from cdcd.source.pgtypes import PgType
+from cdcd.source.replication import XLogData
+from cdcd.transaction.assembler import Assembler
+from cdcd.transaction.relations import Relations
+from cdcd.transaction.spool import Spool
+from cdcd.transaction.spool_file import SpoolDirectory
+
+COLUMNS = [
+    ("id", 20, "int8", -1),
+    ("customer", 23, "int4", -1),
+    ("status", 25, "text", -1),
+    ("city", 25, "text", -1),
+    ("amount", 1700, "numeric", 786438),
+    ("placed", 1184, "timestamptz", -1),
+    ("due", 1082, "date", -1),
+    ("paid", 16, "bool", -1),
+    ("details", 3802, "jsonb", -1),
+    ("tracking", 2950, "uuid", -1),
+    ("weight", 701, "float8", -1),
+    ("remark", 25, "text", -1),
+]
+BURST = 1000
+
+
+class Catalogue:
+    """The types of COLUMNS."""
+
+    def types(self, oids: Iterable[int]) -> Mapping[int, PgType]:
+        return {oid: PgType(oid, "pg_catalog", name) for _, oid, name, _ in COLUMNS}
+
+    def primary_key(self, relation_oid: int) -> tuple[str, ...]:
+        return ("id",)
+
+    def identity_index(self, relation_oid: int) -> tuple[str, ...]:
+        return ()
+
+    def forget(self) -> None:
+        return
+
+
+def row(i: int) -> list[ColumnValue]:
+    """One row in PostgreSQL's binary form."""
+    cents = i % 100_000
+    return [
+        Binary(struct.pack(">q", i)),
+        Binary(struct.pack(">i", i % 5000)),
+        Binary(b"shipped"),
+        Binary(f"city {i % 300}".encode()),
+        Binary(struct.pack(">hhHhhh", 2, 0, 0, 2, cents // 100, cents % 100 * 100)),
+        Binary(struct.pack(">q", 800_000_000_000_000 + i)),
+        Binary(struct.pack(">i", 9000 + i % 365)),
+        Binary(b"\1" if i % 2 else b"\0"),
+        Binary(b'\1{"n": %d, "tags": ["a", "b"]}' % i),
+        Binary(uuid.UUID(int=i).bytes),
+        Binary(struct.pack(">d", i * 0.25)),
+        Binary(f"remark number {i}".encode()),
+    ]
+
+
+def frames(rows: int) -> list[bytes]:
+    """The stream of `rows` inserts, 100 a transaction."""
+    columns = tuple(m.Column(name == "id", name, oid, typmod) for name, oid, _, typmod in COLUMNS)
+    messages: list[m.Message] = [m.Begin(1, 0, 5), m.Relation(0, 7, "public", "orders", "d", columns), m.Commit(1, 2, 0)]
+    for i in range(rows):
+        if i % 100 == 0:
+            messages.append(m.Begin(100 + i, 0, 5))
+        messages.append(m.Insert(0, 7, tuple_of(row(i))))
+        if i % 100 == 99 or i == rows - 1:
+            messages.append(m.Commit(100 + i - i % 100, 101 + i - i % 100, 0))
+    return [XLogData(5, 5, 0, encode(message)).encode() for message in messages]
+
+
+def measure(name: str, rows: int, work: Callable[[], object]) -> None:
+    """Print the median CPU time a row of a few passes."""
+    passes = []
+    for _ in range(5):
+        began = time.thread_time()
+        work()
+        passes.append((time.thread_time() - began) / rows * 1e9)
+    print(f"{name:40} {statistics.median(passes):8.0f} ns a row   ({min(passes):.0f} to {max(passes):.0f})", flush=True)
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=200_000)
+    rows = parser.parse_args().rows
+    print(f"{rows:,} rows, {rooms()} rooms")
+    stream = frames(rows)
+    print(f"{sum(map(len, stream)) / rows:.0f} bytes of frames a row")
+    decoder = Decoder()
+    inserts = [frame for frame in stream if frame[25] == m.INSERT]
+    with tempfile.TemporaryDirectory() as folder:
+
+        def pipeline() -> tuple[Assembler, BatchBuilder]:
+            batches = BatchBuilder(tombstones=False)
+            encoder = Encoder(batches, FingerprintStore(batches), TypeOptions())
+            spool = Spool(SpoolDirectory(Path(folder) / "spool"), 1 << 26, 1 << 30)
+            return Assembler(decoder, Relations(Catalogue()), encoder, spool, 0), batches
+
+        def feed(burst: int) -> None:
+            assembler, batches = pipeline()
+            for at in range(0, len(stream), burst):
+                assembler.feed(stream[at : at + burst])
+                batches.take()
+
+        measure("pgoutput: decode to messages", rows, lambda: [decoder.decode(frame, 25) for frame in inserts])
+        for burst in (100, 500, 1000, 4000):
+            measure(f"transaction + avro, bursts of {burst}", rows, lambda: feed(burst))  # noqa: B023
+        assembler, batches = pipeline()
+        taken = []
+        for at in range(0, len(stream), BURST):
+            assembler.feed(stream[at : at + BURST])
+            taken.append(batches.take())
+        tables = [table for batch in taken for table in batch.tables]
+        measure("sink: split among 4 partitions", rows, lambda: [split(t.messages, t.everywhere, 4) for t in tables])
+
+
+if __name__ == "__main__":
+    main()

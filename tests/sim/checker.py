@@ -1,0 +1,295 @@
+"""Holds what Kafka shows to what PostgreSQL committed. It shares nothing with the models but the ledger and the logs.
+
+Before: `sql` keeps the ledger, `fake_kafka` the logs. After: `world` asks at every step, and `run` reports.
+
+What it demands, at the end of every Kafka transaction (a cut):
+
+1. The transactions inside are the next ones of the ledger, whole, in commit order, each event once and as it must be.
+2. In every partition the events come in order, a key stays in its partition, what has no key goes to one partition,
+   a truncate to all. Every schema is published with or before the first record that needs it.
+3. The last record is the slot record. Its LSN cuts the ledger exactly there; the table records' offsets cut the topics.
+4. No status update names a position that a slot record does not cover, or that would make the server forget what is not
+   in Kafka: a committed transaction, or one that is prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+from sim.fake_kafka import FakeBroker, Placed, Transaction
+from sim.sql import Committed, Database, Event, Prepared
+
+from cdcd import decode
+from cdcd.lsn import format_lsn
+from cdcd.progress.record import SlotRecord, TableRecord, parse_record
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class BrokenPromise(AssertionError):
+    """What was promised does not hold."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One event as a reader finds it."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: dict[str, Any]
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self.value["source"]["commit_lsn"], self.value["source"]["seq"]
+
+
+class Checker:
+    """One world's judge."""
+
+    def __init__(self, broker: FakeBroker, database: Database, prefix: str, slot: str) -> None:
+        self._broker = broker
+        self._db = database
+        self._prefix = prefix
+        self._slot = slot.encode()
+        self._at = 0
+        """How many committed Kafka transactions were looked at."""
+        self.published = 0
+        """How many transactions of the ledger are in Kafka."""
+        self.last: SlotRecord | None = None
+        self.created = 0
+        """Where the slot began: before it there is no promise."""
+        self._schemas: set[str] = set()
+        self._key_partition: dict[tuple[str, bytes | None], int] = {}
+        self._in_partition: dict[tuple[str, int], tuple[int, int]] = {}
+        self._ends: dict[tuple[str, int], int] = {}
+        """Of each partition, the offset after the last committed event."""
+        self._cut: dict[tuple[str, int], int] = {}
+        """Of each partition, where the last table record cuts it."""
+        self._two_phase_held: list[Prepared] = []
+
+    # Kafka transactions
+
+    def look(self) -> None:
+        """Judge the Kafka transactions that have been committed since."""
+        committed = self._broker.committed
+        while self._at < len(committed):
+            transaction = committed[self._at]
+            self._at += 1
+            self._judge(transaction)
+
+    def _judge(self, transaction: Transaction) -> None:
+        schemas, progress, rows = [], [], []
+        for placed in transaction.records:
+            if placed.topic == f"{self._prefix}.schemas":
+                schemas.append(placed)
+            elif placed.topic == f"{self._prefix}.progress":
+                progress.append(placed)
+            else:
+                rows.append(placed)
+        for placed in schemas:
+            assert placed.key is not None
+            assert placed.value is not None
+            self._schemas.add(placed.key.decode())
+            _TEXTS[placed.key.decode()] = placed.value.decode()
+        seen = [_Seen(placed.topic, placed.partition, placed.key, self._decode(placed.value)) for placed in rows]
+        self._judge_partitions(seen)
+        inside = self._judge_rows(seen)
+        for placed in rows:
+            where = placed.topic, placed.partition
+            self._demand(placed.offset >= self._cut.get(where, 0), f"{where} {placed.offset} lies before the last cut")
+            self._ends[where] = placed.offset + 1
+        self._judge_progress(progress, inside, seen)
+
+    def _judge_partitions(self, seen: list[_Seen]) -> None:
+        for event in seen:
+            where = event.topic, event.partition
+            before = self._in_partition.get(where, (0, -1))
+            self._demand(event.position > before, f"{where}: {_name(event.position)} comes after {_name(before)}")
+            self._in_partition[where] = event.position
+            if event.value["op"] == "t":
+                continue
+            home = self._key_partition.setdefault((event.topic, event.key), event.partition)
+            self._demand(home == event.partition, f"{event.topic}: key {event.key!r} in partitions {home}, {where[1]}")
+
+    def _judge_rows(self, seen: list[_Seen]) -> list[Committed]:
+        """The rows are those of the next transactions of the ledger; returns these."""
+        by_position: dict[tuple[int, int], list[_Seen]] = {}
+        for event in seen:
+            by_position.setdefault(event.position, []).append(event)
+        positions = iter(sorted(by_position))
+        inside: list[Committed] = []
+        position = next(positions, None)
+        while position is not None:
+            self._demand(self.published < len(self._db.ledger), f"{_name(position)} was never committed")
+            wanted = self._db.ledger[self.published]
+            for seq, event in enumerate(wanted.events):
+                self._demand(
+                    position == (wanted.commit_lsn, seq),
+                    f"wanted {_name((wanted.commit_lsn, seq))}, event {seq + 1} of {len(wanted.events)} of transaction "
+                    f"{wanted.xid}; got {_name(position) if position else 'the end of the Kafka transaction'}",
+                )
+                assert position is not None
+                self._judge_event(wanted, event, seq, by_position[position])
+                position = next(positions, None)
+            self.published += 1
+            inside.append(wanted)
+        return inside
+
+    def _judge_event(self, of: Committed, event: Event, seq: int, seen: list[_Seen]) -> None:
+        topic = ".".join(filter(None, (self._prefix, *event.table)))
+        copies = len(self._broker.topics[topic]) if event.op == "t" else 1
+        self._demand(
+            sorted((each.topic, each.partition) for each in seen)
+            == [(topic, seen[0].partition if copies == 1 else number) for number in range(copies)],
+            f"{_name((of.commit_lsn, seq))} of {topic} is in {[(each.topic, each.partition) for each in seen]}",
+        )
+        for each in seen:
+            value = dict(each.value)
+            source = value.pop("source")
+            self._same("key", None if each.key is None else self._decode(each.key), event.key)
+            wanted = {
+                "op": event.op,
+                "identity": event.identity,
+                "before": event.before,
+                "after": event.after,
+                "unchanged": event.unchanged,
+                "unrepresentable": [],
+            }
+            self._same(f"event {_name((of.commit_lsn, seq))}", value, wanted)
+            positions = (source["lsn"], source["xid"], source["origin"])
+            self._same(f"source of {_name((of.commit_lsn, seq))}", positions, (event.lsn, of.xid, of.origin))
+            if of.commit_us:
+                self._same("commit_ts", source["commit_ts"], _EPOCH + timedelta(microseconds=of.commit_us))
+
+    def _judge_progress(self, progress: list[Placed], inside: list[Committed], seen: list[_Seen]) -> None:
+        records = [parse_record(placed.key or b"", placed.value or b"") for placed in progress]
+        self._demand(bool(records) and isinstance(records[-1], SlotRecord), "no slot record at the end")
+        *tables, last = records
+        assert isinstance(last, SlotRecord)
+        self._demand(progress[-1].key == self._slot, "the slot record has another key")
+        before = self.last.lsn if self.last else self.created
+        self._demand(last.lsn >= before, f"the slot record went back to {format_lsn(last.lsn)}")
+        if inside:
+            self._demand(last.lsn >= inside[-1].end_lsn, "the slot record lies before what it closes")
+        following = self._next()
+        self._demand(
+            following is None or last.lsn <= following.commit_lsn,
+            f"the slot record says {format_lsn(last.lsn)}, and {_name_of(following)} is not in Kafka",
+        )
+        if inside or not self.last:
+            commit_lsn = inside[-1].commit_lsn if inside else 0
+            self._demand(last.commit_lsn >= commit_lsn, "commit_lsn of the slot record")
+        self._demand(last.lsn > last.commit_lsn or not last.commit_lsn, "the slot record does not cover its commit_lsn")
+        self._demand(last.rows == len({event.position for event in seen}), f"{last.rows} rows counted")
+        self._demand(last.transactions >= len(inside), f"{last.transactions} transactions counted")
+        self._judge_tables(tables, last, {event.topic for event in seen})
+        self.last = last
+
+    def _judge_tables(self, tables: list[Any], last: SlotRecord, touched: set[str]) -> None:
+        found = {record.topic: record for record in tables if isinstance(record, TableRecord)}
+        self._same("table records", sorted(found), sorted(touched))
+        for topic, record in found.items():
+            self._same("partitions", len(record.offsets), len(self._broker.topics[topic]))
+            self._same("commit_lsn of a table record", record.commit_lsn, last.commit_lsn)
+            for partition, offset in enumerate(record.offsets):
+                end = self._ends.get((topic, partition), 0)
+                self._demand(offset >= end, f"{topic} {partition}: cut at {offset}, but rows end at {end}")
+                self._cut[topic, partition] = offset
+
+    def _decode(self, data: bytes | None) -> Any:
+        assert data is not None, "no tombstones were asked for"
+        found = decode.schema_id(data)
+        self._demand(found is not None, "no Avro")
+        assert found is not None
+        self._demand(found[0] in self._schemas, f"schema {found[0]} was not published yet")
+        return _decoder().decode(data)
+
+    # Acknowledgements
+
+    def acknowledged(self, flushed: int) -> None:
+        """A status update says that everything before `flushed` may be forgotten."""
+        self.look()
+        covered = self.last.lsn if self.last else self.created
+        self._demand(
+            flushed <= covered,
+            f"acknowledged {format_lsn(flushed)}, but the last slot record says {format_lsn(covered)}",
+        )
+        following = self._next()
+        self._demand(
+            following is None or flushed <= following.commit_lsn,
+            f"acknowledged {format_lsn(flushed)}, but {_name_of(following)} is not in Kafka",
+        )
+        if self._db.server.slot is None or not self._db.server.slot.two_phase:
+            return
+        for prepared in self._db.prepared:
+            self._demand(flushed <= prepared.lsn, f"acknowledged {format_lsn(flushed)} beyond the open {prepared.gid}")
+        for prepared, entry in self._db.resolved:
+            if entry is not None and entry.events and flushed > prepared.lsn:
+                self._demand(
+                    self._is_published(entry),
+                    f"acknowledged {format_lsn(flushed)}, beyond the PREPARE of transaction {prepared.top}, "
+                    "whose rows are not in Kafka",
+                )
+
+    def _next(self) -> Committed | None:
+        ledger = self._db.ledger
+        return ledger[self.published] if self.published < len(ledger) else None
+
+    def _is_published(self, entry: Committed) -> bool:
+        following = self._next()
+        return following is None or entry.commit_lsn < following.commit_lsn
+
+    # The end
+
+    def done(self) -> bool:
+        """Whether everything that was committed is in Kafka, and the slot knows."""
+        self.look()
+        slot = self._db.server.slot
+        return self._next() is None and slot is not None and slot.confirmed >= self._db.server.end
+
+    def close(self) -> None:
+        """`read_committed` shows what was judged, and nothing else."""
+        self.look()
+        shown: dict[tuple[str, int], list[int]] = {}
+        for topic in self._broker.topics:
+            for partition, records in enumerate(self._broker.visible(topic)):
+                shown[topic, partition] = [record.offset for record in records]
+        judged: dict[tuple[str, int], list[int]] = {where: [] for where in shown}
+        for placed in self._all():
+            judged[placed.topic, placed.partition].append(placed.offset)
+        self._same("what read_committed shows", shown, judged)
+
+    def _all(self) -> Iterator[Placed]:
+        for transaction in self._broker.committed:
+            yield from transaction.records
+
+    # Words
+
+    def _same(self, what: str, got: object, wanted: object) -> None:
+        self._demand(got == wanted, f"{what}: wanted {wanted}, got {got}")
+
+    def _demand(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise BrokenPromise(what)
+
+
+_TEXTS: dict[str, str] = {}
+"""Schemas by fingerprint, of all worlds: they say the same everywhere."""
+
+
+@cache
+def _decoder() -> decode.Decoder:
+    return decode.Decoder(lambda schema: _TEXTS[str(schema)])
+
+
+def _name(position: tuple[int, int]) -> str:
+    return f"{format_lsn(position[0])}#{position[1]}"
+
+
+def _name_of(entry: Committed | None) -> str:
+    return "nothing" if entry is None else f"the transaction {entry.xid} that commits at {format_lsn(entry.commit_lsn)}"

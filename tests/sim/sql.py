@@ -1,0 +1,418 @@
+"""What sessions do, as they would in SQL, and the ledger of what they committed: the truth that topics are held to.
+
+Before: `world` says when who does something. After: `fake_postgres` has the WAL of it; `checker` has the ledger.
+
+The ledger is kept by the sessions themselves, by what SQL means: savepoints are levels, a rollback drops one, a commit
+makes the rest permanent. It knows nothing of WAL records, blocks or resending.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from sim.fake_postgres import Change, Server, Table
+
+from cdcd.pgoutput.messages import KEY, NO_OLD, OLD
+from cdcd.pgoutput.tuples import UNCHANGED, Binary, ColumnValue
+
+INT4, TEXT, BYTEA = 23, 25, 17
+
+TABLES = [
+    Table(16_001, "public", "orders", "d", ("id",), (("id", INT4), ("note", TEXT))),
+    Table(16_002, "public", "lines", "f", ("id",), (("id", INT4), ("note", TEXT), ("more", TEXT))),
+    Table(16_003, "audit", "log", "f", (), (("id", INT4), ("note", TEXT))),
+]
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Event:
+    """One event that must be in Kafka: `fields` of the envelope but the positions, which the transaction gives."""
+
+    table: tuple[str, str]
+    op: str
+    lsn: int
+    key: Row | None
+    before: Row | None
+    after: Row | None
+    identity: str = "none"
+    unchanged: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Committed:
+    """A transaction in the ledger; a message outside of transactions is one, too (`xid` 0)."""
+
+    commit_lsn: int
+    end_lsn: int
+    xid: int
+    commit_us: int
+    """Since 1970 UTC; 0: not known."""
+    origin: str | None
+    events: list[Event]
+
+
+@dataclass
+class _Level:
+    """The transaction, or a savepoint in it."""
+
+    xid: int = 0
+    children: list[int] = field(default_factory=list)
+    """Released savepoints that wrote."""
+    events: list[Event] = field(default_factory=list)
+    tables: dict[int, Table] = field(default_factory=dict)
+    """Altered here."""
+
+
+@dataclass
+class Prepared:
+    """What PREPARE TRANSACTION leaves."""
+
+    gid: str
+    top: int
+    events: list[Event]
+    tables: dict[int, Table]
+    used: set[int]
+    origin: str
+    lsn: int
+
+
+class Database:
+    """All sessions of one server."""
+
+    def __init__(self, server: Server, rng: Random) -> None:
+        self.server = server
+        self.rng = rng
+        self.sessions: list[Session] = []
+        self.prepared: list[Prepared] = []
+        self.resolved: list[tuple[Prepared, Committed | None]] = []
+        """Every prepared transaction that has ended, and what it became."""
+        self.ledger: list[Committed] = []
+        """In the order of commits, without what changed nothing."""
+        self.ends: set[int] = set()
+        """End LSNs of commits of whatever kind."""
+        self.number = 0
+
+    def act(self) -> str:
+        """Let somebody do something; returns what, in short."""
+        rng = self.rng
+        choice = rng.random()
+        if choice < 0.04:
+            self.server.log("other")
+            return "other WAL"
+        if choice < 0.06:
+            return self._lone_message()
+        if choice < 0.075:
+            self.server.log("running")
+            return "running xacts"
+        if choice < 0.09:
+            self.server.checkpoint()
+            return "checkpoint"
+        if self.prepared and choice < 0.17:
+            return self._resolve(rng.choice(self.prepared))
+        if not self.sessions or (len(self.sessions) < 4 and rng.random() < 0.25):
+            self.sessions.append(Session(self))
+            return "begin"
+        return rng.choice(self.sessions).act()
+
+    def end_all(self) -> None:
+        """Everybody comes to an end."""
+        for session in list(self.sessions):
+            session.finish()
+        for prepared in list(self.prepared):
+            self._resolve(prepared)
+
+    def crash(self) -> None:
+        """The server lost all that was in progress."""
+        self.sessions.clear()
+        self.server.crash({prepared.top for prepared in self.prepared})
+
+    def committed(self, record_lsn: int, end: int, top: int, time_us: int, origin: str, events: list[Event]) -> Committed:
+        entry = Committed(record_lsn, end, top, time_us + 946_684_800_000_000, origin or None, events)
+        self.ends.add(end)
+        if events:
+            self.ledger.append(entry)
+        return entry
+
+    def in_use(self, oid: int, besides: Session | None = None) -> bool:
+        """Whether somebody holds a lock on the table that keeps ALTER TABLE waiting."""
+        return any(oid in session.used for session in self.sessions if session is not besides) or any(
+            oid in prepared.used for prepared in self.prepared
+        )
+
+    def altered(self, oid: int, besides: Session | None = None) -> bool:
+        """Whether somebody has altered the table and not committed."""
+        return any(oid in session.overlay() for session in self.sessions if session is not besides) or any(
+            oid in prepared.tables for prepared in self.prepared
+        )
+
+    def _lone_message(self) -> str:
+        self.number += 1
+        content = b"lone %d" % self.number
+        record = self.server.log("message", change=Change("M", prefix="lone", content=content))
+        row = {"transactional": False, "prefix": "lone", "content": content}
+        event = Event(("", "messages"), "m", record.lsn, None, None, row)
+        self.ends.add(record.lsn + 1)
+        self.ledger.append(Committed(record.lsn, record.lsn + 1, 0, 0, None, [event]))
+        return "message"
+
+    def _resolve(self, prepared: Prepared) -> str:
+        self.prepared.remove(prepared)
+        kind = "commit prepared" if self.rng.random() < 0.6 else "rollback prepared"
+        record = self.server.log(kind, top=prepared.top, xid=prepared.top, gid=prepared.gid, origin=prepared.origin)
+        entry = None
+        if kind == "commit prepared":
+            self.server.tables.update(prepared.tables)
+            entry = self.committed(
+                record.lsn, record.end, prepared.top, record.time_us, prepared.origin, prepared.events
+            )
+        self.resolved.append((prepared, entry))
+        return f"{kind} {prepared.top}"
+
+
+class Session:
+    """One session, inside a transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._server = database.server
+        self._rng = database.rng
+        self._levels = [_Level()]
+        self._origin = "elsewhere" if self._rng.random() < 0.1 else ""
+        self.used: set[int] = set()
+        self._rows_at_once = self._rng.choice([1, 1, 2, 5, 20])
+
+    def overlay(self) -> dict[int, Table]:
+        found: dict[int, Table] = {}
+        for level in self._levels:
+            found.update(level.tables)
+        return found
+
+    def act(self) -> str:
+        choice = self._rng.random()
+        if choice < 0.62:
+            for _ in range(self._rng.randint(1, self._rows_at_once)):
+                self._write()
+            return f"write {self._levels[0].xid}"
+        if choice < 0.69:
+            self._levels.append(_Level())
+            return "savepoint"
+        if choice < 0.74 and len(self._levels) > 1:
+            return self._rollback_to()
+        if choice < 0.78 and len(self._levels) > 1:
+            self._release()
+            return "release"
+        if choice < 0.83:
+            return self._alter()
+        return self.finish()
+
+    def finish(self) -> str:
+        """Commit, abort or prepare."""
+        self._db.sessions.remove(self)
+        choice = self._rng.random()
+        if choice < 0.15:
+            return self._abort()
+        if choice < 0.30:
+            return self._prepare()
+        return self._commit()
+
+    # Writing
+
+    def _xid(self) -> int:
+        for level in self._levels:
+            level.xid = level.xid or self._server.next_xid()
+        return self._levels[-1].xid
+
+    def _log(self, change: Change) -> int:
+        xid = self._xid()
+        record = self._server.log("change", top=self._levels[0].xid, xid=xid, change=change, origin=self._origin)
+        return record.lsn
+
+    def _write(self) -> None:
+        rng = self._rng
+        if rng.random() < 0.06:
+            self._message()
+            return
+        free = [oid for oid in self._server.tables if not self._db.altered(oid, self)]
+        if not free:
+            return
+        oid = rng.choice(free)
+        self.used.add(oid)
+        table = self.overlay().get(oid, self._server.tables[oid])
+        kind = rng.choices("IUDT", [60, 22, 15, 3])[0]
+        if kind == "T":
+            self._truncate(table)
+        elif kind == "I":
+            new = self._row(table)
+            lsn = self._log(Change("I", (table,), new=_tuple(table, new)))
+            self._event(table, "c", lsn, None, new, key=_key(table, new))
+        elif kind == "D":
+            old = self._row(table)
+            shown, old_kind, identity = _old(table, old)
+            lsn = self._log(Change("D", (table,), old_kind, _tuple(table, shown)))
+            self._event(table, "d", lsn, shown, None, identity, key=_key(table, old))
+        else:
+            self._update(table)
+
+    def _update(self, table: Table) -> None:
+        rng = self._rng
+        old, new = self._row(table), self._row(table)
+        moves = bool(table.key) and rng.random() < 0.3
+        if not moves:
+            new["id"] = old["id"]
+        unsent = "note" if "note" in new and rng.random() < 0.2 else ""
+        if unsent:
+            new[unsent] = old[unsent]
+        sent = _tuple(table, new, unsent)
+        shown, old_kind, identity = _old(table, old)
+        if table.identity == "d" and not moves:
+            lsn = self._log(Change("U", (table,), NO_OLD, None, sent))
+            after = {**new, unsent: None} if unsent else new
+            self._event(table, "u", lsn, None, after, unchanged=[unsent] if unsent else [], key=_key(table, new))
+            return
+        lsn = self._log(Change("U", (table,), old_kind, _tuple(table, shown), sent))
+        lost = bool(unsent) and table.identity == "d"
+        after = {**new, unsent: None} if lost else new
+        unchanged = [unsent] if lost else []
+        if moves and old["id"] != new["id"]:
+            self._event(table, "d", lsn, shown, None, identity, key=_key(table, old))
+            self._event(table, "c", lsn, None, after, unchanged=unchanged, key=_key(table, new))
+        else:
+            self._event(table, "u", lsn, shown, after, identity, unchanged, key=_key(table, new))
+
+    def _truncate(self, table: Table) -> None:
+        tables = [table]
+        others = [oid for oid in self._server.tables if oid != table.oid and not self._db.altered(oid, self)]
+        if others and self._rng.random() < 0.5:
+            oid = self._rng.choice(others)
+            self.used.add(oid)
+            tables.append(self.overlay().get(oid, self._server.tables[oid]))
+        lsn = self._log(Change("T", tuple(tables)))
+        for each in tables:
+            self._event(each, "t", lsn, None, None)
+
+    def _message(self) -> None:
+        self._db.number += 1
+        content = b"message %d" % self._db.number
+        lsn = self._log(Change("M", prefix="p", content=content))
+        row = {"transactional": True, "prefix": "p", "content": content}
+        self._levels[-1].events.append(Event(("", "messages"), "m", lsn, None, None, row))
+
+    def _row(self, table: Table) -> Row:
+        self._db.number += 1
+        texts = {name: f"{name} {self._db.number}" for name, oid in table.columns if oid == TEXT}
+        return {name: self._rng.randint(1, 40) if oid == INT4 else texts[name] for name, oid in table.columns}
+
+    def _event(
+        self,
+        table: Table,
+        op: str,
+        lsn: int,
+        before: Row | None,
+        after: Row | None,
+        identity: str = "none",
+        unchanged: list[str] | None = None,
+        key: Row | None = None,
+    ) -> None:
+        event = Event((table.schema, table.name), op, lsn, key, before, after, identity, unchanged or [])
+        self._levels[-1].events.append(event)
+
+    def _alter(self) -> str:
+        free = [
+            oid
+            for oid in self._server.tables
+            if not self._db.in_use(oid, self) and not self._db.altered(oid, self)
+        ]
+        if not free:
+            return "no table to alter"
+        oid = self._rng.choice(free)
+        self.used.add(oid)
+        self._xid()
+        table = self.overlay().get(oid, self._server.tables[oid])
+        if len(table.columns) > 3 or (len(table.columns) > 2 and self._rng.random() < 0.5):
+            columns = table.columns[:-1]
+        else:
+            self._db.number += 1
+            columns = (*table.columns, (f"c{self._db.number}", TEXT))
+        name = f"{table.name}x" if self._rng.random() < 0.1 and len(table.name) < 8 else table.name
+        self._levels[-1].tables[oid] = Table(oid, table.schema, name, table.identity, table.key, columns)
+        return f"alter {table.name} in {self._levels[0].xid}"
+
+    # Ends
+
+    def _release(self) -> None:
+        level = self._levels.pop()
+        above = self._levels[-1]
+        above.events += level.events
+        above.tables.update(level.tables)
+        if level.xid:
+            above.children += [level.xid, *level.children]
+
+    def _rollback_to(self) -> str:
+        level = self._levels.pop()
+        if level.xid:
+            self._server.log("subabort", top=self._levels[0].xid, xid=level.xid, subxids=tuple(sorted(level.children)))
+        return f"rollback to, {level.xid}"
+
+    def _abort(self) -> str:
+        while len(self._levels) > 1:
+            self._rollback_to()
+        top = self._levels[0]
+        if top.xid:
+            self._server.log("abort", top=top.xid, xid=top.xid, subxids=tuple(sorted(top.children)))
+        return f"abort {top.xid}"
+
+    def _commit(self) -> str:
+        while len(self._levels) > 1:
+            self._release()
+        top = self._levels[0]
+        if not top.xid and self._rng.random() < 0.5:
+            return "commit of nothing"
+        self._xid()
+        record = self._server.log(
+            "commit", top=top.xid, xid=top.xid, subxids=tuple(sorted(top.children)), origin=self._origin
+        )
+        self._server.tables.update(top.tables)
+        self._db.committed(record.lsn, record.end, top.xid, record.time_us, self._origin, top.events)
+        return f"commit {top.xid} at {record.lsn:X}"
+
+    def _prepare(self) -> str:
+        while len(self._levels) > 1:
+            self._release()
+        top = self._levels[0]
+        self._xid()
+        free = [f"g{number}" for number in range(4) if f"g{number}" not in {p.gid for p in self._db.prepared}]
+        if not free:
+            return self._commit()
+        gid = free[0]
+        record = self._server.log(
+            "prepare", top=top.xid, xid=top.xid, gid=gid, subxids=tuple(sorted(top.children)), origin=self._origin
+        )
+        self._db.prepared.append(
+            Prepared(gid, top.xid, top.events, top.tables, self.used, self._origin, record.lsn)
+        )
+        return f"prepare {top.xid}"
+
+
+def _tuple(table: Table, row: Row, unsent: str = "") -> tuple[ColumnValue, ...]:
+    return tuple(UNCHANGED if name == unsent else _sent(row.get(name)) for name, _ in table.columns)
+
+
+def _sent(value: Any) -> ColumnValue:
+    if value is None:
+        return None
+    return Binary(value.to_bytes(4, "big", signed=True) if isinstance(value, int) else value.encode())
+
+
+def _key(table: Table, row: Row) -> Row | None:
+    return {name: row[name] for name in table.key} or None
+
+
+def _old(table: Table, row: Row) -> tuple[Row, int, str]:
+    """What an Update or Delete shows of the old row, as which kind of tuple, and the event's word for it."""
+    if table.identity == "f":
+        return row, OLD, "full"
+    return {name: row[name] if name in table.key else None for name, _ in table.columns}, KEY, "key"
