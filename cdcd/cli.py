@@ -1,7 +1,7 @@
 """The command `cdcd`: reads the command line, calls what does the work, and turns errors into sentences and exit codes.
 
-Before: a shell, or a container's entry point. After: `supervisor` runs the daemon; `preflight`, `tail` and
-`settings_reference` do the rest.
+Before: a shell, or a container's entry point. After: `supervisor` runs the daemon; `preflight`, `peek`, `tail`
+and `settings_reference` do the rest.
 
 Exit codes: 0 done, 1 it failed, 2 a setting or an argument is wrong. A traceback only with `--log-level debug`.
 """
@@ -24,6 +24,8 @@ from cdcd.errors import CdcdError, SettingsError
 # What a command needs is imported where it runs: `cdcd config` must not wait for librdkafka, nor fail without it.
 
 OK, FAILED, BAD_SETTING = 0, 1, 2
+
+_COUNT_MAX = 100_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,6 +73,14 @@ def _config(given: argparse.Namespace) -> int:
     return OK
 
 
+def _peek(given: argparse.Namespace) -> int:
+    settings = _load(given).settings
+    from cdcd.peek import peek
+
+    peek(settings, given.limit, as_json=given.json, out=sys.stdout)
+    return OK
+
+
 def _tail(given: argparse.Namespace) -> int:
     settings = _load(given).settings
     from cdcd.tail import tail
@@ -106,6 +116,13 @@ def _fail(given: argparse.Namespace, sentence: str, code: int) -> int:
         traceback.print_exc()
     sys.stderr.write(f"cdcd: {sentence}\n")
     return code
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 0 < number <= _COUNT_MAX:
+        raise argparse.ArgumentTypeError(f"must be 1 to {_COUNT_MAX:,}")
+    return number
 
 
 class _Version(argparse.Action):
@@ -153,6 +170,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     config.add_argument("--reference", action="store_true", help="print every setting explained, with its default")
     config.add_argument("--json", action="store_true", help="one JSON object")
+
+    peek = command(
+        "peek",
+        _peek,
+        "show the next changes in the slot, while no daemon streams; consumes nothing",
+        "cdcd peek --config cdcd.toml --limit 20",
+    )
+    peek.add_argument("--limit", type=_count, default=10, metavar="N", help="how many events at most (default: 10)")
+    peek.add_argument("--json", action="store_true", help="one JSON object an event, as Kafka would get it")
 
     tail = command(
         "tail", _tail, "show the events of topics as they are committed", "cdcd tail --config cdcd.toml 'cdcd.public.*'"

@@ -36,7 +36,7 @@ from cdcd.wake import Wake
 
 log = logging.getLogger("cdcd.pipeline")
 
-FRAMES_MAX: Final = 4_000
+FRAMES_MAX: Final = 1_000
 READ_BYTES_MAX: Final = 1 << 20
 """What one turn takes from the socket: small enough that answers to the server and to the sink are never late."""
 

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import psycopg
@@ -49,7 +48,9 @@ class Stream:
         made = Daemon(folder, dsn, self.broker, self.prefix, source=source, **settings)
         return self._stack.enter_context(made)
 
-    def run(self, *arguments: str, timeout_s: float = 30.0, **settings: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, timeout_s: float = 60.0, **settings: dict[str, Any]
+    ) -> subprocess.CompletedProcess[str]:
         """Run `cdcd run` to its end, for runs that fail, and return what it wrote."""
         config = self.daemon(**settings).config
         return subprocess.run(
@@ -68,7 +69,8 @@ class Stream:
 
     def confirmed(self) -> int:
         """The slot's `confirmed_flush_lsn`."""
-        return self._number(f"SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{self.slot}'")
+        where = f"FROM pg_replication_slots WHERE slot_name = '{self.slot}'"
+        return self._number(f"SELECT confirmed_flush_lsn - '0/0' {where}")
 
     def written(self) -> int:
         """The end of the server's WAL."""
@@ -160,7 +162,7 @@ class Writer(threading.Thread):
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self.join(30)
 

@@ -16,12 +16,13 @@ from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64, u8
 
 from cdcd.avro.codec import Codec
+from cdcd.avro.encodings import shown
 from cdcd.avro.names import field_names
 from cdcd.avro.records import RecordConsumer
 from cdcd.avro.schema import envelope_schema, key_schema, may_be_unrepresentable
 from cdcd.avro.stores import SchemaStore
 from cdcd.avro.types import TypeOptions, codec_for
-from cdcd.avro.varint import write_long
+from cdcd.avro.varint import write_long, write_text
 from cdcd.errors import CdcdError, DecodeError
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.encoder import encode_tuple
@@ -112,10 +113,23 @@ class Encoder(ChangeConsumer):
         write_long(tail, self._commit_ts)
         if origin:
             tail.append(2)
-            _write_string(tail, origin)
+            write_text(tail, origin)
         else:
             tail.append(0)
         self.transaction_tail = tail.getvalue()
+
+
+@final
+class Field:
+    """One column, as a link of a chain: following it costs no type check, as taking elements from a list would."""
+
+    def __init__(self, index: i64, name: str, codec: Codec, in_key: bool, following: Field | None) -> None:
+        self.index: i64 = index
+        self.name = name
+        self.codec = codec
+        self.in_key = in_key
+        self.nullable_in_key = may_be_unrepresentable(codec)
+        self.following = following
 
 
 @final
@@ -133,16 +147,16 @@ class RowEncoder(RelationChanges):
     ) -> None:
         self._encoder = encoder
         self._relation = relation
-        self._codecs = codecs
         self._width: i64 = len(codecs)
-        self._names = field_names([column.name for column in relation.columns])
-        self._in_key = [column.in_key for column in relation.columns]
-        self._key_nullable = [may_be_unrepresentable(codec) for codec in codecs]
-        self._key_fallible = any(
-            fallible and key for fallible, key in zip(self._key_nullable, self._in_key, strict=True)
-        )
+        self._first: Field | None = None
+        names = field_names([column.name for column in relation.columns])
+        for index in range(len(codecs) - 1, -1, -1):
+            in_key = relation.columns[index].in_key
+            self._first = Field(index, names[index], codecs[index], in_key, self._first)
+        keys = [index for index, column in enumerate(relation.columns) if column.in_key]
+        self._key_end: i64 = max(keys, default=-1) + 1
+        self._key_fallible = any(may_be_unrepresentable(codecs[index]) for index in keys)
         self._key_from_catalogue = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
-        self._key_end: i64 = max((i + 1 for i, key in enumerate(self._in_key) if key), default=0)
         self._table = table
         self._value_header = value_header
         self._key_header = key_header
@@ -247,9 +261,9 @@ class RowEncoder(RelationChanges):
         if self._unrepresentable:
             write_long(out, len(self._unrepresentable))
             for image, column, text in self._unrepresentable:
-                _write_string(out, image)
-                _write_string(out, column)
-                _write_string(out, text)
+                write_text(out, image)
+                write_text(out, column)
+                write_text(out, text)
             self._unrepresentable = []
         out.append(0)
         key: bytes | None = None
@@ -262,53 +276,53 @@ class RowEncoder(RelationChanges):
     def _row(self, frame: bytes, at: i64, old: i64, image: str) -> None:
         """Append the row whose checked tuple is at `at`; what was not sent is looked for in the tuple at `old`."""
         out = self._encoder.value
-        width = self._width
-        column: i64 = 0
+        field = self._first
         at += 2
-        while column < width:
+        while field is not None:
             kind: i64 = frame[at]
             if kind == NULL:
                 out.append(0)
                 at += 1
-            elif kind == BINARY or kind == TEXT:
-                self._nullable(frame, at, column, image)
-                at += i64(read_i32_be(frame, at + 1)) + 5
+            elif kind == BINARY:
+                size = i64(read_i32_be(frame, at + 1))
+                at += 5
+                mark = len(out)
+                out.append(2)
+                if not field.codec.binary(frame, at, size, out):
+                    self._cannot_hold(field, mark, image, field.codec.render(frame, at, size))
+                at += size
+            elif kind == TEXT:
+                size = i64(read_i32_be(frame, at + 1))
+                at += 5
+                mark = len(out)
+                out.append(2)
+                if not field.codec.text(frame, at, size, out):
+                    self._cannot_hold(field, mark, image, shown(frame[at : at + size]))
+                at += size
             else:
-                self._unsent(frame, column, old, image)
+                self._unsent(frame, field, old, image)
                 at += 1
-            column += 1
+            field = field.following
 
-    def _unsent(self, frame: bytes, column: i64, old: i64, image: str) -> None:
-        """A TOAST value that the update left alone: take it from the old tuple if that has it, else name the column."""
-        if old != 0:
-            at = _column_at(frame, old, column)
-            if frame[at] == BINARY or frame[at] == TEXT:
-                self._nullable(frame, at, column, image)
-                return
-        self._encoder.value.append(0)
-        self._unchanged.append(self._names[column])
-
-    def _nullable(self, frame: bytes, at: i64, column: i64, image: str) -> None:
-        """Append the value whose kind byte is at `at` as [null, T]; null, and noted, if Avro cannot hold it."""
+    def _cannot_hold(self, field: Field, mark: i64, image: str, text: str) -> None:
+        """Put null for the value that was begun at `mark`, and note its text."""
         out = self._encoder.value
-        mark: i64 = len(out)
-        out.append(2)
-        if not self._value(frame, at, column, out):
-            out.truncate(mark)
-            out.append(0)
-            self._unrepresentable.append((image, self._names[column], self._text(frame, at, column)))
+        out.truncate(mark)
+        out.append(0)
+        self._unrepresentable.append((image, field.name, text))
 
-    def _value(self, frame: bytes, at: i64, column: i64, out: BytesWriter) -> bool:
-        size: i64 = i64(read_i32_be(frame, at + 1))
-        if frame[at] == BINARY:
-            return self._codecs[column].binary(frame, at + 5, size, out)
-        return self._codecs[column].text(frame, at + 5, size, out)
-
-    def _text(self, frame: bytes, at: i64, column: i64) -> str:
-        size: i64 = i64(read_i32_be(frame, at + 1))
-        if frame[at] == BINARY:
-            return self._codecs[column].render(frame, at + 5, size)
-        return frame[at + 5 : at + 5 + size].decode()
+    def _unsent(self, frame: bytes, field: Field, old: i64, image: str) -> None:
+        """A TOAST value that the update left alone: take it from the old tuple if that has it, else name the column."""
+        out = self._encoder.value
+        at = _column_at(frame, old, field.index) if old != 0 else 0
+        if at != 0 and (frame[at] == BINARY or frame[at] == TEXT):
+            mark = len(out)
+            out.append(2)
+            if not _write_value(field, frame, at, out):
+                self._cannot_hold(field, mark, image, _text(field, frame, at))
+            return
+        out.append(0)
+        self._unchanged.append(field.name)
 
     def _key(self, frame: bytes, at: i64, old: i64) -> bytes | None:
         """The key of the checked tuple at `at`, of which the tuple at `old` may have what was not sent.
@@ -318,62 +332,59 @@ class RowEncoder(RelationChanges):
         out = self._encoder.key
         out.truncate(0)
         out.write(self._key_header)
-        column: i64 = 0
+        field = self._first
         at += 2
-        while column < self._key_end:
-            kind: i64 = frame[at]
-            sized = kind == BINARY or kind == TEXT
-            if self._in_key[column]:
+        while field is not None and field.index < self._key_end:
+            if field.in_key:
+                kind: i64 = frame[at]
                 if kind == NULL and self._key_from_catalogue:
                     return None
-                unsent = not sized and kind != NULL and old != 0
-                self._key_value(frame, _column_at(frame, old, column) if unsent else at, column)
+                unsent = kind == TOAST_UNCHANGED and old != 0
+                self._key_value(frame, _column_at(frame, old, field.index) if unsent else at, field)
             at += _column_size(frame, at)
-            column += 1
+            field = field.following
         if self._key_fallible:
             if self._key_problems:
                 write_long(out, len(self._key_problems))
                 for name, text in self._key_problems:
-                    _write_string(out, name)
-                    _write_string(out, text)
+                    write_text(out, name)
+                    write_text(out, text)
                 self._key_problems = []
             out.append(0)
         return out.getvalue()
 
-    def _key_value(self, frame: bytes, at: i64, column: i64) -> None:
+    def _key_value(self, frame: bytes, at: i64, field: Field) -> None:
         out = self._encoder.key
         if frame[at] != BINARY and frame[at] != TEXT:
-            raise self._wrong(frame, "Change", f"has no value for the key column {self._names[column]}")
-        mark: i64 = len(out)
-        if self._key_nullable[column]:
+            raise self._wrong(frame, "Change", f"has no value for the key column {field.name}")
+        mark = len(out)
+        if field.nullable_in_key:
             out.append(2)
-        if self._value(frame, at, column, out):
+        if _write_value(field, frame, at, out):
             return
-        if not self._key_nullable[column]:
-            raise self._wrong(
-                frame, "Change", f"has a value for the key column {self._names[column]} that Avro cannot hold"
-            )
+        if not field.nullable_in_key:
+            raise self._wrong(frame, "Change", f"has a value for the key column {field.name} that Avro cannot hold")
         out.truncate(mark)
         out.append(0)
-        self._key_problems.append((self._names[column], self._text(frame, at, column)))
+        self._key_problems.append((field.name, _text(field, frame, at)))
 
     def _same_key(self, frame: bytes, old: i64, new: i64) -> bool:
         """The key's columns are the same in both checked tuples; one that was not sent again is."""
-        column: i64 = 0
+        field = self._first
         old += 2
         new += 2
-        while column < self._key_end:
+        while field is not None and field.index < self._key_end:
             old_size = _column_size(frame, old)
             new_size = _column_size(frame, new)
             if (
-                self._in_key[column]
+                field.in_key
                 and frame[new] != TOAST_UNCHANGED
                 and (old_size != new_size or frame[old : old + old_size] != frame[new : new + new_size])
             ):
                 return False
             old += old_size
             new += new_size
-            column += 1
+            field = field.following
         return True
 
     # What is wrong with a frame
@@ -394,6 +405,22 @@ class RowEncoder(RelationChanges):
         )
 
 
+def _write_value(field: Field, frame: bytes, at: i64, out: BytesWriter) -> bool:
+    """Append the value whose kind byte, BINARY or TEXT, is at `at`; False if Avro cannot hold it."""
+    size = i64(read_i32_be(frame, at + 1))
+    if frame[at] == BINARY:
+        return field.codec.binary(frame, at + 5, size, out)
+    return field.codec.text(frame, at + 5, size, out)
+
+
+def _text(field: Field, frame: bytes, at: i64) -> str:
+    """PostgreSQL's text of the value whose kind byte, BINARY or TEXT, is at `at`."""
+    size = i64(read_i32_be(frame, at + 1))
+    if frame[at] == BINARY:
+        return field.codec.render(frame, at + 5, size)
+    return shown(frame[at + 5 : at + 5 + size])
+
+
 def _column_size(frame: bytes, at: i64) -> i64:
     """The bytes that a column of a checked tuple takes, from its kind byte at `at` on."""
     kind: i64 = frame[at]
@@ -411,14 +438,8 @@ def _column_at(frame: bytes, at: i64, column: i64) -> i64:
     return at
 
 
-def _write_string(out: BytesWriter, text: str) -> None:
-    data = text.encode()
-    write_long(out, len(data))
-    out.write(data)
-
-
 def _write_strings(out: BytesWriter, texts: list[str]) -> None:
     write_long(out, len(texts))
     for text in texts:
-        _write_string(out, text)
+        write_text(out, text)
     out.append(0)

@@ -79,21 +79,25 @@ class SinkThread:
         if self._error is not None:
             raise self._error
 
-    def _run(self) -> None:
+    def step(self) -> bool:
+        """Publish a batch, commit if it is time; False when the thread has come to its end (`check` tells why)."""
         try:
-            while self._turn():
-                pass
+            if self._turn():
+                return True
         except CdcdError as error:
             self._error = error
         except BaseException as error:
             log.exception("The sink failed in a way that nobody foresaw")
             self._error = error
-        finally:
-            self._handover.close()
-            self._on_end()
+        self._handover.close()
+        self._on_end()
+        return False
+
+    def _run(self) -> None:
+        while self.step():
+            pass
 
     def _turn(self) -> bool:
-        """Publish a batch, commit if it is time; False when the thread is to end."""
         now = self.turned_at = self._clock()
         publisher, handover = self._publisher, self._handover
         if self._stopping:

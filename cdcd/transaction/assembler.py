@@ -28,7 +28,7 @@ from typing import Final, final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from cdcd.errors import DecodeError, GapError
+from cdcd.errors import DecodeError, GapError, SpoolFull
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput import messages
 from cdcd.pgoutput.decoder import Decoder
@@ -134,7 +134,7 @@ class Assembler:
         """Take frames in the order in which they came; not while `busy`.
 
         Raises DecodeError (the server's fault) if they are malformed or break the protocol's order, SpoolFull if there
-        is no room for a transaction in progress.
+        is no room for a transaction in progress, or one cannot be told from what was sent of it while it was.
         """
         assert not self.busy, "frames would overtake those that wait"
         self._frames = frames
@@ -268,6 +268,8 @@ class Assembler:
             self._block = None
             self.in_transaction = False
             self._prepare(_name(message.gid, message.xid), block, message.prepare_lsn)
+        elif isinstance(message, messages.LogicalMessage) and block.streamed:
+            block.append_message(frame)
         elif isinstance(message, (messages.Truncate, messages.LogicalMessage)):
             self._spool_change(block, frame)
         elif isinstance(message, messages.Origin):
@@ -377,6 +379,13 @@ class Assembler:
             if prepared:
                 self.phases.append(Phase(messages.COMMIT_PREPARED, prepared, end_lsn))
             return
+        if spooled.doubtful:
+            raise SpoolFull(
+                f"the server does not tell whether a logical message of the streamed transaction {xid}, which commits "
+                f"at {format_lsn(commit_lsn)}, was rolled back to a savepoint",
+                "It will when it sends the transaction whole: until the daemon is started anew, large transactions "
+                "wait on the server's own disk. If nobody reads the messages, set source.messages = false",
+            )
         self._consumer.begin(commit_lsn, commit_time + POSTGRES_EPOCH_US, xid)
         self._replay = Replay(spooled, end_lsn, prepared)
         self._last = None

@@ -12,6 +12,10 @@ Nothing here outlives the process: after a restart the server sends again, and w
 nothing is synced, and stale files are removed. A checksum a frame tells a disk that forgets from one that works; it is
 seeded, because that of nothing would be zero, and zeros are what such a disk gives back.
 
+Logical messages are the exception: in a stream the server gives them the xid of the top level, wherever they were
+written (`ReorderBufferApplyMessage`). So one may belong to a subtransaction whose first row comes after it, and nothing
+tells whether it goes with its rollback. Such a transaction cannot be published as it was sent: `doubtful` says so.
+
 Relation messages are kept as they came, too: their types and keys are looked up when the transaction is handed on.
 While it is in progress nobody else sees what it has made.
 """
@@ -117,6 +121,19 @@ class Announced:
 
 
 @final
+class Written:
+    """One logical message of a streamed transaction."""
+
+    def __init__(self, offset: i64) -> None:
+        self.offset: i64 = offset
+        """Of its frame."""
+        self.oldest: i64 = 1 << 32
+        """The lowest xid of what came after it. Subtransactions get theirs in the order in which they begin."""
+        self.doubtful = False
+        """One was rolled back that may have had this message."""
+
+
+@final
 class Spooled:
     """One transaction's frames, in the order of arrival."""
 
@@ -138,16 +155,24 @@ class Spooled:
         self._subxacts: dict[int, int] = {}
         """Subtransactions in order of their first frame: the offset of that frame, by xid."""
         self._relations: list[Announced] = []
+        self._messages: list[Written] = []
 
     def append(self, subxid: i64, frame: bytes) -> None:
         """Take in the next frame, of the subtransaction `subxid` (the top level counts as one)."""
         if subxid != self._last_subxid:
             self._begin_subxact(subxid)
-        self._frames.append(frame)
-        size: i64 = len(frame)
-        self._size += size + _HEADER_BYTES
-        self.memory += size + _OBJECT_BYTES
-        self._spool.grew(size + _OBJECT_BYTES)
+        self._take(frame)
+
+    def append_message(self, frame: bytes) -> None:
+        """Take in a logical message, of whichever subtransaction is open."""
+        self._messages.append(Written(self._size))
+        self._last_subxid = 0
+        self._take(frame)
+
+    @property
+    def doubtful(self) -> bool:
+        """Nobody can say whether one of the messages was rolled back."""
+        return any(message.doubtful for message in self._messages)
 
     def announce(self, arrival: int, relation: Relation, body: bytes) -> bool:
         """A Relation message came as number `arrival`; if this is true, its frame is to be appended next.
@@ -173,12 +198,14 @@ class Spooled:
         Raises Stop if the disk does not let go of them.
         """
         offset = self._subxacts.get(subxid)
-        if offset is None:
-            return
-        while self._subxacts.popitem()[0] != subxid:
-            pass
-        self._last_subxid = 0
-        self._truncate(offset)
+        if offset is not None:
+            while self._subxacts.popitem()[0] != subxid:
+                pass
+            self._last_subxid = 0
+            self._truncate(offset)
+        for message in self._messages:
+            # A row of an older one after the message: the subtransaction began behind both.
+            message.doubtful = message.doubtful or message.oldest >= subxid
 
     def frames(self) -> Iterator[list[bytes]]:
         """All frames, about a megabyte at a time; to be read once. Raises Stop if the disk does not give them back."""
@@ -213,10 +240,21 @@ class Spooled:
         self.memory = 0
         self._frames = []
 
+    def _take(self, frame: bytes) -> None:
+        self._frames.append(frame)
+        size: i64 = len(frame)
+        self._size += size + _HEADER_BYTES
+        self.memory += size + _OBJECT_BYTES
+        self._spool.grew(size + _OBJECT_BYTES)
+
     def _begin_subxact(self, subxid: i64) -> None:
         self._last_subxid = subxid
         if subxid not in self._subxacts:
             self._subxacts[subxid] = self._size
+        for message in reversed(self._messages):
+            if message.oldest <= subxid:
+                break  # what came before it has seen as much
+            message.oldest = subxid
 
     def _truncate(self, offset: i64) -> None:
         freed: i64 = 0
@@ -236,6 +274,8 @@ class Spooled:
             self._size = offset
         while self._relations and self._relations[-1].offset >= offset:
             self._relations.pop()
+        while self._messages and self._messages[-1].offset >= offset:
+            self._messages.pop()
 
     def _from_disk(self) -> Iterator[list[bytes]]:
         left: i64 = self._on_disk

@@ -15,7 +15,9 @@ INTERVAL_S = 1.0
 
 @pytest.mark.postgres_versions("oldest", "newest")
 def test_the_slot_follows_a_busy_server_whose_publication_is_idle(stream: Stream) -> None:
-    stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE busy (id int)", "CREATE PUBLICATION cdcd FOR TABLE t")
+    stream.sql(
+        "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE busy (id int)", "CREATE PUBLICATION cdcd FOR TABLE t"
+    )
     with stream.daemon(source={"status_interval_s": INTERVAL_S}).start() as daemon:
         daemon.wait_for_log("going on")
         stream.sql("INSERT INTO t VALUES (1)")

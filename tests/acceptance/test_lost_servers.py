@@ -96,7 +96,9 @@ def test_what_a_crashed_server_sends_again_is_left_out(
 
 
 @pytest.mark.parametrize("how", ["clean", "SIGKILL"])
-def test_every_row_once_after_the_broker_was_restarted(on_rough_kafka: Stream, rough_kafka: servers.Kafka, how: str) -> None:
+def test_every_row_once_after_the_broker_was_restarted(
+    on_rough_kafka: Stream, rough_kafka: servers.Kafka, how: str
+) -> None:
     stream = on_rough_kafka
     stream.sql(Writer.TABLE)
     with stream.daemon().start() as daemon:
@@ -143,4 +145,6 @@ def test_a_broker_that_falls_silent_costs_neither_the_connection_nor_a_row(
         assert daemon.stop() == 0
     events = stream.check(("public", "t"))
     assert written > PAUSE_S * 5, "nothing was written meanwhile"
-    print(f"\npaused {PAUSE_S:g} s, {written} transactions meanwhile, {len(events)} events, walsender {first} all along")
+    print(
+        f"\npaused {PAUSE_S:g} s, {written} transactions meanwhile, {len(events)} events, walsender {first} all along"
+    )

@@ -80,7 +80,12 @@ def test_a_property_that_librdkafka_does_not_know_is_a_setting(stream: Stream) -
 
 
 def test_an_unknown_database_is_named(stream: Stream) -> None:
-    _refused(stream, 'database "nowhere" does not exist', "source.dsn", source={"dsn": make_conninfo(stream.dsn, dbname="nowhere")})
+    _refused(
+        stream,
+        'database "nowhere" does not exist',
+        "source.dsn",
+        source={"dsn": make_conninfo(stream.dsn, dbname="nowhere")},
+    )
 
 
 @pytest.fixture
@@ -89,7 +94,10 @@ def password_needed(rough_postgres: servers.PostgreSQL) -> Iterator[None]:
     before = hba.read_text()
     with psycopg.connect(rough_postgres.dsn(), autocommit=True) as connection:
         connection.execute("CREATE ROLE guarded LOGIN REPLICATION PASSWORD 'right'")
-        hba.write_text("host all guarded 127.0.0.1/32 scram-sha-256\nhost replication guarded 127.0.0.1/32 scram-sha-256\n" + before)
+        hba.write_text(
+            "host all guarded 127.0.0.1/32 scram-sha-256\nhost replication guarded 127.0.0.1/32 scram-sha-256\n"
+            + before
+        )
         connection.execute("SELECT pg_reload_conf()")
         time.sleep(0.3)
         yield

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: exit code 0 within ten seconds, whatever the servers do, and nothing durable left unacknowledged."""
+"""SIGTERM and SIGINT: exit code 0 within ten seconds, whatever the servers do, and what is durable is acknowledged."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_an_idle_daemon_ends_at_once(stream: Stream, number: signal.Signals) -> 
 
 
 @SIGNALS
-def test_a_daemon_ends_while_kafka_is_silent(on_rough_kafka: Stream, rough_kafka: servers.Kafka, number: signal.Signals) -> None:
+def test_a_daemon_ends_while_kafka_is_silent(
+    on_rough_kafka: Stream, rough_kafka: servers.Kafka, number: signal.Signals
+) -> None:
     stream = on_rough_kafka
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()
@@ -77,7 +79,9 @@ def test_a_daemon_ends_while_kafka_is_silent(on_rough_kafka: Stream, rough_kafka
 
 
 @pytest.mark.parametrize("until", ["made the publication", "holding the slot"])
-def test_a_daemon_ends_before_kafka_ever_answered(on_rough_kafka: Stream, rough_kafka: servers.Kafka, until: str) -> None:
+def test_a_daemon_ends_before_kafka_ever_answered(
+    on_rough_kafka: Stream, rough_kafka: servers.Kafka, until: str
+) -> None:
     stream = on_rough_kafka
     stream.sql(Writer.TABLE)
     if until == "holding the slot":

@@ -8,9 +8,13 @@ import pytest
 from stream import Stream, Writer
 
 
-@pytest.mark.parametrize(("type_", "value"), [("money", "'$1,234.50'"), ("cube", "'(1,2),(3,4)'"), ("ci[]", "'{\"(1,$2.00)\"}'")])
+@pytest.mark.parametrize(
+    ("type_", "value"), [("money", "'$1,234.50'"), ("cube", "'(1,2),(3,4)'"), ("ci[]", "'{\"(1,$2.00)\"}'")]
+)
 @pytest.mark.postgres_versions("newest")
-def test_a_published_column_of_such_a_type_makes_the_stream_run_in_text_mode(stream: Stream, type_: str, value: str) -> None:
+def test_a_published_column_of_such_a_type_makes_the_stream_run_in_text_mode(
+    stream: Stream, type_: str, value: str
+) -> None:
     stream.sql("CREATE EXTENSION cube", "CREATE TYPE ci AS (n int, m money)")
     stream.sql(f"CREATE TABLE t (id int PRIMARY KEY, v {type_}, at timestamptz DEFAULT now())")
     daemon = stream.daemon().start()
@@ -20,7 +24,9 @@ def test_a_published_column_of_such_a_type_makes_the_stream_run_in_text_mode(str
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
     assert "starting again" not in daemon.log.read_text()
-    if type_ == "ci[]":  # an array of records has no one text form that the reader could write: look at the value itself
+    if (
+        type_ == "ci[]"
+    ):  # an array of records has no one text form that the reader could write: look at the value itself
         first = min(stream.events(), key=lambda event: event.position)
         assert first.value["after"]["v"] is not None
     else:

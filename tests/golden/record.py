@@ -135,7 +135,7 @@ def _ask(dsn: str, streams: list[Stream]) -> Answers:
 def _check_same(what: str, wanted: list[Any], found: list[Any]) -> None:
     for number, (one, other) in enumerate(zip(wanted, found, strict=False)):
         if one != other:
-            raise SystemExit(f"{what}: event {number} differs:\n{one}\n{other}")
+            raise SystemExit(f"{what}: event {number} differs:\n{str(one)[:1000]}\n{str(other)[:1000]}")
     if len(wanted) != len(found):
         raise SystemExit(f"{what}: {len(found)} events, not {len(wanted)}")
 
@@ -148,7 +148,7 @@ def _check_tables(dsn: str, replayed: Replayed) -> None:
         for table in scenario.FOLDABLE:
             folded, wanted = topics.fold(by_table[f"public.{table}"]), workload.content(connection, "public", table)
             if folded != wanted:
-                raise SystemExit(f"{table}: too many {folded - wanted}, missing {wanted - folded}")
+                raise SystemExit(f"{table}: too many {folded - wanted}, missing {wanted - folded}"[:2000])
 
 
 def main() -> None:

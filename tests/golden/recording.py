@@ -145,6 +145,8 @@ def replay(stream: Stream, answers: Answers, burst: int = 100) -> Replayed:
                     key, value = _decoded(message.get("key"), parsed), _decoded(message["value"], parsed)
                     source = value["source"]
                     event = {"table": f"{table.schema}.{table.name}", "key": plain(key), "value": plain(value)}
+                    if not source["xid"]:  # a message outside of any transaction: its time is when it was sent
+                        event["value"]["source"]["commit_ts"] = None
                     fields = schemas[message["value"][2:10].hex()]["fields"][3]["type"][1]["fields"]
                     found.append(((source["commit_lsn"], source["seq"]), event, fields, key, value))
         assert not assembler.in_transaction

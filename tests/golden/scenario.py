@@ -7,7 +7,7 @@ Statements are run one after the other, each by the session that it names; a ses
 
 from __future__ import annotations
 
-FOLDABLE = ("t", "toast", "full_t", "idx_t", "parent")
+FOLDABLE = ("t", "toast", "full_t", "parent")
 """Tables whose rows the reader can write as PostgreSQL does: their topics, folded, must equal them."""
 
 
@@ -27,6 +27,7 @@ def setup(version: int) -> list[str]:
             'CREATE TABLE odd (id int, "a b" ct, m mood, r int4range, mr int8multirange, iv interval, ip inet, '
             "bits varbit, p price, cs ct[], tz timetz, x xml, lsn pg_lsn, ts tsvector, PRIMARY KEY (id, p))"
         ),
+        "ALTER TABLE t ALTER v SET STORAGE PLAIN",  # or repeated text is compressed, and nothing is large
         "CREATE TABLE toast (id int PRIMARY KEY, long text, n int)",
         "ALTER TABLE toast ALTER long SET STORAGE EXTERNAL",
         "CREATE TABLE full_t (a int, long text, n int)",
@@ -77,8 +78,8 @@ def steps(version: int) -> list[tuple[str, str]]:
 def _rows() -> list[str]:
     return [
         (
-            "INSERT INTO t VALUES (1, 'one', 1.5, '2026-01-02 03:04:05.678901+00', '{1,NULL,3}', '2026-01-31', 0.1, true, "
-            "'\\x00ff', 9223372036854775807, '00112233-4455-6677-8899-aabbccddeeff', '{\"a\": [1, 2.50]}')"
+            "INSERT INTO t VALUES (1, 'one', 1.5, '2026-01-02 03:04:05.678901+00', '{1,NULL,3}', '2026-01-31', 0.1, "
+            "true, '\\x00ff', 9223372036854775807, '00112233-4455-6677-8899-aabbccddeeff', '{\"a\": [1, 2.50]}')"
         ),
         "INSERT INTO t (id) SELECT generate_series(2, 6)",
         (
@@ -155,7 +156,7 @@ def _large() -> list[tuple[str, str]]:
     """Transactions that are streamed while they are in progress, interleaved, with parts rolled back."""
 
     def many(first: int, table: str = "t", column: str = "v") -> str:
-        rows = f"SELECT n, repeat(n::text, 500) FROM generate_series({first}, {first + 79}) n"
+        rows = f"SELECT n, repeat(n::text, 500) FROM generate_series({first}, {first + 44}) n"
         return f"INSERT INTO {table} (id, {column}) {rows}"
 
     return [
@@ -176,28 +177,28 @@ def _large() -> list[tuple[str, str]]:
         ("a", many(1100)),
         ("a", "RELEASE kept"),
         ("a", "UPDATE t SET n = 1 WHERE id BETWEEN 1000 AND 1009"),
-        ("a", "DELETE FROM t WHERE id BETWEEN 1010 AND 1079"),
+        ("a", "DELETE FROM t WHERE id BETWEEN 1010 AND 1044"),
         ("b", many(2400)),
-        ("b", "DELETE FROM t WHERE id BETWEEN 2003 AND 2079"),
+        ("b", "DELETE FROM t WHERE id BETWEEN 2003 AND 2044"),
         ("b", "COMMIT"),
-        ("a", "DELETE FROM t WHERE id BETWEEN 1103 AND 1179"),
+        ("a", "DELETE FROM t WHERE id BETWEEN 1103 AND 1144"),
         ("a", "COMMIT"),
         ("a", "BEGIN"),
         ("a", many(3000)),
         ("a", "ROLLBACK"),
-        ("b", "DELETE FROM t WHERE id BETWEEN 2403 AND 2479"),
+        ("b", "DELETE FROM t WHERE id BETWEEN 2403 AND 2444"),
         ("a", "BEGIN"),
         ("a", many(4000, "toast", "long")),
         ("a", "ALTER TABLE toast ADD COLUMN later date DEFAULT '2026-02-28'"),
         ("a", many(4100, "toast", "long")),
-        ("a", "DELETE FROM toast WHERE id BETWEEN 4003 AND 4177"),
+        ("a", "DELETE FROM toast WHERE id BETWEEN 4003 AND 4142"),
         ("a", "TRUNCATE child"),
         ("a", "COMMIT"),
     ]
 
 
 def _prepared() -> list[tuple[str, str]]:
-    rows = "SELECT n, repeat(n::text, 500) FROM generate_series({0}, {0} + 79) n"
+    rows = "SELECT n, repeat(n::text, 500) FROM generate_series({0}, {0} + 44) n"
     return [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t (id, v) VALUES (80, 'prepared')"),
@@ -213,7 +214,7 @@ def _prepared() -> list[tuple[str, str]]:
         ("a", "SAVEPOINT s"),
         ("a", f"INSERT INTO t (id, v) {rows.format(5100)}"),
         ("a", "ROLLBACK TO s"),
-        ("a", "DELETE FROM t WHERE id BETWEEN 5003 AND 5079"),
+        ("a", "DELETE FROM t WHERE id BETWEEN 5003 AND 5044"),
         ("a", "PREPARE TRANSACTION 'large'"),
         ("b", "INSERT INTO t (id) VALUES (82)"),
         ("b", "COMMIT PREPARED 'large'"),
@@ -235,6 +236,8 @@ def _ddl() -> list[tuple[str, str]]:
         ("a", "ALTER TABLE t ALTER COLUMN id TYPE bigint"),
         ("a", "INSERT INTO t (id, \"the value\") VALUES (91, 'renamed')"),
         ("a", "COMMIT"),
+        ("a", "UPDATE t SET id = id"),  # so that every event after the changes of the schema says all of its row
+        ("a", "UPDATE toast SET n = n"),
         ("a", "ALTER TABLE idx_t REPLICA IDENTITY FULL"),
         ("a", "UPDATE idx_t SET c = NULL"),
     ]

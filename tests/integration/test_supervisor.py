@@ -46,9 +46,11 @@ def log(tmp_path: Path) -> Path:
 def test_a_server_that_was_never_there_ends_the_daemon_with_the_cure(
     postgres: servers.PostgreSQL, broker: str, log: Path, prefix: str, missing: str
 ) -> None:
-    nowhere = f"127.0.0.1:{servers.free_port()}"
-    dsn = f"host=127.0.0.1 port={servers.free_port()} dbname=x user=x"
-    process = _start(dsn, broker, log, prefix) if missing == "postgres" else _start(postgres.dsn(), nowhere, log, prefix)
+    dsn = postgres.dsn()
+    if missing == "postgres":
+        process = _start(f"host=127.0.0.1 port={servers.free_port()} dbname=x user=x", broker, log, prefix)
+    else:
+        process = _start(dsn, f"127.0.0.1:{servers.free_port()}", log, prefix)
     try:
         assert process.wait(60) == 1
     finally:
@@ -60,10 +62,10 @@ def test_a_server_that_was_never_there_ends_the_daemon_with_the_cure(
     if missing == "postgres":
         assert sum("WARNING supervisor: starting again" in line for line in before) >= 3
     else:
-        with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
+        with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("DROP PUBLICATION cdcd")
-            name = [prefix.replace("-", "_")]
-            slots = connection.execute("SELECT slot_name FROM pg_replication_slots WHERE slot_name = %s", name).fetchall()
+            query = "SELECT slot_name FROM pg_replication_slots WHERE slot_name = %s"
+            slots = connection.execute(query, [prefix.replace("-", "_")]).fetchall()
             assert slots == [], "a slot that nobody reads keeps WAL"
 
 

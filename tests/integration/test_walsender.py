@@ -16,7 +16,7 @@ from fix_postgres import Database
 from psycopg import sql
 from servers import PostgreSQL
 
-from cdcd.errors import CdcdError, GapError, Refused, ServerLost
+from cdcd.errors import CdcdError, GapError, Refused, ServerLost, SettingsError
 from cdcd.lsn import parse_lsn
 from cdcd.source.refusals import SlotActive, SlotWaits
 from cdcd.source.replication import PrimaryKeepalive, XLogData, decode_server
@@ -477,7 +477,7 @@ def test_a_server_that_is_not_there_is_lost() -> None:
 
 
 def test_a_dsn_that_cannot_be_read_is_refused_without_its_password() -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(SettingsError) as caught:
         Walsender("host=127.0.0.1 password=secret nosuch=1")
     assert "secret" not in str(caught.value)
 

@@ -214,6 +214,9 @@ class Checker:
     def acknowledged(self, flushed: int) -> None:
         """A status update says that everything before `flushed` may be forgotten."""
         self.look()
+        slot = self._db.server.slot
+        if slot is not None and flushed <= slot.confirmed:
+            return  # nothing is forgotten that was not before
         covered = self.last.lsn if self.last else self.created
         self._demand(
             flushed <= covered,
@@ -224,7 +227,7 @@ class Checker:
             following is None or flushed <= following.commit_lsn,
             f"acknowledged {format_lsn(flushed)}, but {_name_of(following)} is not in Kafka",
         )
-        if self._db.server.slot is None or not self._db.server.slot.two_phase:
+        if slot is None or not slot.two_phase:
             return
         for prepared in self._db.prepared:
             self._demand(flushed <= prepared.lsn, f"acknowledged {format_lsn(flushed)} beyond the open {prepared.gid}")

@@ -17,7 +17,7 @@ from assembly import (
     truncate,
 )
 
-from cdcd.errors import DecodeError
+from cdcd.errors import DecodeError, SpoolFull
 from cdcd.pgoutput import messages as m
 from cdcd.source.replication import PrimaryKeepalive
 
@@ -236,13 +236,64 @@ def test_truncates_and_messages_of_a_stream_come_in_their_place(stream: Assembly
     stream.feed(
         *block(T, relation(T), relation(T, 8, "u"), insert(1, T), truncate(T, 7, 8), message(b"a", T), first=True)
     )
-    stream.feed(*block(T, truncate(T + 1), message(b"b", T + 1)), m.StreamAbort(T, T + 1))
+    stream.feed(*block(T, insert(3, T), truncate(T + 1), message(b"b", T)), m.StreamAbort(T, T + 1))
     stream.feed(*block(T, relation(T), insert(2, T), message(b"c", T)), stream_commit(T, 100))
     found = [(name, value["op"], (value["after"] or {}).get("content")) for name, _, value in stream.records()]
     assert found == [
-        ("t", "c", None), ("t", "t", None), ("u", "t", None), ("messages", "m", b"a"),
+        ("t", "c", None), ("t", "t", None), ("u", "t", None), ("messages", "m", b"a"), ("t", "c", None),
         ("t", "c", None), ("messages", "m", b"c"),
     ]  # fmt: skip
+
+
+# A streamed message has the xid of the top level, wherever it was written.
+MESSAGE = message(b"x", T)
+LATER = [insert(9, T), m.StreamStop(), stream_commit(T, 100)]
+
+
+@pytest.mark.parametrize(
+    ("inside", "aborted"),
+    [
+        ([MESSAGE, insert(2, T + 1)], [T + 1]),
+        ([insert(1, T), MESSAGE, insert(2, T + 1)], [T + 1]),
+        ([MESSAGE], [T + 1]),
+        ([insert(1, T), MESSAGE, insert(2, T + 2), insert(3, T + 1)], [T + 2, T + 1]),
+        ([insert(1, T + 1), MESSAGE, insert(2, T + 2)], [T + 2]),
+        ([MESSAGE, insert(1, T + 3)], [T + 2]),
+    ],
+)
+def test_a_message_that_a_rollback_may_have_taken_is_not_published(
+    stream: Assembly, inside: list[m.Message], aborted: list[int]
+) -> None:
+    stream.feed(*block(T, relation(T), *inside, first=True), *(m.StreamAbort(T, subxid) for subxid in aborted))
+    stream.feed(m.StreamStart(T, False), *LATER[:-1])
+    assert stream.records() == []
+    with pytest.raises(SpoolFull, match=r"message of the streamed transaction 700.* 0/64") as caught:
+        stream.feed(LATER[-1])
+    assert "source.messages = false" in caught.value.cure
+
+
+@pytest.mark.parametrize(
+    ("inside", "aborted", "contents"),
+    [
+        ([MESSAGE, insert(1, T), insert(2, T + 1)], [T + 1], 1),  # a row of the top level between them
+        ([insert(1, T + 1), MESSAGE, insert(2, T + 1), insert(3, T + 2)], [T + 2], 1),  # of the one around it
+        ([insert(1, T + 1), MESSAGE, insert(2, T + 2)], [T + 2, T + 1], 0),  # doubtful, then surely gone
+        ([insert(1, T + 1), MESSAGE], [T + 1], 0),
+        ([MESSAGE, insert(1, T + 1)], [], 1),
+    ],
+)
+def test_a_message_of_which_it_is_known_is_published_or_not(
+    stream: Assembly, inside: list[m.Message], aborted: list[int], contents: int
+) -> None:
+    stream.feed(*block(T, relation(T), *inside, first=True), *(m.StreamAbort(T, subxid) for subxid in aborted))
+    stream.feed(m.StreamStart(T, False), relation(T), *LATER)
+    assert sum(name == "messages" for name, _, _ in stream.records()) == contents
+
+
+def test_a_doubtful_message_of_an_aborted_transaction_is_no_matter(stream: Assembly) -> None:
+    stream.feed(*block(T, relation(T), MESSAGE, insert(2, T + 1), first=True), m.StreamAbort(T, T + 1))
+    stream.feed(m.StreamAbort(T, T), begin(60), relation(), insert(3), commit(60))
+    assert stream.rows() == [3]
 
 
 def test_a_message_outside_of_transactions_comes_at_once_between_blocks(stream: Assembly) -> None:

@@ -1,0 +1,609 @@
+"""One replica of the daemon, without threads: the real opening, pipeline and sink, each turned by the scheduler.
+
+Before: `world` gives a turn to the main thread or to the sink thread of a replica, and decides what fails.
+After: the daemon's own code: everything of cdcd but the modules that talk to sockets is what runs in production.
+
+What is played here: the clients (`Walsender`, `Session`, `Slot`, `Catalogue`), the threads (`SinkThread` is stepped,
+`TakingOver` runs while the opening waits), `Wake`, and the supervisor's loop. `installed` puts them in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from unittest.mock import patch
+
+from sim.fake_disk import DiskDirectory
+from sim.fake_kafka import FakeAdmin, FakeProducer, FakeProgressReader
+from sim.fake_postgres import Link, Walsender
+
+import cdcd.avro.stores
+import cdcd.opening
+import cdcd.pipeline
+import cdcd.taking_over
+import cdcd.transaction.assembler
+from cdcd.avro.single_object import fingerprint
+from cdcd.errors import BrokerLost, CdcdError, Restart, ServerLost, SpoolFull, Stop
+from cdcd.opening import Opening
+from cdcd.pipeline import Pipeline
+from cdcd.sink.batches import Batch
+from cdcd.sink.handover import Handover
+from cdcd.sink.thread import SinkThread
+from cdcd.source.connection import SystemIdentity
+from cdcd.source.pgtypes import PgType
+from cdcd.source.refusals import SlotActive
+from cdcd.source.replication import StatusUpdate
+from cdcd.source.slot import SlotState
+from cdcd.status import Status
+from cdcd.supervisor import BACKOFF_MAX_S, BACKOFF_MIN_S, STANDBY_S
+from cdcd.taking_over import TakingOver
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+
+class Killed(BaseException):
+    """SIGKILL came while this code was running: nothing of it runs any more."""
+
+
+class SimWake:
+    """Plays `wake.Wake`."""
+
+    fd = -1
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def set(self) -> None:
+        self.is_set = True
+
+    def clear(self) -> None:
+        self.is_set = False
+
+
+class NoMetrics:
+    """Takes what `metrics.Metrics` would."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+class SteppedSink(SinkThread):
+    """A sink without a thread: `world` calls `step`."""
+
+    world: World
+
+    def __init__(self, *arguments: Any) -> None:
+        life = self.world.running[-1]
+        super().__init__(*arguments, clock=life.clock)
+        self.alive = False
+        self.due = 0.0
+
+    def start(self) -> None:
+        self.alive = True
+
+    def join(self, wait_s: float) -> bool:
+        return not self.alive
+
+
+class SteppedHandover(Handover):
+    """Never waits; whether there is something to take, the scheduler knows."""
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def take(self, wait_s: float) -> Batch | None:
+        return super().take(0.0)
+
+
+class SteppedTakingOver(TakingOver):
+    """Runs to its end when the scheduler says so, while `opening` waits for it."""
+
+    world: World
+
+    def start(self, server: Any) -> None:
+        self._server = server
+        self.world.running[-1].taking_over = self
+
+    def run(self) -> None:
+        self._run(self._server)
+
+
+class SimProducer(FakeProducer):
+    """One process's producer: it can be in a hurry, and it is closed once."""
+
+    def __init__(self, world: World, transactional_id: str | None) -> None:
+        super().__init__(world.broker, transactional_id)
+        self._life = world.running[-1]
+        self._closed = False
+
+    def produce(self, topic: str, partition: int, messages: list[Any]) -> None:
+        self._alive()
+        super().produce(topic, partition, messages)
+
+    def commit(self) -> None:
+        self._alive()
+        super().commit()
+
+    def hurry(self, within_s: float) -> None:
+        self._life.hurried = True
+
+    def close(self) -> None:
+        self._closed = True
+        if self._life.world.rng.random() < 0.7:  # else it is left to the broker
+            try:
+                super().close()
+            except CdcdError:
+                pass
+
+    def _alive(self) -> None:
+        if self._closed:
+            raise BrokerLost("the producer is closed")
+
+
+class SimSession:
+    """Plays `source.session.Session`."""
+
+    world: World
+
+    def __init__(self, dsn: str, application_name: str) -> None:
+        self._life = self.world.running[-1]
+        self.check()
+
+    def check(self) -> None:
+        self._life.check()
+        if not self.world.server.up:
+            raise ServerLost("the server is not there")
+
+    def rows(self, query: object, parameters: object = None) -> list[tuple[str]]:
+        self.check()
+        return [("cdcd" if self.world.server.synchronous else "",)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class SimSlot:
+    """Plays `source.slot.Slot`."""
+
+    def __init__(self, session: SimSession, name: str) -> None:
+        self._session = session
+        self.name = name
+
+    def state(self) -> SlotState | None:
+        self._session.check()
+        server = self._session.world.server
+        slot = server.slot
+        if slot is None:
+            return None
+        return SlotState(
+            self.name, "pgoutput", "d", False, slot.reader is not None, 1, slot.confirmed, slot.confirmed,
+            "reserved", None, slot.two_phase, False, "", server.end,
+        )  # fmt: skip
+
+    def writers(self) -> tuple[str, ...]:
+        return ()
+
+
+class SimCatalogue:
+    """Plays `source.catalogue.Catalogue`."""
+
+    def __init__(self, session: SimSession) -> None:
+        self._session = session
+
+    def types(self, oids: Any) -> dict[int, PgType]:
+        return {oid: _TYPES[oid] for oid in oids}
+
+    def primary_key(self, relation_oid: int) -> tuple[str, ...]:
+        return self._session.world.server.tables[relation_oid].key
+
+    identity_index = primary_key
+
+    def published_types(self, *publications: str) -> list[PgType]:
+        return list(_TYPES.values())
+
+    def wal_sender_timeout_s(self) -> float:
+        return 6.0
+
+    def forget(self) -> None:
+        pass
+
+
+_TYPES = {
+    16: PgType(16, "pg_catalog", "bool"),
+    17: PgType(17, "pg_catalog", "bytea"),
+    23: PgType(23, "pg_catalog", "int4"),
+    25: PgType(25, "pg_catalog", "text"),
+}
+
+
+class SimPublication:
+    """Plays `source.publication.Publication`."""
+
+    def __init__(self, session: SimSession, name: str) -> None:
+        pass
+
+    def exists(self) -> bool:
+        return True
+
+
+class SimWalsender:
+    """Plays `source.walsender.Walsender`, over a `Link`."""
+
+    world: World
+    encoding = "UTF8"
+
+    def __init__(self, dsn: str, application_name: str) -> None:
+        self._life = self.world.running[-1]
+        self._life.check()
+        if not self.world.server.up:
+            raise ServerLost("the server is not there")
+        self.link = Link(self.world.link_room)
+        self.local = self.world.local
+        self.read_bytes = 0
+        self.served: Walsender | None = None
+        self.told = 0
+
+    @property
+    def server_version(self) -> int:
+        return self.world.server.version * 10_000
+
+    def identify(self) -> SystemIdentity:
+        server = self.world.server
+        return SystemIdentity(server.system_id, server.timeline, server.end, "d")
+
+    def timeline_history(self, timeline: int) -> str:
+        return ""
+
+    def grow_input(self) -> None:
+        pass
+
+    def create_slot(self, slot: str, *, two_phase: bool, blockers: object) -> Any:
+        self._life.check()
+        if self.world.server.running or not self.world.server.up:
+            raise ServerLost("transactions are in progress")
+        consistent = self.world.server.create_slot(two_phase)
+        self.world.slot_created(consistent)
+        return SystemIdentityOfSlot(consistent)
+
+    def start(self, slot: str, lsn: int, options: dict[str, str]) -> None:
+        self._life.check()
+        self.served = self.world.server.start(self.link, options, self.world.now)
+        self.served.life = self._life  # type: ignore[attr-defined]
+        self._life.link = self.link
+        self.world.note(f"{self._life.name} streams from {self.served._start:X}, proto {options['proto_version']}")
+        self.world.meanwhile(0.3)
+        self._life.check()
+
+    def read(self, max_frames: int, max_bytes: int) -> list[bytes]:
+        frames = self.link.frames
+        wanted = min(max_frames, self.world.rng.choice([1, 1, 3, 10, 10_000]), len(frames))
+        taken = [frames.popleft() for _ in range(wanted)]
+        self.read_bytes = sum(map(len, taken))
+        if not taken and self.link.lost is not None:
+            raise self.link.lost
+        return taken
+
+    def send_status(self, written: int, flushed: int, applied: int, reply: bool = False) -> None:
+        assert written == flushed == applied
+        assert flushed >= self.told, "the acknowledgement went back"
+        self.told = flushed
+        self.world.checker.acknowledged(flushed)
+        if self.link.lost is not None and self.world.rng.random() < 0.5:
+            raise self.link.lost
+        self.link.statuses.append(StatusUpdate(written, flushed, applied, 0, reply).encode())
+
+    def wait(self, timeout_s: float, *wake: int, reading: bool = True) -> list[int]:
+        return self._life.wait(timeout_s, reading)
+
+    def stop(self, timeout_s: float = 1.0) -> bool:
+        self.world.hang_up(self.link)
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.world.hang_up(self.link)
+
+
+class SystemIdentityOfSlot:
+    """As much of CreatedSlot as is asked for."""
+
+    def __init__(self, consistent_lsn: int) -> None:
+        self.consistent_lsn = consistent_lsn
+
+
+class Life:
+    """One process of a replica, from its start to its end."""
+
+    def __init__(self, world: World, name: str, disk: Any) -> None:
+        self.world = world
+        self.name = name
+        self.disk = disk
+        self.dead = False
+        self.stopping = False
+        self.state = "waiting"
+        self.due = world.now
+        self.frozen_until = 0.0
+        self.thawed_at = -1e9
+        self.clock_offset = 0.0
+        self.jumped = False
+        self.busy: set[str] = set()
+        """The threads whose code is on the stack just now."""
+        self.wake = SimWake()
+        self.status = Status("sim", "s", "p", world.now)
+        self.link: Link | None = None
+        self.taking_over: SteppedTakingOver | None = None
+        self.opening: Opening | None = None
+        self.pipeline: Pipeline | None = None
+        self.sink: SteppedSink | None = None
+        self.error: BaseException | None = None
+        self.reading = False
+        self.until = 0.0
+        self.hurried = False
+        self._may_spool = True
+        self._backoff_s = BACKOFF_MIN_S
+        self._transactions = 0
+
+    def clock(self) -> float:
+        return self.world.now + self.clock_offset
+
+    def check(self) -> None:
+        """SIGKILL, or SIGSTOP for as long as it lasts, take effect here."""
+        while not self.dead and self.world.now < self.frozen_until:
+            self.world.step_or_sleep(self.frozen_until)
+        if self.dead:
+            raise Killed
+
+    @property
+    def running(self) -> bool:
+        return not self.dead and self.world.now >= self.frozen_until
+
+    # The main thread
+
+    def can_turn(self) -> bool:
+        if "main" in self.busy or not self.running:
+            return False
+        if self.state == "waiting":
+            return self.world.now >= self.due
+        if self.state == "closing":
+            return not self.busy
+        return self.wake.is_set or self.stopping or self.world.now >= self.until or (self.reading and self._readable())
+
+    def deadlines(self) -> Iterator[float]:
+        if self.dead:
+            return
+        if self.world.now < self.frozen_until:
+            yield self.frozen_until
+            return
+        if "main" in self.busy:
+            return
+        if self.state == "waiting":
+            yield self.due
+        elif self.state == "streaming":
+            yield self.until
+            if self.sink is not None and self.sink.alive:
+                yield self.sink.due
+
+    def turn(self) -> None:
+        """The main thread goes on, up to where it would wait."""
+        self.world.running.append(self)
+        self.busy.add("main")
+        try:
+            if self.state == "waiting":
+                self._open()
+            elif self.state == "closing":
+                self._close()
+            else:
+                self._stream()
+        except Killed:
+            assert self.dead
+        finally:
+            self.busy.discard("main")
+            self.world.running.pop()
+
+    def wait(self, timeout_s: float, reading: bool) -> list[int]:
+        """What `walsender.wait` does: in a turn of the pipeline, only note it."""
+        if self.state == "streaming" and not self.stopping:
+            self.reading = reading
+            self.until = self.world.now + timeout_s
+            return []
+        self._wait_inside(timeout_s)
+        fired = [SimWake.fd] if self.wake.is_set else []
+        return fired
+
+    def _readable(self) -> bool:
+        assert self.link is not None
+        return bool(self.link.frames) or self.link.lost is not None
+
+    def _wait_inside(self, timeout_s: float) -> None:
+        """Wait on the stack, while the world goes on: during the opening, and at the end."""
+        world = self.world
+        until = world.now + timeout_s
+        while world.now < until and not self.wake.is_set:
+            self.check()
+            opening = self.state == "opening"
+            if opening and self.taking_over is not None and world.rng.random() < (0.4 if world.kafka_up else 0.01):
+                over, self.taking_over = self.taking_over, None
+                over.run()
+                break
+            world.step_or_sleep(until)
+        self.check()
+
+    def _open(self) -> None:
+        self.state = "opening"
+        self.hurried = False
+        self.wake.clear()
+        self._transactions = self.status.transactions
+        try:
+            self.opening = Opening(
+                self.world.settings, None, self._may_spool, self.wake, lambda: self.stopping, lambda: None  # type: ignore[arg-type]
+            )
+            opened = self.opening.open()
+            if opened is None:
+                self.error = None
+                self._close()
+                return
+            self.pipeline = Pipeline(opened, self.status, NoMetrics(), self.wake)  # type: ignore[arg-type]
+            sink = self.pipeline._sink
+            assert isinstance(sink, SteppedSink)
+            self.sink = sink
+            sink.start()
+            sink.due = self.world.now + 1.0
+            self.state = "streaming"
+            self.until = self.world.now
+        except CdcdError as error:
+            self.error = error
+            self._close()
+
+    def _stream(self) -> None:
+        pipeline = self.pipeline
+        assert pipeline is not None
+        if self.wake.is_set:
+            self.wake.clear()
+        try:
+            if self.stopping:
+                pipeline._finish()
+                self.error = None
+            else:
+                pipeline._turn()
+                self._measure(pipeline)
+                return
+        except CdcdError as error:
+            self.error = error
+        pipeline._sink.stop(0.0)
+        self.state = "closing"
+
+    def _close(self) -> None:
+        """What `pipeline.run` and the supervisor do at the end of a stream."""
+        world = self.world
+        sink = self.sink
+        if sink is not None and sink.alive:
+            if world.rng.random() < 0.9:
+                return  # it is waited for
+            sink.alive = False  # it was waited for long enough
+        if self.opening is not None:
+            self.opening.close()
+        self.opening = self.pipeline = self.sink = self.taking_over = self.link = None
+        self.state = "waiting"
+        error = self.error
+        if not isinstance(error, SlotActive):
+            world.note(f"{self.name} ends its stream: {error or 'stopped'}")
+        if self.stopping:
+            world.died(self, None)
+        elif isinstance(error, SlotActive):
+            self.due = world.now + STANDBY_S * world.rng.choice([1, 10])
+        elif isinstance(error, Restart):
+            if isinstance(error, SpoolFull):
+                self._may_spool = False
+            if self.status.transactions > self._transactions:
+                self._backoff_s = BACKOFF_MIN_S
+            self.due = world.now + self._backoff_s
+            self._backoff_s = min(BACKOFF_MAX_S, self._backoff_s * 2)
+        else:
+            assert isinstance(error, Stop)
+            world.died(self, error)
+
+    def _measure(self, pipeline: Pipeline) -> None:
+        """Memory stays within its bounds."""
+        settings, handover = self.world.settings, pipeline._handover
+        assert len(handover._batches) <= self.world.batches_max, "the queue has too many batches"
+        assert handover.bytes <= settings.sink.queue_bytes_max or len(handover._batches) == 1, "the queue is too large"
+        spool = pipeline._assembler._spool
+        assert spool._memory <= settings.spool.memory_bytes, "the spool takes too much memory"
+        assert spool._on_disk <= settings.spool.bytes_max, "the spool takes too much of the disk"
+        if not self.disk.torn and not self.disk.full:
+            held = sum(map(len, self.disk.files.values()))
+            assert spool._on_disk == held, f"the spool counts {spool._on_disk} bytes on disk, there are {held}"
+        if not spool._spooled:
+            assert spool.size_bytes == 0, "an empty spool has a size"
+
+    # The sink's thread
+
+    def can_sink(self) -> bool:
+        sink = self.sink
+        if sink is None or not sink.alive or "sink" in self.busy or not self.running:
+            return False
+        handover = sink._handover
+        assert isinstance(handover, SteppedHandover)
+        return handover.waiting or handover.closed or self.world.now >= sink.due
+
+    def turn_sink(self) -> None:
+        sink = self.sink
+        assert sink is not None
+        self.world.running.append(self)
+        self.busy.add("sink")
+        try:
+            alive = sink.step()
+        finally:
+            self.busy.discard("sink")
+            self.world.running.pop()
+        if self.dead:
+            return
+        error = sink._error
+        if error is not None and not isinstance(error, CdcdError):
+            raise error
+        sink.alive = alive and sink.alive
+        sink.due = self.world.now + 1.0
+
+
+@contextmanager
+def installed(world: World) -> Iterator[None]:
+    """Put the played parts in the places of those that talk to the world."""
+    for owner in (SteppedSink, SteppedTakingOver, SimSession, SimWalsender):
+        owner.world = world  # type: ignore[attr-defined]
+
+    def clock() -> float:
+        return world.running[-1].clock()
+
+    parts: dict[Any, dict[str, Any]] = {
+        cdcd.opening: {
+            "Session": SimSession,
+            "Slot": SimSlot,
+            "Catalogue": SimCatalogue,
+            "Publication": SimPublication,
+            "Walsender": SimWalsender,
+            "TakingOver": SteppedTakingOver,
+            "Handover": SteppedHandover,
+            "SpoolDirectory": lambda path: DiskDirectory(path, world.running[-1].disk),
+            "BATCHES_MAX": world.batches_max,
+            "monotonic_s": clock,
+        },
+        cdcd.taking_over: {
+            "KafkaProducer": lambda _, __, transactional_id, *___, **____: SimProducer(world, transactional_id),
+            "KafkaAdmin": lambda *_: SimAdmin(world),
+            "KafkaProgressReader": lambda _, __, topic, *___: FakeProgressReader(world.broker, topic),
+        },
+        cdcd.pipeline: {"SinkThread": SteppedSink, "monotonic_s": clock, "wall_us": lambda: world.server.time_us},
+        cdcd.transaction.assembler: {"REPLAY_BYTES": world.replay_bytes},
+        cdcd.avro.stores: {"fingerprint": _fingerprint},
+    }
+    with ExitStack() as stack:
+        for module, names in parts.items():
+            stack.enter_context(patch.multiple(module, **names))
+        yield
+
+
+class SimAdmin(FakeAdmin):
+    """Plays `KafkaAdmin`."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.broker)
+
+    def transaction_timeout_max_ms(self) -> int:
+        return 900_000
+
+
+_fingerprint = cache(fingerprint)

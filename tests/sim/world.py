@@ -1,0 +1,483 @@
+"""A world from a seed: PostgreSQL, Kafka, two replicas of the daemon, and everything that can befall them.
+
+Before: `run` and the tests give a seed. After: `World.run` returns, or raises what went wrong with a short trace.
+
+One process, one thread. Each step one of those who can go on is chosen, and does a little; when nobody can, the clock
+jumps to where somebody can. Whatever waits inside a call (a broker that takes its time) lets the world go on meanwhile
+on top of its stack. Then the faults stop, and within HEALED_S everything must be in Kafka and the slot confirmed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from random import Random
+from typing import Any
+
+from sim.checker import BrokenPromise, Checker
+from sim.fake_disk import Disk
+from sim.fake_kafka import FakeBroker, Transaction
+from sim.fake_postgres import Link, Server
+from sim.replica import Life, installed
+from sim.sql import TABLES, Database
+
+from cdcd.errors import BrokerLost, Fenced, GapError, Refused, ServerLost, Stop
+from cdcd.settings import Settings, SinkSettings, SourceSettings, SpoolSettings
+
+HEALED_S = 200.0
+STEPS_MAX = 60_000
+DEPTH_MAX = 6
+TRACE_MAX = 60
+
+
+class Failure(Exception):
+    """A seed that fails: what happened, and what came before."""
+
+    def __init__(self, seed: int, error: BaseException, trace: list[str]) -> None:
+        lines = "\n".join(f"    {line}" for line in trace)
+        super().__init__(f"seed {seed}: {type(error).__name__}: {error}\n{lines}")
+        self.seed = seed
+        self.error = error
+
+
+class World:
+    """One seed."""
+
+    def __init__(self, seed: int, events: int = 60) -> None:
+        """`events`: about how many things are done in SQL."""
+        self.seed = seed
+        self.rng = rng = Random(seed)
+        self.now = 1000.0
+        self.steps = 0
+        self.trace: deque[str] = deque(maxlen=TRACE_MAX)
+        self.running: list[Life] = []
+        """Whose code runs; more than one while somebody waits inside a call."""
+        self._calendar: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = count()
+
+        version = rng.choice([14, 15, 16, 18])
+        self.server = Server(rng, version, TABLES, self.now)
+        self.server.block_chance = rng.choice([0.0, 0.1, 0.5, 1.0])
+        self.server.synchronous = rng.random() < 0.2
+        self.server.nasty = rng.random() < 0.2
+        self.database = Database(self.server, rng)
+        self.local = rng.random() < 0.5
+        self.link_room = rng.choice([4, 30, 300])
+
+        self.broker = FakeBroker()
+        self.broker.on_call = self._kafka_call
+        self.broker.on_done = self._kafka_done
+        self.kafka_up = True
+        self._limbo: list[Transaction] = []
+        self._kafka_failures = 0.0
+        self._kafka_pauses = 0.1
+
+        self.batches_max = rng.choice([2, 5, 64])
+        self.replay_bytes = rng.choice([1, 300, 1 << 20])
+        self.settings = self._settings(rng, two_phase=version >= 15 and rng.random() < 0.6)
+        self.checker = Checker(self.broker, self.database, "p", "s")
+        replicas = rng.choice(["a", "ab"])
+        self.disks = {name: Disk(rng) for name in replicas}
+        self.lives: dict[str, Life | None] = dict.fromkeys(replicas)
+        self._starts = {name: self.now + rng.random() * 2 for name in replicas}
+        self._left = rng.randint(events // 2, events * 2)
+        self._sql_due = 0.0
+        self._sql_pause = rng.choice([0.0, 0.0, 0.002, 0.1])
+        self._faults = rng.choice([0, 2, 6, 15])
+        self._fault_chance = rng.choice([0.003, 0.02])
+        self._stops: list[tuple[str, Stop]] = []
+        self._expects_gap = False
+
+    @staticmethod
+    def _settings(rng: Random, *, two_phase: bool) -> Settings:
+        source = SourceSettings(dsn="d", slot="s", two_phase=two_phase, streaming=rng.choice(["auto", "auto", "off"]))
+        sink = SinkSettings(bootstrap_servers="b", prefix="p", partitions=rng.randint(1, 3))
+        sink = sink.model_copy(
+            update={
+                "transaction_rows_max": rng.choice([1, 10, 100_000]),
+                "transaction_bytes_max": rng.choice([300, 1 << 20]),
+                "transaction_linger_ms": rng.choice([1, 250]),
+                "queue_bytes_max": rng.choice([1000, 20_000, 1 << 20]),
+            }
+        )
+        spool = SpoolSettings(directory="/spool").model_copy(
+            update={"memory_bytes": rng.choice([200, 3000, 1 << 20]), "bytes_max": rng.choice([2000, 1 << 20, 1 << 20])}
+        )
+        return Settings(source=source, sink=sink, spool=spool)
+
+    # A run
+
+    def run(self) -> None:
+        """Live through it; raises Failure."""
+        logging.getLogger("cdcd").setLevel(logging.CRITICAL + 1)
+        try:
+            with installed(self):
+                self._live()
+        except Exception as error:
+            raise Failure(self.seed, error, list(self.trace)) from error
+
+    def _live(self) -> None:
+        while self._left > 0 or (self._faults > 0 and self.rng.random() < 0.98):
+            self._misfortune()
+            self.step()
+        self._heal()
+        until = self.now + HEALED_S
+        while not self.checker.done():
+            if self.now > until:
+                raise BrokenPromise(f"{HEALED_S:g} s after the faults stopped not everything is in Kafka")
+            self.step()
+        self.checker.close()
+        if self.rng.random() < 0.1:
+            self._move_slot()
+
+    def _heal(self) -> None:
+        """Faults stop, transactions end."""
+        self.note("the faults stop")
+        self._faults = 0
+        self._kafka_failures = 0.0
+        for disk in self.disks.values():
+            disk.full = disk.tearing = False
+        self.kafka_up = True
+        if not self.server.up:
+            self.server.restart()
+        self.database.end_all()
+
+    def _move_slot(self) -> None:
+        """The slot is moved while nobody reads: what lies between is gone, and must be refused."""
+        for name in self.lives:
+            self.kill(name, quick=True)
+        while self.server.slot is not None and self.server.slot.reader is not None:
+            self.step(daemons=False)
+        before = len(self.broker.committed)
+        self.server.log("other")
+        assert self.server.slot is not None
+        self.server.slot.confirmed = self.server.slot.saved = self.server.end
+        self.note("the slot is moved")
+        self._expects_gap = True
+        self._stops.clear()
+        while len(self._stops) < len(self.lives):
+            self.step()
+        for _, stop in self._stops:
+            assert isinstance(stop, GapError), f"a moved slot gave {stop!r}"
+        assert len(self.broker.committed) == before, "something was published over a gap"
+
+    # The scheduler
+
+    def step(self, *, daemons: bool = True) -> None:
+        """Let one of those who can do a little."""
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            raise BrokenPromise(f"no end after {STEPS_MAX} steps")
+        rng = self.rng
+        self.now += rng.random() * 0.001
+        self.server.now = self.now
+        while self._calendar and self._calendar[0][0] <= self.now:
+            heapq.heappop(self._calendar)[2]()
+        able: list[Callable[[], None]] = []
+        if self._left > 0 and self.server.up and self.now >= self._sql_due:
+            able.append(self._sql)
+        reader = self.server.slot.reader if self.server.slot is not None else None
+        if reader is not None and (reader.runnable or self.now >= reader.deadline):
+            able += [self._serve, self._serve]
+        for name, life in self.lives.items():
+            if life is None:
+                if daemons and self.now >= self._starts[name]:
+                    able.append(lambda name=name: self._start(name))  # type: ignore[misc]
+                continue
+            if life.can_turn():
+                able += [life.turn, life.turn]
+            if life.can_sink():
+                able += [life.turn_sink, life.turn_sink]
+        if able:
+            rng.choice(able)()
+        else:
+            self._sleep()
+        if not self.running:
+            self.checker.look()
+
+    def _sleep(self) -> None:
+        """Nobody can do anything: the clock jumps to where somebody can."""
+        times = [self._calendar[0][0]] if self._calendar else []
+        if self._left > 0 and self.server.up:
+            times.append(self._sql_due)
+        slot = self.server.slot
+        if slot is not None and slot.reader is not None:
+            times.append(slot.reader.deadline)
+        for name, life in self.lives.items():
+            if life is None:
+                times.append(self._starts[name])
+            else:
+                times += life.deadlines()
+        if times:
+            self.now = max(self.now, min(times))
+
+    def step_or_sleep(self, until: float) -> None:
+        """Somebody waits on the stack until `until`: let the others go on, if the stack is not too high."""
+        if len(self.running) < DEPTH_MAX:
+            self.at(until, lambda: None)
+            self.step()
+        else:
+            self.now = min(until, self.now + 0.1)
+
+    def meanwhile(self, chance: float) -> None:
+        """Somebody is inside of a call: others may go on."""
+        if self.rng.random() < chance and len(self.running) < DEPTH_MAX:
+            for _ in range(self.rng.choice([1, 3, 10, 40])):
+                self.step()
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        """Let something happen later."""
+        heapq.heappush(self._calendar, (when, next(self._number), what))
+
+    def note(self, what: str) -> None:
+        """A line for the trace."""
+        self.trace.append(f"{self.now:10.3f} {what}")
+
+    # Those who do something
+
+    def _sql(self) -> None:
+        self._left -= 1
+        self._sql_due = self.now + self.rng.random() * self._sql_pause
+        if self.rng.random() < 0.02:
+            self._sql_due += self.rng.random() * 8
+        if self.server.slot is None:
+            return  # the slot waits for a moment without transactions; nothing before it counts
+        self.note(self.database.act())
+
+    def _serve(self) -> None:
+        slot = self.server.slot
+        assert slot is not None
+        reader = slot.reader
+        assert reader is not None
+        timed_out = self.now >= reader.deadline and reader._pinged and not reader.link.statuses and not reader.link.gone
+        reader.turn()
+        life: Life = reader.life  # type: ignore[attr-defined]
+        if timed_out:
+            self.note(f"wal_sender_timeout for {life.name}")
+            if not life.dead and not life.jumped and self.now - life.thawed_at > 6.0 and reader.link.lost is None:
+                raise BrokenPromise(f"the server heard nothing from {life.name}, which was well")
+
+    def _start(self, name: str) -> None:
+        self.note(f"{name} starts")
+        self.lives[name] = Life(self, name, self.disks[name])
+
+    def slot_created(self, lsn: int) -> None:
+        """The slot has come into being: from here on counts what is committed."""
+        self.note(f"the slot begins at {lsn:X}")
+        self.checker.created = lsn
+
+    def hang_up(self, link: Link) -> None:
+        """The client closes: the server notices soon."""
+        link.lost = link.lost or ServerLost("the connection is closed")
+
+        def notice() -> None:
+            link.gone = True
+
+        self.at(self.now + self.rng.random() * 0.1, notice)
+
+    def died(self, life: Life, stop: Stop | None) -> None:
+        """A process ended by itself; `stop` tells why, if it was not asked to."""
+        if self.lives[life.name] is life:
+            self.lives[life.name] = None
+        life.dead = True
+        self._starts[life.name] = self.now + self.rng.random() * 3
+        if stop is None:
+            return
+        self._stops.append((life.name, stop))
+        fine = (
+            isinstance(stop, Fenced)
+            or (isinstance(stop, Refused) and life.jumped)
+            or (isinstance(stop, GapError) and self._expects_gap)
+            or (type(stop) is Stop and (life.disk.torn or life.disk.full))
+        )
+        life.disk.torn = False
+        if not fine:
+            raise stop
+
+    # Kafka
+
+    def _kafka_call(self, step: str) -> None:
+        life = self.running[-1]
+        self.meanwhile(self._kafka_pauses)
+        life.check()
+        if step == "start":
+            for transaction in self.broker.open_transactions():
+                if transaction in self._limbo and self.rng.random() < 0.5:
+                    self.note("a commit arrives late")
+                    self.broker.commit_late(transaction)
+        if step == "serve":
+            return
+        if life.hurried and self.rng.random() < 0.3:
+            raise BrokerLost("no time left")
+        if not self.kafka_up:
+            raise BrokerLost("the brokers are away")
+        if self.rng.random() < self._kafka_failures:
+            if step == "commit" and self.rng.random() < 0.5:
+                self._limbo += self.broker.open_transactions()
+            self.note(f"Kafka fails {life.name} before {step}")
+            raise BrokerLost(f"{step} failed")
+
+    def _kafka_done(self, step: str) -> None:
+        life = self.running[-1]
+        if step == "commit":
+            self.note(f"{life.name} has committed to Kafka")
+        self.meanwhile(self._kafka_pauses)
+        life.check()
+        if self.rng.random() < self._kafka_failures:
+            self.note(f"Kafka fails {life.name} after {step}")
+            raise BrokerLost(f"the answer to {step} is lost")
+
+    # Misfortunes
+
+    def kill(self, name: str, *, quick: bool) -> None:
+        """SIGKILL; without `quick` the machine dies with it, and the server hears nothing."""
+        life = self.lives[name]
+        if life is None:
+            return
+        self.note(f"{name} is killed")
+        life.dead = True
+        self.lives[name] = None
+        self._starts[name] = self.now + self.rng.random() * self.rng.choice([0.1, 5])
+        if life.link is not None and quick:
+            self.hang_up(life.link)
+
+    def _misfortune(self) -> None:
+        if self._faults <= 0 or self.rng.random() >= self._fault_chance or self.server.slot is None:
+            return
+        self._faults -= 1
+        what: Any = self.rng.choice(
+            [
+                self._kill, self._kill, self._freeze, self._freeze, self._cut, self._half_open, self._terminate,
+                self._crash_server, self._crash_kafka, self._fail_kafka, self._slow_kafka, self._expire, self._fill,
+                self._tear, self._jump, self._terminate_daemon, self._late,
+            ]
+        )  # fmt: skip
+        what()
+
+    def _some_life(self) -> Life | None:
+        found = [life for life in self.lives.values() if life is not None]
+        # Rather the one that streams.
+        streaming = [life for life in found if life.state == "streaming"]
+        return self.rng.choice(streaming or found) if found else None
+
+    def _kill(self) -> None:
+        life = self._some_life()
+        if life is not None:
+            self.kill(life.name, quick=self.rng.random() < 0.7)
+
+    def _freeze(self) -> None:
+        """SIGSTOP; its connections stay, unless the server loses patience, or the network."""
+        life = self._some_life()
+        if life is None:
+            return
+        life.frozen_until = life.thawed_at = self.now + self.rng.random() * self.rng.choice([0.1, 2, 20])
+        self.note(f"{life.name} is frozen until {life.frozen_until:.3f}")
+        if life.link is not None and self.rng.random() < 0.6:
+            life.link.gone = True
+
+    def _cut(self) -> None:
+        life = self._some_life()
+        if life is not None and life.link is not None:
+            self.note(f"the connection of {life.name} is reset")
+            life.link.cut(ServerLost("the connection was reset"), self.rng)
+
+    def _half_open(self) -> None:
+        """The server loses the connection; the client hears of it later."""
+        life = self._some_life()
+        if life is None or life.link is None:
+            return
+        self.note(f"the connection of {life.name} is half open")
+        link = life.link
+        link.gone = True
+        life.thawed_at = self.now
+
+    def _terminate(self) -> None:
+        slot = self.server.slot
+        if slot is not None and slot.reader is not None:
+            self.note("pg_terminate_backend")
+            slot.reader.end(ServerLost("terminating connection due to administrator command"))
+
+    def _crash_server(self) -> None:
+        if self.server.up:
+            self.note("the server crashes")
+            self.database.crash()
+            self.at(self.now + self.rng.random() * 3, self._restart_server)
+
+    def _restart_server(self) -> None:
+        if not self.server.up:
+            self.note("the server is back")
+            self.server.restart()
+
+    def _crash_kafka(self) -> None:
+        self.note("the brokers are away")
+        self.kafka_up = False
+
+        def back() -> None:
+            self.kafka_up = True
+
+        self.at(self.now + self.rng.random() * self.rng.choice([0.2, 10]), back)
+
+    def _fail_kafka(self) -> None:
+        self._kafka_failures = self.rng.choice([0.02, 0.2])
+
+        def over() -> None:
+            self._kafka_failures = 0.0
+
+        self.at(self.now + self.rng.random() * 5, over)
+
+    def _slow_kafka(self) -> None:
+        self._kafka_pauses = 0.8
+
+        def over() -> None:
+            self._kafka_pauses = 0.1
+
+        self.at(self.now + self.rng.random() * 3, over)
+
+    def _expire(self) -> None:
+        for transaction in self.broker.open_transactions():
+            self.note("a Kafka transaction takes too long")
+            self.broker.expire(transaction)
+
+    def _late(self) -> None:
+        """A request to commit that was given up arrives."""
+        for transaction in self._limbo:
+            if transaction.state == "open":
+                self.note("a commit arrives late")
+                self.broker.commit_late(transaction)
+
+    def _fill(self) -> None:
+        life = self._some_life()
+        if life is None:
+            return
+        disk = life.disk
+        self.note(f"the disk of {life.name} is full")
+        disk.full = True
+
+        def free() -> None:
+            disk.full = False
+
+        self.at(self.now + self.rng.random() * 5, free)
+
+    def _tear(self) -> None:
+        life = self._some_life()
+        if life is not None:
+            self.note(f"the disk of {life.name} tears")
+            life.disk.tearing = True
+
+    def _jump(self) -> None:
+        """The monotonic clock of one machine jumps forward."""
+        life = self._some_life()
+        if life is not None:
+            life.clock_offset += self.rng.random() * self.rng.choice([1, 30, 2000])
+            life.jumped = True
+            self.note(f"the clock of {life.name} jumps to +{life.clock_offset:.3f}")
+
+    def _terminate_daemon(self) -> None:
+        life = self._some_life()
+        if life is not None:
+            self.note(f"SIGTERM for {life.name}")
+            life.stopping = True
+            life.wake.set()
