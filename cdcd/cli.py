@@ -1,7 +1,7 @@
 """The command `cdcd`: reads the command line, calls what does the work, and turns errors into sentences and exit codes.
 
-Before: a shell, or a container's entry point. After: `supervisor` runs the daemon; `preflight`, `peek`, `tail`
-and `settings_reference` do the rest.
+Before: a shell, or a container's entry point. After: `supervisor` runs the daemon; `preflight`, `peek`, `schemas`,
+`tail` and `settings_reference` do the rest.
 
 Exit codes: 0 done, 1 it failed, 2 a setting or an argument is wrong. A traceback only with `--log-level debug`.
 """
@@ -78,6 +78,14 @@ def _peek(given: argparse.Namespace) -> int:
     from cdcd.peek import peek
 
     peek(settings, given.limit, as_json=given.json, out=sys.stdout)
+    return OK
+
+
+def _schema(given: argparse.Namespace) -> int:
+    settings = _load(given).settings
+    from cdcd.schemas import schemas
+
+    schemas(settings, given.tables, as_json=given.json, out=sys.stdout)
     return OK
 
 
@@ -179,6 +187,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     peek.add_argument("--limit", type=_count, default=10, metavar="N", help="how many events at most (default: 10)")
     peek.add_argument("--json", action="store_true", help="one JSON object an event, as Kafka would get it")
+
+    schema = command(
+        "schema", _schema, "show the Avro schemas that the published tables get", "cdcd schema --json 'public.*'"
+    )
+    schema.add_argument("tables", nargs="*", metavar="TABLE", help="schema.table; * stands for any characters")
+    schema.add_argument("--json", action="store_true", help="one JSON object a table, with its key and value schemas")
 
     tail = command(
         "tail", _tail, "show the events of topics as they are committed", "cdcd tail --config cdcd.toml 'cdcd.public.*'"

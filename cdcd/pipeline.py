@@ -144,18 +144,19 @@ class Pipeline:
         elif self._assembler.received_lsn:
             # Nothing but empty transactions, or such as Kafka has: they need no Kafka transaction.
             self._tracker.skipped(self._assembler.received_lsn)
+        for phase in self._assembler.phases:
+            if phase.kind == PREPARE:
+                self._tracker.hold(phase.name, phase.lsn)
+            elif phase.kind == COMMIT_PREPARED:
+                self._tracker.committed(phase.name, phase.lsn)
+            else:
+                self._tracker.rolled_back(phase.name)
+        self._assembler.phases.clear()
+        # Last, as it is how the frames end: a transaction may have begun behind all that was prepared.
         if self._assembler.in_transaction:
             self._tracker.begin()
         elif self._assembler.quiet_lsn:
             self._tracker.keepalive(self._assembler.quiet_lsn)
-        for phase in self._assembler.phases:
-            if phase.kind == PREPARE:
-                self._tracker.hold(phase.name, phase.lsn)
-            elif phase.kind == COMMIT_PREPARED and phase.lsn <= self._tracker.received_lsn:
-                self._tracker.committed(phase.name, phase.lsn)
-            else:
-                self._tracker.rolled_back(phase.name)  # or committed without a row for us: there is nothing to wait for
-        self._assembler.phases.clear()
         self._open = batch.open and (batch.rows > 0 or self._open)
         self._status.received_lsn = self._tracker.received_lsn
         self._status.server_lsn = max(self._status.server_lsn, self._assembler.server_lsn)

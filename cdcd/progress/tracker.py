@@ -88,7 +88,9 @@ class Tracker:
     def committed(self, gid: str, end_lsn: i64) -> None:
         """COMMIT PREPARED came, its rows were handed to the sink (`received`): the hold ends when they are durable.
 
-        Not before: a server that restarts beyond the prepare sends the COMMIT PREPARED again, but not the rows.
+        Not before: a server that restarts beyond the prepare sends the COMMIT PREPARED again, but not the rows. That
+        holds for one without rows, too: nobody could tell it from one whose rows are lost. Where nothing else makes its
+        end durable, an idle position does.
         """
         if gid in self._held:
             if end_lsn <= self._durable:
@@ -116,7 +118,8 @@ class Tracker:
         There is one exactly if every commit received is durable, nothing is open, no prepare is unresolved, and the
         server has got beyond the last slot record. It stays the same until `durable` takes it or the server moves.
         """
-        if self._inside or self._held or self._received > self._durable or self._heard <= self._durable:
+        unresolved = len(self._held) > len(self._resolved)
+        if self._inside or unresolved or self._received > self._durable or self._heard <= self._durable:
             return 0
         return self._heard
 

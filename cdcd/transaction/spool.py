@@ -295,7 +295,7 @@ class Spooled:
             wanted = _HEADER_BYTES
             while at + _HEADER_BYTES <= have:
                 wanted = _HEADER_BYTES + i64(read_i32_le(data, at))
-                if at + wanted > have + left:
+                if wanted < _HEADER_BYTES or at + wanted > have + left:
                     raise self._torn(left + have - at)
                 if at + wanted > have:
                     break

@@ -269,8 +269,9 @@ class SimWalsender:
 
     def create_slot(self, slot: str, *, two_phase: bool, blockers: object) -> Any:
         self._life.check()
-        if self.world.server.running or not self.world.server.up:
-            raise ServerLost("transactions are in progress")
+        server = self.world.server
+        if not server.up or server.running or server.slot is not None:
+            raise ServerLost("there are transactions in progress, or there is a slot by now")
         consistent = self.world.server.create_slot(two_phase)
         self.world.slot_created(consistent)
         return SystemIdentityOfSlot(consistent)
@@ -392,6 +393,8 @@ class Life:
             return
         if self.state == "waiting":
             yield self.due
+        elif self.state == "closing":
+            yield self.world.now + 0.01
         elif self.state == "streaming":
             yield self.until
             if self.sink is not None and self.sink.alive:

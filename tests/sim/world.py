@@ -20,7 +20,7 @@ from typing import Any
 from sim.checker import BrokenPromise, Checker
 from sim.fake_disk import Disk
 from sim.fake_kafka import FakeBroker, Transaction
-from sim.fake_postgres import Link, Server
+from sim.fake_postgres import TIMEOUT_S, Link, Server
 from sim.replica import Life, installed
 from sim.sql import TABLES, Database
 
@@ -104,7 +104,11 @@ class World:
             }
         )
         spool = SpoolSettings(directory="/spool").model_copy(
-            update={"memory_bytes": rng.choice([200, 3000, 1 << 20]), "bytes_max": rng.choice([2000, 1 << 20, 1 << 20])}
+            update={
+                "memory_bytes": rng.choice([200, 3000, 1 << 20]),
+                # What is prepared must fit.
+                "bytes_max": 1 << 20 if two_phase else rng.choice([2000, 1 << 20]),
+            }
         )
         return Settings(source=source, sink=sink, spool=spool)
 
@@ -130,7 +134,7 @@ class World:
                 raise BrokenPromise(f"{HEALED_S:g} s after the faults stopped not everything is in Kafka")
             self.step()
         self.checker.close()
-        if self.rng.random() < 0.1:
+        if self.rng.random() < 0.1 and self.checker.last is not None:
             self._move_slot()
 
     def _heal(self) -> None:
@@ -173,6 +177,9 @@ class World:
             raise BrokenPromise(f"no end after {STEPS_MAX} steps")
         rng = self.rng
         self.now += rng.random() * 0.001
+        for life in self.running:
+            if "main" in life.busy:
+                life.thawed_at = self.now  # it waits below us on the stack, where it cannot go on
         self.server.now = self.now
         while self._calendar and self._calendar[0][0] <= self.now:
             heapq.heappop(self._calendar)[2]()
@@ -211,6 +218,8 @@ class World:
                 times.append(self._starts[name])
             else:
                 times += life.deadlines()
+        if any("main" in life.busy and life.running for life in self.running):
+            times.append(self.now + 0.01)  # it will not be away for longer
         if times:
             self.now = max(self.now, min(times))
 
@@ -220,7 +229,7 @@ class World:
             self.at(until, lambda: None)
             self.step()
         else:
-            self.now = min(until, self.now + 0.1)
+            self.now = min(until, self.now + 0.002)
 
     def meanwhile(self, chance: float) -> None:
         """Somebody is inside of a call: others may go on."""
@@ -252,12 +261,14 @@ class World:
         assert slot is not None
         reader = slot.reader
         assert reader is not None
-        timed_out = self.now >= reader.deadline and reader._pinged and not reader.link.statuses and not reader.link.gone
+        link = reader.link
+        was_well = link.lost is None and not link.gone
+        timed_out = self.now >= reader.deadline and reader._pinged and not link.statuses
         reader.turn()
         life: Life = reader.life  # type: ignore[attr-defined]
         if timed_out:
             self.note(f"wal_sender_timeout for {life.name}")
-            if not life.dead and not life.jumped and self.now - life.thawed_at > 6.0 and reader.link.lost is None:
+            if was_well and not life.dead and self.now - life.thawed_at > TIMEOUT_S:
                 raise BrokenPromise(f"the server heard nothing from {life.name}, which was well")
 
     def _start(self, name: str) -> None:

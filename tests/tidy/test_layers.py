@@ -44,7 +44,7 @@ IO_MODULES = {
 }
 """All of them. A new one is a decision: everything else is bytes in, values out, `now` as an argument."""
 
-KNOW_ALL = {"cdcd.opening", "cdcd.peek", "cdcd.pipeline"}
+KNOW_ALL = {"cdcd.opening", "cdcd.peek", "cdcd.pipeline", "cdcd.schemas"}
 """They wire the rooms together; anything else beside the rooms looks into two at most."""
 
 FOR_EVERY_ROOM = {"cdcd", "cdcd.errors", "cdcd.lsn", "cdcd.clock"}

@@ -1,0 +1,122 @@
+"""`cdcd schema`: the Avro schemas that the published tables get, from the catalogue, before a row has come.
+
+Before: `cli` has loaded the settings. After: a person reads the lines, or a script the JSON.
+Source: PostgreSQL, "System Catalogs": pg_publication_tables, pg_attribute; "Logical Replication Message Formats",
+Relation.
+
+The catalogue's rows are put into a Relation message, as the server would send it now; from there on all is as in the
+daemon, so the schemas are the ones that it will publish.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any, Final, TextIO
+
+from cdcd.avro.schema import envelope_schema, key_schema
+from cdcd.avro.types import TypeOptions, codec_for
+from cdcd.errors import Refused
+from cdcd.pgoutput.messages import Column, Relation
+from cdcd.settings import Settings
+from cdcd.sink.topics import TopicNames
+from cdcd.source.catalogue import Catalogue
+from cdcd.source.session import Session
+from cdcd.transaction.relations import IDENTITY_DEFAULT, IDENTITY_FULL, IDENTITY_INDEX, Relations
+
+# A publication's tables with their columns as it sends them. Version 14 has no column lists: all but generated columns.
+_COLUMNS: Final = """
+    SELECT p.schemaname, p.tablename, c.oid::bigint, c.relreplident::text,
+           array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attname IS NOT NULL),
+           array_agg(a.atttypid::bigint ORDER BY a.attnum) FILTER (WHERE a.attname IS NOT NULL),
+           array_agg(a.atttypmod ORDER BY a.attnum) FILTER (WHERE a.attname IS NOT NULL)
+    FROM pg_catalog.pg_publication_tables p
+    JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
+    JOIN pg_catalog.pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid
+    LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+        AND CASE WHEN to_jsonb(p) ? 'attnames' THEN to_jsonb(p)->'attnames' ? a.attname ELSE a.attgenerated = '' END
+    WHERE p.pubname = %s
+    GROUP BY 1, 2, 3, 4
+    ORDER BY 1, 2
+"""
+
+
+@dataclass(frozen=True)
+class TableSchemas:
+    """What one table's events look like. `key` is None where they have none."""
+
+    table: str
+    topic: str
+    key: dict[str, Any] | None
+    value: dict[str, Any]
+
+    def as_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(self.__dict__, ensure_ascii=False)
+
+    def as_text(self) -> str:
+        """A line for the table, then one a column: its name, PostgreSQL's type, Avro's, and whether the key has it."""
+        keys = set() if self.key is None else {field["name"] for field in self.key["fields"]}
+        [before] = [field for field in self.value["fields"] if field["name"] == "before"]
+        columns = before["type"][1]["fields"]
+        width = max((len(field["name"]) for field in columns), default=0)
+        types = max((len(field["pg_type"]) for field in columns), default=0)
+        lines = [f"{self.table} -> {self.topic}{'' if keys else ' (no key: one partition)'}"]
+        for field in columns:
+            avro = field["type"][1]
+            shown = avro if isinstance(avro, str) else json.dumps(avro, ensure_ascii=False)
+            key = " (key)" if field["name"] in keys else ""
+            lines.append(f"    {field['name']:{width}}  {field['pg_type']:{types}}  {shown}{key}")
+        return "\n".join(lines)
+
+
+def schemas(settings: Settings, tables: Sequence[str], *, as_json: bool, out: TextIO) -> None:
+    """Write the schemas of the published tables (of `tables`: schema.table, `*` stands for any characters) to `out`.
+
+    Raises Refused if one of `tables` is not published, or nothing is.
+    """
+    source, names = settings.source, TopicNames(settings.sink.prefix, settings.sink.topic)
+    with Session(source.dsn, source.application_name) as session:
+        types = TypeOptions(numeric=settings.avro.numeric, any_encoding=session.encoding == "SQL_ASCII")
+        found = {made.table: made for made in _published(session, source.publication, names, types)}
+    if not found:
+        raise Refused(
+            f"the publication {source.publication} has no tables, or does not exist",
+            f'Add some: ALTER PUBLICATION "{source.publication}" ADD TABLE ...',
+        )
+    for wanted in tables:
+        if not any(fnmatchcase(table, wanted) for table in found):
+            nearest = get_close_matches(wanted, found, n=1)
+            cure = f"Did you mean {nearest[0]}?" if nearest else "cdcd schema without names lists all that are"
+            raise Refused(f"the publication {source.publication} has no table {wanted}", cure)
+    for table, made in found.items():
+        if not tables or any(fnmatchcase(table, wanted) for wanted in tables):
+            out.write(f"{made.as_json() if as_json else made.as_text()}\n")
+
+
+def _published(session: Session, publication: str, names: TopicNames, types: TypeOptions) -> Iterator[TableSchemas]:
+    catalogue = Catalogue(session)
+    relations = Relations(catalogue)
+    for schema, name, oid, identity, columns, oids, typmods in session.rows(_COLUMNS, [publication]):
+        flagged = set(columns or ())
+        if identity == IDENTITY_DEFAULT:
+            flagged = set(catalogue.primary_key(oid))
+        elif identity == IDENTITY_INDEX:
+            flagged = set(catalogue.identity_index(oid))
+        elif identity != IDENTITY_FULL:
+            flagged = set()
+        described = tuple(
+            Column(column in flagged, column, type_oid, typmod)
+            for column, type_oid, typmod in zip(columns or (), oids or (), typmods or (), strict=True)
+        )
+        relation = relations.resolve(Relation(0, oid, schema, name, identity, described))
+        codecs = [codec_for(column.pgtype, column.typmod, types) for column in relation.columns]
+        yield TableSchemas(
+            f"{schema}.{name}",
+            names.topic(schema, name),
+            json.loads(key_schema(relation, codecs)) if relation.keyed else None,
+            json.loads(envelope_schema(relation, codecs)),
+        )
