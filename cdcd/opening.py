@@ -187,6 +187,8 @@ class Opening:
                 "or set source.create = true",
             )
         last = self._taking_over.last_record()
+        if self._slot.state() is not None:
+            return  # another daemon has made it meanwhile, and may have published already
         if last is not None:
             raise GapError(
                 f"the slot {source.slot} does not exist any more, but Kafka holds its changes up to "

@@ -65,7 +65,7 @@ class Encoder(ChangeConsumer):
 
     def __init__(self, records: RecordConsumer, schemas: SchemaStore, options: TypeOptions) -> None:
         self.records = records
-        self._schemas = schemas
+        self.schemas = schemas
         self._options = options
         self.value = BytesWriter()
         self.key = BytesWriter()
@@ -81,11 +81,7 @@ class Encoder(ChangeConsumer):
         return self._open(relation)
 
     def _open(self, relation: Relation) -> RowEncoder:
-        codecs = [codec_for(column.pgtype, column.typmod, self._options) for column in relation.columns]
-        schema, name = relation.schema, relation.name
-        value_header = self._schemas.header(schema, name, "value", envelope_schema(relation, codecs))
-        key_header = self._schemas.header(schema, name, "key", key_schema(relation, codecs)) if relation.keyed else b""
-        return RowEncoder(self, relation, codecs, self.records.open_table(schema, name), value_header, key_header)
+        return RowEncoder(self, relation, [codec_for(c.pgtype, c.typmod, self._options) for c in relation.columns])
 
     def begin(self, commit_lsn: i64, commit_ts: i64, xid: i64) -> None:
         self.commit_lsn = commit_lsn
@@ -136,17 +132,10 @@ class Field:
 class RowEncoder(RelationChanges):
     """Encodes the changes of one relation in one version."""
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        relation: Relation,
-        codecs: list[Codec],
-        table: i64,
-        value_header: bytes,
-        key_header: bytes,
-    ) -> None:
+    def __init__(self, encoder: Encoder, relation: Relation, codecs: list[Codec]) -> None:
         self._encoder = encoder
         self._relation = relation
+        self._codecs = codecs
         self._width: i64 = len(codecs)
         self._first: Field | None = None
         names = field_names([column.name for column in relation.columns])
@@ -157,12 +146,21 @@ class RowEncoder(RelationChanges):
         self._key_end: i64 = max(keys, default=-1) + 1
         self._key_fallible = any(may_be_unrepresentable(codecs[index]) for index in keys)
         self._key_from_catalogue = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
-        self._table = table
-        self._value_header = value_header
-        self._key_header = key_header
+        self._table: i64 = 0
+        self._value_header = b""
+        self._key_header = b""
         self._unchanged: list[str] = []
         self._unrepresentable: list[tuple[str, str, str]] = []
         self._key_problems: list[tuple[str, str]] = []
+
+    def _announce(self) -> None:
+        """Make topic and schemas known, with the first event: a partition may never have one, but its root all."""
+        relation, schemas = self._relation, self._encoder.schemas
+        schema, name = relation.schema, relation.name
+        self._table = self._encoder.records.open_table(schema, name)
+        self._value_header = schemas.header(schema, name, "value", envelope_schema(relation, self._codecs))
+        if self._key_end:
+            self._key_header = schemas.header(schema, name, "key", key_schema(relation, self._codecs))
 
     # Changes
 
@@ -238,6 +236,8 @@ class RowEncoder(RelationChanges):
         self._finish(op, frame, old, new)
 
     def _head(self, op: i64, lsn: i64) -> None:
+        if not self._value_header:
+            self._announce()
         encoder = self._encoder
         out = encoder.value
         out.truncate(0)

@@ -14,6 +14,7 @@ import json
 from typing import TypeAlias
 
 from cdcd.avro.codec import AvroType, Codec
+from cdcd.avro.encodings import OfAnyEncoding
 from cdcd.avro.names import field_names, namespace
 from cdcd.transaction.relations import Column, Relation
 
@@ -24,6 +25,8 @@ _FALLIBLE = ("decimal", "date", "time-micros", "timestamp-micros", "local-timest
 
 def may_be_unrepresentable(codec: Codec) -> bool:
     """Some values of this type have no Avro form: NaN, infinity, 24:00, arrays of more than one dimension, ..."""
+    if isinstance(codec, OfAnyEncoding):
+        return True
     if isinstance(codec.schema, dict):
         return codec.schema.get("logicalType") in _FALLIBLE or codec.schema["type"] in ("array", "record", "map")
     return False

@@ -22,7 +22,6 @@ Hot path, a row: header and OID reads, one comparison (or a dict look-up where r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final, final
 
 from librt.strings import read_i32_be, read_i64_be
@@ -41,6 +40,7 @@ from cdcd.source.replication import (
 )
 from cdcd.transaction.changes import ChangeConsumer, RelationChanges
 from cdcd.transaction.relations import Relations
+from cdcd.transaction.replay import Phase, Replay, prepared_name
 from cdcd.transaction.spool import Spool, Spooled
 
 REPLAY_BYTES: Final = 1 << 20
@@ -50,37 +50,6 @@ _XID_AT: Final[i64] = XLOGDATA_HEADER_BYTES + 1
 _XID_BYTES: Final[i64] = 4
 
 _BUG: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
-
-
-@final
-class Phase:
-    """What became of a prepared transaction, which holds back the ack: it was prepared, committed or rolled back."""
-
-    def __init__(self, kind: i64, name: str, lsn: i64) -> None:
-        self.kind: i64 = kind
-        """PREPARE, COMMIT_PREPARED or ROLLBACK_PREPARED of `pgoutput.messages`."""
-        self.name = name
-        """The transaction's gid and xid: a gid alone may be used again before the first one's rows are durable."""
-        self.lsn: i64 = lsn
-        """The prepare LSN, or the `end_lsn` of what resolved it."""
-
-
-@final
-class Replay:
-    """A spooled transaction that is being handed on."""
-
-    def __init__(self, spooled: Spooled, end_lsn: i64, prepared: str) -> None:
-        self.spooled = spooled
-        self.end_lsn: i64 = end_lsn
-        self.prepared = prepared
-        """Its name, if it was prepared."""
-        self.pieces: Iterator[list[bytes]] = spooled.frames()
-        self.frames: list[bytes] = []
-        self.at: i64 = 0
-        self.changes: dict[int, RelationChanges] = spooled.base
-        self.relations = spooled.relations()
-        self.announced: i64 = 0
-        """How many of `relations` have come."""
 
 
 @final
@@ -235,11 +204,11 @@ class Assembler:
             spooled = self._streams.pop(message.xid, None)
             if spooled is None:
                 raise self._misplaced(frame)
-            self._prepare(_name(message.gid, message.xid), spooled, message.prepare_lsn)
+            self._prepare(prepared_name(message.gid, message.xid), spooled, message.prepare_lsn)
         elif isinstance(message, messages.CommitPrepared):
             self._commit_prepared(message)
         elif isinstance(message, messages.RollbackPrepared):
-            name = _name(message.gid, message.xid)
+            name = prepared_name(message.gid, message.xid)
             spooled = self._prepared.pop(name, None)
             if spooled is not None:
                 spooled.close()
@@ -267,7 +236,7 @@ class Assembler:
         elif isinstance(message, messages.Prepare) and not block.streamed:
             self._block = None
             self.in_transaction = False
-            self._prepare(_name(message.gid, message.xid), block, message.prepare_lsn)
+            self._prepare(prepared_name(message.gid, message.xid), block, message.prepare_lsn)
         elif isinstance(message, messages.LogicalMessage) and block.streamed:
             block.append_message(frame)
         elif isinstance(message, (messages.Truncate, messages.LogicalMessage)):
@@ -354,7 +323,7 @@ class Assembler:
         self.phases.append(Phase(messages.PREPARE, name, prepare_lsn))
 
     def _commit_prepared(self, message: messages.CommitPrepared) -> None:
-        name = _name(message.gid, message.xid)
+        name = prepared_name(message.gid, message.xid)
         spooled = self._prepared.pop(name, None)
         if spooled is not None:
             self._start_replay(spooled, message.commit_lsn, message.end_lsn, message.commit_time, message.xid, name)
@@ -457,7 +426,3 @@ class Assembler:
             f"{format_lsn(read_i64_be(frame, 1))} must not come {where}",
             _BUG,
         )
-
-
-def _name(gid: str, xid: i64) -> str:
-    return f"{xid} {gid}"

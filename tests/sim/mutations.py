@@ -1,0 +1,273 @@
+"""Deliberate bugs, each of which breaks a promise: what proves that the simulation can fail.
+
+Before: `test_mutations` puts one in place. After: `world` must fail within some seeds. They patch the uncompiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from sim.replica import SimProducer, SteppedTakingOver
+
+import cdcd.sink.publisher
+import cdcd.transaction.spool
+from cdcd.avro.envelope import Encoder
+from cdcd.pgoutput import messages
+from cdcd.pipeline import Pipeline
+from cdcd.progress.tracker import Tracker
+from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.group_commit import GroupCommit
+from cdcd.sink.publisher import Publisher
+from cdcd.source.replication import decode_keepalive
+from cdcd.taking_over import TakingOver
+from cdcd.transaction.assembler import Assembler
+from cdcd.transaction.relations import Relations
+from cdcd.transaction.spool import Spool, Spooled
+
+Mutation = Callable[[], AbstractContextManager[Any]]
+
+MUTATIONS: dict[str, Mutation] = {}
+"""By what is wrong."""
+
+
+def mutation(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Put the decorated function in the place of `owner.name`; its own name, in words, says what is wrong."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        MUTATIONS[function.__name__.replace("_", " ")] = lambda: patch.object(owner, name, function)
+        return function
+
+    return register
+
+
+# Acknowledgements
+
+
+@mutation(Tracker, "ack")
+def acknowledge_what_was_received(self: Tracker) -> int:
+    self._acked = max(self._acked, self._received)
+    return self._acked
+
+
+@mutation(Tracker, "ack")
+def acknowledge_a_quiet_server_before_the_slot_record(self: Tracker) -> int:
+    return max(Tracker._original_ack(self), self.idle_position())  # type: ignore[attr-defined]
+
+
+Tracker._original_ack = Tracker.ack  # type: ignore[attr-defined]
+
+
+@mutation(Tracker, "idle_position")
+def remember_that_it_was_caught_up(self: Tracker) -> int:
+    """A stored flag: set when it was so, and never looked at again."""
+    if self._received == self._durable and not self._inside and not self._held:
+        self._resolved["caught up"] = 1 << 62
+        self._held["caught up"] = 1 << 62
+    return self._heard if "caught up" in self._resolved and self._heard > self._durable else 0
+
+
+@mutation(Tracker, "hold")
+def let_a_prepared_transaction_be_forgotten(self: Tracker, gid: str, prepare_lsn: int) -> None:
+    self._inside = False
+    self._hear(prepare_lsn)
+
+
+@mutation(Tracker, "committed")
+def end_the_hold_before_the_rows_are_durable(self: Tracker, gid: str, end_lsn: int) -> None:
+    self.rolled_back(gid)
+
+
+@mutation(Assembler, "_keepalive")
+def take_a_keepalive_inside_a_transaction_for_quiet(self: Assembler, frame: bytes) -> None:
+    keepalive = decode_keepalive(frame)
+    self.quiet_lsn = self.received_lsn = keepalive.wal_end
+    self.in_transaction = False
+    self.reply_requested = self.reply_requested or keepalive.reply
+
+
+# Kafka transactions
+
+
+class _ProgressLater:
+    """A producer that commits the rows first, and the progress in a transaction of its own."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+
+    def produce(self, topic: str, partition: int, records: list[Any]) -> None:
+        if topic.endswith(".progress"):
+            self._producer.commit()
+            self._producer.begin()
+        self._producer.produce(topic, partition, records)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+
+_publisher_init = Publisher.__init__
+
+
+@mutation(Publisher, "__init__")
+def progress_outside_the_transaction(self: Publisher, producer: Any, *arguments: Any, **named: Any) -> None:
+    _publisher_init(self, _ProgressLater(producer), *arguments, **named)
+
+
+_add = cdcd.sink.publisher._Open.add
+
+
+@mutation(cdcd.sink.publisher._Open, "add")
+def commit_inside_a_postgresql_transaction(self: Any, batch: Any) -> None:
+    _add(self, batch)
+    self.inside = False
+    self.end_lsn = self.end_lsn or 1 << 32
+
+
+@mutation(Publisher, "_publish_schemas")
+def publish_schemas_after_the_rows(self: Publisher, schemas: list[tuple[str, str]]) -> None:
+    later: list[tuple[str, str]] = getattr(self, "later", [])
+    self.later = schemas  # type: ignore[attr-defined]
+    if later:
+        _publish_schemas(self, later)
+
+
+_publish_schemas = Publisher._publish_schemas
+
+
+@mutation(SimProducer, "__init__")
+def fence_nobody(self: SimProducer, world: Any, transactional_id: str | None) -> None:
+    world.producers = getattr(world, "producers", 0) + 1
+    _producer_init(self, world, f"{transactional_id}-{world.producers}")
+
+
+_producer_init = SimProducer.__init__
+
+
+@mutation(SteppedTakingOver, "_take_over")
+def read_the_progress_before_fencing(self: Any, server: Any) -> Any:
+    last = self._last_record(self._admin())
+    self._last_record = lambda _: last
+    return TakingOver._take_over(self, server)
+
+
+@mutation(Publisher, "_slot_record")
+def go_on_from_the_commit_lsn(self: Publisher, at: Any) -> Any:
+    record = _slot_record(self, at)
+    return type(record)(**{**vars(record), "lsn": at.commit_lsn or record.lsn})
+
+
+_slot_record = Publisher._slot_record
+
+
+def _split_at_random(records: list[Any], everywhere: list[int], partitions: int) -> list[list[Any]]:
+    lists: list[list[Any]] = [[] for _ in range(partitions)]
+    for at, record in enumerate(records):
+        for number in range(partitions):
+            if at in everywhere or number == (len(record["value"]) + at) % partitions:
+                lists[number].append(record)
+    return lists
+
+
+MUTATIONS["rows to any partition"] = lambda: patch.object(cdcd.sink.publisher, "split", _split_at_random)
+
+
+def _split_without_keys(records: list[Any], everywhere: list[int], partitions: int) -> list[list[Any]]:
+    lists = _split(records, everywhere, partitions)
+    unkeyed = [record for at, record in enumerate(records) if record.get("key") is None and at not in everywhere]
+    moved = unkeyed[1::2]
+    lists[0] = [record for record in lists[0] if not any(record is each for each in moved)]
+    lists[-1] = [*lists[-1], *moved]
+    return lists
+
+
+_split = cdcd.sink.publisher.split
+MUTATIONS["rows without keys to any partition"] = lambda: patch.object(
+    cdcd.sink.publisher, "split", _split_without_keys
+)
+
+
+@mutation(BatchBuilder, "add_to_every_partition")
+def truncate_one_partition(self: BatchBuilder, table: int, op: int, value: bytes) -> None:
+    self.add(table, op, None, value)
+
+
+# The way there
+
+
+@mutation(Pipeline, "_hand_over")
+def drop_the_batch_that_finds_no_room(self: Pipeline, batch: Any) -> None:
+    self._handover.put(batch)
+
+
+@mutation(Pipeline, "_collect")
+def count_seq_anew_in_every_batch(self: Pipeline) -> None:
+    encoder = self._assembler._consumer
+    assert isinstance(encoder, Encoder)
+    encoder.seq = 0
+    _collect(self)
+
+
+_collect = Pipeline._collect
+
+
+@mutation(Assembler, "_abort")
+def ignore_the_subxid(self: Assembler, message: messages.StreamAbort) -> None:
+    if message.xid == message.subxid:
+        _abort(self, message)
+
+
+_abort = Assembler._abort
+
+
+@mutation(Assembler, "_abort")
+def abort_all_for_one_subxid(self: Assembler, message: messages.StreamAbort) -> None:
+    _abort(self, messages.StreamAbort(message.xid, message.xid))
+
+
+_assembler_init = Assembler.__init__
+
+
+@mutation(Assembler, "__init__")
+def skip_one_byte_too_far(self: Assembler, *arguments: Any) -> None:
+    _assembler_init(self, *arguments)
+    self._durable_lsn += 1 if self._durable_lsn else 0
+
+
+@mutation(Assembler, "__init__")
+def skip_nothing(self: Assembler, *arguments: Any) -> None:
+    _assembler_init(self, *arguments)
+    self._durable_lsn = 0
+
+
+@mutation(Relations, "resolve")
+def keep_the_first_version_of_a_table(self: Any, message: messages.Relation) -> Any:
+    versions = self.__dict__.setdefault("versions", {})
+    return versions.setdefault(message.relation_oid, _resolve(self, message))
+
+
+_resolve = Relations.resolve
+
+
+@mutation(Spooled, "frames")
+def hand_on_memory_before_the_disk(self: Spooled) -> Any:
+    memory = list(self._frames)
+    yield memory
+    if self._on_disk:
+        yield from self._from_disk()
+
+
+@mutation(Spool, "grew")
+def let_the_spool_grow(self: Spool, size: int) -> None:
+    self._memory += size
+
+
+MUTATIONS["trust the disk"] = lambda: patch.object(cdcd.transaction.spool, "crc32", lambda *_: 0)
+
+MUTATIONS["accept a slot that was moved"] = lambda: patch("cdcd.taking_over.check_continuity", lambda *_: None)
+
+
+@mutation(GroupCommit, "should_commit")
+def commit_when_the_next_batch_comes(self: GroupCommit, now: float, open_: Any, waiting: bool) -> bool:
+    return waiting and not open_.inside
