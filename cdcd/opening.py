@@ -241,7 +241,19 @@ class Opening:
                 told_s = monotonic_s()
             if self._wake.fd in walsender.wait(self._status_interval_s, self._wake.fd, reading=False):
                 self._wake.clear()
-        return None if self._stopping() else self._taking_over.result()
+        if self._stopping():
+            return None
+        try:
+            return self._taking_over.result()
+        except GapError:
+            self._check_holding(walsender)
+            raise
+
+    def _check_holding(self, walsender: Walsender) -> None:
+        """Whether the slot is ours still: else another daemon has published meanwhile, which looks like a gap."""
+        state = self._slot.state()
+        if state is None or state.active_pid != walsender.backend_pid:
+            raise ServerLost("another connection took the slot while Kafka was being taken over")
 
     def _spool(self) -> Spool:
         """Only now that we hold the slot is the directory surely ours."""

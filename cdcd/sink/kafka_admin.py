@@ -140,6 +140,11 @@ class KafkaAdmin:
                 found = kafka_error(error)
                 if found.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     return
+                if found.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+                    # So it is also called when every broker is just starting or stopping, and that passes.
+                    brokers = len(self._client.list_topics(timeout=self._timeout_s).brokers)
+                    if not brokers or spec.replication_factor <= brokers:
+                        raise BrokerLost(f"Kafka cannot create {spec.name} now: {found.str()}", TRY_AGAIN) from None
                 if found.code() in _NOT_ALLOWED:
                     raise Refused(
                         f"Kafka does not let us create the topic {spec.name}: {found.str()} ({found.name()})",

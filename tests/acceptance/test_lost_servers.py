@@ -11,16 +11,16 @@ import psycopg
 import pytest
 import servers
 from daemon import Daemon
-from stream import Stream, Writer, eventually, metric
+from stream import Stream, Table, Writer, eventually, metric
 
 PAUSE_S = float(os.environ.get("CDCD_TEST_PAUSE_S", "15"))
 
 
-def _finish(stream: Stream, daemon: Daemon) -> None:
+def _finish(stream: Stream, daemon: Daemon, *more: Table) -> None:
     """Wait until all is published, end the daemon, and compare."""
     daemon.wait_until_confirmed(timeout_s=90)
     assert daemon.stop() == 0
-    stream.check(("public", "t"))
+    stream.check(("public", "t"), *more)
 
 
 def test_a_fast_shutdown_waits_for_kafka_only_and_the_daemon_goes_on_after_it(
@@ -106,13 +106,17 @@ def test_every_row_once_after_the_broker_was_restarted(
         with Writer(stream.dsn):
             daemon.wait_until_confirmed()
             time.sleep(1)
+            # A table whose topic is still to be made: a broker that stops or starts refuses that in ways of its own.
+            late = ["CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1)"]
             if how == "clean":
-                rough_kafka.restart()
+                stream.sql(*late)
+                rough_kafka.stop()
             else:
                 rough_kafka.kill()
-                rough_kafka.start()
+                stream.sql(*late)
+            rough_kafka.start()
             time.sleep(1)
-        _finish(stream, daemon)
+        _finish(stream, daemon, ("public", "late"))
 
 
 def test_a_broker_that_falls_silent_costs_neither_the_connection_nor_a_row(

@@ -4,8 +4,8 @@
 
 Each run makes a backlog of 12-column rows for a fresh slot each, and drains it twice: with the server's own client
 (`pg_recvlogical -f /dev/null`, same publication, same binary mode), and with the installed cdcd, exactly once, until
-Kafka has it all and the slot is confirmed. Rates count from the moment the slot is active, for cdcd from its "going on",
-when it has taken Kafka over; how long that took is printed beside it. CPU (start included) and memory are the
+Kafka has it all and the slot is confirmed. Rates count from the moment the slot is active, for cdcd from its "going
+on", when it has taken Kafka over; how long that took is printed beside it. CPU (start included) and memory are the
 process's own.
 """
 

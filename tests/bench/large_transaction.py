@@ -65,13 +65,13 @@ class Arrivals(threading.Thread):
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(daemon=True)
-        self._bootstrap = bootstrap
+        self._broker = bootstrap
         self.ready = threading.Event()
         self.done = threading.Event()
         self.seen: list[tuple[float, bytes]] = []
 
     def run(self) -> None:
-        consumer = _consumer(self._bootstrap)
+        consumer = _consumer(self._broker)
         topic = f"{PREFIX}.public.ticks"
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
         consumer.assign(

@@ -88,7 +88,8 @@ def row(i: int) -> list[ColumnValue]:
 def frames(rows: int) -> list[bytes]:
     """The stream of `rows` inserts, 100 a transaction."""
     columns = tuple(m.Column(name == "id", name, oid, typmod) for name, oid, _, typmod in COLUMNS)
-    messages: list[m.Message] = [m.Begin(1, 0, 5), m.Relation(0, 7, "public", "orders", "d", columns), m.Commit(1, 2, 0)]
+    relation = m.Relation(0, 7, "public", "orders", "d", columns)
+    messages: list[m.Message] = [m.Begin(1, 0, 5), relation, m.Commit(1, 2, 0)]
     for i in range(rows):
         if i % 100 == 0:
             messages.append(m.Begin(100 + i, 0, 5))

@@ -10,7 +10,7 @@ import pytest
 from fix_postgres import Database
 from servers import PostgreSQL
 
-from cdcd.errors import Refused, ServerLost, SettingsError
+from cdcd.errors import ServerLost, SettingsError
 from cdcd.source.session import Session, StatementRefused, parameters
 
 

@@ -127,6 +127,8 @@ class Link:
         """What the client finds once it has read the frames that arrived."""
         self.gone = False
         """The server knows that the client is gone."""
+        self.silent = False
+        """Half open: the client does not hear of it yet."""
 
     def cut(self, error: Exception, rng: Random) -> None:
         """Break for both ends; of what is under way some arrives."""
@@ -326,7 +328,8 @@ class Walsender:
 
     def end(self, error: Exception) -> None:
         """The process ends, and lets the slot go."""
-        self.link.lost = self.link.lost or error
+        if not self.link.silent:
+            self.link.lost = self.link.lost or error
         self.link.gone = True
         if self._slot.reader is self:
             self._slot.reader = None

@@ -10,11 +10,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from sim.replica import SimProducer, SteppedTakingOver
+from sim.replica import SimProducer, SimWalsender, SteppedTakingOver
 
 import cdcd.sink.publisher
 import cdcd.transaction.spool
 from cdcd.avro.envelope import Encoder
+from cdcd.errors import GapError
+from cdcd.opening import Opening
 from cdcd.pgoutput import messages
 from cdcd.pipeline import Pipeline
 from cdcd.progress.tracker import Tracker
@@ -271,3 +273,52 @@ MUTATIONS["accept a slot that was moved"] = lambda: patch("cdcd.taking_over.chec
 @mutation(GroupCommit, "should_commit")
 def commit_when_the_next_batch_comes(self: GroupCommit, now: float, open_: Any, waiting: bool) -> bool:
     return waiting and not open_.inside
+
+
+# Bugs that the simulation has found
+
+
+@mutation(Pipeline, "_collect")
+def forget_that_a_transaction_began_behind_a_prepare(self: Pipeline) -> None:
+    """[b P r][B ...: in one burst, the tracker heard of the Begin before the Prepare, so an idle position cut it."""
+    prepared = any(phase.kind == messages.PREPARE for phase in self._assembler.phases)
+    _collect(self)
+    if prepared:
+        self._tracker._inside = False
+
+
+@mutation(Tracker, "committed")
+def let_go_of_a_prepared_transaction_without_rows(self: Tracker, gid: str, end_lsn: int) -> None:
+    """Its COMMIT PREPARED alone came again after a restart: rows that were never sent, as it seemed, for ever."""
+    if end_lsn > self._received:
+        self.rolled_back(gid)
+    else:
+        _committed(self, gid, end_lsn)
+
+
+_committed = Tracker.committed
+
+
+class _Anybody:
+    """Equal to every process id."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+MUTATIONS["take the news of another daemon for a gap"] = lambda: patch.object(
+    SimWalsender, "backend_pid", _Anybody()
+)
+
+
+@mutation(Opening, "_ensure_slot")
+def take_the_slot_of_another_daemon_for_a_lost_one(self: Opening, walsender: Any) -> None:
+    """Two daemons started at once: between our two questions the other made the slot, and published."""
+    if self._slot.state() is None and self._taking_over.last_record() is not None:
+        raise GapError("the slot does not exist any more")
+    _ensure_slot(self, walsender)
+
+
+_ensure_slot = Opening._ensure_slot

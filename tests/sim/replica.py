@@ -185,8 +185,9 @@ class SimSlot:
         slot = server.slot
         if slot is None:
             return None
+        pid = None if slot.reader is None else id(slot.reader)
         return SlotState(
-            self.name, "pgoutput", "d", False, slot.reader is not None, 1, slot.confirmed, slot.confirmed,
+            self.name, "pgoutput", "d", False, slot.reader is not None, pid, slot.confirmed, slot.confirmed,
             "reserved", None, slot.two_phase, False, "", server.end,
         )  # fmt: skip
 
@@ -256,6 +257,10 @@ class SimWalsender:
     @property
     def server_version(self) -> int:
         return self.world.server.version * 10_000
+
+    @property
+    def backend_pid(self) -> int:
+        return id(self.served)
 
     def identify(self) -> SystemIdentity:
         server = self.world.server

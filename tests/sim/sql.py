@@ -94,6 +94,10 @@ class Database:
         """In the order of commits, without what changed nothing."""
         self.ends: set[int] = set()
         """End LSNs of commits of whatever kind."""
+        self.prepare_share = 0.15
+        """Of the transactions that do not roll back."""
+        self.resolve_share = 0.3
+        """Of the prepared ones: ended at once."""
         self.number = 0
 
     def act(self) -> str:
@@ -112,9 +116,12 @@ class Database:
             self.server.checkpoint()
             return "checkpoint"
         if self.prepared and choice < 0.17:
-            return self._resolve(rng.choice(self.prepared))
+            return self.resolve(rng.choice(self.prepared))
         if not self.sessions or (len(self.sessions) < 4 and rng.random() < 0.25):
-            self.sessions.append(Session(self))
+            session = Session(self)
+            self.sessions.append(session)
+            if rng.random() < 0.1:
+                return f"begin, {session.finish()}"
             return "begin"
         return rng.choice(self.sessions).act()
 
@@ -123,7 +130,7 @@ class Database:
         for session in list(self.sessions):
             session.finish()
         for prepared in list(self.prepared):
-            self._resolve(prepared)
+            self.resolve(prepared)
 
     def crash(self) -> None:
         """The server lost all that was in progress."""
@@ -159,7 +166,7 @@ class Database:
         self.ledger.append(Committed(record.lsn, record.lsn + 1, 0, 0, None, [event]))
         return "message"
 
-    def _resolve(self, prepared: Prepared) -> str:
+    def resolve(self, prepared: Prepared) -> str:
         self.prepared.remove(prepared)
         kind = "commit prepared" if self.rng.random() < 0.6 else "rollback prepared"
         record = self.server.log(kind, top=prepared.top, xid=prepared.top, gid=prepared.gid, origin=prepared.origin)
@@ -212,10 +219,9 @@ class Session:
     def finish(self) -> str:
         """Commit, abort or prepare."""
         self._db.sessions.remove(self)
-        choice = self._rng.random()
-        if choice < 0.15:
+        if self._rng.random() < 0.15:
             return self._abort()
-        if choice < 0.30:
+        if self._rng.random() < self._db.prepare_share:
             return self._prepare()
         return self._commit()
 
@@ -391,9 +397,10 @@ class Session:
         record = self._server.log(
             "prepare", top=top.xid, xid=top.xid, gid=gid, subxids=tuple(sorted(top.children)), origin=self._origin
         )
-        self._db.prepared.append(
-            Prepared(gid, top.xid, top.events, top.tables, self.used, self._origin, record.lsn)
-        )
+        prepared = Prepared(gid, top.xid, top.events, top.tables, self.used, self._origin, record.lsn)
+        self._db.prepared.append(prepared)
+        if self._rng.random() < self._db.resolve_share:
+            return f"prepare {top.xid}, {self._db.resolve(prepared)}"
         return f"prepare {top.xid}"
 
 

@@ -10,6 +10,9 @@ import cdcd.transaction.assembler
 
 SEEDS = 150
 
+PREPARED = {"forget that a transaction began behind a prepare", "let go of a prepared transaction without rows"}
+"""These show only where there are prepared transactions."""
+
 pytestmark = pytest.mark.skipif(
     not cdcd.transaction.assembler.__file__.endswith(".py"), reason="compiled code cannot be patched"
 )
@@ -20,7 +23,7 @@ def caught(name: str) -> Failure | None:
     with MUTATIONS[name]():
         for seed in range(SEEDS):
             try:
-                World(seed).run()
+                World(seed, two_phase=name in PREPARED).run()
             except Failure as failure:
                 return failure
     return None

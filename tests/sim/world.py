@@ -46,8 +46,8 @@ class Failure(Exception):
 class World:
     """One seed."""
 
-    def __init__(self, seed: int, events: int = 60) -> None:
-        """`events`: about how many things are done in SQL."""
+    def __init__(self, seed: int, events: int = 60, *, two_phase: bool = False) -> None:
+        """`events`: about how many things are done in SQL; `two_phase`: most of them for transactions that prepare."""
         self.seed = seed
         self.rng = rng = Random(seed)
         self.now = 1000.0
@@ -58,12 +58,14 @@ class World:
         self._calendar: list[tuple[float, int, Callable[[], None]]] = []
         self._number = count()
 
-        version = rng.choice([14, 15, 16, 18])
+        version = rng.choice([15, 18] if two_phase else [14, 15, 16, 18])
         self.server = Server(rng, version, TABLES, self.now)
         self.server.block_chance = rng.choice([0.0, 0.1, 0.5, 1.0])
-        self.server.synchronous = rng.random() < 0.2
+        self.server.synchronous = rng.random() < 0.4
         self.server.nasty = rng.random() < 0.2
         self.database = Database(self.server, rng)
+        self.database.prepare_share = 0.5 if two_phase else rng.choice([0.05, 0.3])
+        self.database.resolve_share = rng.choice([0.3, 0.9])
         self.local = rng.random() < 0.5
         self.link_room = rng.choice([4, 30, 300])
 
@@ -73,21 +75,23 @@ class World:
         self.kafka_up = True
         self._limbo: list[Transaction] = []
         self._kafka_failures = 0.0
-        self._kafka_pauses = 0.1
+        self._kafka_pauses = rng.choice([0.05, 0.3])
+        self._usual_pauses = self._kafka_pauses
 
         self.batches_max = rng.choice([2, 5, 64])
         self.replay_bytes = rng.choice([1, 300, 1 << 20])
-        self.settings = self._settings(rng, two_phase=version >= 15 and rng.random() < 0.6)
+        self.settings = self._settings(rng, two_phase=two_phase or (version >= 15 and rng.random() < 0.6))
         self.checker = Checker(self.broker, self.database, "p", "s")
         replicas = rng.choice(["a", "ab"])
         self.disks = {name: Disk(rng) for name in replicas}
         self.lives: dict[str, Life | None] = dict.fromkeys(replicas)
-        self._starts = {name: self.now + rng.random() * 2 for name in replicas}
+        late = rng.choice([0.0, 2.0])
+        self._starts = {name: self.now + rng.random() * late for name in replicas}
         self._left = rng.randint(events // 2, events * 2)
         self._sql_due = 0.0
         self._sql_pause = rng.choice([0.0, 0.0, 0.002, 0.1])
-        self._faults = rng.choice([0, 2, 6, 15])
-        self._fault_chance = rng.choice([0.003, 0.02])
+        self._faults = rng.choice([0, 3, 8, 20])
+        self._fault_chance = rng.choice([0.005, 0.02, 0.06])
         self._stops: list[tuple[str, Stop]] = []
         self._expects_gap = False
 
@@ -125,7 +129,6 @@ class World:
 
     def _live(self) -> None:
         while self._left > 0 or (self._faults > 0 and self.rng.random() < 0.98):
-            self._misfortune()
             self.step()
         self._heal()
         until = self.now + HEALED_S
@@ -170,8 +173,8 @@ class World:
 
     # The scheduler
 
-    def step(self, *, daemons: bool = True) -> None:
-        """Let one of those who can do a little."""
+    def step(self, *, daemons: bool = True) -> bool:
+        """Let one of those who can do a little; False if nobody could."""
         self.steps += 1
         if self.steps > STEPS_MAX:
             raise BrokenPromise(f"no end after {STEPS_MAX} steps")
@@ -183,6 +186,7 @@ class World:
         self.server.now = self.now
         while self._calendar and self._calendar[0][0] <= self.now:
             heapq.heappop(self._calendar)[2]()
+        self._misfortune()
         able: list[Callable[[], None]] = []
         if self._left > 0 and self.server.up and self.now >= self._sql_due:
             able.append(self._sql)
@@ -204,6 +208,7 @@ class World:
             self._sleep()
         if not self.running:
             self.checker.look()
+        return bool(able)
 
     def _sleep(self) -> None:
         """Nobody can do anything: the clock jumps to where somebody can."""
@@ -234,8 +239,9 @@ class World:
     def meanwhile(self, chance: float) -> None:
         """Somebody is inside of a call: others may go on."""
         if self.rng.random() < chance and len(self.running) < DEPTH_MAX:
-            for _ in range(self.rng.choice([1, 3, 10, 40])):
-                self.step()
+            steps = self.rng.choice([1, 3, 10, 40])
+            while steps > 0:
+                steps -= 1 if self.step() else 5
 
     def at(self, when: float, what: Callable[[], None]) -> None:
         """Let something happen later."""
@@ -361,9 +367,9 @@ class World:
         self._faults -= 1
         what: Any = self.rng.choice(
             [
-                self._kill, self._kill, self._freeze, self._freeze, self._cut, self._half_open, self._terminate,
+                self._kill, self._kill, self._freeze, self._freeze, self._cut, self._half_open, self._half_open, self._terminate,
                 self._crash_server, self._crash_kafka, self._fail_kafka, self._slow_kafka, self._expire, self._fill,
-                self._tear, self._jump, self._terminate_daemon, self._late,
+                self._tear, self._tear, self._jump, self._terminate_daemon, self._late,
             ]
         )  # fmt: skip
         what()
@@ -396,14 +402,23 @@ class World:
             life.link.cut(ServerLost("the connection was reset"), self.rng)
 
     def _half_open(self) -> None:
-        """The server loses the connection; the client hears of it later."""
+        """The server loses the connection; the client hears of it later, and publishes what it has meanwhile."""
         life = self._some_life()
         if life is None or life.link is None:
             return
         self.note(f"the connection of {life.name} is half open")
         link = life.link
-        link.gone = True
-        life.thawed_at = self.now
+        link.gone = link.silent = True
+
+        def heard() -> None:
+            link.lost = link.lost or ServerLost("the connection timed out")
+
+        self.at(self.now + self.rng.random() * self.rng.choice([0.1, 5]), heard)
+        if self.rng.random() < 0.5:
+            self._slow_kafka()
+            for other in self.lives.values():
+                if other is not None and other.state == "waiting":
+                    other.due = self.now
 
     def _terminate(self) -> None:
         slot = self.server.slot
@@ -443,7 +458,7 @@ class World:
         self._kafka_pauses = 0.8
 
         def over() -> None:
-            self._kafka_pauses = 0.1
+            self._kafka_pauses = self._usual_pauses
 
         self.at(self.now + self.rng.random() * 3, over)
 
