@@ -29,8 +29,8 @@ from cdcd.sink.topics import TopicNames
 Finding = tuple[str, Any, str]
 """What a source says: `section.name` (or the name of a top-level setting), the value, where it stands."""
 
-OURS_ELSEWHERE = frozenset({"CDCD_COMPILE"})
-"""Variables that are ours without being settings: the build reads this one."""
+OURS_ELSEWHERE = re.compile(r"CDCD_(COMPILE|TEST_\w*)", re.ASCII)
+"""Variables that are ours without being settings: the build reads the first, the tests read the others."""
 
 KUBERNETES = re.compile(r"CDCD_(?!.*__)(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)", re.ASCII)
 """What Kubernetes puts into every pod for a Service whose name begins with cdcd: CDCD_SERVICE_HOST, CDCD_PORT, ...
@@ -81,7 +81,7 @@ def _from_environment() -> Iterator[Finding]:
     # pydantic-settings leaves out what it does not know: a misspelled variable would be passed over in silence.
     for variable in sorted(os.environ):
         name = variable.upper()
-        if not name.startswith("CDCD_") or name in OURS_ELSEWHERE or KUBERNETES.fullmatch(name):
+        if not name.startswith("CDCD_") or OURS_ELSEWHERE.fullmatch(name) or KUBERNETES.fullmatch(name):
             continue
         key = _key(name[5:].lower())
         if key in SECTIONS:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Event, Thread
-from typing import Final
 
 from cdcd.progress.continuity import Server, check_continuity
 from cdcd.progress.record import SlotRecord, parse_slot_record, slot_key
@@ -22,11 +21,9 @@ from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.kafka_admin import KafkaAdmin
 from cdcd.sink.kafka_producer import KafkaProducer
 from cdcd.sink.kafka_progress import KafkaProgressReader
+from cdcd.sink.kafka_settings import transaction_timeout_ms
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.topics import TopicNames
-
-TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""Kafka's default for the brokers' `transaction.max.timeout.ms`; used where we may not read theirs."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +47,9 @@ class TakingOver:
         self._done: Future[Kafka | None] = Future()
         self._thread: Thread | None = None
         self._producer: KafkaProducer | None = None
+        self._admin = KafkaAdmin(
+            settings.sink.bootstrap_servers, settings.source.application_name, settings.sink.librdkafka
+        )
         self.names = TopicNames(settings.sink.prefix, settings.sink.topic)
 
     def start(self, server: Server) -> None:
@@ -67,16 +67,29 @@ class TakingOver:
         return self._done.result()
 
     def close(self) -> None:
-        """End the thread, then the producer: an open Kafka transaction is aborted."""
+        """End the thread, then the clients: an open Kafka transaction is aborted."""
         self._closed.set()
+        self._admin.hurry(0.0)
         if self._thread is not None:
             self._thread.join()
         if self._producer is not None:
             self._producer.close()
+        self._admin.close()
 
     def last_record(self) -> SlotRecord | None:
-        """The last slot record that can be read now. Not final: whoever publishes for the slot may still go on."""
-        return self._last_record(self._admin())
+        """The last slot record that can be read now. Not final before the producer has started."""
+        sink, source = self._settings.sink, self._settings.source
+        reader = KafkaProgressReader(
+            sink.bootstrap_servers,
+            source.application_name,
+            self.names.progress,
+            self._admin,
+            sink.librdkafka,
+            rank=None if sink.delivery == "exactly_once" else _position,
+        )
+        key = slot_key(source.slot)
+        value = reader.last(frozenset({key}), self._ended).get(key)
+        return None if value is None else parse_slot_record(key, value)
 
     def _run(self, server: Server) -> None:
         try:
@@ -91,8 +104,7 @@ class TakingOver:
     def _take_over(self, server: Server) -> Kafka | None:
         sink, slot = self._settings.sink, self._settings.source.slot
         exactly_once = sink.delivery == "exactly_once"
-        admin = self._admin()
-        timeout_ms = admin.transaction_timeout_max_ms() or TRANSACTION_TIMEOUT_MS
+        timeout_ms = transaction_timeout_ms(self._admin.transaction_timeout_max_ms(), sink.librdkafka)
         if self._ended():
             return None
         producer = self._producer = KafkaProducer(
@@ -107,27 +119,21 @@ class TakingOver:
         )
         if not producer.start(self._ended):
             return None
-        last = self._last_record(admin)
+        last = self.last_record()
         if self._ended():
             return None
         check_continuity(last, slot, server)
         topics = TopicSettings(sink.partitions, sink.replication_factor, sink.topic_config)
         source = Source(slot, server.system_id, server.timeline)
-        publisher = Publisher(producer, admin, self.names, topics, source, last)
+        publisher = Publisher(producer, self._admin, self.names, topics, source, last)
         policy = GroupCommit(
-            sink.transaction_rows_max, sink.transaction_bytes_max, sink.transaction_linger_ms, timeout_ms
+            sink.transaction_rows_max,
+            sink.transaction_bytes_max,
+            sink.transaction_linger_ms,
+            timeout_ms if exactly_once else None,
         )
         return Kafka(producer, publisher, policy)
 
-    def _admin(self) -> KafkaAdmin:
-        sink = self._settings.sink
-        return KafkaAdmin(sink.bootstrap_servers, self._settings.source.application_name, sink.librdkafka)
 
-    def _last_record(self, admin: KafkaAdmin) -> SlotRecord | None:
-        sink, source = self._settings.sink, self._settings.source
-        reader = KafkaProgressReader(
-            sink.bootstrap_servers, source.application_name, self.names.progress, admin, sink.librdkafka
-        )
-        key = slot_key(source.slot)
-        value = reader.last(frozenset({key}), self._ended).get(key)
-        return None if value is None else parse_slot_record(key, value)
+def _position(key: bytes, value: bytes) -> int:
+    return parse_slot_record(key, value).lsn

@@ -4,20 +4,29 @@ Before: `avro.envelope` adds records one by one, in the thread that owns the rep
 After: `publisher` takes whole batches, in the thread that owns the producer: it knows the topics' partitions, and
 decides which batches share a Kafka transaction.
 
-Hot path: `add` costs one dict and one list append a row; the dict is what confluent-kafka's `produce_batch` takes.
+Hot path, compiled: `add` costs one dict and one list append a row; the dict is what confluent-kafka's `produce_batch`
+takes.
+
+A batch that is open holds no row of a whole transaction: those came in the batch before. So whoever commits Kafka
+transactions can do it where a large PostgreSQL transaction begins, and nothing small waits for its end. To divide a
+batch after the fact, each table remembers where the open transaction began in it: one comparison a row.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from mypy_extensions import i64
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
 
 from cdcd.avro.records import RecordConsumer
 
 Message: TypeAlias = "dict[str, bytes | None]"
 
-DELETE = 0x64
+DELETE: Final = 0x64
+_TOMBSTONE: Final = 0
+_OPS: Final = b"crudtm"
+"""Every op of the envelope."""
 
 
 class TableBatch:
@@ -30,12 +39,39 @@ class TableBatch:
         """In commit order. One without "key" and without "partition" goes to partition 0."""
         self.everywhere: list[int] = []
         """Indexes of messages that go to every partition of the topic (truncate), ascending."""
-        self.counts: dict[int, int] = {}
+        self.ops = BytesWriter()
+        """The op of each message (ASCII code), 0 for a tombstone."""
+        self.transaction: i64 = 0
+        """The builder's number of the last transaction with records here."""
+        self.begins_at: i64 = 0
+        """Index of that transaction's first message."""
+
+    @property
+    def counts(self) -> dict[int, int]:
         """Events by op (ASCII code)."""
+        ops = self.ops.getvalue()
+        counts = {op: ops.count(op) for op in _OPS}
+        return {op: events for op, events in counts.items() if events}
+
+    def cut(self) -> TableBatch:
+        """Take the last transaction's records out of this batch, into a new one."""
+        at = self.begins_at
+        rest = TableBatch(self.schema, self.name)
+        rest.transaction = self.transaction
+        rest.messages = self.messages[at:]
+        del self.messages[at:]
+        rest.everywhere = [index - at for index in self.everywhere if index >= at]
+        self.everywhere = [index for index in self.everywhere if index < at]
+        rest.ops.write(self.ops.getvalue()[at:])
+        self.ops.truncate(at)
+        return rest
 
 
 class Batch:
-    """Some whole PostgreSQL transactions, or a piece of a large one. Handed over whole, never shared."""
+    """Whole PostgreSQL transactions, or a piece of a large one; what follows its last piece is whole again.
+
+    Handed over whole, never shared.
+    """
 
     def __init__(self) -> None:
         self.tables: list[TableBatch] = []
@@ -67,7 +103,16 @@ class BatchBuilder(RecordConsumer):
         self._numbers: dict[tuple[str, str], int] = {}
         self._names: list[tuple[str, str]] = []
         self._gathering: list[TableBatch | None] = []
+        self._touched: list[int] = []
+        """Numbers of the tables that are being gathered, in the order in which they came."""
         self._batch = Batch()
+        self._continued = False
+        """The batch began inside a transaction."""
+        self._transaction: i64 = 0
+        """Number of the last transaction that began."""
+        self._whole_rows: i64 = 0
+        self._whole_bytes: i64 = 0
+        """What the batch held when that transaction began."""
         self._commit_lsn: i64 = 0
         self._commit_ts: i64 = 0
 
@@ -86,14 +131,23 @@ class BatchBuilder(RecordConsumer):
     def begin(self, commit_lsn: i64, commit_ts: i64) -> None:
         self._commit_lsn = commit_lsn
         self._commit_ts = commit_ts
-        self._batch.open = True
+        self._transaction += 1
+        batch = self._batch
+        batch.open = True
+        self._whole_rows = batch.rows
+        self._whole_bytes = batch.bytes
 
     def add(self, table: i64, op: i64, key: bytes | None, value: bytes) -> None:
         gathering = self._gathering[table]
         if gathering is None:
             gathering = self._start(table)
+        if gathering.transaction != self._transaction:
+            gathering.transaction = self._transaction
+            gathering.begins_at = len(gathering.messages)
         batch = self._batch
+        batch.rows += 1
         batch.bytes += len(value)
+        gathering.ops.append(u8(op))
         if key is None:
             gathering.messages.append({"value": value})
         else:
@@ -101,9 +155,7 @@ class BatchBuilder(RecordConsumer):
             batch.bytes += len(key)
             if op == DELETE and self._tombstones:
                 gathering.messages.append({"key": key, "value": None})
-        counts = gathering.counts
-        counts[op] = counts.get(op, 0) + 1
-        batch.rows += 1
+                gathering.ops.append(_TOMBSTONE)
 
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
         gathering = self._gathering[table]
@@ -123,17 +175,37 @@ class BatchBuilder(RecordConsumer):
         batch.end_lsn = end_lsn
 
     def take(self) -> Batch:
-        """What was gathered since the last call; empty if it has neither rows nor transactions."""
+        """What was gathered since the last call; empty if it has neither rows nor transactions.
+
+        If it ends inside a transaction, what is whole comes alone, and the beginning of that transaction with the next
+        call.
+        """
         batch = self._batch
-        for number, gathering in enumerate(self._gathering):
-            if gathering is not None:
-                batch.tables.append(gathering)
-                self._gathering[number] = None
         following = Batch()
         following.open = batch.open
+        divided = batch.open and batch.transactions > 0 and (self._whole_rows > 0 or self._continued)
+        if divided:
+            batch.open = False
+            following.rows = batch.rows - self._whole_rows
+            following.bytes = batch.bytes - self._whole_bytes
+            batch.rows = self._whole_rows
+            batch.bytes = self._whole_bytes
+        touched = self._touched
+        self._touched = []
+        for number in touched:
+            gathering = self._gathering[number]
+            assert gathering is not None
+            rest: TableBatch | None = None
+            if divided and gathering.transaction == self._transaction:
+                rest = gathering.cut()
+                self._touched.append(number)
+            self._gathering[number] = rest
+            if gathering.messages:
+                batch.tables.append(gathering)
         if batch.rows == 0:
             # A batch without rows may never be published: its schemas travel with the first rows that follow.
             following.schemas, batch.schemas = batch.schemas, following.schemas
+        self._continued = batch.open
         self._batch = following
         return batch
 
@@ -141,4 +213,5 @@ class BatchBuilder(RecordConsumer):
         schema, name = self._names[table]
         gathering = TableBatch(schema, name)
         self._gathering[table] = gathering
+        self._touched.append(table)
         return gathering

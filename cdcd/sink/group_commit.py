@@ -10,6 +10,7 @@ batches gather. The bounds on rows, bytes and time hold only in an unbroken back
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from cdcd.errors import Refused
 from cdcd.lsn import format_lsn
@@ -34,12 +35,13 @@ class OpenTransaction:
 
 @dataclass(frozen=True)
 class GroupCommit:
-    """The bounds. `timeout_ms` is the broker's patience with an open transaction (`transaction.timeout.ms`)."""
+    """The bounds."""
 
     rows_max: int
     bytes_max: int
     linger_ms: int
-    timeout_ms: int
+    timeout_ms: int | None
+    """The broker's patience with an open transaction (`transaction.timeout.ms`); None: it knows of none."""
 
     def should_commit(self, now: float, open_: OpenTransaction, waiting: bool) -> bool:
         """Whether to commit now; `waiting` tells that another batch could be published at once.
@@ -58,6 +60,8 @@ class GroupCommit:
 
     def patience_s(self, now: float, open_: OpenTransaction) -> float:
         """Seconds until an open PostgreSQL transaction can no longer be committed in time; not below 0."""
+        if self.timeout_ms is None:
+            return inf
         return max(0.0, open_.opened_at + self.timeout_ms / 1000 * (1 - _COMMIT_SHARE) - now)
 
     def check(self, now: float, open_: OpenTransaction) -> None:
@@ -65,12 +69,13 @@ class GroupCommit:
 
         A replay would take as long and end the same way, so a person must choose.
         """
-        if open_.inside and self.patience_s(now, open_) <= 0:
+        if self.timeout_ms is not None and open_.inside and self.patience_s(now, open_) <= 0:
             after = f" after {format_lsn(open_.end_lsn)}" if open_.end_lsn else ""
             raise Refused(
                 f"a PostgreSQL transaction{after} was not published within {now - open_.opened_at:.0f} s "
                 f"({open_.rows:,} rows, {open_.bytes:,} bytes so far), and Kafka ends a transaction "
                 f"after {self.timeout_ms / 1000:.0f} s (transaction.timeout.ms)",
-                "Raise transaction.max.timeout.ms on the brokers, which cdcd takes over by itself; or make such "
+                "Raise transaction.max.timeout.ms on the brokers, which cdcd takes over by itself where it may see it "
+                "and transaction.timeout.ms is not set under sink.librdkafka; or make such "
                 'transactions smaller; or set sink.delivery="at_least_once", which needs no Kafka transaction.',
             )

@@ -35,6 +35,7 @@ class Handover:
         self._on_room = on_room
         self._batches: deque[Batch] = deque()
         self._bytes = 0
+        self._ends = 0
         self._refused = False
         self._closed = False
         self._changed = Condition()
@@ -52,6 +53,7 @@ class Handover:
                 return False
             self._batches.append(batch)
             self._bytes += size
+            self._ends += batch.transactions > 0
             self._changed.notify()
             return True
 
@@ -64,6 +66,7 @@ class Handover:
                 return None
             batch = self._batches.popleft()
             self._bytes -= occupied_bytes(batch)
+            self._ends -= batch.transactions > 0
             room = self._refused
             self._refused = False
         if room:
@@ -80,6 +83,11 @@ class Handover:
     def waiting(self) -> bool:
         """Whether a batch could be taken at once."""
         return bool(self._batches)
+
+    @property
+    def end_waiting(self) -> bool:
+        """Whether the end of a transaction is inside: if the batch taken last is open, the end of the one it opens."""
+        return self._ends > 0
 
     @property
     def bytes(self) -> int:

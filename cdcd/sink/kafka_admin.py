@@ -3,15 +3,19 @@
 Before: `publisher` and preflight ask.
 After: the broker, through confluent-kafka's AdminClient. Its futures fail when it is collected, so it is kept.
 Source: Kafka protocol guide, CreateTopics, Metadata, ListOffsets and DescribeConfigs.
+
+Trap: a future keeps the exception that it raised, which keeps the frames it passed through. A frame that keeps the
+future closes a circle, in which the client and its four threads live on: so no future keeps a name here.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but not re-exported as mypy wants it
@@ -22,9 +26,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 
 from cdcd.errors import BrokerLost, Refused
-from cdcd.sink.kafka_errors import TRY_AGAIN, Reports, kafka_error, named, unanswered
+from cdcd.sink.kafka_errors import TRY_AGAIN, Reports, closed, kafka_error, named, unanswered
 from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
+from cdcd.sink.patience import SLICE_S, Patience
 from cdcd.sink.topics import TopicSpec
+
+T = TypeVar("T")
 
 _PAUSE_S: Final = 0.05
 """Between two questions whether the cluster knows a new topic."""
@@ -34,7 +41,7 @@ _NOT_ALLOWED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaErr
 
 
 class KafkaAdmin:
-    """Plays `producer.TopicAdmin`, and answers what preflight asks. For one thread."""
+    """Plays `producer.TopicAdmin`, and answers what preflight asks. For one thread, `hurry` excepted."""
 
     def __init__(
         self,
@@ -43,16 +50,27 @@ class KafkaAdmin:
         properties: Mapping[str, Property] | None = None,
         timeout_s: float = 15.0,
     ) -> None:
-        """Connects in the background. Raises SettingsError for properties that librdkafka does not know."""
+        """Connects in the background; `timeout_s` bounds each call.
+
+        Raises SettingsError for properties that librdkafka does not know or that belong to cdcd.
+        """
         self._bootstrap = bootstrap
-        self._timeout_s = timeout_s
+        self._patience = Patience(timeout_s)
         self._reports = Reports()
         config: dict[str, Any] = client_config(bootstrap, client_id, properties or {})
         config["error_cb"] = self._reports
         try:
-            self._client = AdminClient(config, logger=LIBRDKAFKA_LOG)
+            self._client: AdminClient | None = AdminClient(config, logger=LIBRDKAFKA_LOG)
         except KafkaException as error:
             raise named(kafka_error(error), "making an admin client", bootstrap) from None
+
+    def hurry(self, within_s: float) -> None:
+        """From now on no call lasts beyond `within_s` seconds from now. May be called by another thread."""
+        self._patience.hurry(within_s)
+
+    def close(self) -> None:
+        """End the client's threads."""
+        self._client = None
 
     def ensure(self, spec: TopicSpec) -> int:
         """Make the topic if it is missing, wait until the cluster knows it; returns how many partitions it has.
@@ -63,9 +81,9 @@ class KafkaAdmin:
         if partitions is not None:
             return partitions
         self._create(spec)
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._patience.deadline()
         while (partitions := self.partitions(spec.name)) is None:
-            if time.monotonic() >= deadline:
+            if self._patience.is_over(deadline):
                 raise BrokerLost(
                     f"Kafka ({self._bootstrap}) made the topic {spec.name}, but no leader for all of its partitions "
                     f"within {self._timeout_s:.0f} s",
@@ -77,9 +95,10 @@ class KafkaAdmin:
     def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has; None if there is no such topic, or not yet a leader for all of them."""
         with self._asking(f"describing the topic {topic}"):
-            futures = self._client.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
             try:
-                described = futures[topic].result(self._timeout_s)
+                described = self._answers(
+                    self._admin().describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
+                )[topic]
             except KafkaException as error:
                 if kafka_error(error).code() in _UNKNOWN:
                     return None
@@ -99,51 +118,54 @@ class KafkaAdmin:
     def transaction_timeout_max_ms(self) -> int | None:
         """The brokers' `transaction.max.timeout.ms`; None if we may not see it (ACL DescribeConfigs on the cluster)."""
         with self._asking("reading transaction.max.timeout.ms"):
-            brokers = self._client.list_topics(timeout=self._timeout_s).brokers
+            brokers = self._brokers()
             if not brokers:  # a broker that has just started, or woken up, knows of none for a moment
                 raise self._unanswered("looking for the brokers")
             resource = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
-            futures = self._client.describe_configs([resource], request_timeout=self._timeout_s)
             try:
-                entry = futures[resource].result(self._timeout_s).get("transaction.max.timeout.ms")
+                (entries,) = self._answers(
+                    self._admin().describe_configs([resource], request_timeout=self._timeout_s)
+                ).values()
             except KafkaException as error:
                 if kafka_error(error).code() in _NOT_ALLOWED:
                     return None
                 raise
+        entry = entries.get("transaction.max.timeout.ms")
         return None if entry is None or entry.value is None else int(entry.value)
 
     def _offsets(self, topic: str, partitions: Iterable[int], spec: OffsetSpec) -> list[int]:
         wanted = {TopicPartition(topic, partition): spec for partition in partitions}
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._patience.deadline()
         with self._asking(f"asking for the offsets of {topic}"):
             while True:
-                futures = self._client.list_offsets(
-                    wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._timeout_s
-                )
                 try:
-                    found = {each.partition: future.result(self._timeout_s).offset for each, future in futures.items()}
+                    answers = self._answers(
+                        self._admin().list_offsets(
+                            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._timeout_s
+                        )
+                    )
                 except KafkaException as error:
                     # The metadata names the leader of a new partition before that one knows that it is.
-                    if kafka_error(error).code() not in _NOT_YET or time.monotonic() >= deadline:
+                    if kafka_error(error).code() not in _NOT_YET or self._patience.is_over(deadline):
                         raise
                     time.sleep(_PAUSE_S)
                 else:
+                    found = {each.partition: answer.offset for each, answer in answers.items()}
                     return [found[partition] for partition in sorted(found)]
 
     def _create(self, spec: TopicSpec) -> None:
         new = NewTopic(spec.name, spec.partitions, spec.replication_factor, config=dict(spec.config))
         with self._asking(f"creating the topic {spec.name}"):
-            futures = self._client.create_topics([new], request_timeout=self._timeout_s)
             try:
-                futures[spec.name].result(self._timeout_s)
+                self._answers(self._admin().create_topics([new], request_timeout=self._timeout_s))
             except KafkaException as error:
                 found = kafka_error(error)
                 if found.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     return
                 if found.code() == KafkaError.INVALID_REPLICATION_FACTOR:
                     # So it is also called when every broker is just starting or stopping, and that passes.
-                    brokers = len(self._client.list_topics(timeout=self._timeout_s).brokers)
-                    if not brokers or spec.replication_factor <= brokers:
+                    brokers = self._brokers()
+                    if not brokers or spec.replication_factor <= len(brokers):
                         raise BrokerLost(f"Kafka cannot create {spec.name} now: {found.str()}", TRY_AGAIN) from None
                 if found.code() in _NOT_ALLOWED:
                     raise Refused(
@@ -151,6 +173,35 @@ class KafkaAdmin:
                         f"Grant the user Create on topics with that prefix, or make it: {creating_command(spec)}",
                     ) from None
                 raise
+
+    def _brokers(self) -> list[int]:
+        (cluster,) = self._answers({"": self._admin().describe_cluster(request_timeout=self._timeout_s)}).values()
+        return [node.id for node in cluster.nodes]
+
+    def _answers(self, futures: dict[Any, Future[T]]) -> dict[Any, T]:
+        """Wait for all. Raises what the first of them raises that did not succeed."""
+        deadline = self._patience.deadline()
+        pending = list(futures.items())
+        del futures
+        answers = {}
+        while pending:
+            key, future = pending.pop()
+            try:
+                while not future.done() and not self._patience.is_over(deadline):
+                    wait((future,), SLICE_S)
+                answers[key] = future.result(0)
+            finally:
+                del future
+        return answers
+
+    def _admin(self) -> AdminClient:
+        if self._client is None:
+            raise closed("the admin client")
+        return self._client
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._patience.timeout_s
 
     @contextmanager
     def _asking(self, doing: str) -> Iterator[None]:
@@ -165,7 +216,7 @@ class KafkaAdmin:
             raise self._unanswered(doing) from None
 
     def _unanswered(self, doing: str) -> Exception:
-        self._client.poll(0)
+        self._admin().poll(0)
         return unanswered(doing, self._bootstrap, self._reports.last(self._timeout_s))
 
 

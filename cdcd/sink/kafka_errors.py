@@ -22,7 +22,7 @@ TRY_AGAIN: Final = "cdcd tries again by itself; if it lasts, look at the brokers
 
 _CREDENTIALS: Final = "Check sasl.* and security.protocol under sink.librdkafka, and the user on the broker."
 _TLS: Final = "Check ssl.* and security.protocol under sink.librdkafka: the broker's certificate, CA and host name."
-_SIZE: Final = (
+SIZE_CURE: Final = (
     "Raise max.message.bytes of the topic (or message.max.bytes of the brokers) above the largest row; readers may "
     "need a larger fetch size as well."
 )
@@ -47,15 +47,16 @@ _CURES: Final[dict[int, str]] = {
         "Grant the user IdempotentWrite on the cluster (kafka-acls.sh --add --allow-principal User:... "
         "--operation IdempotentWrite --cluster)."
     ),
-    KafkaError.MSG_SIZE_TOO_LARGE: _SIZE,
-    KafkaError.RECORD_LIST_TOO_LARGE: _SIZE,
-    KafkaError.INVALID_MSG_SIZE: _SIZE,
+    KafkaError.MSG_SIZE_TOO_LARGE: SIZE_CURE,
+    KafkaError.RECORD_LIST_TOO_LARGE: SIZE_CURE,
+    KafkaError.INVALID_MSG_SIZE: SIZE_CURE,
     KafkaError.INVALID_RECORD: (
         "Topics of tables without a key cannot be compacted: take cleanup.policy=compact off the topic, or give the "
         "table a primary key or a replica identity."
     ),
     KafkaError.INVALID_TRANSACTION_TIMEOUT: (
-        "Raise transaction.max.timeout.ms on the brokers, or take transaction.timeout.ms out of sink.librdkafka."
+        "Set transaction.timeout.ms under sink.librdkafka to no more than the brokers' transaction.max.timeout.ms, or "
+        "let the user describe the cluster's configs: then cdcd sees it by itself."
     ),
     KafkaError.UNSUPPORTED_VERSION: _VERSION,
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: _VERSION,
@@ -65,7 +66,8 @@ _CURES: Final[dict[int, str]] = {
     KafkaError.INVALID_CONFIG: "Correct sink.topic_config.",
     KafkaError.POLICY_VIOLATION: "The brokers have a policy (create.topic.policy.class.name): follow it in [sink].",
     KafkaError.TOPIC_EXCEPTION: (
-        "Choose another sink.topic or sink.prefix: Kafka takes two names that differ only in '.' and '_' as one."
+        "Kafka takes two names that differ only in '.' and '_' as one: choose another sink.prefix, or a sink.topic "
+        "that keeps them apart, such as {prefix}.{schema}-{table}."
     ),
 }
 
@@ -115,6 +117,11 @@ class Reports:
     def last(self, within_s: float) -> KafkaError | None:
         """The last report, unless it is older than that and explains nothing any more."""
         return self._last if time.monotonic() - self._at <= within_s else None
+
+
+def closed(what: str) -> CdcdError:
+    """Somebody has closed the client under a call: its thread is one that nobody waits for any more."""
+    return BrokerLost(f"{what} was closed while it was in use", TRY_AGAIN)
 
 
 def unanswered(doing: str, bootstrap: str, last: KafkaError | None) -> CdcdError:

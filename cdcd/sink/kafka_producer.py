@@ -7,7 +7,8 @@ Source: librdkafka INTRODUCTION.md, "Transactional Producer".
 Traps that this module knows:
 
 - `produce_batch` reports a full queue by marking the messages that did not fit; it is they, and they alone, that are
-  tried again, so that the order holds.
+  tried again, so that the order holds. A message that does not fit into an empty queue never will.
+- `produce_batch` holds the GIL, 1 to 4 us a record: so no call gets many, and the source thread can answer the server.
 - Only the last record of each call gets a delivery report: in a transaction every failed record fails the commit.
   Without transactions nothing else would tell, so there every record gets one.
 - A producer whose transaction outlived `transaction.timeout.ms` is told that it was fenced. Which of the two it was
@@ -26,16 +27,17 @@ from typing import Final, NoReturn, cast
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as DeliveryReport
 
-from cdcd.errors import BrokerLost, CdcdError, Fenced, Stop
+from cdcd.errors import BrokerLost, CdcdError, Fenced, Refused, Stop
 from cdcd.sink.batches import Message
-from cdcd.sink.kafka_errors import Reports, kafka_error, named, refuses_credentials, unanswered
+from cdcd.sink.kafka_errors import SIZE_CURE, Reports, closed, kafka_error, named, refuses_credentials, unanswered
 from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, producer_config
+from cdcd.sink.patience import SLICE_S, Patience
 from cdcd.sink.producer import Offsets
 
 log = logging.getLogger(__name__)
 
-_SLICE_S: Final = 0.2
-"""Longest wait inside librdkafka: so often deadlines and requests to stop are looked at. A result ends it at once."""
+_CALL_RECORDS: Final = 1_000
+"""Handed to librdkafka at once: larger calls cost more a record, too."""
 _ABORT_S: Final = 5.0
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """What an abort gives up is reported so; librdkafka does the purging, ours would leave gaps in the sequence numbers."""
@@ -61,8 +63,7 @@ class KafkaProducer:
         self._bootstrap = bootstrap
         self._transactional_id = transactional_id
         self._transaction_timeout_s = transaction_timeout_ms / 1000
-        self._timeout_s = timeout_s
-        self._give_up_at: float | None = None
+        self._patience = Patience(timeout_s)
         self._began_at: float | None = None
         self._offsets: dict[tuple[str, int], int] = {}
         self._undelivered: KafkaError | None = None
@@ -80,19 +81,19 @@ class KafkaProducer:
         Raises BrokerLost if no broker let us within the timeout, Refused if one never will.
         """
         doing = f"taking over the transactional.id {self._transactional_id}"
-        deadline = self._deadline()
+        deadline = self._patience.deadline()
         while self._transactional_id is not None:
             if stopping():
                 return False
             try:
-                self._producer().init_transactions(_SLICE_S)
+                self._producer().init_transactions(SLICE_S)
                 break
             except KafkaException as error:
                 found = kafka_error(error)
                 self._poll(doing)
-                if refuses_credentials(self._reports.last(self._timeout_s)):
+                if refuses_credentials(self._reports.last(self._patience.timeout_s)):
                     self._time_out(doing)
-                if not found.retriable() or self._is_over(deadline):
+                if not found.retriable() or self._patience.is_over(deadline):
                     self._fail(found, doing)
         return True
 
@@ -108,14 +109,19 @@ class KafkaProducer:
 
     def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
         """Hand over records of one partition, in order; waits while the queue is full. The list is ours from now on."""
-        doing = f"producing to {topic}"
         records = cast("list[dict[str, object]]", messages)
-        client = self._producer()
-        every = self._transactional_id is None
-        if not every:
+        if self._transactional_id is not None:
             records[-1] = {**records[-1], "callback": self._on_delivery}
-        deadline = self._deadline()
+        for at in range(0, len(records), _CALL_RECORDS):
+            self._queue(topic, partition, records[at : at + _CALL_RECORDS])
+
+    def _queue(self, topic: str, partition: int, records: list[dict[str, object]]) -> None:
+        doing = f"producing to {topic}"
+        every = self._transactional_id is None
+        deadline = self._patience.deadline()
         while True:
+            client = self._producer()
+            was_empty = len(client) == 0
             if every:
                 queued = client.produce_batch(topic, records, partition, on_delivery=self._on_delivery)
             else:
@@ -124,25 +130,27 @@ class KafkaProducer:
             if queued == len(records):
                 break
             if queued:
-                deadline = self._deadline()
+                deadline = self._patience.deadline()
             records = self._left_over(records, doing)
-            self._poll(doing, _SLICE_S)
-            if self._is_over(deadline):
+            if was_empty and not queued:
+                raise _too_large(records[0], doing)
+            self._poll(doing, SLICE_S)
+            if self._patience.is_over(deadline):
                 self._time_out(doing)
 
     def flush(self) -> Offsets:
         """Wait until all records of the open transaction are written; returns where each partition touched ends."""
         doing = "writing records"
-        deadline = self._deadline()
+        deadline = self._patience.deadline()
         while True:
             try:
-                left = self._producer().flush(_SLICE_S)
+                left = self._producer().flush(SLICE_S)
             except (KafkaException, SystemError) as error:
                 self._fail(_inside(error), doing)
             self._refuse_undelivered(doing)
             if not left:
                 return self._offsets
-            if self._is_over(deadline):
+            if self._patience.is_over(deadline):
                 self._time_out(doing)
 
     def commit(self) -> None:
@@ -152,14 +160,14 @@ class KafkaProducer:
             self._began_at = None
             return
         doing = "committing a transaction"
-        deadline = self._deadline()
+        deadline = self._patience.deadline()
         while True:
             try:
-                self._producer().commit_transaction(_SLICE_S)
+                self._producer().commit_transaction(SLICE_S)
                 break
             except (KafkaException, SystemError) as error:
                 found = _inside(error)
-                if not found.retriable() or self._is_over(deadline):
+                if not found.retriable() or self._patience.is_over(deadline):
                     self._fail(found, doing)
         # What is committed was delivered: a report of the opposite would have failed the commit.
         self._refuse_undelivered(doing)
@@ -174,14 +182,14 @@ class KafkaProducer:
             return
         doing = "aborting a transaction"
         client = self._producer()
-        deadline = time.monotonic() + min(self._timeout_s, _ABORT_S)
+        deadline = time.monotonic() + min(self._patience.timeout_s, _ABORT_S)
         while True:
             try:
-                client.abort_transaction(_SLICE_S)
+                client.abort_transaction(SLICE_S)
                 break
             except (KafkaException, SystemError) as error:
                 found = _inside(error)
-                if not found.retriable() or self._is_over(deadline):
+                if not found.retriable() or self._patience.is_over(deadline):
                     self._fail(found, doing)
         self._undelivered = None
         self._poll(doing)  # reports of what was given up belong to no later transaction
@@ -192,7 +200,7 @@ class KafkaProducer:
 
     def hurry(self, within_s: float) -> None:
         """From now on no call lasts beyond `within_s` seconds from now. May be called by another thread."""
-        self._give_up_at = time.monotonic() + within_s
+        self._patience.hurry(within_s)
 
     def close(self) -> None:
         """Leave the broker, soon; an open transaction is aborted if the broker answers. Never raises."""
@@ -206,20 +214,14 @@ class KafkaProducer:
         self._client = None
         try:
             client.purge(in_queue=True, in_flight=True)
-            client.flush(_SLICE_S)
+            client.flush(SLICE_S)
         except (KafkaException, SystemError) as error:
             log.debug("While closing the producer: %s", error)
 
     def _producer(self) -> Producer:
-        assert self._client is not None, "the producer is closed"
+        if self._client is None:
+            raise closed("the producer")
         return self._client
-
-    def _deadline(self) -> float:
-        return time.monotonic() + self._timeout_s
-
-    def _is_over(self, deadline: float) -> bool:
-        now = time.monotonic()
-        return now >= deadline or (self._give_up_at is not None and now >= self._give_up_at)
 
     def _poll(self, doing: str, wait_s: float = 0.0) -> None:
         try:
@@ -245,7 +247,7 @@ class KafkaProducer:
             self._fail(self._undelivered, doing)
 
     def _time_out(self, doing: str) -> NoReturn:
-        raise unanswered(doing, self._bootstrap, self._reports.last(self._timeout_s))
+        raise unanswered(doing, self._bootstrap, self._reports.last(self._patience.timeout_s))
 
     def _fail(self, error: KafkaError, doing: str) -> NoReturn:
         """Raise what `error` means, with the best cause that can be had."""
@@ -284,6 +286,14 @@ class KafkaProducer:
             self._offsets[topic, partition] = offset + 1
         elif self._undelivered is None and error.code() not in _PURGED:
             self._undelivered = error
+
+
+def _too_large(record: dict[str, object], doing: str) -> Refused:
+    size = sum(len(part) for part in (record.get("key"), record["value"]) if isinstance(part, bytes))
+    return Refused(
+        f"a row of {size:,} bytes does not fit into the producer's queue, {doing}",
+        f"Raise queue.buffering.max.kbytes and message.max.bytes under sink.librdkafka. {SIZE_CURE}",
+    )
 
 
 def _inside(error: KafkaException | SystemError) -> KafkaError:

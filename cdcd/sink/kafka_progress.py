@@ -11,6 +11,8 @@ found.
 Traps: `read_committed` ends at the last stable offset, which an open transaction of *another* slot on the same topic
 holds back, perhaps below our last record. So the end is the high watermark, and the reader waits until it gets there.
 Control records take offsets but are never delivered: where the reader is follows from what comes next, or from the end.
+Without transactions nobody is fenced: a zombie's last records may come after those of its heir. Then it is not the last
+value that counts, but the highest.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
 _PARTITION: Final = 0
 _WINDOW: Final = 1_000
 """Offsets in the first window from the end: several seconds of a busy daemon, one fetch."""
+_WINDOW_UNFENCED: Final = 20_000
+"""As large where a zombie may have written last: more than it can still have had in its queues."""
 _GROWTH: Final = 4
 _SLICE_S: Final = 0.2
 _CHUNK: Final = 1_000
@@ -46,12 +50,17 @@ class KafkaProgressReader:
         admin: KafkaAdmin,
         properties: Mapping[str, Property] | None = None,
         timeout_s: float = 60.0,
+        rank: Callable[[bytes, bytes], int] | None = None,
     ) -> None:
-        """`timeout_s` bounds how long nothing may come, not the whole reading."""
+        """`timeout_s` bounds how long nothing may come, not the whole reading.
+
+        `rank` says how high a value (of a key) stands, where the highest counts and not the last.
+        """
         self._bootstrap = bootstrap
         self._topic = topic
         self._admin = admin
         self._timeout_s = timeout_s
+        self._rank = rank
         self._reports = Reports()
         self._config: dict[str, Any] = {
             **client_config(bootstrap, client_id, properties or {}),
@@ -81,7 +90,7 @@ class KafkaProgressReader:
         except KafkaException as error:
             raise named(kafka_error(error), "making a consumer", self._bootstrap) from None
         try:
-            size = _WINDOW
+            size = _WINDOW if self._rank is None else _WINDOW_UNFENCED
             while stop > start and keys - found.keys() and not stopping():
                 low = max(start, stop - size)
                 window = self._read(consumer, low, stop, keys, stopping)
@@ -118,13 +127,18 @@ class KafkaProgressReader:
                     end = offset + 1
                     if key in keys:
                         assert key is not None
-                        found[key] = message.value()
+                        self._note(found, key, message.value())
                 if offset >= stop or end >= stop:
                     return found
                 heard_at = time.monotonic()
             if time.monotonic() - heard_at >= self._timeout_s:
                 raise self._stuck(doing, end)
         return found
+
+    def _note(self, found: dict[bytes, bytes | None], key: bytes, value: bytes | None) -> None:
+        known = found.get(key)
+        if self._rank is None or value is None or known is None or self._rank(key, value) >= self._rank(key, known):
+            found[key] = value
 
     def _stuck(self, doing: str, end: int) -> Exception:
         report = self._reports.last(self._timeout_s)

@@ -28,6 +28,10 @@ _OURS: Final[dict[str, str]] = {
 }
 """Properties that would break a promise, and what decides about them."""
 
+_TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
+_TRANSACTION_TIMEOUT_MS: Final = 900_000
+"""Kafka's default for the brokers' `transaction.max.timeout.ms`; used where we may not see theirs."""
+
 _CONNECTION: Final = (
     "allow.", "api.", "broker.", "client.", "connections.", "debug", "enable.sasl", "enable.ssl", "https.", "log",
     "max.in.flight.requests", "metadata.", "oauthbearer", "reconnect.", "resolve.", "retry.", "sasl.", "security.",
@@ -65,14 +69,35 @@ def check_properties(properties: Mapping[str, Property]) -> None:
             )
 
 
+def transaction_timeout_ms(allowed_ms: int | None, properties: Mapping[str, Property]) -> int:
+    """How long Kafka is to leave a transaction open: as long as it allows, or less if the user wants less.
+
+    `allowed_ms` is the brokers' `transaction.max.timeout.ms`, None if we may not see it: then the user's word counts.
+    Raises SettingsError if the user's is no number.
+    """
+    wanted = properties.get(_TRANSACTION_TIMEOUT)
+    if wanted is None:
+        return _TRANSACTION_TIMEOUT_MS if allowed_ms is None else allowed_ms
+    try:
+        wanted_ms = int(wanted)
+    except ValueError:
+        raise SettingsError(
+            f"{_TRANSACTION_TIMEOUT} under sink.librdkafka is no whole number of milliseconds", "Correct it."
+        ) from None
+    return wanted_ms if allowed_ms is None else min(wanted_ms, allowed_ms)
+
+
 def producer_config(
     bootstrap: str,
     client_id: str,
     transactional_id: str | None,
-    transaction_timeout_ms: int,
+    timeout_ms: int,
     properties: Mapping[str, Property],
 ) -> dict[str, object]:
-    """Of the producer; without a transactional id it is merely idempotent. Raises as `check_properties`."""
+    """Of the producer; without a transactional id it is merely idempotent.
+
+    `timeout_ms` is the transaction's, unless the user wants less. Raises as `check_properties`.
+    """
     check_properties(properties)
     config: dict[str, object] = {
         "bootstrap.servers": bootstrap,
@@ -80,9 +105,9 @@ def producer_config(
         "compression.type": "lz4",
         # Batches come whole from produce_batch, and flush sends at once: lingering only matters between two batches.
         "linger.ms": 5,
-        # Bounded in bytes; the bound in messages (100,000) would cut batches of small rows short.
-        "queue.buffering.max.kbytes": 64 * 1024,
-        "queue.buffering.max.messages": 0,
+        # Bounded twice: a message takes some 150 bytes beside its own, and one row of 100 MB must fit.
+        "queue.buffering.max.kbytes": 128 * 1024,
+        "queue.buffering.max.messages": 100_000,
         "batch.num.messages": 100_000,
         "batch.size": 1_000_000,
         # The topic's own max.message.bytes decides, and its refusal is named; not a limit of the client's.
@@ -95,7 +120,7 @@ def producer_config(
     config["enable.idempotence"] = True
     if transactional_id is not None:
         config["transactional.id"] = transactional_id
-        config["transaction.timeout.ms"] = transaction_timeout_ms
+        config[_TRANSACTION_TIMEOUT] = transaction_timeout_ms(timeout_ms, properties)
     return config
 
 

@@ -54,6 +54,9 @@ class Producer(Protocol):
 class TopicAdmin(Protocol):
     """What there is on the broker. Raises as Producer does."""
 
+    def hurry(self, within_s: float) -> None:
+        """From now on no call takes longer than this in all. May be called by another thread."""
+
     def ensure(self, spec: TopicSpec) -> int:
         """Make the topic if it is missing; returns how many partitions it has in truth."""
 

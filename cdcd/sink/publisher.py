@@ -156,6 +156,11 @@ class Publisher:
         at = self._open
         return None if at is None else OpenTransaction(at.opened_at, at.rows, at.bytes, at.inside, at.end_lsn)
 
+    def hurry(self, within_s: float) -> None:
+        """From now on no call to Kafka lasts longer than this. May be called by another thread."""
+        self._producer.hurry(within_s)
+        self._admin.hurry(within_s)
+
     def publish(self, batch: Batch, now: float) -> None:
         """Produce a batch into the open Kafka transaction; opens one (at `now`, monotonic seconds) if need be.
 
@@ -262,6 +267,8 @@ class Publisher:
             by_partition.setdefault(partition, []).append({"key": key, "value": text.encode()})
         for partition, messages in by_partition.items():
             self._producer.produce(self._names.schemas, partition, messages)
+        # Without transactions readers see a row as soon as it is written: then its schema must be there.
+        self._producer.flush()
 
     def _table_message(self, topic: _Topic, commit_lsn: int) -> Message:
         schema, table = topic.table

@@ -63,10 +63,11 @@ class SinkThread:
         """Ask the thread to end. It commits the open Kafka transaction if that holds whole PostgreSQL transactions.
 
         Else it publishes what is waiting, until that is so; or aborts. What is waiting beyond that stays
-        unpublished: the server sends it again. Returns at once; no call to Kafka lasts longer than `within_s` any more.
+        unpublished: the server sends it again. Returns at once; no call to Kafka lasts longer than `within_s` any more,
+        and an error from now on is no news: what is not committed is sent again, whatever ended it.
         """
         self._stopping = True
-        self._producer.hurry(within_s)
+        self._publisher.hurry(within_s)
         self._handover.close()
 
     def join(self, wait_s: float) -> bool:
@@ -75,7 +76,7 @@ class SinkThread:
         return not self._thread.is_alive()
 
     def check(self) -> None:
-        """Raises the error that ended the thread, if one did: for the source thread to pass on."""
+        """Raises the error that ended the thread before it was asked to, if one did: for the source thread."""
         if self._error is not None:
             raise self._error
 
@@ -85,7 +86,10 @@ class SinkThread:
             if self._turn():
                 return True
         except CdcdError as error:
-            self._error = error
+            if self._stopping:
+                log.info("left the open Kafka transaction unfinished, its rows will be sent again: %s", error.message)
+            else:
+                self._error = error
         except BaseException as error:
             log.exception("The sink failed in a way that nobody foresaw")
             self._error = error
@@ -109,6 +113,9 @@ class SinkThread:
         if batch is None:
             self._producer.serve()
         else:
+            if batch.open and open_ is not None and not open_.inside and not handover.end_waiting:
+                # The end of this transaction is not here yet, and may be far: what is whole does not wait for it.
+                self._commit(now)
             publisher.publish(batch, now)
         open_ = publisher.open
         if open_ is not None and self._policy.should_commit(now, open_, handover.waiting):

@@ -38,6 +38,8 @@ _HEADER_BYTES: Final = 8  # length 4, CRC-32 4, both little-endian
 _SEED: Final = 0x63646364
 _OBJECT_BYTES: Final = 64
 """About what a bytes object costs beside its content."""
+_PIECE_BYTES: Final = 1 << 20
+"""What is written at once: more costs memory, and the time of those who wait behind it."""
 
 
 @final
@@ -77,10 +79,16 @@ class Spool:
         """Remove everything."""
         self._directory.remove()
 
-    def grew(self, size: i64) -> None:
-        """A transaction took in so many bytes of memory; the largest goes to disk if all are too much."""
+    def grew(self, spooled: Spooled, size: i64) -> None:
+        """A transaction took in so many bytes of memory.
+
+        If all are too much, the largest goes to disk; from then on it goes there piece by piece.
+        """
         self._memory += size
-        if self._memory > self._memory_max:
+        if spooled.on_disk and spooled.memory > _PIECE_BYTES:
+            self._make_room(spooled.memory)
+            spooled.spill()
+        elif self._memory > self._memory_max:
             largest = max(self._spooled.values(), key=_memory_of)
             self._make_room(largest.memory)
             largest.spill()
@@ -144,13 +152,14 @@ class Spooled:
         self.streamed = streamed
         self.memory: i64 = 0
         """What `_frames` occupies, in bytes."""
+        self.on_disk: i64 = 0
+        """How long the file is: it holds the frames before those in memory."""
         self.base: dict[int, RelationChanges] = {}
         """Relations that the stream had announced before this transaction, where it may rely on them (prepared
         ones)."""
         self._frames: list[bytes] = []
         self._size: i64 = 0
         """Of all frames, as they would lie in the file."""
-        self._on_disk: i64 = 0
         self._last_subxid: i64 = 0
         self._subxacts: dict[int, int] = {}
         """Subtransactions in order of their first frame: the offset of that frame, by xid."""
@@ -209,43 +218,50 @@ class Spooled:
 
     def frames(self) -> Iterator[list[bytes]]:
         """All frames, about a megabyte at a time; to be read once. Raises Stop if the disk does not give them back."""
-        if self._on_disk:
+        if self.on_disk:
             yield from self._from_disk()
         yield self._frames
 
     def close(self) -> None:
         """Let go of memory and disk."""
-        if self._on_disk:
+        if self.on_disk:
             self._file.remove()
-        self._spool.moved(-self.memory, -self._on_disk)
+        self._spool.moved(-self.memory, -self.on_disk)
         self._spool.forget(self._number)
         self._frames = []
 
     def spill(self) -> None:
         """Move the frames from memory to the file. Raises SpoolFull if they do not fit."""
         out = BytesWriter()
+        written: i64 = 0
         for frame in self._frames:
             checksum: i64 = crc32(frame, _SEED)
             write_i32_le(out, i32(len(frame)))
             write_i32_le(out, i32(checksum - 0x1_0000_0000 if checksum >= 0x8000_0000 else checksum))
             out.write(frame)
+            if len(out) >= _PIECE_BYTES:
+                written += self._write(out)
+        written += self._write(out)
+        self._spool.moved(-self.memory, written)
+        self.on_disk += written
+        self.memory = 0
+        self._frames = []
+
+    def _write(self, out: BytesWriter) -> i64:
         data = out.getvalue()
         try:
             self._file.append(data)
         except OSError as error:
             raise self._spool.full(error.strerror or str(error)) from error
-        size: i64 = len(data)
-        self._spool.moved(-self.memory, size)
-        self._on_disk += size
-        self.memory = 0
-        self._frames = []
+        out.truncate(0)
+        return len(data)
 
     def _take(self, frame: bytes) -> None:
         self._frames.append(frame)
         size: i64 = len(frame)
         self._size += size + _HEADER_BYTES
         self.memory += size + _OBJECT_BYTES
-        self._spool.grew(size + _OBJECT_BYTES)
+        self._spool.grew(self, size + _OBJECT_BYTES)
 
     def _begin_subxact(self, subxid: i64) -> None:
         self._last_subxid = subxid
@@ -269,8 +285,8 @@ class Spooled:
                 self._file.truncate(offset)
             except OSError as error:
                 raise self._lost(error.strerror or str(error)) from error
-            self._spool.moved(0, offset - self._on_disk)
-            self._on_disk = offset
+            self._spool.moved(0, offset - self.on_disk)
+            self.on_disk = offset
             self._size = offset
         while self._relations and self._relations[-1].offset >= offset:
             self._relations.pop()
@@ -278,7 +294,7 @@ class Spooled:
             self._messages.pop()
 
     def _from_disk(self) -> Iterator[list[bytes]]:
-        left: i64 = self._on_disk
+        left: i64 = self.on_disk
         parts: list[bytes] = []
         have: i64 = 0
         wanted: i64 = _HEADER_BYTES

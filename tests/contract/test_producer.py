@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka as librdkafka
@@ -55,8 +57,8 @@ class RealWorld:
     def __init__(self, bootstrap: str, prefix: str) -> None:
         self.bootstrap = bootstrap
         self.prefix = prefix
-        self._admin = KafkaAdmin(bootstrap, "contract")
-        self.admin: TopicAdmin = self._admin
+        self.real_admin = KafkaAdmin(bootstrap, "contract")
+        self.admin: TopicAdmin = self.real_admin
         self.producers: list[Producer] = []
 
     def producer(self, transactional_id: str | None) -> Producer:
@@ -66,7 +68,7 @@ class RealWorld:
         return producer
 
     def reader(self, topic: str) -> ProgressReader:
-        return KafkaProgressReader(self.bootstrap, "contract", topic, self._admin, timeout_s=20)
+        return KafkaProgressReader(self.bootstrap, "contract", topic, self.real_admin, timeout_s=20)
 
     def visible(self, topic: str, partitions: int, *, while_open: bool = False) -> list[list[Seen]]:
         if not while_open:
@@ -413,6 +415,26 @@ def test_the_reader_waits_for_another_slots_open_transaction_and_sees_what_lies_
     timer.join()
 
 
+def test_where_nobody_is_fenced_the_highest_value_counts_and_a_tombstone_starts_anew(real: RealWorld) -> None:
+    progress = topic_of(real, "progress")
+
+    def last() -> dict[bytes, bytes]:
+        reader = KafkaProgressReader(
+            real.bootstrap, "contract", progress, real.real_admin, timeout_s=20, rank=lambda _, value: int(value)
+        )
+        return reader.last(frozenset([b"slot"]), never)
+
+    zombie, heir = started(real, None), started(real, None)
+    write(zombie, progress, (b"slot", b"100"))
+    write(heir, progress, *((b"slot/t%d" % number, b"x") for number in range(1_500)), (b"slot", b"300"))
+    write(zombie, progress, *((b"slot/t%d" % number, b"x") for number in range(1_500)), (b"slot", b"200"))
+    assert last() == {b"slot": b"300"}
+    write(heir, progress, (b"slot", None))
+    assert last() == {}
+    write(heir, progress, (b"slot", b"50"))
+    assert last() == {b"slot": b"50"}
+
+
 def test_the_reader_names_the_transaction_that_nobody_ends(real: RealWorld) -> None:
     progress = topic_of(real, "progress")
     other = started(real, "other")
@@ -439,6 +461,104 @@ def test_a_full_queue_delays_but_never_reorders_or_drops(real: RealWorld) -> Non
         producer.close()
     expected = [b"%d" % number for number in range(5_000)]
     assert values(real.visible(orders, 1)[0]) == expected + expected
+
+
+def test_a_row_that_needs_the_whole_queue_passes_alone_and_in_its_place(real: RealWorld) -> None:
+    orders = topic_of(real, "orders")
+    producer = KafkaProducer(
+        real.bootstrap, "contract", f"{real.prefix}-tight", properties={"queue.buffering.max.kbytes": 1_000}
+    )
+    producer.start(never)
+    producer.begin()
+    sizes = [10, 300_000, 1_000_000, 10, 900_000, 900_000, 10]
+    producer.produce(orders, 0, [{"value": b"x" * size} for size in sizes])
+    producer.commit()
+    producer.close()
+    assert [len(value or b"") for value in values(real.visible(orders, 1)[0])] == sizes
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_row_larger_than_the_whole_queue_is_refused_with_the_cure(real: RealWorld, transactional: bool) -> None:
+    orders = topic_of(real, "orders")
+    own = f"{real.prefix}-tight" if transactional else None
+    producer = KafkaProducer(
+        real.bootstrap, "contract", own, properties={"queue.buffering.max.kbytes": 1_000}, timeout_s=30
+    )
+    producer.start(never)
+    producer.begin()
+    began = time.monotonic()
+    with pytest.raises(Refused, match=r"row of 2,000,001 bytes.*queue\.buffering\.max\.kbytes.*max\.message\.bytes"):
+        producer.produce(orders, 0, [{"value": b"a"}, {"key": b"k", "value": b"x" * 2_000_000}, {"value": b"c"}])
+    assert time.monotonic() - began < 10
+    producer.close()
+
+
+def test_a_row_of_100_mb_passes_where_the_topic_allows_it(real: RealWorld) -> None:
+    topic = f"{real.prefix}.large"
+    real.admin.ensure(TopicSpec(topic, 1, 1, {"max.message.bytes": str(100 * 1024 * 1024)}))
+    producer = started(real)
+    producer.begin()
+    producer.produce(topic, 0, [{"value": bytes(100_000_000)}, {"value": b"next"}])
+    assert producer.flush() == {(topic, 0): 2}
+    producer.commit()
+
+
+def test_a_large_list_lets_other_threads_run(real: RealWorld) -> None:
+    orders = topic_of(real, "orders")
+    producer = started(real)
+    producer.begin()
+    ticks: list[float] = []
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.is_set():
+            ticks.append(time.monotonic())
+            time.sleep(0.0001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    began = time.monotonic()
+    producer.produce(orders, 0, [{"key": b"k", "value": b"v" * 100} for _ in range(100_000)])
+    ended = time.monotonic()
+    done.set()
+    thread.join()
+    assert sum(began < at < ended for at in ticks) >= 20
+    producer.commit()
+
+
+def test_a_client_that_is_dropped_frees_its_threads_at_once(real: RealWorld) -> None:
+    def threads() -> int:
+        return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+    def use_admin() -> None:
+        admin = KafkaAdmin(real.bootstrap, "contract")
+        assert admin.partitions(f"{real.prefix}.nosuch") is None
+        assert admin.ensure(TopicSpec(f"{real.prefix}.{time.monotonic_ns()}", 1, 1)) == 1
+        assert admin.transaction_timeout_max_ms()
+        with pytest.raises(Refused):
+            admin.ensure(TopicSpec(f"{real.prefix}.bad", 1, 99))
+
+    def use_producer() -> None:
+        producer = KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-threads")
+        producer.start(never)
+        write(producer, orders, (b"k", b"v"))
+
+    def use_consumer() -> None:
+        assert real.reader(orders).last(frozenset([b"k"]), never)
+
+    orders = topic_of(real, "orders")
+    for use in (use_producer, use_admin, use_consumer):
+        gc.collect()
+        gc.disable()
+        try:
+            before = threads()
+            use()
+            deadline = time.monotonic() + 5
+            while threads() > before:  # librdkafka joins its threads; the kernel may list them a little longer
+                assert time.monotonic() < deadline, use.__name__
+                time.sleep(0.01)
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("transactional", [True, False])
@@ -486,6 +606,13 @@ def test_a_transaction_timeout_that_the_broker_does_not_allow_is_refused(real: R
     producer = KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-long", transaction_timeout_ms=2_000_000_000)
     with pytest.raises(Refused, match=r"transaction\.max\.timeout\.ms"):
         producer.start(never)
+    producer.close()
+
+
+def test_the_users_transaction_timeout_counts_where_the_broker_allows_less_than_we_believe(real: RealWorld) -> None:
+    properties: dict[str, Any] = {"transaction.timeout.ms": 5_000}
+    producer = KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-short", 2_000_000_000, properties)
+    assert producer.start(never)
     producer.close()
 
 
@@ -551,6 +678,16 @@ def test_two_topics_that_kafka_takes_as_one_are_refused(real: RealWorld) -> None
     topic_of(real, "a.b_c")
     with pytest.raises(Refused, match=r"sink\.topic"):
         topic_of(real, "a_b.c")
+
+
+def test_tables_that_kafka_takes_as_one_are_kept_apart_by_the_template_of_the_cure(real: RealWorld) -> None:
+    tables = [("sales_eu", "orders"), ("sales", "eu_orders")]
+    names = TopicNames(real.prefix)
+    assert real.admin.ensure(TopicSpec(names.topic(*tables[0]), 1, 1)) == 1
+    with pytest.raises(Refused, match=r"\{prefix\}\.\{schema\}-\{table\}"):
+        real.admin.ensure(TopicSpec(names.topic(*tables[1]), 1, 1))
+    cured = TopicNames(real.prefix, "{prefix}.{schema}-{table}")
+    assert [real.admin.ensure(TopicSpec(cured.topic(*table), 1, 1)) for table in tables] == [1, 1]
 
 
 def test_partitions_are_those_of_kafkas_own_murmur2_partitioner(real: RealWorld) -> None:
@@ -632,6 +769,34 @@ def test_close_is_quick_and_quiet_in_any_state(real: RealWorld) -> None:
         producer.close()
         assert time.monotonic() - began < 3
     assert values(real.visible(orders, 1)[0]) == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda admin: admin.ensure(TopicSpec("t", 1, 1)),
+        lambda admin: admin.end_offsets("t", 1),
+        lambda admin: admin.transaction_timeout_max_ms(),
+    ],
+)
+def test_hurry_bounds_a_question_that_is_under_way(call: Callable[[KafkaAdmin], object]) -> None:
+    admin = KafkaAdmin("127.0.0.1:1", "c", timeout_s=60)
+    threading.Timer(0.3, admin.hurry, [0.2]).start()
+    began = time.monotonic()
+    with pytest.raises(BrokerLost):
+        call(admin)
+    assert time.monotonic() - began < 1.5
+    admin.close()
+
+
+def test_a_client_that_was_closed_under_a_call_says_so() -> None:
+    admin, producer = KafkaAdmin("127.0.0.1:1", "c"), KafkaProducer("127.0.0.1:1", "c", None)
+    admin.close()
+    producer.close()
+    with pytest.raises(BrokerLost, match="admin client was closed"):
+        admin.partitions("t")
+    with pytest.raises(BrokerLost, match="producer was closed"):
+        producer.serve()
 
 
 def test_hurry_bounds_a_call_that_is_under_way(broker: str) -> None:

@@ -14,6 +14,7 @@ What it demands, at the end of every Kafka transaction (a cut):
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,12 +22,13 @@ from functools import cache
 from typing import Any
 
 from sim.fake_kafka import FakeBroker, Placed, Transaction
-from sim.sql import Committed, Database, Event, Prepared
+from sim.sql import Committed, Database, Event
 
 from cdcd import decode
 from cdcd.lsn import format_lsn
 from cdcd.progress.record import SlotRecord, TableRecord, parse_record
 
+_Y2K_US = 946_684_800_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -70,7 +72,11 @@ class Checker:
         """Of each partition, the offset after the last committed event."""
         self._cut: dict[tuple[str, int], int] = {}
         """Of each partition, where the last table record cuts it."""
-        self._two_phase_held: list[Prepared] = []
+        self.slowest_s = 0.0
+        """The longest that a commit has waited until it was in Kafka."""
+        self.slowest_ack_s = 0.0
+        """The longest that a server has waited to hear of what is in Kafka."""
+        self._published_at: deque[tuple[int, float]] = deque()
 
     # Kafka transactions
 
@@ -138,6 +144,9 @@ class Checker:
                 position = next(positions, None)
             self.published += 1
             inside.append(wanted)
+            self._published_at.append((wanted.end_lsn, self._db.server.now))
+            if wanted.commit_us:
+                self.slowest_s = max(self.slowest_s, (self._db.server.time_us - wanted.commit_us + _Y2K_US) / 1e6)
         return inside
 
     def _judge_event(self, of: Committed, event: Event, seq: int, seen: list[_Seen]) -> None:
@@ -214,6 +223,9 @@ class Checker:
     def acknowledged(self, flushed: int) -> None:
         """A status update says that everything before `flushed` may be forgotten."""
         self.look()
+        while self._published_at and self._published_at[0][0] <= flushed:
+            _, at = self._published_at.popleft()
+            self.slowest_ack_s = max(self.slowest_ack_s, self._db.server.now - at)
         slot = self._db.server.slot
         if slot is not None and flushed <= slot.confirmed:
             return  # nothing is forgotten that was not before

@@ -227,6 +227,12 @@ class FakeAdmin:
             self._broker.create(spec)
         return len(self._broker.topics[spec.name])
 
+    def hurry(self, within_s: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
     def end_offsets(self, topic: str, partitions: int) -> list[int]:
         self._broker.on_call("end_offsets")
         return [len(self._broker.log(topic, partition)) for partition in range(partitions)]

@@ -292,7 +292,7 @@ class SimWalsender:
 
     def read(self, max_frames: int, max_bytes: int) -> list[bytes]:
         frames = self.link.frames
-        wanted = min(max_frames, self.world.rng.choice([1, 1, 3, 10, 10_000]), len(frames))
+        wanted = min(max_frames, self.world.rng.choice([1, 5, self.world.rng.randint(2, 20), 10_000]), len(frames))
         taken = [frames.popleft() for _ in range(wanted)]
         self.read_bytes = sum(map(len, taken))
         if not taken and self.link.lost is not None:
@@ -592,7 +592,7 @@ def installed(world: World) -> Iterator[None]:
         cdcd.taking_over: {
             "KafkaProducer": lambda _, __, transactional_id, *___, **____: SimProducer(world, transactional_id),
             "KafkaAdmin": lambda *_: SimAdmin(world),
-            "KafkaProgressReader": lambda _, __, topic, *___: FakeProgressReader(world.broker, topic),
+            "KafkaProgressReader": lambda _, __, topic, *___, **____: FakeProgressReader(world.broker, topic),
         },
         cdcd.pipeline: {"SinkThread": SteppedSink, "monotonic_s": clock, "wall_us": lambda: world.server.time_us},
         cdcd.transaction.assembler: {"REPLAY_BYTES": world.replay_bytes},

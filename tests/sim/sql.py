@@ -166,9 +166,11 @@ class Database:
         self.ledger.append(Committed(record.lsn, record.lsn + 1, 0, 0, None, [event]))
         return "message"
 
-    def resolve(self, prepared: Prepared) -> str:
+    def resolve(self, prepared: Prepared, *, commit: bool | None = None) -> str:
+        """COMMIT PREPARED, or ROLLBACK PREPARED; None: either."""
         self.prepared.remove(prepared)
-        kind = "commit prepared" if self.rng.random() < 0.6 else "rollback prepared"
+        commit = self.rng.random() < 0.6 if commit is None else commit
+        kind = "commit prepared" if commit else "rollback prepared"
         record = self.server.log(kind, top=prepared.top, xid=prepared.top, gid=prepared.gid, origin=prepared.origin)
         entry = None
         if kind == "commit prepared":
@@ -202,7 +204,7 @@ class Session:
         choice = self._rng.random()
         if choice < 0.62:
             for _ in range(self._rng.randint(1, self._rows_at_once)):
-                self._write()
+                self.write()
             return f"write {self._levels[0].xid}"
         if choice < 0.69:
             self._levels.append(_Level())
@@ -222,8 +224,8 @@ class Session:
         if self._rng.random() < 0.15:
             return self._abort()
         if self._rng.random() < self._db.prepare_share:
-            return self._prepare()
-        return self._commit()
+            return self.prepare()
+        return self.commit()
 
     # Writing
 
@@ -237,7 +239,8 @@ class Session:
         record = self._server.log("change", top=self._levels[0].xid, xid=xid, change=change, origin=self._origin)
         return record.lsn
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Change a row, truncate a table, or emit a message."""
         rng = self._rng
         if rng.random() < 0.06:
             self._message()
@@ -371,7 +374,8 @@ class Session:
             self._server.log("abort", top=top.xid, xid=top.xid, subxids=tuple(sorted(top.children)))
         return f"abort {top.xid}"
 
-    def _commit(self) -> str:
+    def commit(self) -> str:
+        """COMMIT."""
         while len(self._levels) > 1:
             self._release()
         top = self._levels[0]
@@ -385,14 +389,15 @@ class Session:
         self._db.committed(record.lsn, record.end, top.xid, record.time_us, self._origin, top.events)
         return f"commit {top.xid} at {record.lsn:X}"
 
-    def _prepare(self) -> str:
+    def prepare(self) -> str:
+        """PREPARE TRANSACTION; COMMIT, if no name is free."""
         while len(self._levels) > 1:
             self._release()
         top = self._levels[0]
         self._xid()
         free = [f"g{number}" for number in range(4) if f"g{number}" not in {p.gid for p in self._db.prepared}]
         if not free:
-            return self._commit()
+            return self.commit()
         gid = free[0]
         record = self._server.log(
             "prepare", top=top.xid, xid=top.xid, gid=gid, subxids=tuple(sorted(top.children)), origin=self._origin

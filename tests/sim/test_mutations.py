@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pytest
 from sim.mutations import MUTATIONS
+from sim.scenes import LostWhileTakingOver, PreparedWithoutRows, RolledBackBeforeALargeOne, TwoFirstStarts
 from sim.world import Failure, World
 
 import cdcd.transaction.assembler
+from cdcd.errors import CdcdError
 
 SEEDS = 150
 
-PREPARED = {"forget that a transaction began behind a prepare", "let go of a prepared transaction without rows"}
-"""These show only where there are prepared transactions."""
+PLAYED = {
+    "forget that a transaction began behind a prepare": RolledBackBeforeALargeOne,
+    "let go of a prepared transaction without rows": PreparedWithoutRows,
+    "take the slot of another daemon for a lost one": TwoFirstStarts,
+    "take the news of another daemon for a gap": LostWhileTakingOver,
+}
+"""These show so seldom that they have a scene of their own."""
 
 pytestmark = pytest.mark.skipif(
     not cdcd.transaction.assembler.__file__.endswith(".py"), reason="compiled code cannot be patched"
@@ -23,8 +30,10 @@ def caught(name: str) -> Failure | None:
     with MUTATIONS[name]():
         for seed in range(SEEDS):
             try:
-                World(seed, two_phase=name in PREPARED).run()
+                PLAYED.get(name, World)(seed).run()
             except Failure as failure:
+                # Anything else would be the simulation's own mistake.
+                assert isinstance(failure.error, AssertionError | CdcdError), failure
                 return failure
     return None
 

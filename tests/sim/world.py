@@ -92,6 +92,9 @@ class World:
         self._sql_pause = rng.choice([0.0, 0.0, 0.002, 0.1])
         self._faults = rng.choice([0, 3, 8, 20])
         self._fault_chance = rng.choice([0.005, 0.02, 0.06])
+        self._is_calm = not self._faults
+        if self._is_calm:
+            self._kafka_pauses = 0.0
         self._stops: list[tuple[str, Stop]] = []
         self._expects_gap = False
 
@@ -402,9 +405,13 @@ class World:
             life.link.cut(ServerLost("the connection was reset"), self.rng)
 
     def _half_open(self) -> None:
-        """The server loses the connection; the client hears of it later, and publishes what it has meanwhile."""
         life = self._some_life()
-        if life is None or life.link is None:
+        if life is not None:
+            self.half_open(life)
+
+    def half_open(self, life: Life) -> None:
+        """The server loses the connection; the client hears of it later, and publishes what it has meanwhile."""
+        if life.link is None:
             return
         self.note(f"the connection of {life.name} is half open")
         link = life.link

@@ -137,6 +137,14 @@ def test_what_kubernetes_injects_for_a_service_called_cdcd_is_no_setting(
     assert load_text().settings.monitoring.port == 9478
 
 
+@pytest.mark.parametrize("variable", ["CDCD_COMPILE", "CDCD_TEST_HOME", "CDCD_TEST_POSTGRES", "CDCD_TEST_PAUSE_S"])
+def test_what_the_build_and_the_tests_read_is_no_setting(
+    load_text: Any, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    assert load_text().settings.monitoring.port == 9478
+
+
 # Errors
 
 

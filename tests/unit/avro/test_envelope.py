@@ -212,6 +212,7 @@ def test_an_origin_belongs_to_its_transaction() -> None:
     table.encoder.commit(110)
     table.encoder.begin(200, 0, 1)
     table.insert(b"1", None, None)
+    table.encoder.commit(210)
     assert [event["source"]["origin"] for _, event in table.events()] == ["elsewhere", None]
 
 

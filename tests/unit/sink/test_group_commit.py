@@ -39,6 +39,13 @@ def test_a_transaction_that_outlasts_kafkas_patience_is_refused_with_its_figures
     assert "at_least_once" in caught.value.cure
 
 
+def test_without_transactions_kafkas_patience_has_no_end() -> None:
+    policy = GroupCommit(rows_max=100, bytes_max=10_000, linger_ms=500, timeout_ms=None)
+    assert policy.patience_s(1e9, opened(inside=True)) == float("inf")
+    assert not policy.should_commit(1e9, opened(inside=True), waiting=False)
+    assert policy.should_commit(1e9, opened(), waiting=True)
+
+
 def test_a_late_commit_between_two_transactions_is_tried_all_the_same() -> None:
     assert POLICY.should_commit(1059.0, opened(), waiting=True)
 

@@ -99,6 +99,22 @@ def test_after_close_nothing_goes_in_but_what_is_inside_comes_out_without_waitin
     assert handover.take(10) is None
 
 
+def test_it_knows_whether_the_end_of_a_transaction_is_inside() -> None:
+    handover, _ = queue()
+    piece, end = batch(), batch()
+    piece.open = True
+    end.transactions = 3
+    assert not handover.end_waiting
+    handover.put(piece)
+    assert not handover.end_waiting
+    handover.put(end)
+    handover.put(piece)
+    handover.take(0)
+    assert handover.end_waiting
+    handover.take(0)
+    assert not handover.end_waiting
+
+
 def test_close_wakes_the_taker() -> None:
     handover, _ = queue()
     timer = threading.Timer(0.05, handover.close)

@@ -150,13 +150,16 @@ def test_half_a_postgresql_transaction_is_never_committed() -> None:
     assert (durable.rows, durable.transactions) == (2, 1)
 
 
-def test_whole_transactions_before_a_piece_of_a_large_one_wait_for_its_end() -> None:
+def test_whole_transactions_before_a_piece_of_a_large_one_can_be_committed_without_it() -> None:
     world = World(partitions=1)
     world.transaction(0x100, ("a", b"1", b"whole"))
     world.begin(0x200)
     world.rows(("a", b"1", b"piece"))
     world.publish()
-    with pytest.raises(AssertionError):
+    assert world.publisher.commit().end_lsn == 0x108
+    assert world.values("p.public.a") == [[b"whole"]]
+    world.publish()
+    with pytest.raises(AssertionError, match="half a PostgreSQL transaction"):
         world.publisher.commit()
 
 
@@ -245,14 +248,30 @@ def test_schemas_are_published_in_the_transaction_that_uses_them() -> None:
     assert [(seen.key, seen.value) for seen in world.broker.visible("p.schemas")[0]] == [(b"00ff", b'{"type": "long"}')]
 
 
-def test_messages_go_to_cdcds_own_topic() -> None:
+def test_without_transactions_a_schema_is_written_before_the_first_row_that_needs_it() -> None:
     world = World(partitions=1)
+    world.restart(None)
+    steps: list[str] = []
+    world.broker.on_call = steps.append
+    world.builder.add_schema("00ff", '{"type": "long"}')
+    world.transaction(0x100, ("a", b"1", b"row"))
+    world.publish()
+    assert [step for step in steps if step in ("produce", "flush")] == ["produce", "flush", "produce"]
+    assert len(world.broker.visible("p.schemas")[0]) == 1
+
+
+@pytest.mark.parametrize("template", ["{prefix}.{schema}.{table}", "{table}"])
+def test_messages_go_to_cdcds_own_topic_and_their_table_record_names_no_schema(template: str) -> None:
+    world = World(partitions=2, template=template)
     world.builder.begin(0x100, 1)
-    world.builder.add(world.builder.open_table("", "messages"), ord("m"), b"prefix", b"hello")
+    world.builder.add(world.builder.open_table("", "messages"), ord("m"), None, b"hello")
     world.builder.commit(0x108)
     world.publish()
-    world.publisher.commit()
-    assert world.values("p.messages") == [[b"hello"]]
+    durable = world.publisher.commit()
+    assert world.values("p.messages") == [[b"hello"], []]
+    assert world.broker.visible("p.progress")[0][0].key == b"s/p.messages"
+    assert world.progress()[0] == TableRecord("s", "p.messages", "", "messages", commit_lsn=0x100, offsets=(1, 0))
+    assert durable.counts == {("", "messages"): {ord("m"): 1}}
 
 
 def test_two_tables_never_share_a_topic() -> None:

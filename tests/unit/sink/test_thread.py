@@ -15,7 +15,7 @@ from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.handover import Handover
 from cdcd.sink.publisher import Durable, Publisher, Source, TopicSettings
 from cdcd.sink.thread import SinkThread
-from cdcd.sink.topics import TopicNames
+from cdcd.sink.topics import TopicNames, TopicSpec
 
 PATIENT = GroupCommit(rows_max=1_000_000, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30)
 
@@ -23,12 +23,17 @@ PATIENT = GroupCommit(rows_max=1_000_000, bytes_max=1 << 40, linger_ms=1 << 30, 
 class Sink:
     """The thread with all that it needs, and what it told."""
 
-    def __init__(self, policy: GroupCommit = PATIENT, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        policy: GroupCommit = PATIENT,
+        clock: Callable[[], float] = time.monotonic,
+        admin: Callable[[FakeBroker], FakeAdmin] = FakeAdmin,
+    ) -> None:
         self.broker = FakeBroker()
         self.producer = FakeProducer(self.broker, "id")
         self.producer.start(lambda: False)
         source = Source("s", "1", 1)
-        publisher = Publisher(self.producer, FakeAdmin(self.broker), TopicNames("p"), TopicSettings(1, 1), source, None)
+        publisher = Publisher(self.producer, admin(self.broker), TopicNames("p"), TopicSettings(1, 1), source, None)
         self.handover = Handover(100, 1 << 30, lambda: None)
         self.durable: list[Durable] = []
         self.told = threading.Event()
@@ -103,6 +108,32 @@ def test_a_piece_waits_for_the_rest() -> None:
     sink.put(10)
     sink.wait(11)
     assert sink.durable[0].rows == 2
+    sink.end()
+
+
+def test_whole_transactions_do_not_wait_for_a_large_one_behind_them() -> None:
+    sink = Sink()
+    sink.put(10)
+    sink.put(20)
+    sink.put(30, end=False)
+    sink.put(30, end=False)
+    sink.thread.start()
+    sink.wait(21)
+    assert [durable.transactions for durable in sink.durable] == [2]
+    sink.put(30)
+    sink.wait(31)
+    assert sink.durable[-1].rows == 3
+    sink.end()
+
+
+def test_a_large_transaction_whose_end_is_here_shares_a_kafka_transaction_too() -> None:
+    sink = Sink()
+    for lsn in (10, 20, 30):
+        sink.put(lsn, end=False)
+        sink.put(lsn)
+    sink.thread.start()
+    sink.wait(31)
+    assert [durable.transactions for durable in sink.durable] == [3]
     sink.end()
 
 
@@ -227,6 +258,61 @@ def test_a_stop_within_a_transaction_that_does_not_end_aborts_it() -> None:
     assert sink.rows() == []
     (log,) = sink.broker.topics["p.public.t"]
     assert sink.broker.stable_end(log) == len(log), "readers wait for a transaction that is left open"
+
+
+def test_an_error_after_a_request_to_stop_ends_the_thread_and_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    sink = Sink()
+    go_on = stop_while_producing(sink, nth=1)
+    pause = sink.broker.on_call
+
+    def fail(step: str) -> None:
+        pause(step)
+        if step == "commit":
+            raise BrokerLost("gone")
+
+    sink.broker.on_call = fail
+    sink.put(10)
+    sink.thread.start()
+    go_on()
+    assert sink.thread.join(5)
+    sink.thread.check()
+    assert sink.durable == []
+    assert "will be sent again: gone" in caplog.text
+
+
+def test_a_stop_hurries_a_question_about_topics(caplog: pytest.LogCaptureFixture) -> None:
+    asked, hurried = threading.Event(), threading.Event()
+
+    class SilentAdmin(FakeAdmin):
+        def ensure(self, spec: TopicSpec) -> int:
+            if spec.name == "p.public.t":
+                asked.set()
+                assert hurried.wait(5)
+                raise BrokerLost("no answer in time")
+            return super().ensure(spec)
+
+        def hurry(self, within_s: float) -> None:
+            hurried.set()
+
+    sink = Sink(admin=SilentAdmin)
+    sink.thread.start()
+    sink.put(10)
+    assert asked.wait(5)
+    sink.thread.stop(0.0)
+    assert sink.thread.join(1.0)
+    sink.thread.check()
+    assert "nobody foresaw" not in caplog.text
+
+
+def test_without_transactions_a_large_one_may_take_as_long_as_it_takes() -> None:
+    policy = GroupCommit(rows_max=1, bytes_max=1, linger_ms=0, timeout_ms=None)
+    sink = Sink(policy, clock=iter(range(0, 10**9, 10**6)).__next__)
+    sink.thread.start()
+    sink.put(10, end=False)
+    sink.put(10)
+    sink.wait(11)
+    sink.end()
 
 
 def test_a_transaction_that_outlasts_kafkas_patience_ends_the_thread_with_the_cure() -> None:

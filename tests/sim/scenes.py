@@ -1,0 +1,144 @@
+"""Worlds that play one scene again and again: what was found once, and is too rare to wait for.
+
+Before: `world` has everything; a scene says what is done in SQL, and what else is as it must be.
+After: `test_simulation` plays them as they are, `test_mutations` with the bug that they have found.
+"""
+
+from __future__ import annotations
+
+from sim.fake_disk import Disk
+from sim.sql import Session
+from sim.world import World
+
+
+class Scene(World):
+    """Does `act` some times, with pauses; two_phase is on."""
+
+    faults = 0
+
+    def __init__(self, seed: int, times: int = 12) -> None:
+        super().__init__(seed, two_phase=True)
+        self._left = times
+        self._faults = self.faults
+        self.link_room = 300
+        self.database.resolve_share = 0.0
+
+    def _sql(self) -> None:
+        self._left -= 1
+        self._sql_due = self.now + self.rng.choice([0.02, 0.2, 3.0])
+        if self.server.slot is not None:
+            self.act()
+
+    def _start_together(self) -> None:
+        """There are two replicas, and they start at once."""
+        self.disks = {name: Disk(self.rng) for name in "ab"}
+        self.lives = dict.fromkeys("ab")
+        self._starts = dict.fromkeys("ab", self.now)
+
+    def act(self) -> None:
+        """What is done in SQL, all at one moment."""
+        raise NotImplementedError
+
+    def prepare(self, writes: int) -> None:
+        """Prepare a transaction."""
+        session = Session(self.database)
+        for _ in range(writes):
+            session.write()
+        session.prepare()
+
+    def resolve(self, *, commit: bool) -> None:
+        """End the transaction that was prepared first."""
+        self.database.resolve(self.database.prepared[0], commit=commit)
+
+    def commit(self, writes: int) -> None:
+        """Commit a transaction."""
+        session = Session(self.database)
+        for _ in range(writes):
+            session.write()
+        session.commit()
+
+
+class RolledBackBeforeALargeOne(Scene):
+    """A Prepare, its Rollback Prepared and the first rows of a large transaction come in one burst.
+
+    The pipeline told the tracker of the Begin before it told of the Prepare, which ended it: an idle position was
+    committed between two pieces of the large transaction, and made half of it visible.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.server.synchronous = True  # idle positions come often
+        self.server.block_chance = 0.0
+
+    def act(self) -> None:
+        self.prepare(1)
+        self.resolve(commit=False)
+        self.commit(self.rng.randint(3, 20))
+
+
+class PreparedWithoutRows(Scene):
+    """A transaction that changes no published table is prepared; others commit; it commits; then all is cut off.
+
+    The hold of the acknowledgement ended with a COMMIT PREPARED without rows, at a position between the two. After a
+    restart the COMMIT PREPARED came alone, which looks as if rows were lost: GapError, at every start.
+    """
+
+    faults = 15
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._fault_chance = 0.03
+
+    def act(self) -> None:
+        if self.database.prepared:
+            self.resolve(commit=True)
+        else:
+            self.prepare(0)
+            self.commit(1)
+
+
+class TwoFirstStarts(Scene):
+    """Two daemons start at once, and neither slot nor topics are there.
+
+    Between its two questions (is there a slot; is there a progress) the other had made the slot and published: the
+    progress without a slot was a GapError.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, times=4)
+        self._start_together()
+        self._kafka_pauses = 0.7
+
+    def act(self) -> None:
+        self.commit(1)
+
+
+class LostWhileTakingOver(Scene):
+    """A connection breaks, unnoticed, while Kafka is being taken over; the other daemon gets the slot and publishes.
+
+    The progress that the first one then read was ahead of what it had asked the server before: a GapError, as if the
+    server had lost what it had committed.
+    """
+
+    faults = 30
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._start_together()
+        self._fault_chance = 0.1
+
+    def act(self) -> None:
+        self.commit(2)
+
+    def _misfortune(self) -> None:
+        if self._faults <= 0 or self.rng.random() > self._fault_chance:
+            return
+        self._faults -= 1
+        opening = [life for life in self.lives.values() if life is not None and life.state == "opening" and life.link]
+        if opening:
+            self.half_open(self.rng.choice(opening))
+        else:
+            self._terminate()
+
+
+SCENES = [RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts, LostWhileTakingOver]

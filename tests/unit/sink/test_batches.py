@@ -1,0 +1,217 @@
+"""Batches hold whole transactions, or a piece of one; and nothing is lost where they are divided."""
+
+from __future__ import annotations
+
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdcd.sink.batches import Batch, BatchBuilder, Message
+
+CREATE, DELETE, TRUNCATE, MESSAGE = (ord(op) for op in "cdtm")
+
+
+class Builder:
+    """A builder, with tables by name."""
+
+    def __init__(self, *, tombstones: bool = False) -> None:
+        self.builder = BatchBuilder(tombstones)
+        self.take = self.builder.take
+
+    def begin(self, lsn: int) -> None:
+        self.builder.begin(lsn, lsn * 1000)
+
+    def add(self, table: str, value: bytes, op: int = CREATE) -> None:
+        self.builder.add(self.builder.open_table("public", table), op, b"k", value)
+
+    def truncate(self, table: str, value: bytes) -> None:
+        self.builder.add_to_every_partition(self.builder.open_table("public", table), TRUNCATE, value)
+
+    def commit(self, lsn: int) -> None:
+        self.builder.commit(lsn + 1)
+
+    def transaction(self, lsn: int, *rows: tuple[str, bytes]) -> None:
+        self.begin(lsn)
+        for table, value in rows:
+            self.add(table, value)
+        self.commit(lsn)
+
+
+def values(batch: Batch) -> dict[str, list[bytes | None]]:
+    return {table.name: [message["value"] for message in table.messages] for table in batch.tables}
+
+
+def test_whole_transactions_come_before_the_beginning_of_the_next_and_without_it() -> None:
+    made = Builder()
+    made.transaction(10, ("a", b"1"), ("b", b"2"))
+    made.transaction(20, ("a", b"3"))
+    made.begin(30)
+    made.add("a", b"4")
+    made.add("c", b"5")
+    whole = made.take()
+    assert values(whole) == {"a": [b"1", b"3"], "b": [b"2"]}
+    assert (whole.open, whole.rows, whole.bytes, whole.transactions) == (False, 3, 6, 2)
+    assert (whole.commit_lsn, whole.end_lsn, whole.commit_ts, whole.first_commit_ts) == (20, 21, 20_000, 10_000)
+    piece = made.take()
+    assert values(piece) == {"a": [b"4"], "c": [b"5"]}
+    assert (piece.open, piece.rows, piece.bytes, piece.transactions, piece.end_lsn) == (True, 2, 4, 0, 0)
+    made.commit(30)
+    end = made.take()
+    assert (end.open, end.rows, end.transactions, end.end_lsn) == (False, 0, 1, 31)
+
+
+def test_the_beginning_waits_for_what_follows_in_the_same_transaction() -> None:
+    made = Builder()
+    made.transaction(10, ("a", b"1"))
+    made.begin(20)
+    made.add("a", b"2")
+    assert values(made.take()) == {"a": [b"1"]}
+    made.add("a", b"3")
+    made.commit(20)
+    made.transaction(30, ("a", b"4"))
+    rest = made.take()
+    assert values(rest) == {"a": [b"2", b"3", b"4"]}
+    assert (rest.open, rest.rows, rest.transactions) == (False, 3, 2)
+
+
+def test_the_last_piece_of_a_transaction_may_be_followed_by_whole_ones_only() -> None:
+    made = Builder()
+    made.begin(10)
+    made.add("a", b"1")
+    assert made.take().open
+    made.add("a", b"2")
+    made.commit(10)
+    made.transaction(20, ("b", b"3"))
+    made.begin(30)
+    made.add("a", b"4")
+    end = made.take()
+    assert (values(end), end.open, end.end_lsn) == ({"a": [b"2"], "b": [b"3"]}, False, 21)
+    assert (values(made.take()), made.builder.take().rows) == ({"a": [b"4"]}, 0)
+
+
+def test_an_end_without_rows_is_divided_from_the_next_transaction_too() -> None:
+    made = Builder()
+    made.begin(10)
+    made.add("a", b"1")
+    assert made.take().open
+    made.commit(10)
+    made.begin(20)
+    made.add("a", b"2")
+    end = made.take()
+    assert (end.rows, end.open, end.transactions, end.end_lsn, end.tables) == (0, False, 1, 11, [])
+    assert values(made.take()) == {"a": [b"2"]}
+
+
+def test_truncates_ops_and_tombstones_are_divided_with_their_rows() -> None:
+    made = Builder(tombstones=True)
+    made.begin(10)
+    made.add("a", b"1", DELETE)
+    made.truncate("a", b"2")
+    made.commit(10)
+    made.begin(20)
+    made.add("a", b"3", DELETE)
+    made.truncate("a", b"4")
+    made.add("a", b"5", CREATE)
+    (whole,), (piece,) = made.take().tables, made.take().tables
+    assert [message["value"] for message in whole.messages] == [b"1", None, b"2"]
+    assert (whole.everywhere, whole.counts) == ([2], {DELETE: 1, TRUNCATE: 1})
+    assert [message["value"] for message in piece.messages] == [b"3", None, b"4", b"5"]
+    assert (piece.everywhere, piece.counts) == ([2], {DELETE: 1, TRUNCATE: 1, CREATE: 1})
+
+
+def test_a_schema_comes_with_the_first_rows_after_it_or_before_them() -> None:
+    made = Builder()
+    made.transaction(10, ("a", b"1"))
+    made.begin(20)
+    made.builder.add_schema("ff", "{}")
+    made.add("a", b"2")
+    assert made.take().schemas == [("ff", "{}")]
+    assert made.take().schemas == []
+    made.commit(20)
+    made.begin(30)
+    made.builder.add_schema("00", "{}")
+    made.add("a", b"3")
+    assert made.take().schemas == [], "a batch without rows may never be published"
+    assert made.take().schemas == [("00", "{}")]
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["add", "truncate"]), st.sampled_from("abc")),
+        st.tuples(st.sampled_from(["begin", "commit", "take"]), st.just("")),
+    ),
+    max_size=80,
+)
+
+
+@given(steps)
+def test_whatever_the_order_batches_divide_the_history_and_lose_nothing(steps: list[tuple[str, str]]) -> None:
+    made = Builder()
+    wanted: dict[str, list[tuple[bytes, int]]] = {"a": [], "b": [], "c": []}
+    found: dict[str, list[tuple[bytes, int]]] = {"a": [], "b": [], "c": []}
+    truncated: dict[str, int] = {"a": 0, "b": 0, "c": 0}
+    committed: set[int] = set()
+    inside = False
+    lsn = ended = 0
+
+    def take() -> None:
+        nonlocal ended
+        batch = made.take()
+        ended += batch.transactions
+        rows: list[tuple[bytes, int]] = []
+        for table in batch.tables:
+            owners = [(message["value"] or b"", owner(message)) for message in table.messages]
+            assert sum(table.counts.values()) == len(owners)
+            assert table.counts.get(TRUNCATE, 0) == len(table.everywhere)
+            assert all((table.messages[at]["value"] or b"").endswith(b"t") for at in table.everywhere)
+            truncated[table.name] += len(table.everywhere)
+            found[table.name] += owners
+            rows += owners
+        assert batch.rows == len(rows)
+        assert batch.bytes == sum(len(value) + (0 if value.endswith(b"t") else 1) for value, _ in rows)
+        if batch.open:
+            assert {of for _, of in rows} <= {lsn}, "a piece holds rows of the open transaction alone"
+        else:
+            assert {of for _, of in rows} <= committed, "what is not open holds rows of whole transactions alone"
+
+    def owner(message: Message) -> int:
+        return int((message["value"] or b"").partition(b" ")[0])
+
+    for step, table in steps:
+        if step == "take":
+            take()
+        elif step == "begin" and not inside:
+            lsn += 10
+            inside = True
+            made.begin(lsn)
+        elif step == "commit" and inside:
+            inside = False
+            committed.add(lsn)
+            made.commit(lsn)
+        elif inside and step in ("add", "truncate"):
+            value = b"%d %d %s" % (lsn, len(wanted[table]), step[0].encode())
+            wanted[table].append((value, lsn))
+            (made.add if step == "add" else made.truncate)(table, value)
+    take()
+    take()
+    assert found == wanted
+    assert ended == len(committed)
+    for name, rows in wanted.items():
+        assert truncated[name] == sum(value.endswith(b"t") for value, _ in rows)
+
+
+def test_taking_costs_what_was_touched_not_what_is_known() -> None:
+    def seconds(tables: int) -> float:
+        made = Builder()
+        for number in range(tables):
+            made.builder.open_table("public", f"t{number}")
+        fastest = 1.0
+        for lsn in range(200):
+            made.transaction(lsn, ("t0", b"v"))
+            began = time.perf_counter()
+            made.take()
+            fastest = min(fastest, time.perf_counter() - began)
+        return fastest
+
+    assert seconds(100_000) < 20 * seconds(1)
