@@ -44,11 +44,11 @@ def test_a_daemon_that_wakes_up_after_the_takeover_doubles_nothing_and_says_so(s
         first.signal(signal.SIGCONT)
         # Which it finds first, its lost connection or its lost transactional.id, is a race; both are named.
         said = first.log.read_text
-        eventually(lambda: "standing by" in said() or TAKEN in said(), "word of the takeover")
+        eventually(lambda: "standing by" in said() or f"ERROR cdcd: {TAKEN}" in said(), "word of the takeover")
         time.sleep(1)
     second.wait_until_confirmed()
     assert second.stop() == 0
-    if TAKEN in said():
+    if f"ERROR cdcd: {TAKEN}" in said():
         assert first.wait(5) == 1
     else:
         first.wait_until_confirmed()  # it stood by, and goes on now

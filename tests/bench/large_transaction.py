@@ -1,6 +1,6 @@
 """One transaction of millions of rows while small ones go on: their latency, the daemon's memory, that all is whole.
 
-    python tests/bench/large_transaction.py [--rows 5000000] [--rate 50] [--write-rate 0] [--pg 18]
+    python tests/bench/large_transaction.py [--rows 5000000] [--rate 50] [--write-rate 0] [--work-mem 4MB]
 
 A session inserts the rows in one transaction, in pieces (as fast as it can, or at most `write-rate` rows a second); a
 second one commits `rate` single-row transactions a second to another table until that has committed, each with its own
@@ -25,6 +25,7 @@ from typing import Any
 
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
+from psycopg.conninfo import make_conninfo
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "deploy"), str(Path(__file__).resolve().parents[1])]
 import servers  # noqa: E402
@@ -92,6 +93,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rate", type=int, default=50, help="small transactions a second")
     parser.add_argument("--write-rate", type=int, default=0, help="rows a second of the large one; 0: no limit")
+    parser.add_argument("--work-mem", default="", help="logical_decoding_work_mem of the stream: how large a block is")
     parser.add_argument("--pg", default="18")
     parser.add_argument("--cdcd", default=f"{sys.executable} -m cdcd", help="the command")
     arguments = parser.parse_args()
@@ -103,9 +105,10 @@ def main() -> None:
         with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
             for statement in SCHEMA:
                 connection.execute(statement)
+        options = f"-c logical_decoding_work_mem={arguments.work_mem}" if arguments.work_mem else ""
         config = Path(folder) / "cdcd.toml"
         config.write_text(
-            f'[source]\ndsn = "{postgres.dsn()}"\n'
+            f'[source]\ndsn = "{make_conninfo(postgres.dsn(), options=options)}"\n'
             f'[sink]\nbootstrap_servers = "{kafka.bootstrap}"\nprefix = "{PREFIX}"\n'
             f'[spool]\ndirectory = "{folder}/spool"\n'
             '[monitoring]\nhost = "127.0.0.1"\nport = 0\n[log]\nlevel = "warning"\n'

@@ -28,6 +28,9 @@ from cdcd import decode
 from cdcd.lsn import format_lsn
 from cdcd.progress.record import SlotRecord, TableRecord, parse_record
 
+PROMPT_S = 0.5
+"""Less than any timer of the daemon, more than any work in the simulation."""
+
 _Y2K_US = 946_684_800_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -278,6 +281,12 @@ class Checker:
         for placed in self._all():
             judged[placed.topic, placed.partition].append(placed.offset)
         self._same("what read_committed shows", shown, judged)
+
+    def demand_prompt(self, *, acks: bool) -> None:
+        """Nothing was in the way: so nobody waited for a timer. `acks`: nor did any transaction hold them back."""
+        self._demand(self.slowest_s < PROMPT_S, f"a commit was in Kafka only after {self.slowest_s:.3f} s")
+        if acks:
+            self._demand(self.slowest_ack_s < PROMPT_S, f"the server heard of it only after {self.slowest_ack_s:.3f} s")
 
     def _all(self) -> Iterator[Placed]:
         for transaction in self._broker.committed:

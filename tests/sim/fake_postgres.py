@@ -1,12 +1,13 @@
 """PostgreSQL in memory: a WAL, one logical slot, and a walsender that decodes it as PostgreSQL does.
 
-Before: `sql` writes records as its sessions would. After: `replica` reads frames off a `Link`, by the daemon's own code.
-Source: decode.c, reorderbuffer.c, snapbuild.c, walsender.c, slot.c and pgoutput.c of PostgreSQL 14 to 18.
+Before: `sql` writes records as its sessions would. After: `replica` reads frames off a `Link`, by the daemon's own
+code. Source: decode.c, reorderbuffer.c, snapbuild.c, walsender.c, slot.c and pgoutput.c of PostgreSQL 14 to 18.
 
 What decides about exactly once, and is kept here to the letter:
 
 - A transaction is sent if its commit record starts at or behind the position where decoding starts, which is the
-  slot's confirmed_flush; so is a prepared one, by its PREPARE. A COMMIT PREPARED whose PREPARE lies before it comes alone.
+  slot's confirmed_flush; so is a prepared one, by its PREPARE. A COMMIT PREPARED whose PREPARE lies before it comes
+  alone.
 - Blocks of transactions in progress are sent only while records behind that position are read; the first block has all
   from the transaction's beginning.
 - A keepalive says how far the server has read, which inside a transaction is still before its commit record.

@@ -22,6 +22,7 @@ from cdcd.pipeline import Pipeline
 from cdcd.progress.tracker import Tracker
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.group_commit import GroupCommit
+from cdcd.sink.handover import Handover
 from cdcd.sink.publisher import Publisher
 from cdcd.source.replication import decode_keepalive
 from cdcd.taking_over import TakingOver
@@ -273,6 +274,19 @@ MUTATIONS["accept a slot that was moved"] = lambda: patch("cdcd.taking_over.chec
 @mutation(GroupCommit, "should_commit")
 def commit_when_the_next_batch_comes(self: GroupCommit, now: float, open_: Any, waiting: bool) -> bool:
     return waiting and not open_.inside
+
+
+@mutation(Pipeline, "_on_durable")
+def wake_nobody_for_the_acknowledgement(self: Pipeline, durable: Any, seconds: float) -> None:
+    self._news.append((durable, seconds))
+
+
+_handover_init = Handover.__init__
+
+
+@mutation(Handover, "__init__")
+def wake_nobody_when_there_is_room(self: Handover, batches_max: int, bytes_max: int, on_room: object) -> None:
+    _handover_init(self, batches_max, bytes_max, lambda: None)
 
 
 # Bugs that the simulation has found

@@ -429,8 +429,7 @@ class Life:
             self.until = self.world.now + timeout_s
             return []
         self._wait_inside(timeout_s)
-        fired = [SimWake.fd] if self.wake.is_set else []
-        return fired
+        return [SimWake.fd] if self.wake.is_set else []
 
     def _readable(self) -> bool:
         assert self.link is not None

@@ -58,7 +58,8 @@ def main() -> int:
     done = 0
     portions = list(chunks(options.start, options.seeds, 50))
     with ProcessPoolExecutor(options.jobs) as pool:
-        for portion, found in zip(portions, pool.map(failures, portions, [options.events] * len(portions)), strict=True):
+        results = pool.map(failures, portions, [options.events] * len(portions))
+        for portion, found in zip(portions, results, strict=True):
             done += len(portion)
             failed += found
             for text in found:

@@ -137,7 +137,9 @@ class Database:
         self.sessions.clear()
         self.server.crash({prepared.top for prepared in self.prepared})
 
-    def committed(self, record_lsn: int, end: int, top: int, time_us: int, origin: str, events: list[Event]) -> Committed:
+    def committed(
+        self, record_lsn: int, end: int, top: int, time_us: int, origin: str, events: list[Event]
+    ) -> Committed:
         entry = Committed(record_lsn, end, top, time_us + 946_684_800_000_000, origin or None, events)
         self.ends.add(end)
         if events:

@@ -140,6 +140,8 @@ class World:
                 raise BrokenPromise(f"{HEALED_S:g} s after the faults stopped not everything is in Kafka")
             self.step()
         self.checker.close()
+        if self._is_calm:
+            self.checker.demand_prompt(acks=not self.settings.source.two_phase)
         if self.rng.random() < 0.1 and self.checker.last is not None:
             self._move_slot()
 
@@ -370,8 +372,9 @@ class World:
         self._faults -= 1
         what: Any = self.rng.choice(
             [
-                self._kill, self._kill, self._freeze, self._freeze, self._cut, self._half_open, self._half_open, self._terminate,
-                self._crash_server, self._crash_kafka, self._fail_kafka, self._slow_kafka, self._expire, self._fill,
+                self._kill, self._kill, self._freeze, self._freeze, self._cut, self._half_open, self._half_open,
+                self._terminate, self._crash_server, self._crash_kafka, self._fail_kafka, self._slow_kafka,
+                self._expire, self._fill,
                 self._tear, self._tear, self._jump, self._terminate_daemon, self._late,
             ]
         )  # fmt: skip

@@ -1,0 +1,26 @@
+"""Seeds of the simulated world: the promises hold, whatever befalls PostgreSQL, Kafka, the disk and the daemon."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from sim.scenes import SCENES, Scene
+from sim.world import World
+
+PORTION = 50
+PORTIONS = int(os.environ.get("CDCD_TEST_SIMULATIONS", "2000")) // PORTION
+EVENTS = 30
+"""Short ones, so that there are many; `run.py` plays longer ones."""
+
+
+@pytest.mark.parametrize("portion", range(PORTIONS))
+def test_every_transaction_is_published_once_and_whole(portion: int) -> None:
+    for seed in range(portion * PORTION, (portion + 1) * PORTION):
+        World(seed, EVENTS).run()
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_what_was_found_once_does_not_come_back(scene: type[Scene]) -> None:
+    for seed in range(40):
+        scene(seed).run()
