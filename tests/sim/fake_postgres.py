@@ -13,6 +13,7 @@ What decides about exactly once, and is kept here to the letter:
 - A keepalive says how far the server has read, which inside a transaction is still before its commit record.
 - confirmed_flush is on disk as of the last checkpoint: after a crash it may be back there.
 - Open transactions vanish in a crash without a record; the walsender notices at the next running-xacts record.
+- In blocks, changes have the xid of their subtransaction, but messages that of the top level; the origin comes once.
 - Relation messages come once a connection, and anew after DDL, in blocks per transaction, and after every Stream Abort.
 """
 
@@ -388,7 +389,8 @@ class Walsender:
     def _block(self, top: int) -> Iterator[bytes]:
         gathered = self._gathered[top]
         yield self._frame(m.StreamStart(top, gathered.blocks == 0), gathered.changes[0].lsn)
-        yield from self._origin(gathered.changes[0])
+        if not gathered.blocks:
+            yield from self._origin(gathered.changes[0])
         gathered.blocks += 1
         for record in gathered.changes:
             yield from self._change(record, record.xid, top)
@@ -411,7 +413,8 @@ class Walsender:
                 entry.streamed.add(top)
             else:
                 entry.sent = True
-        yield self._frame(record.change.message(xid, record.lsn), record.lsn)
+        # A message in a block has the xid of the top level, wherever it was written.
+        yield self._frame(record.change.message(top if record.change.kind == "M" else xid, record.lsn), record.lsn)
 
     def _origin(self, record: Record) -> Iterator[bytes]:
         if record.origin:
