@@ -81,6 +81,7 @@ def _measure(sql: psycopg.Connection, bootstrap: str, arguments: argparse.Namesp
     deadline = time.monotonic() + 30
     while "latency.public.ticks" not in reader.names() and time.monotonic() < deadline:
         time.sleep(0.1)
+    time.sleep(2)  # the last rows of the warm-up are not to be measured
     first = 1
     for rate in map(int, arguments.rates.split(",")):
         arrivals: list[tuple[float, bytes]] = []

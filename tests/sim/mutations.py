@@ -150,8 +150,8 @@ _producer_init = SimProducer.__init__
 
 @mutation(SteppedTakingOver, "_take_over")
 def read_the_progress_before_fencing(self: Any, server: Any) -> Any:
-    last = self._last_record(self._admin())
-    self._last_record = lambda _: last
+    last = self.last_record()
+    self.last_record = lambda: last
     return TakingOver._take_over(self, server)
 
 
@@ -257,12 +257,12 @@ _resolve = Relations.resolve
 def hand_on_memory_before_the_disk(self: Spooled) -> Any:
     memory = list(self._frames)
     yield memory
-    if self._on_disk:
+    if self.on_disk:
         yield from self._from_disk()
 
 
 @mutation(Spool, "grew")
-def let_the_spool_grow(self: Spool, size: int) -> None:
+def let_the_spool_grow(self: Spool, spooled: Spooled, size: int) -> None:
     self._memory += size
 
 
