@@ -1,12 +1,15 @@
 # cdcd as a container: a wheel with compiled hot rooms, no compiler inside, an unprivileged user.
 #
 #   docker build -t cdcd .
-#   docker run --rm -v ./cdcd.toml:/etc/cdcd/cdcd.toml:ro -p 9478:9478 cdcd
+#   docker run --rm --read-only -v ./cdcd.toml:/etc/cdcd/cdcd.toml:ro -p 9478:9478 cdcd
+#   docker run --rm -v ./cdcd.toml:/etc/cdcd/cdcd.toml:ro cdcd check --config /etc/cdcd/cdcd.toml
 #
 # The base may be any Debian with Python 3.11 or later and its libraries for wheels (glibc 2.28+).
 ARG PYTHON=python:3.13-slim
+# To build in, where the base keeps Python's C headers elsewhere (Debian: python3-dev).
+ARG BUILD=${PYTHON}
 
-FROM ${PYTHON} AS build
+FROM ${BUILD} AS build
 # DL3008: the compiler's version is the base image's, and leaves with this stage.
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
@@ -17,11 +20,16 @@ RUN python3 -m venv /opt/cdcd && /opt/cdcd/bin/pip install ".[registry]" && /opt
     && /opt/cdcd/bin/pip uninstall --yes pip
 
 FROM ${PYTHON}
-RUN useradd --system --uid 9478 --no-create-home --shell /usr/sbin/nologin cdcd
+RUN useradd --system --uid 9478 --no-create-home --shell /usr/sbin/nologin cdcd \
+    && install --directory --owner=9478 --group=9478 /var/lib/cdcd
 COPY --from=build /opt/cdcd /opt/cdcd
-ENV PATH=/opt/cdcd/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/opt/cdcd/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 TMPDIR=/var/lib/cdcd
 USER 9478
 EXPOSE 9478
+# The only place that is written to: the spool, unless spool.directory says otherwise. The rest may be read-only.
+VOLUME /var/lib/cdcd
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python3", "-c", \
+    "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9478/healthz', timeout=4)"]
 # The exec form: cdcd is process 1 and gets SIGTERM itself, finishes its Kafka transaction, acknowledges and exits 0.
 ENTRYPOINT ["cdcd"]
 CMD ["run", "--config", "/etc/cdcd/cdcd.toml"]

@@ -1,7 +1,7 @@
 """The command `cdcd`: reads the command line, calls what does the work, and turns errors into sentences and exit codes.
 
 Before: a shell, or a container's entry point. After: `supervisor` runs the daemon; `preflight`, `peek`, `schemas`,
-`tail` and `settings_reference` do the rest.
+`tail`, `verify` and `settings_reference` do the rest.
 
 Exit codes: 0 done, 1 it failed, 2 a setting or an argument is wrong. A traceback only with `--log-level debug`.
 """
@@ -48,7 +48,12 @@ def _run(given: argparse.Namespace) -> int:
     loaded = _load(given)
     from cdcd import supervisor
 
-    return int(supervisor.run(loaded.settings))
+    supervisor.run(loaded.settings)
+    if given.snapshot_only:
+        from cdcd.snapshot_command import summary
+
+        return OK if summary(loaded.settings, sys.stdout) else FAILED
+    return OK
 
 
 def _check(given: argparse.Namespace) -> int:
@@ -108,8 +113,79 @@ def _tail(given: argparse.Namespace) -> int:
     return OK
 
 
+def _spark(given: argparse.Namespace) -> int:
+    if given.config is None:
+        raise SettingsError("cdcd spark needs --config FILE", "config/mirror.toml shows one")
+    log.set_up(given.log_level or "info", "text")
+    try:
+        from cdcd.spark import jobs
+    except ImportError as error:
+        raise SettingsError(
+            f"PySpark is not installed: {error}", "Install it with: pip install 'cdcd[spark]'"
+        ) from error
+    with jobs.naming():
+        if given.job == "mirror":
+            good = jobs.mirror(given.config, once=given.once, out=sys.stdout)
+        elif given.job == "verify":
+            good = jobs.verify(given.config, topics=given.topics, as_json=given.json, out=sys.stdout)
+        else:
+            good = jobs.snapshot(given.config, given.tables, out=sys.stdout)
+    return OK if good else FAILED
+
+
+def _slot(given: argparse.Namespace) -> int:
+    settings = _load(given).settings
+    from cdcd import slot_command
+
+    if given.does == "create":
+        slot_command.create(
+            settings, two_phase=given.two_phase, failover=given.failover, as_json=given.json, out=sys.stdout
+        )
+    elif given.does == "drop":
+        slot_command.drop(settings, force=given.force, as_json=given.json, out=sys.stdout)
+    else:
+        slot_command.status(settings, as_json=given.json, out=sys.stdout)
+    return OK
+
+
+def _completion(given: argparse.Namespace) -> int:
+    import shtab
+
+    sys.stdout.write(shtab.complete(_parser(), given.shell) + "\n")
+    return OK
+
+
+def _snapshot(given: argparse.Namespace) -> int:
+    settings = _load(given).settings
+    from cdcd.snapshot_command import snapshot
+
+    snapshot(settings, given.tables, wait=not given.no_wait, as_json=given.json, out=sys.stdout)
+    return OK
+
+
+def _unpark(given: argparse.Namespace) -> int:
+    settings = _load(given).settings
+    from cdcd.unpark import unpark
+
+    unpark(settings, given.tables, wait=not given.no_wait, as_json=given.json, out=sys.stdout)
+    return OK
+
+
+def _verify(given: argparse.Namespace) -> int:
+    settings = _load(given).settings
+    from cdcd.verify import verify
+
+    equal = verify(settings, given.tables, wait_s=given.wait, as_json=given.json, out=sys.stdout)
+    return OK if equal else FAILED
+
+
 def _load(given: argparse.Namespace) -> settings_sources.Loaded:
-    loaded = settings_sources.load(given.config, log_level=given.log_level)
+    options: dict[str, tuple[str, Any]] = {}
+    if given.log_level is not None:
+        options["log.level"] = "--log-level", given.log_level
+    if getattr(given, "snapshot_only", False):
+        options["snapshot.mode"] = "--snapshot-only", "only"
+    loaded = settings_sources.load(given.config, options)
     log.set_up(loaded.settings.log.level, loaded.settings.log.format)
     return loaded
 
@@ -163,7 +239,12 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--log-level", choices=log.LEVELS, help="instead of log.level; debug adds tracebacks")
         return sub
 
-    command("run", _run, "stream the slot into Kafka until SIGTERM or Ctrl-C", "cdcd run --config cdcd.toml")
+    run = command("run", _run, "stream the slot into Kafka until SIGTERM or Ctrl-C", "cdcd run --config cdcd.toml")
+    run.add_argument(
+        "--snapshot-only",
+        action="store_true",
+        help="only copy what the tables hold now (snapshot.mode = only), and end with a summary; the slot stays",
+    )
 
     check = command(
         "check",
@@ -200,4 +281,97 @@ def _parser() -> argparse.ArgumentParser:
     tail.add_argument("topics", nargs="+", metavar="TOPIC", help="a topic; * stands for any characters")
     tail.add_argument("--from-beginning", action="store_true", help="from the oldest event, not from now")
     tail.add_argument("--json", action="store_true", help="one JSON object an event")
+
+    snapshot = command(
+        "snapshot",
+        _snapshot,
+        "ask the daemon for a fresh copy of tables, and wait until Kafka has it",
+        "cdcd snapshot --config cdcd.toml public.orders",
+    )
+    snapshot.add_argument("tables", nargs="+", metavar="TABLE", help="schema.table")
+    snapshot.add_argument("--no-wait", action="store_true", help="ask the daemon, and do not wait until it has done it")
+    snapshot.add_argument("--json", action="store_true", help="one JSON object a table")
+
+    unpark = command(
+        "unpark",
+        _unpark,
+        "replay the parked events of tables onto their own topics, in order; without a table, list what is parked",
+        "cdcd unpark --config cdcd.toml public.orders",
+    )
+    unpark.add_argument("tables", nargs="*", metavar="TABLE", help="schema.table")
+    unpark.add_argument("--no-wait", action="store_true", help="ask the daemon, and do not wait until it has done it")
+    unpark.add_argument("--json", action="store_true", help="one JSON object a table")
+
+    slot = command(
+        "slot",
+        _slot,
+        "make, show or drop the slot; refuses what would lose changes",
+        "cdcd slot status --config cdcd.toml --json",
+    )
+    slot.add_argument("does", choices=("create", "status", "drop"), help="what to do")
+    slot.add_argument("--two-phase", action="store_true", help="create: decode PREPARE TRANSACTION (PostgreSQL 15)")
+    slot.add_argument(
+        "--failover", action="store_true", help="create: physical standbys keep it in sync (PostgreSQL 17)"
+    )
+    slot.add_argument("--force", action="store_true", help="drop: although changes will be lost")
+    slot.add_argument("--json", action="store_true", help="one JSON object")
+
+    about = "print what makes a shell complete cdcd's commands and options"
+    completion = commands.add_parser(
+        "completion",
+        help=about,
+        description=f"{about.capitalize()}.",
+        epilog="Example: cdcd completion bash > /etc/bash_completion.d/cdcd",
+    )
+    completion.set_defaults(command=_completion, log_level=None)
+    completion.add_argument("shell", choices=("bash", "zsh"), help="the shell")
+
+    verify = command(
+        "verify",
+        _verify,
+        "compare the topics with the tables at one LSN, while a daemon runs; exit code 1: they differ",
+        "cdcd verify --config cdcd.toml 'public.*'",
+    )
+    verify.add_argument("tables", nargs="*", metavar="TABLE", help="schema.table; * stands for any characters")
+    verify.add_argument(
+        "--wait", type=float, default=60.0, metavar="SECONDS", help="for Kafka to get to the snapshot (default: 60)"
+    )
+    verify.add_argument("--json", action="store_true", help="one JSON object a key that differs, and one a table")
+
+    _add_spark(
+        command(
+            "spark", _spark, "mirror topics into a lake, verify it, load it", "cdcd spark mirror --config mirror.toml"
+        )
+    )
     return parser
+
+
+def _add_spark(spark: argparse.ArgumentParser) -> None:
+    jobs = spark.add_subparsers(title="jobs", required=True, metavar="JOB", dest="job")
+
+    def job(name: str, about: str, example: str) -> argparse.ArgumentParser:
+        sub = jobs.add_parser(
+            name, help=about, description=f"{about[0].upper()}{about[1:]}.", epilog=f"Example: {example}"
+        )
+        # Not to be lost where they stand before the job's name.
+        sub.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="as config/mirror.toml")
+        sub.add_argument("--log-level", choices=log.LEVELS, default=argparse.SUPPRESS, help="debug adds tracebacks")
+        return sub
+
+    mirror = job(
+        "mirror",
+        "keep Delta or Iceberg tables at the topics' newest cut",
+        "cdcd spark mirror --config mirror.toml --once",
+    )
+    mirror.add_argument("--once", action="store_true", help="up to the newest cut, then end: for schedulers")
+    verify = job(
+        "verify", "compare the mirror with PostgreSQL at one LSN; exit code 1 if they differ",
+        "cdcd spark verify --config mirror.toml --json",
+    )  # fmt: skip
+    verify.add_argument("--topics", action="store_true", help="compare what the topics fold to, not the mirror")
+    verify.add_argument("--json", action="store_true", help="one JSON object")
+    snapshot = job(
+        "snapshot", "load tables from PostgreSQL into the lake, and stitch them to the topics",
+        "cdcd spark snapshot --config mirror.toml 'public.orders'",
+    )  # fmt: skip
+    snapshot.add_argument("tables", nargs="*", metavar="TABLE", help="schema.table; default: all of mirror.tables")

@@ -9,12 +9,14 @@ The tree::
      |    +-- EncodeError     a change that cannot become an event
      |    +-- GapError        slot, server and progress do not belong together: rows may be missing
      |    +-- Refused         PostgreSQL or Kafka said no, and would say it again
+     |    |    +-- Unpublishable    events of one table: it may be parked, and the others go on
      |    +-- Fenced          another daemon has taken over this transactional.id
      +-- Restart              drop what is not committed, go back to the last progress record, stream again
           +-- ServerLost      the connection to PostgreSQL ended or went silent
           +-- BrokerLost      Kafka could not take or commit a transaction
           +-- ModeChanged     the stream must go on with other options (a new type has no known binary form)
           +-- TypeChanged     what is known of a type is out of date: ask the catalogue anew
+          +-- Unparked        a table's events go to its own topic again
           +-- SpoolFull       no room for transactions in progress: let the server keep them
 """
 
@@ -60,6 +62,18 @@ class Refused(Stop):
     """PostgreSQL or Kafka refused a request for a reason that does not pass by itself."""
 
 
+class Unpublishable(Refused):
+    """Kafka or the schema registry refuses what is to be published of one table, and of that table alone."""
+
+    def __init__(self, message: str, cure: str, *, topic: str = "", table: tuple[str, str] | None = None) -> None:
+        """`topic` or `table` (schema, name), whichever is known where it is raised."""
+        super().__init__(message, cure)
+        self.topic = topic
+        self.table = table
+        self.unparking = False
+        """It happened to parked events on their way to the table's own topic."""
+
+
 class Fenced(Stop):
     """Another producer has taken this transactional.id: this daemon is the zombie of the two."""
 
@@ -82,6 +96,10 @@ class ModeChanged(Restart):
 
 class TypeChanged(Restart):
     """A type is not what the catalogue said of it: the stream starts again, and the catalogue is asked anew."""
+
+
+class Unparked(Restart):
+    """A table's events go to its own topic again: its schemas are made known anew, where the registry wants them."""
 
 
 class SpoolFull(Restart):

@@ -1,4 +1,4 @@
-"""The HTTP port: /metrics for Prometheus, /healthz and /readyz for Kubernetes, / for a person.
+"""The HTTP port: /metrics for Prometheus, /healthz, /readyz and /availablez for Kubernetes, / for a person.
 
 Before: `status` and `metrics` hold what there is to say. After: whoever scrapes, probes or looks.
 
@@ -12,11 +12,12 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-from cdcd.clock import monotonic_s
+from cdcd.clock import monotonic_s, wall_us
 from cdcd.errors import SettingsError
 from cdcd.status import Status
 from cdcd.status_page import render
@@ -58,29 +59,44 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], status: Status, exposition: Callable[[], bytes]) -> None:
         self.status = status
         self.exposition = exposition
-        self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._served: dict[socket.socket, float] = {}
+        """The requests under way, oldest first, with the time when each began."""
+        self._lock = threading.Lock()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """Bind without the base class's look-up of the host's name, which can take seconds."""
+        """Bind without the base class's look-up of the host's name, which can take seconds.
+
+        With SO_REUSEADDR: connections that a killed predecessor has answered keep the port for a minute otherwise.
+        """
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         socket.socket.bind(self.socket, self.server_address)
         self.server_address = self.socket.getsockname()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve in a thread of its own while there is a place for it."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Serve in a thread of its own while there is a place for it: the oldest must go if it has had its time."""
+        now_s = monotonic_s()
+        with self._lock:
+            if len(self._served) >= CONNECTIONS_MAX:
+                oldest, began_s = next(iter(self._served.items()))
+                if now_s - began_s < REQUEST_TIMEOUT_S:
+                    self.shutdown_request(request)
+                    return
+                del self._served[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread finds the connection ended, and ends
+            self._served[request] = now_s
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Give the place back, however the request ends."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            with self._lock:
+                self._served.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no error of ours; anything else is worth a traceback at debug."""
@@ -94,20 +110,28 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer one of four paths. What has no `do_` method, the base class refuses with 501."""
+        """Answer one of five paths. What has no `do_` method, the base class refuses with 501."""
         status, now_s = self.server.status, monotonic_s()
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         if path == "/metrics":
             self._answer(HTTPStatus.OK, "text/plain; version=0.0.4", self.server.exposition())
         elif path == "/healthz":
-            idle_s = now_s - status.turned_s
-            self._verdict(status.is_alive(now_s), "alive" if status.is_alive(now_s) else f"stuck for {idle_s:.0f} s")
+            stage, seconds = status.stalled(now_s)
+            alive = seconds < status.stalled_after_s
+            said = (
+                f"alive: {status.state.value}"
+                if alive
+                else f"stalled: nothing moves at the {stage} for {seconds:.0f} s"
+            )
+            self._verdict(alive, said)
         elif path == "/readyz":
             self._verdict(status.is_ready(), status.state.value)
+        elif path == "/availablez":
+            self._verdict(status.is_available(), status.state.value)
         elif path == "/":
-            self._answer(HTTPStatus.OK, "text/html", render(status, now_s).encode())
+            self._answer(HTTPStatus.OK, "text/html", render(status, now_s, wall_us(), still=query == "still").encode())
         else:
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"/metrics /healthz /readyz /\n")
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"/metrics /healthz /readyz /availablez /\n")
 
     def _verdict(self, good: bool, text: str) -> None:
         status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
@@ -118,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
-        self.send_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+        self.send_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; img-src data:")
         self.end_headers()
         self.wfile.write(body)
 

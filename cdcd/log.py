@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
+from cdcd.bar import CLEAR
+
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -25,12 +27,20 @@ def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
 
     Calling it again replaces what was set up before.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
+    out = stream or sys.stderr
+    handler = _AboveABar(out) if out.isatty() else logging.StreamHandler(out)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger("cdcd")
     root.handlers = [handler]
     root.setLevel(level.upper())
     root.propagate = False
+
+
+class _AboveABar(logging.StreamHandler[TextIO]):
+    """On a terminal: a line takes the place of a bar, which is shown anew below it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return CLEAR + super().format(record)
 
 
 class TextFormatter(logging.Formatter):

@@ -19,25 +19,27 @@ import logging
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Final
 
 from cdcd.avro.envelope import Encoder
 from cdcd.avro.registry import RegistryStore
-from cdcd.avro.stores import FingerprintStore, SchemaStore
+from cdcd.avro.stores import FingerprintStore, NotedStore, ParkedStore, SchemaStore
 from cdcd.avro.types import TypeOptions, has_known_binary
 from cdcd.clock import monotonic_s
+from cdcd.copying import Copying
 from cdcd.errors import GapError, Refused, ServerLost
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.decoder import Decoder
-from cdcd.progress.continuity import Server
+from cdcd.progress.continuity import RESNAPSHOT, Server
 from cdcd.progress.tracker import Tracker
 from cdcd.settings import Settings
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.handover import Handover
+from cdcd.sink.parking import Parking
 from cdcd.sink.producer import Producer
 from cdcd.sink.publisher import Publisher
 from cdcd.source.catalogue import Catalogue
@@ -66,8 +68,11 @@ class Opened:
     """What a pipeline runs on."""
 
     walsender: Walsender
+    session: Session
+    """Beside the stream: its end tells of a server that shuts down."""
     assembler: Assembler
     batches: BatchBuilder
+    spool: Spool
     tracker: Tracker
     handover: Handover
     publisher: Publisher
@@ -77,6 +82,11 @@ class Opened:
     """How often the server must hear from us, at least."""
     idle_interval_s: float
     """How often, at most, a slot record without rows is committed."""
+    copying: Copying
+    only_copies: bool
+    """When nothing is left to copy, it ends."""
+    wal_sender_timeout_s: float
+    """The server's patience with us; 0: it has no end."""
 
 
 class Opening:
@@ -90,11 +100,15 @@ class Opening:
         wake: Wake,
         stopping: Callable[[], bool],
         alive: Callable[[], None],
+        on_schema: Callable[[str, bytes], None] = lambda _, __: None,
+        parking: Parking | None = None,
     ) -> None:
         """`binary` None: decide by the published types. Without `may_spool` nothing in progress is asked for.
 
-        `wake` interrupts waiting, `stopping` ends it, `alive` is called now and then while it waits.
+        `wake` interrupts waiting, `stopping` ends it, `alive` is called now and then while it waits. `on_schema` gets
+        each relation whose events come, with the header that names its schema; `parking` says which tables to park.
         """
+        self._on_schema = on_schema
         self._settings = settings
         self._binary = binary
         self._may_spool = may_spool
@@ -105,7 +119,8 @@ class Opening:
         self._session = self._stack.enter_context(Session(settings.source.dsn, settings.source.application_name))
         self._slot = Slot(self._session, settings.source.slot)
         self._status_interval_s = settings.source.status_interval_s
-        self._taking_over = TakingOver(settings, wake.set, stopping)
+        self._wal_sender_timeout_s = 0.0
+        self._taking_over = TakingOver(settings, wake.set, stopping, parking)
         self._stack.callback(self._taking_over.close)
 
     def close(self) -> None:
@@ -118,7 +133,8 @@ class Opening:
         catalogue = Catalogue(self._session)
         self._ensure_publication()
         binary = self._choose_binary(catalogue)
-        self._bound_status_interval(catalogue.wal_sender_timeout_s())
+        self._wal_sender_timeout_s = catalogue.wal_sender_timeout_s()
+        self._bound_status_interval()
         walsender = self._stack.enter_context(Walsender(source.dsn, source.application_name))
         identity = walsender.identify()
         history = walsender.timeline_history(identity.timeline)
@@ -139,6 +155,8 @@ class Opening:
         kafka = self._wait_for_kafka(walsender, state.confirmed_flush_lsn)
         if kafka is None:
             return None
+        if not kafka.whole:
+            kafka = self._declare_gap(kafka, state.confirmed_flush_lsn)
         return self._assemble(walsender, catalogue, state.confirmed_flush_lsn, kafka)
 
     # PostgreSQL
@@ -166,10 +184,10 @@ class Opening:
             log.warning("streaming in text mode: no binary form is known of a type", extra={"types": ",".join(unknown)})
         return not unknown
 
-    def _bound_status_interval(self, wal_sender_timeout_s: float) -> None:
+    def _bound_status_interval(self) -> None:
         """The server must hear from us well before its patience ends, whatever the settings say."""
-        if wal_sender_timeout_s:
-            self._status_interval_s = min(self._status_interval_s, wal_sender_timeout_s / 3)
+        if self._wal_sender_timeout_s:
+            self._status_interval_s = min(self._status_interval_s, self._wal_sender_timeout_s / 3)
 
     def _synchronous(self) -> bool:
         """Whether COMMITs wait for us: then even one that publishes nothing must be acknowledged at once."""
@@ -178,7 +196,13 @@ class Opening:
 
     def _ensure_slot(self, walsender: Walsender) -> None:
         source = self._settings.source
-        if self._slot.state() is not None:
+        resnapshot = source.on_slot_lost == "resnapshot"
+        state = self._slot.state()
+        if state is not None and state.lost and resnapshot:
+            log.warning("dropping the slot, which has lost WAL", extra={"slot": source.slot})
+            self._slot.drop()
+            state = None
+        if state is not None:
             return
         if not source.create:
             raise Refused(
@@ -189,13 +213,20 @@ class Opening:
         last = self._taking_over.last_record()
         if self._slot.state() is not None:
             return  # another daemon has made it meanwhile, and may have published already
-        if last is not None:
+        if last is not None and not resnapshot:
             raise GapError(
                 f"the slot {source.slot} does not exist any more, but Kafka holds its changes up to "
                 f"{format_lsn(last.lsn)}: what was changed since is not to be had",
-                "Take a new slot name (source.slot) or a new sink.prefix, and a new snapshot of the tables",
+                f"{RESNAPSHOT} Or take a new slot name (source.slot) or a new sink.prefix",
             )
-        created = walsender.create_slot(source.slot, two_phase=source.two_phase, blockers=self._slot.writers)
+        try:
+            created = walsender.create_slot(
+                source.slot, two_phase=source.two_phase, failover=source.failover, blockers=self._slot.writers
+            )
+        except Refused:
+            if self._slot.state() is None:
+                raise
+            return  # another daemon was faster by a moment
         log.info("made the slot", extra={"slot": source.slot, "lsn": format_lsn(created.consistent_lsn)})
 
     def _options(self, server_version: int, binary: bool) -> dict[str, str]:
@@ -239,8 +270,13 @@ class Opening:
             if monotonic_s() - told_s >= self._status_interval_s:
                 walsender.send_status(confirmed_lsn, confirmed_lsn, confirmed_lsn)
                 told_s = monotonic_s()
-            if self._wake.fd in walsender.wait(self._status_interval_s, self._wake.fd, reading=False):
+            sockets = self._session.sockets()
+            ready = walsender.wait(self._status_interval_s, self._wake.fd, *sockets, reading=False)
+            if self._wake.fd in ready:
                 self._wake.clear()
+            if self._session.ended(ready):
+                # Nothing can be acknowledged yet: it would wait for us as long as we wait for Kafka.
+                raise ServerLost("PostgreSQL is shutting down, or has ended our session, while Kafka was taken over")
         if self._stopping():
             return None
         try:
@@ -248,6 +284,16 @@ class Opening:
         except GapError:
             self._check_holding(walsender)
             raise
+
+    def _declare_gap(self, kafka: Kafka, confirmed_lsn: int) -> Kafka:
+        last, source = kafka.publisher.last, self._settings.source
+        tables = [(table.schema, table.name) for table in Publication(self._session, source.publication).tables()]
+        log.warning(
+            "changes are missing: copying all tables afresh",
+            extra={"from": format_lsn(last.lsn if last else 0), "to": format_lsn(confirmed_lsn), "tables": len(tables)},
+        )
+        wanted = kafka.publisher.declare_gap(confirmed_lsn, tables, monotonic_s())
+        return replace(kafka, copies={**kafka.copies, **{copy.topic: copy for copy in wanted}})
 
     def _check_holding(self, walsender: Walsender) -> None:
         """Whether the slot is ours still: else another daemon has published meanwhile, which looks like a gap."""
@@ -271,24 +317,37 @@ class Opening:
         stores: SchemaStore = FingerprintStore(batches)
         url = settings.avro.registry_url
         if url is not None:
-            stores = RegistryStore(url, self._taking_over.names.topic, settings.avro.registry_config)
+            registry = RegistryStore(url, self._taking_over.names.topic, settings.avro.registry_config)
+            stores = ParkedStore(registry, stores, frozenset(kafka.publisher.parked))
         types = TypeOptions(
             numeric=settings.avro.numeric,
             any_encoding=walsender.encoding == "SQL_ASCII",
             position=lambda: encoder.commit_lsn,
         )
-        encoder = Encoder(batches, stores, types)
-        log.info("going on", extra={"from": format_lsn(last.lsn if last else confirmed_lsn)})
-        return Opened(
+        encoder = Encoder(batches, NotedStore(stores, self._on_schema), types)
+        copies = BatchBuilder(settings.sink.tombstones)
+        copying = Copying(
+            settings,
+            kafka.copies,
+            self._taking_over.names,
+            Encoder(copies, FingerprintStore(copies) if url is None else stores, types),
+            copies,
+            self._wake.set,
+        )
+        self._stack.callback(copying.close)
+        spool = self._spool()
+        opened = Opened(
             walsender=walsender,
+            session=self._session,
             assembler=Assembler(
                 Decoder(streaming_parallel=self._streaming_mode(walsender.server_version) == "parallel"),
                 Relations(catalogue),
                 encoder,
-                self._spool(),
+                spool,
                 last.lsn if last else 0,
             ),
             batches=batches,
+            spool=spool,
             tracker=Tracker(confirmed_lsn, last.lsn if last else confirmed_lsn),
             handover=Handover(BATCHES_MAX, settings.sink.queue_bytes_max, self._wake.set),
             publisher=kafka.publisher,
@@ -296,7 +355,12 @@ class Opening:
             policy=kafka.policy,
             status_interval_s=self._status_interval_s,
             idle_interval_s=SYNCHRONOUS_IDLE_S if self._synchronous() else self._status_interval_s,
+            copying=copying,
+            only_copies=settings.snapshot.mode == "only",
+            wal_sender_timeout_s=self._wal_sender_timeout_s,
         )
+        log.info("going on", extra={"from": format_lsn(last.lsn if last else confirmed_lsn)})
+        return opened
 
 
 def _protocol(streaming: str, two_phase: bool) -> int:

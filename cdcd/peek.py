@@ -88,7 +88,8 @@ class Event:
         texts = {lost["column"]: lost["text"] for lost in self.value["unrepresentable"] if lost["image"] == "after"}
         unchanged = dict.fromkeys(self.value["unchanged"], "(unchanged)")
         shown = {name: unchanged.get(name, texts.get(name, value)) for name, value in after.items()}
-        row = shown or {name: value for name, value in (self.key or self.value["before"] or {}).items() if value != []}
+        old = self.value.get("truncate") or self.key or self.value["before"] or {}
+        row = shown or {name: value for name, value in old.items() if value != []}
         words = [format_lsn(source["lsn"]), f"xid {source['xid']}", what]
         return " ".join([*words, *(f"{name}={_shown(value)}" for name, value in row.items())])
 

@@ -17,21 +17,29 @@ acknowledged, `group_commit` when to commit. One turn of the loop:
 from __future__ import annotations
 
 import logging
+import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from cdcd.bar import Bar, CopyBar
 from cdcd.clock import monotonic_s, wall_us
+from cdcd.errors import ServerLost
 from cdcd.log import Summary
 from cdcd.lsn import format_lsn
 from cdcd.metrics import Metrics
 from cdcd.opening import Opened
 from cdcd.pgoutput.messages import COMMIT_PREPARED, PREPARE
+from cdcd.progress.record import ParkedTable
+from cdcd.progress.requests import SNAPSHOT, table_of
 from cdcd.sink.batches import Batch
 from cdcd.sink.publisher import Durable
 from cdcd.sink.thread import SinkThread
+from cdcd.source.insistence import Insistence
 from cdcd.source.pacing import Pacing
-from cdcd.status import Status
+from cdcd.source.silence import Silence
+from cdcd.stages import SERVER, SINK
+from cdcd.status import Depths, Status
 from cdcd.wake import Wake
 
 log = logging.getLogger("cdcd.pipeline")
@@ -40,8 +48,22 @@ FRAMES_MAX: Final = 1_000
 READ_BYTES_MAX: Final = 1 << 20
 """What one turn takes from the socket: small enough that answers to the server and to the sink are never late."""
 
+COPIES_WAITING_BYTES: Final = 1 << 20
+"""What may wait for the sink when rows of a snapshot are added: the stream's rows wait behind it."""
+
 REPLY_INTERVAL_S: Final = 0.01
 """A server that shuts down asks for a reply with every keepalive, 25,000 a second; it gets this many."""
+
+_ASK_S: Final = 0.05
+
+SHUTDOWN_WAITS_S: Final = 1.0
+"""How long a server that shuts down waits for the end of a prepared transaction, which can take days, before we go."""
+
+SHUTDOWN_WAITS_FOR_KAFKA_S: Final = 5.0
+"""How long a server that shuts down waits for a Kafka that takes nothing, before we go: it sends the rest again."""
+
+ASK_AFTER_S: Final = 30.0
+"""A server that has been silent for so long is asked for an answer: silence alone says nothing about it."""
 
 STOP_WITHIN_S: Final = 6.0
 """What the sink may take to finish its open Kafka transaction after SIGTERM."""
@@ -52,6 +74,9 @@ class Pipeline:
 
     def __init__(self, opened: Opened, status: Status, metrics: Metrics, wake: Wake) -> None:
         self._walsender = opened.walsender
+        self._session = opened.session
+        self._left_s = 0.0
+        """When the server ended our session, or Kafka took something after that; 0: the server is not going."""
         self._assembler = opened.assembler
         self._batches = opened.batches
         self._tracker = opened.tracker
@@ -64,58 +89,126 @@ class Pipeline:
         self._status_interval_s = opened.status_interval_s
         self._idle_interval_s = opened.idle_interval_s
         self._status = status
+        self._server_stage = status.stages[SERVER]
+        self._sink_stage = status.stages[SINK]
+        status.depths = self._depths
+        status.parked = _reasons(opened.publisher.parked)
+        self._spool = opened.spool
         self._metrics = metrics
         self._wake = wake
         self._news: deque[tuple[Durable, float]] = deque()
         self._pending: Batch | None = None
+        self._handed_over = 0
         self._open = False
         self._oldest: deque[tuple[int, int]] = deque()
         self._idle_lsn = 0
         self._idle_due_s = 0.0
         self._told_lsn = -1
         self._told_s = 0.0
+        self._copying = opened.copying
+        self._only_copies = opened.only_copies
+        self._asked_s = 0.0
+        self._insistence = Insistence()
+        ask_after_s = min(ASK_AFTER_S, status.stalled_after_s / 4)
+        self._silence = Silence(monotonic_s(), opened.wal_sender_timeout_s, ask_after_s)
         self._summary = Summary(log, "published")
+        bar = Bar(sys.stderr)
+        self._copied = CopyBar(bar) if bar.on else Summary(log, "copied", 5.0)
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Stream until `stopping()`, then finish in order. Raises whatever error ended the stream."""
         self._sink.start()
         try:
-            while not stopping():
+            while not stopping() and not self._copied_all():
                 self._turn()
             self._finish()
         finally:
             self._sink.stop(0.0)
             self._sink.join(1.0)
+            while self._news:  # committed while the stream ended: it counts all the same
+                durable, seconds = self._news.popleft()
+                self._note_published(durable, seconds, monotonic_s())
 
     def _turn(self) -> None:
         now = monotonic_s()
         self._take_news(now)
         if self._pending is not None and self._handover.put(self._pending):
             self._pending = None
+        self._copying.look(now)
+        if not self._copying.ended:
+            self._copy(now)
         pause_s = 0.0 if self._assembler.busy else self._pacing.pause_s(now)
-        if self._pending is None and pause_s <= 0:
+        if self._pending is None and pause_s <= 0 and not self._assembler.at_barrier:
             self._read(now)
             pause_s = self._pacing.pause_s(now)
         self._offer_idle(now)
         self._tell(now)
-        self._status.turned_s = now
+        self._note_progress(now)
         timeout_s = max(0.0, self._told_s + self._status_interval_s - now)
-        if self._tracker.idle_position() > self._idle_lsn:
+        if self._pending is None and self._tracker.idle_position() > self._idle_lsn:
             timeout_s = min(timeout_s, max(0.0, self._idle_due_s - now))
         if self._assembler.reply_requested:
             timeout_s = min(timeout_s, REPLY_INTERVAL_S)
+        copies = self._copying.readable() if self._copies_fit() else []
         if self._pending is not None:
             self._wait(timeout_s, reading=False)
+        elif copies and self._copying.flowing:
+            self._wait(0.0, reading=False)
+        elif self._assembler.at_barrier:
+            self._wait(min(timeout_s, _ASK_S), *copies, reading=False)
         elif self._assembler.busy:
             self._wait(0.0, reading=False)
         elif pause_s > 0:
-            self._wait(min(timeout_s, pause_s), reading=False)
+            self._wait(min(timeout_s, pause_s), *copies, reading=False)
         else:
-            self._wait(timeout_s, reading=True)
+            self._wait(timeout_s, *copies, reading=True)
 
-    def _wait(self, timeout_s: float, *, reading: bool) -> None:
-        if self._wake.fd in self._walsender.wait(timeout_s, self._wake.fd, reading=reading):
+    def _wait(self, timeout_s: float, *more: int, reading: bool) -> None:
+        ready = self._walsender.wait(timeout_s, self._wake.fd, *more, *self._session.sockets(), reading=reading)
+        if self._wake.fd in ready:
             self._wake.clear()
+        if self._session.ended(ready):
+            self._left_s = monotonic_s()
+        if not reading or self._walsender.fileno() in ready:
+            self._silence.heard(monotonic_s())
+
+    # The copies of tables
+
+    def _copy(self, now: float) -> None:
+        """Bring the stream to the snapshot, and publish the next of its rows."""
+        copying = self._copying
+        copying.advance(self._assembler)
+        if not copying.lsn or copying.ended:
+            return
+        if copying.begun:
+            if self._copies_fit():
+                self._hand_over_copies(now)
+        elif self._assembler.at_barrier and self._pending is None:
+            self._tracker.keepalive(copying.lsn)
+            # Nothing was committed for us from the snapshot up to what was heard of.
+            self._hand_over_copies(now, self._tracker.heard_lsn)
+        elif now - self._asked_s >= _ASK_S:
+            # An idle server tells only every so often how far it is.
+            self._asked_s = now
+            ack = self._tracker.ack()
+            self._walsender.send_status(ack, ack, ack, reply=True)
+
+    def _copied_all(self) -> bool:
+        """Nothing but copies is wanted, and Kafka has them."""
+        whole = self._only_copies and self._copying.ended and self._pending is None
+        return whole and self._sink.durable == self._handed_over
+
+    def _copies_fit(self) -> bool:
+        room = self._only_copies or self._handover.bytes < COPIES_WAITING_BYTES
+        return self._copying.begun and self._pending is None and room
+
+    def _hand_over_copies(self, now: float, lsn: int = 0) -> None:
+        batch = self._copying.step(self._assembler, now, hungry=not self._handover.waiting)
+        if batch is not None:
+            if batch.rows:
+                self._copied.add(now, {"rows": batch.rows}, self._copying.left(now))
+            batch.end_lsn = lsn
+            self._hand_over(batch)
 
     # From the server to the sink
 
@@ -128,6 +221,7 @@ class Pipeline:
             self._pacing.note_read(now, len(frames), size_bytes)
             if not frames:
                 return
+            self._silence.heard(now)
             self._metrics.received(size_bytes)
             self._assembler.feed(frames)
         self._collect()
@@ -135,10 +229,15 @@ class Pipeline:
     def _collect(self) -> None:
         """Hand on what the assembler made of the frames, and tell the tracker."""
         batch = self._batches.take()
+        for content in batch.requests:
+            wanted = table_of(SNAPSHOT, content)
+            if wanted is not None:
+                self._copying.want(*wanted)
         if batch.rows or self._open:
             if batch.transactions:
                 self._tracker.received(batch.end_lsn)
                 self._oldest.append((batch.end_lsn, batch.first_commit_ts))
+                self._status.oldest_us = self._oldest[0][1]
             if batch.rows or batch.transactions:
                 self._hand_over(batch)
         elif self._assembler.received_lsn:
@@ -162,6 +261,7 @@ class Pipeline:
         self._status.server_lsn = max(self._status.server_lsn, self._assembler.server_lsn)
 
     def _hand_over(self, batch: Batch) -> None:
+        self._handed_over += 1
         if not self._handover.put(batch):
             self._pending = batch
 
@@ -180,6 +280,7 @@ class Pipeline:
 
     def _on_durable(self, durable: Durable, seconds: float) -> None:
         """Called in the sink thread."""
+        self._metrics.transaction(monotonic_s() - durable.opened_at)
         self._news.append((durable, seconds))
         self._wake.set()
 
@@ -187,8 +288,11 @@ class Pipeline:
         while self._news:
             durable, seconds = self._news.popleft()
             self._tracker.durable(durable.end_lsn)
+            if self._left_s:
+                self._left_s = now
             while self._oldest and self._oldest[0][0] <= durable.end_lsn:
                 self._oldest.popleft()
+            self._status.oldest_us = self._oldest[0][1] if self._oldest else 0
             self._note_published(durable, seconds, now)
         self._sink.check()
         self._summary.flush(now)
@@ -197,18 +301,52 @@ class Pipeline:
         ack = self._tracker.ack()
         due = now - self._told_s >= self._status_interval_s
         asked = self._assembler.reply_requested and now - self._told_s >= REPLY_INTERVAL_S
-        if ack == self._told_lsn and not due and not asked:
+        if self._silence.lost(now):
+            raise ServerLost(f"PostgreSQL has been silent for {self._silence.patience_s:.0f} s, and does not answer")
+        asking = self._silence.asks(now)
+        if ack == self._told_lsn and not (due or asked or asking):
             return
+        if asked:
+            insisting_s = self._insistence.asked(now, self._status.server_lsn)
+            if insisting_s > SHUTDOWN_WAITS_S and self._tracker.only_prepared:
+                raise ServerLost("PostgreSQL is shutting down, and would wait for a prepared transaction to end")
         # Write and apply positions are the same: whoever waits for any of them waits for Kafka.
-        self._walsender.send_status(ack, ack, ack)
+        self._walsender.send_status(ack, ack, ack, asking)
         self._assembler.reply_requested = False
         self._told_lsn = ack
         self._told_s = now
         self._status.acked_lsn = ack
-        self._metrics.queued(self._handover.bytes)
-        oldest_us = self._oldest[0][1] if self._oldest else 0
-        self._status.lag_s = max(0.0, (wall_us() - oldest_us) / 1e6) if oldest_us else 0.0
-        self._metrics.lag(self._status.lag_bytes, self._status.lag_s)
+
+    def _note_progress(self, now: float) -> None:
+        """Say what waits at each stage, and whether it moves."""
+        self._status.turned_s = now
+        # The server has something to say at any time, once it was asked.
+        self._server_stage.note(now, self._silence.unanswered, self._silence.heard_s)
+        tracker, sink = self._tracker, self._sink
+        waits = self._pending is not None or self._handover.waiting or tracker.received_lsn > tracker.durable_lsn
+        if self._left_s and waits and now - self._left_s > SHUTDOWN_WAITS_FOR_KAFKA_S:
+            self._leave()
+        self._sink_stage.note(now, waits, (tracker.durable_lsn, sink.published))
+
+    def _leave(self) -> None:
+        """Raises ServerLost if the server lets nobody in any more; else only our session was ended."""
+        try:
+            self._session.rows("SELECT 1")
+        except ServerLost as error:
+            raise ServerLost("PostgreSQL is shutting down, and Kafka does not take what is left") from error
+        self._left_s = 0.0
+
+    def _depths(self) -> Depths:
+        """For any thread."""
+        return Depths(
+            queue_batches=self._handover.batches,
+            queue_bytes=self._handover.bytes,
+            spool_transactions=self._spool.transactions,
+            spool_memory_bytes=self._spool.memory_bytes,
+            spool_disk_bytes=self._spool.disk_bytes,
+            snapshot_tables=self._copying.tables_left,
+            snapshot_bytes=self._copying.bytes_left,
+        )
 
     def _note_published(self, durable: Durable, seconds: float, now: float) -> None:
         self._status.durable_lsn = durable.end_lsn
@@ -218,12 +356,15 @@ class Pipeline:
             for op, events in ops.items()
         }
         self._metrics.published(durable.transactions, counts, durable.bytes, seconds)
+        self._metrics.parked({f"{schema}.{name}": events for (schema, name), events in durable.parked_counts.items()})
+        self._status.parked = _reasons(durable.parked)
         if not durable.transactions:
             return
         rows: dict[str, int] = {}
         for (relation, _), events in counts.items():
             rows[relation] = rows.get(relation, 0) + events
         self._status.published(now, durable.transactions, rows)
+        self._status.commit_us = durable.commit_ts
         self._metrics.latency((wall_us() - durable.first_commit_ts) / 1e6)
         self._summary.add(
             now,
@@ -245,3 +386,7 @@ class Pipeline:
         self._tell(monotonic_s())
         self._walsender.stop()
         log.info("stopped", extra={"lsn": format_lsn(self._tracker.durable_lsn)})
+
+
+def _reasons(parked: Mapping[tuple[str, str], ParkedTable]) -> dict[str, str]:
+    return {f"{schema}.{name}": each.reason for (schema, name), each in parked.items()}

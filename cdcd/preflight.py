@@ -9,11 +9,14 @@ import json
 from collections.abc import Iterator
 from typing import Final, TextIO
 
-from cdcd import preflight_kafka, preflight_postgres
+from cdcd import preflight_kafka, preflight_postgres, preflight_progress
 from cdcd.errors import CdcdError
-from cdcd.findings import Finding, Level, of_error
+from cdcd.findings import Finding, Level, of_error, warning
 from cdcd.settings import Settings
 from cdcd.sink.topics import TopicNames
+from cdcd.source.session import said_in
+from cdcd.taking_over import last_record
+from cdcd.unverified import unverified
 
 _COLOURS: Final = {Level.OK: "32", Level.WARNING: "33", Level.ERROR: "31"}
 
@@ -33,8 +36,10 @@ def findings(settings: Settings) -> Iterator[Finding]:
     source, sink, avro = settings.source, settings.sink, settings.avro
     names = TopicNames(sink.prefix, sink.topic)
     tables: list[str] = []
+    slot_there: bool | None = None
     try:
         server = preflight_postgres.gather(source.dsn, source.slot, source.publication, source.tables)
+        slot_there = server.slot is not None
         tables = [names.topic(table.schema, table.name) for table in server.tables]
         yield from preflight_postgres.judge(
             server,
@@ -43,6 +48,8 @@ def findings(settings: Settings) -> Iterator[Finding]:
             create=source.create,
             origin=source.origin,
             interval_s=source.status_interval_s,
+            two_phase=source.two_phase,
+            failover=source.failover,
         )
     except CdcdError as failure:
         yield of_error("server", failure)
@@ -52,8 +59,11 @@ def findings(settings: Settings) -> Iterator[Finding]:
         yield from preflight_kafka.judge(
             brokers, names, tables, partitions=sink.partitions, replication_factor=sink.replication_factor
         )
+        yield from preflight_progress.judge(last_record(settings), slot_there=slot_there)
     except CdcdError as failure:
         yield of_error("brokers", failure)
+    for what, cure in unverified(said_in(source.dsn), sink.bootstrap_servers, sink.librdkafka, avro.registry_url):
+        yield warning("tls", what, cure)
     if avro.registry_url is not None:
         yield preflight_kafka.judge_registry(avro.registry_url, avro.registry_config)
 

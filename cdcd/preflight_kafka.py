@@ -17,13 +17,18 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource  # t
 
 from cdcd.findings import Finding, error, ok, warning
 from cdcd.sink.kafka_errors import kafka_error, named
-from cdcd.sink.kafka_settings import Property, client_config
+from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
 from cdcd.sink.topics import TopicNames
+from cdcd.status_page import size
 
 REQUEST_TIMEOUT_S: Final = 10.0
 
 TRANSACTION_TIMEOUT_MS_MIN: Final = 60_000
 """Below this, the longest Kafka transaction that the brokers allow may be too short for a large PostgreSQL one."""
+
+
+RECORD_BYTES_MIN: Final = 1_000_000
+"""A broker that takes less than Kafka's own default is worth a word."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Facts:
 def gather(bootstrap: str, properties: Mapping[str, Property], wanted: Sequence[str]) -> Facts:
     """Ask the brokers; `wanted` are the topics that cdcd would write. Raises as `kafka_errors.named`."""
     config: Any = client_config(bootstrap, "cdcd-check", properties)
-    admin = AdminClient(config)
+    admin = AdminClient(config, logger=LIBRDKAFKA_LOG)
     try:
         metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
         topics = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
@@ -64,6 +69,7 @@ def judge(
         cure = f"Set sink.replication_factor to {min(3, facts.brokers)}"
         yield warning("replication", "sink.replication_factor is 1: a lost broker takes topics with it", cure)
     yield from _transactions(facts)
+    yield from _sizes(facts)
     yield from _topics(facts, names, tables, partitions)
 
 
@@ -99,6 +105,19 @@ def _transactions(facts: Facts) -> Iterator[Finding]:
         yield warning("transactions", said, "Raise transaction.max.timeout.ms on the brokers, best to 900000")
     else:
         yield ok("transactions", f"Transactions may take up to {longest_ms / 1000:g} s")
+
+
+def _sizes(facts: Facts) -> Iterator[Finding]:
+    """PostgreSQL takes values of a gigabyte."""
+    if "message.max.bytes" not in facts.config:
+        return
+    largest = int(facts.config["message.max.bytes"])
+    said = f"Records may have up to {size(largest)} (message.max.bytes), where a topic says nothing else"
+    if largest < RECORD_BYTES_MIN:
+        cure = "Raise max.message.bytes in sink.topic_config above the largest row, or set sink.on_unpublishable = park"
+        yield warning("sizes", said, cure)
+    else:
+        yield ok("sizes", said)
 
 
 def _topics(facts: Facts, names: TopicNames, tables: Sequence[str], partitions: int) -> Iterator[Finding]:

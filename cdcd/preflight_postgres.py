@@ -25,6 +25,12 @@ VERSION_MIN: Final = 140000
 LONG_TRANSACTION_S: Final = 5.0
 """A write transaction that has been open for so long is worth a word: making a slot waits for it."""
 
+OLD_TRANSACTION_S: Final = 600.0
+"""And one for so long, where there is a slot: the server keeps all WAL since it began."""
+
+KEEP_SIZE_MB_MIN: Final = 1024
+"""A smaller max_slot_wal_keep_size is soon used up while Kafka is away."""
+
 RETAINED_BYTES_SHOWN: Final = 1 << 30
 """WAL that the slot may keep before it is worth a warning."""
 
@@ -57,6 +63,8 @@ class Publication:
 
     updates: bool
     deletes: bool
+    inserts: bool = True
+    truncates: bool = True
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,9 @@ def gather(dsn: str, slot: str, publication: str, patterns: Sequence[str]) -> Fa
         [(slots, senders)] = session.rows(
             "SELECT (SELECT count(*) FROM pg_replication_slots), (SELECT count(*) FROM pg_stat_replication)"
         )
-        published = session.rows("SELECT pubupdate, pubdelete FROM pg_publication WHERE pubname = %s", [publication])
+        published = session.rows(
+            "SELECT pubupdate, pubdelete, pubinsert, pubtruncate FROM pg_publication WHERE pubname = %s", [publication]
+        )
         found = session.rows(
             "SELECT to_jsonb(s) || jsonb_build_object('retained_bytes', pg_wal_lsn_diff(now_at, restart_lsn),"
             "    'unconfirmed_bytes', pg_wal_lsn_diff(now_at, confirmed_flush_lsn))"
@@ -123,10 +133,22 @@ def gather(dsn: str, slot: str, publication: str, patterns: Sequence[str]) -> Fa
 
 
 def judge(
-    facts: Facts, slot: str, publication: str, *, create: bool, origin: str, interval_s: float
+    facts: Facts,
+    slot: str,
+    publication: str,
+    *,
+    create: bool,
+    origin: str,
+    interval_s: float,
+    two_phase: bool = False,
+    failover: bool = False,
 ) -> Iterator[Finding]:
     """What the facts mean for these settings; one finding for each thing that was looked at."""
     yield from _server(facts, origin, interval_s)
+    for setting, wanted, major in (("two_phase", two_phase, 15), ("failover", failover, 17)):
+        if wanted and facts.version < major * 10000:
+            yield error(setting, f"source.{setting} needs PostgreSQL {major}", f"Set source.{setting} to false")
+    yield from _retention(facts)
     yield from _slot(facts, slot, create=create)
     yield from _publication(facts, publication, create=create)
     yield from _identities(facts)
@@ -159,6 +181,23 @@ def _server(facts: Facts, origin: str, interval_s: float) -> Iterator[Finding]:
         yield ok("wal_sender_timeout", f"wal_sender_timeout is {timeout_s:g} s, status comes every {interval_s:g} s")
 
 
+def _retention(facts: Facts) -> Iterator[Finding]:
+    """What the server does with a slot whose reader is away: it keeps WAL until the disk is full, or loses the slot."""
+    keep_mb = int(facts.parameters.get("max_slot_wal_keep_size", -1))
+    if keep_mb < 0:
+        yield ok("retention", "max_slot_wal_keep_size is off: no slot is lost, but watch the disk while cdcd is away")
+    elif keep_mb < KEEP_SIZE_MB_MIN:
+        said = f"max_slot_wal_keep_size is {size(keep_mb << 20)}: a slot is lost once its reader is so far behind"
+        cure = "Run: ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf()"
+        yield warning("retention", said, cure)
+    else:
+        yield ok("retention", f"max_slot_wal_keep_size is {size(keep_mb << 20)}: a slot further behind is lost")
+    if timeout_s := int(facts.parameters.get("idle_replication_slot_timeout", 0)):
+        said = f"idle_replication_slot_timeout loses a slot that nobody has read for {duration(timeout_s)}"
+        cure = "Run: ALTER SYSTEM SET idle_replication_slot_timeout = 0; or see that cdcd is never away for so long"
+        yield warning("retention", said, cure)
+
+
 def _room(used: int, facts: Facts, parameter: str, what: str, *, needed: bool) -> Finding:
     bound = int(facts.parameters[parameter])
     if used >= bound and needed:
@@ -178,12 +217,13 @@ def _slot(facts: Facts, slot: str, *, create: bool) -> Iterator[Finding]:
         yield ok("slot", f"There is no slot {slot} yet: cdcd run makes it")
         for who, age_s in facts.writers:
             if age_s is None or age_s >= LONG_TRANSACTION_S:
-                since = f" for {duration(age_s)}" if age_s is not None else ""
-                kind, _, which = who.partition(" ")
-                end = f"SELECT pg_terminate_backend({which})" if kind == "pid" else f"ROLLBACK PREPARED {which}"
-                cure = f"Let it end before cdcd run, or end it: {end}"
-                yield warning("slot", f"Making the slot waits for a transaction that writes{since}: {who}", cure)
+                said = f"Making the slot waits for a transaction that writes{_since(age_s)}: {who}"
+                yield warning("slot", said, f"Let it end before cdcd run, or end it: {_ending(who)}")
         return
+    for who, age_s in facts.writers:
+        if age_s is not None and age_s >= OLD_TRANSACTION_S:
+            said = f"A transaction that writes{_since(age_s)} holds back all WAL since: {who}"
+            yield warning("slot", said, f"Let it end, or end it: {_ending(who)}")
     drop = f"Run: SELECT pg_drop_replication_slot({name}); the daemon then starts anew, and a gap in the rows is likely"
     if row["plugin"] != "pgoutput":
         yield error("slot", f"The slot {slot} is of plugin {row['plugin']}, not pgoutput", "Choose another source.slot")
@@ -207,6 +247,15 @@ def _slot(facts: Facts, slot: str, *, create: bool) -> Iterator[Finding]:
             yield ok("slot", f"{said}; the server keeps {size(retained)} of WAL for it")
 
 
+def _since(age_s: float | None) -> str:
+    return f" for {duration(age_s)}" if age_s is not None else ""
+
+
+def _ending(who: str) -> str:
+    kind, _, which = who.partition(" ")
+    return f"SELECT pg_terminate_backend({which})" if kind == "pid" else f"ROLLBACK PREPARED {which}"
+
+
 def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Finding]:
     name = sql.Identifier(publication).as_string()
     if facts.publication is not None:
@@ -215,6 +264,17 @@ def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Fi
         else:
             cure = f"Run: ALTER PUBLICATION {name} ADD TABLE ..."
             yield warning("publication", f"The publication {publication} has no tables", cure)
+        chosen = facts.publication
+        kinds = {
+            "insert": chosen.inserts,
+            "update": chosen.updates,
+            "delete": chosen.deletes,
+            "truncate": chosen.truncates,
+        }
+        if missing := [kind for kind, published in kinds.items() if not published]:
+            said = f"The publication {publication} leaves out {' and '.join(missing)}: the topics will not follow these"
+            cure = f"Run: ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"
+            yield warning("publication", said, cure)
         return
     listed = ", ".join(table.quoted for table in facts.tables[:TABLES_SHOWN])
     more = ", ..." if len(facts.tables) > TABLES_SHOWN else ""

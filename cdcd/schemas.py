@@ -15,33 +15,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, Final, TextIO
+from typing import Any, Literal, TextIO
 
 from cdcd.avro.schema import envelope_schema, key_schema
 from cdcd.avro.types import TypeOptions, codec_for
 from cdcd.errors import Refused
-from cdcd.pgoutput.messages import Column, Relation
 from cdcd.settings import Settings
 from cdcd.sink.topics import TopicNames
+from cdcd.snapshot import described
 from cdcd.source.catalogue import Catalogue
 from cdcd.source.session import Session
-from cdcd.transaction.relations import IDENTITY_DEFAULT, IDENTITY_FULL, IDENTITY_INDEX, Relations
-
-# A publication's tables with their columns as it sends them. Version 14 has no column lists: all but generated columns.
-_COLUMNS: Final = """
-    SELECT p.schemaname, p.tablename, c.oid::bigint, c.relreplident::text,
-           array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attname IS NOT NULL),
-           array_agg(a.atttypid::bigint ORDER BY a.attnum) FILTER (WHERE a.attname IS NOT NULL),
-           array_agg(a.atttypmod ORDER BY a.attnum) FILTER (WHERE a.attname IS NOT NULL)
-    FROM pg_catalog.pg_publication_tables p
-    JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
-    JOIN pg_catalog.pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid
-    LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-        AND CASE WHEN to_jsonb(p) ? 'attnames' THEN to_jsonb(p)->'attnames' ? a.attname ELSE a.attgenerated = '' END
-    WHERE p.pubname = %s
-    GROUP BY 1, 2, 3, 4
-    ORDER BY 1, 2
-"""
+from cdcd.transaction.relations import Relations
 
 
 @dataclass(frozen=True)
@@ -79,9 +63,7 @@ def schemas(settings: Settings, tables: Sequence[str], *, as_json: bool, out: Te
     Raises Refused if one of `tables` is not published, or nothing is.
     """
     source, names = settings.source, TopicNames(settings.sink.prefix, settings.sink.topic)
-    with Session(source.dsn, source.application_name) as session:
-        types = TypeOptions(numeric=settings.avro.numeric, any_encoding=session.encoding == "SQL_ASCII")
-        found = {made.table: made for made in _published(session, source.publication, names, types)}
+    found = published_schemas(source.dsn, source.publication, names, settings.avro.numeric)
     if not found:
         raise Refused(
             f"the publication {source.publication} has no tables, or does not exist",
@@ -97,26 +79,28 @@ def schemas(settings: Settings, tables: Sequence[str], *, as_json: bool, out: Te
             out.write(f"{made.as_json() if as_json else made.as_text()}\n")
 
 
-def _published(session: Session, publication: str, names: TopicNames, types: TypeOptions) -> Iterator[TableSchemas]:
-    catalogue = Catalogue(session)
-    relations = Relations(catalogue)
-    for schema, name, oid, identity, columns, oids, typmods in session.rows(_COLUMNS, [publication]):
-        flagged = set(columns or ())
-        if identity == IDENTITY_DEFAULT:
-            flagged = set(catalogue.primary_key(oid))
-        elif identity == IDENTITY_INDEX:
-            flagged = set(catalogue.identity_index(oid))
-        elif identity != IDENTITY_FULL:
-            flagged = set()
-        described = tuple(
-            Column(column in flagged, column, type_oid, typmod)
-            for column, type_oid, typmod in zip(columns or (), oids or (), typmods or (), strict=True)
-        )
-        relation = relations.resolve(Relation(0, oid, schema, name, identity, described))
+def published_schemas(
+    dsn: str, publication: str, names: TopicNames, numeric: Literal["decimal", "string"] = "decimal"
+) -> dict[str, TableSchemas]:
+    """The schemas of all tables of a publication, by schema.table; none if it has none or does not exist."""
+    with Session(dsn) as session:
+        types = TypeOptions(numeric=numeric, any_encoding=session.encoding == "SQL_ASCII")
+        return {made.table: made for _, _, made in published(session, publication, names, types)}
+
+
+def published(
+    session: Session, publication: str, names: TopicNames, types: TypeOptions
+) -> Iterator[tuple[str, str, TableSchemas]]:
+    """Schema, name and Avro schemas of every published table."""
+    relations = Relations(Catalogue(session))
+    for table in described.published(session, publication):
+        relation = relations.resolve(table.relation)
+        schema, name = relation.schema, relation.name
         codecs = [codec_for(column.pgtype, column.typmod, types) for column in relation.columns]
-        yield TableSchemas(
+        made = TableSchemas(
             f"{schema}.{name}",
             names.topic(schema, name),
             json.loads(key_schema(relation, codecs)) if relation.keyed else None,
             json.loads(envelope_schema(relation, codecs)),
         )
+        yield schema, name, made

@@ -81,6 +81,16 @@ class SourceSettings(Section):
         description="Receive PREPARE TRANSACTION when it happens (PostgreSQL 15 and up); the rows are published at "
         "COMMIT PREPARED all the same. A slot that has it once keeps it.",
     )
+    failover: bool = Field(
+        False,
+        description="Make the slot one that physical standbys keep in sync (PostgreSQL 17 and up), so that the stream "
+        "goes on after a failover; with several hosts and target_session_attrs=read-write in the dsn.",
+    )
+    on_slot_lost: Literal["stop", "resnapshot"] = Field(
+        "stop",
+        description="What to do when the slot is gone, or lacks changes that Kafka lacks: they are lost for good. "
+        '"stop" says so and ends; "resnapshot" makes a new one, says so in the progress, and copies all tables afresh.',
+    )
     messages: bool = Field(
         True, description="Publish logical decoding messages (pg_logical_emit_message) to {prefix}.messages."
     )
@@ -98,6 +108,24 @@ class SourceSettings(Section):
         ge=0.1,
         le=3600,
         description="How often to tell the server what is durable, at least. Below its wal_sender_timeout.",
+    )
+
+
+class SnapshotSettings(Section):
+    """The copy of what the tables hold before the first change."""
+
+    mode: Literal["initial", "never", "only"] = Field(
+        "initial",
+        description="Publish the rows that a table has as events with op r, once, before its changes; a table that is "
+        'published later, too. "never" publishes changes only. "only" ends when the rows are published; the slot '
+        "keeps what changes from then on.",
+    )
+    workers: int = Field(2, ge=1, le=64, description="Connections that read tables at the same time.")
+    chunk_bytes: int = Field(
+        16 * 1024**2,
+        ge=8192,
+        le=100 * 1024**3,
+        description="What one of them reads of a table in one piece. Whole pieces survive a crash.",
     )
 
 
@@ -157,6 +185,12 @@ class SinkSettings(Section):
         "exactly_once",
         description='"at_least_once" uses no Kafka transactions: rows may come twice after a restart, and a '
         "PostgreSQL transaction becomes visible row by row.",
+    )
+    on_unpublishable: Literal["stop", "park"] = Field(
+        "stop",
+        description="What to do when events of a table cannot be published: a record is too large for its topic, or "
+        'the registry refuses a schema. "stop" ends the daemon; "park" sends that table\'s events, complete and in '
+        "order, to {prefix}.parked until `cdcd unpark TABLE`, while the others go on.",
     )
     transaction_rows_max: int = Field(
         100_000, ge=1, le=100_000_000, description="Commit the Kafka transaction once it holds this many events."
@@ -219,7 +253,14 @@ class MonitoringSettings(Section):
     host: str = Field("0.0.0.0", description="The address to listen on.")  # noqa: S104  # scraped from other machines
     port: Port = Field(
         9478,
-        description="The port of /metrics, /healthz, /readyz and /. 0 takes a free one and logs it.",
+        description="The port of /metrics, /healthz, /readyz, /availablez and /. 0 takes a free one and logs it.",
+    )
+    stalled_after_s: float = Field(
+        120,
+        ge=1,
+        le=86_400,
+        description="/healthz fails when work has waited for so long at a stage where nothing moves: the loop, the "
+        "server's answers, the way to Kafka, or a stream that does not come about again.",
     )
 
 
@@ -247,6 +288,7 @@ class Settings(BaseSettings):
         "They win over everything else. The environment variable CDCD_SECRETS_DIR names it, too.",
     )
     source: SourceSettings
+    snapshot: SnapshotSettings = Field(default_factory=SnapshotSettings)
     avro: AvroSettings = Field(default_factory=AvroSettings)
     sink: SinkSettings
     spool: SpoolSettings = Field(default_factory=SpoolSettings)
@@ -268,6 +310,7 @@ class Settings(BaseSettings):
 
 SECTIONS: dict[str, type[Section]] = {
     "source": SourceSettings,
+    "snapshot": SnapshotSettings,
     "avro": AvroSettings,
     "sink": SinkSettings,
     "spool": SpoolSettings,

@@ -46,8 +46,10 @@ class Loaded:
     origins: Mapping[str, str]
 
 
-def load(path: str | None, log_level: str | None = None) -> Loaded:
-    """Read every source; `path` is the TOML file, or None for none; `log_level` is the command line's, which wins.
+def load(path: str | None, options: Mapping[str, tuple[str, Any]] | None = None) -> Loaded:
+    """Read every source; `path` is the TOML file, or None for none.
+
+    `options` are those of the command line, which wins: by `section.name`, how the option is called, and its value.
 
     Raises SettingsError (the user's fault): a file cannot be read, a key is unknown, a value is missing or wrong.
     """
@@ -58,8 +60,7 @@ def load(path: str | None, log_level: str | None = None) -> Loaded:
     _lay_over(merged, origins, _from_environment())
     if secrets_dir := merged.get("secrets_dir"):
         _lay_over(merged, origins, _from_secrets(str(secrets_dir)))
-    if log_level is not None:
-        _lay_over(merged, origins, iter([("log.level", log_level, "--log-level")]))
+    _lay_over(merged, origins, ((key, value, option) for key, (option, value) in (options or {}).items()))
     return Loaded(_validated(merged, origins), origins)
 
 
@@ -72,6 +73,8 @@ def _from_file(path: str) -> Iterator[Finding]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         cure = "`cdcd config --reference` shows its form"
         raise SettingsError(f"The settings file {path} is not TOML: {error}", cure) from error
+    except RecursionError:
+        raise SettingsError(f"The settings file {path} is nested too deep", "No setting needs that") from None
     for key, value in _leaves(content):
         _refuse_unknown(key, key, f"file {path}")
         yield key, value, f"file {path}"
@@ -101,7 +104,11 @@ def _from_secrets(directory: str) -> Iterator[Finding]:
             continue  # Kubernetes keeps the mounted versions in `..data`
         origin = f"secret {entry}"
         key = _key(entry.name)
-        value = entry.read_text(encoding="utf-8").strip()  # editors end a file with a line break that is no secret
+        try:
+            value = entry.read_text(encoding="utf-8").strip()  # editors end a file with a line break that is no secret
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise SettingsError(f"The secret {entry} cannot be read: {why}", "Mount it as readable text") from None
         free, _, name = entry.name.replace("__", ".", 1).partition("__")
         if name and free in FREE_FORM:
             yield free, {name: value}, origin
@@ -133,7 +140,7 @@ def _decoded(key: str, value: Any, origin: str) -> Any:
         return value
     try:
         return json.loads(value)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         example = '["public.*"]' if key == "source.tables" else '{"name": "value"}'
         raise SettingsError(f"{key} is not JSON ({origin})", f"Write it like {example}") from None
 

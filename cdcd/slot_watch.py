@@ -9,8 +9,10 @@ cannot learn it leaves as it was: the stream itself finds out whether the server
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Final
 
+from cdcd.clock import monotonic_s, wall_us
 from cdcd.errors import CdcdError
 from cdcd.metrics import Metrics
 from cdcd.source.session import Session
@@ -28,6 +30,7 @@ class SlotWatch:
         self._slot = Slot(self._session, slot)
         self._status = status
         self._metrics = metrics
+        self._seen = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="cdcd-slot-watch", daemon=True)
         self._thread.start()
@@ -38,12 +41,26 @@ class SlotWatch:
 
     def _watch(self) -> None:
         while not self._closed.is_set():
-            try:
-                state = self._slot.state()
-            except CdcdError:
-                state = None
-            if state is not None:
-                self._metrics.slot(state.retained_bytes, state.active)
-                self._status.server_lsn = max(self._status.server_lsn, state.wal_lsn)
+            self._status.sample(monotonic_s(), wall_us())
+            with suppress(CdcdError):
+                self._look()
             self._closed.wait(INTERVAL_S)
         self._session.close()
+
+    def _look(self) -> None:
+        state = self._slot.state()
+        if state is not None:
+            self._seen = True
+            self._status.slot_state = state
+            self._status.server_lsn = max(self._status.server_lsn, state.wal_lsn)
+            self._metrics.slot(
+                active=state.active,
+                lost=state.lost,
+                wal_status=state.wal_status,
+                retained_bytes=state.retained_bytes,
+                lag_bytes=state.lag_bytes,
+                safe_bytes=state.safe_wal_bytes if state.wal_status != "lost" else 0,
+            )
+        elif self._seen:  # before it was ever seen, it is still to be made
+            self._status.slot_state = None
+            self._metrics.slot(active=False, lost=True, wal_status="", retained_bytes=0, lag_bytes=0, safe_bytes=0)

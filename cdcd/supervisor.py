@@ -5,7 +5,7 @@ Before: `cli` has read the settings. After: `opening` and `pipeline`, again and 
 - Restart: give everything back, wait a little, open again from the last progress record. The wait doubles from
   BACKOFF_MIN_S to BACKOFF_MAX_S and starts over once a stream has published something. A daemon that has streamed
   tries for ever; one that never did gives up after FIRST_STREAM_WITHIN_S, because its settings may be what is wrong.
-- The slot is in use: another daemon streams; stand by, and look again every STANDBY_S.
+- The slot is in use: another daemon streams; stand by, and look again every STANDBY_S. The wait starts over, too.
 - Stop: say why and exit 1 (2 for a setting). Kubernetes starts us again, which is right: a person reads the log.
 - SIGTERM, SIGINT: finish the open Kafka transaction, acknowledge, exit 0; at the latest after STOP_WITHIN_S.
 """
@@ -22,23 +22,26 @@ from types import FrameType
 from typing import Final
 
 from cdcd import __version__
-from cdcd.clock import monotonic_s
+from cdcd.clock import monotonic_s, wall_us
 from cdcd.compiled import rooms
-from cdcd.errors import BrokerLost, ModeChanged, Restart, SpoolFull, Stop
+from cdcd.errors import BrokerLost, ModeChanged, Restart, SpoolFull, Stop, Unpublishable
 from cdcd.health import HealthServer
 from cdcd.metrics import Metrics
 from cdcd.opening import Opening
 from cdcd.pipeline import Pipeline
 from cdcd.settings import Settings
+from cdcd.sink.parking import Parking
 from cdcd.slot_watch import SlotWatch
 from cdcd.source.refusals import SlotActive
+from cdcd.source.session import said_in
 from cdcd.status import State, Status
+from cdcd.unverified import unverified
 from cdcd.wake import Wake
 
 log = logging.getLogger("cdcd.supervisor")
 
 BACKOFF_MIN_S: Final = 0.2
-BACKOFF_MAX_S: Final = 30.0
+BACKOFF_MAX_S: Final = 10.0
 FIRST_STREAM_WITHIN_S: Final = 60.0
 """No first attempt begins later than this. Standing by for another daemon does not count."""
 
@@ -59,17 +62,23 @@ class Supervisor:
         self._stop = False
         self._streamed = False
         self._may_spool = True
+        self._parking = Parking()
         source = settings.source
         self._binary: bool | None = None if source.binary == "auto" else source.binary
-        self.status = Status(__version__, source.slot, source.publication, monotonic_s())
-        self.metrics = Metrics(__version__, rooms())
+        stalled_after_s = settings.monitoring.stalled_after_s
+        self.status = Status(__version__, source.slot, source.publication, monotonic_s(), stalled_after_s)
+        self.metrics = Metrics(rooms())
+        self.metrics.bounds(settings.sink.queue_bytes_max, settings.spool.memory_bytes, settings.spool.bytes_max)
 
     def run(self) -> None:
         """Run until a signal asks to stop. Raises the Stop that ended it."""
         monitoring = self._settings.monitoring
-        health = HealthServer(monitoring.host, monitoring.port, self.status, self.metrics.exposition)
+        health = HealthServer(monitoring.host, monitoring.port, self.status, self._exposition)
         source = self._settings.source
         watch = SlotWatch(source.dsn, source.application_name, source.slot, self.status, self.metrics)
+        sink, registry_url = self._settings.sink, self._settings.avro.registry_url
+        for what, cure in unverified(said_in(source.dsn), sink.bootstrap_servers, sink.librdkafka, registry_url):
+            log.warning("%s. %s", what, cure)
         try:
             with self._signals():
                 self._attempts()
@@ -93,9 +102,12 @@ class Supervisor:
             except SlotActive as error:
                 if self.status.state is not State.WAITING:
                     log.info("standing by: another daemon has the slot", extra={"slot": error.slot, "pid": error.pid})
-                self.status.state = State.WAITING
+                self.status.stand_by(monotonic_s())
                 self._sleep(STANDBY_S)
                 since_s = monotonic_s()
+                backoff_s = BACKOFF_MIN_S  # PostgreSQL is well: whatever comes next is another trouble
+            except Unpublishable as error:
+                self._park(error)
             except Restart as error:
                 if isinstance(error, ModeChanged):
                     self._fall_back_to_text(error)
@@ -117,7 +129,16 @@ class Supervisor:
         self.status.state = State.STOPPING
 
     def _stream(self) -> None:
-        opening = Opening(self._settings, self._binary, self._may_spool, self._wake, lambda: self._stop, self._alive)
+        opening = Opening(
+            self._settings,
+            self._binary,
+            self._may_spool,
+            self._wake,
+            lambda: self._stop,
+            self._alive,
+            self.metrics.schema,
+            self._parking,
+        )
         if self.status.state is not State.WAITING:
             self.status.state = State.STARTING
         try:
@@ -125,15 +146,40 @@ class Supervisor:
             if opened is None:
                 return
             self._streamed = True
-            self.status.state = State.STREAMING
-            self.metrics.streaming(True)
+            self.status.begin_stream(monotonic_s())
             Pipeline(opened, self.status, self.metrics, self._wake).run(lambda: self._stop)
+            self._stop = True  # it was asked to, or only had tables to copy
         finally:
-            self.metrics.streaming(False)
+            if self.status.state is State.STREAMING:
+                self.status.end_stream(monotonic_s(), wall_us())
             opening.close()
+
+    def _exposition(self) -> bytes:
+        return self.metrics.exposition(self.status, monotonic_s(), wall_us())
 
     def _alive(self) -> None:
         self.status.turned_s = monotonic_s()
+
+    def _park(self, error: Unpublishable) -> None:
+        """Let the next stream send this table's events to the parked topic. Raises the error if it must stop instead.
+
+        Nothing that the table had part in has been committed; until a slot record says so, only we know that it is
+        parked: whoever comes after us meets the same error, and does the same.
+        """
+        table = error.table
+        if self._settings.sink.on_unpublishable == "stop" or table is None or table in self._parking.parked:
+            raise error
+        if error.unparking:
+            self._parking.refused[table] = error.message
+        else:
+            self._parking.parked[table] = error.message
+        name = ".".join(table)
+        said = "still cannot be published, so it stays parked" if error.unparking else "is parked"
+        log.warning("the table %s %s: %s. Then run: cdcd unpark %s", name, said, str(error).rstrip("."), name)
+        self.status.state = State.RESTARTING
+        self.status.restarts += 1
+        self.status.failed(monotonic_s(), error)
+        self.metrics.restarted(error)
 
     def _fall_back_to_text(self, error: ModeChanged) -> None:
         if self._settings.source.binary is True:
@@ -177,12 +223,11 @@ def _given_up(error: Restart) -> Stop:
     return Stop(f"no stream came about in {FIRST_STREAM_WITHIN_S:.0f} s: {error.message}", cure)
 
 
-def run(settings: Settings) -> int:
-    """Run the daemon until it is told to stop; returns the exit code, 0. Raises Stop, with the cure, if it cannot."""
+def run(settings: Settings) -> None:
+    """Run the daemon until it is told to stop. Raises Stop, with the cure, if it cannot."""
     supervisor = Supervisor(settings)
     # A row is a dict and two bytes objects, none of which can be part of a cycle, but each counts: by default the
     # collector would look at everything young every 700 rows.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     supervisor.run()
-    return 0

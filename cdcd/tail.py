@@ -69,6 +69,8 @@ class Event:
         position = f"{format_lsn(source['commit_lsn'])} #{source['seq']} xid {source['xid']}"
         lines = [f"{head} {operation} {_columns(self.key)} ({position})".replace("  ", " ")]
         lines += [f"    {image:9}{_columns(event[image])}" for image in ("before", "after") if event.get(image)]
+        if event.get("truncate"):
+            lines.append(f"    options  {_columns(event['truncate'])}")
         if event.get("unchanged"):
             lines.append(f"    unchanged {', '.join(event['unchanged'])}")
         for lost in event.get("unrepresentable") or ():
@@ -93,14 +95,14 @@ def tail(
     Raises Refused or SettingsError (the user's fault): no such topic, no access; BrokerLost; DecodeError.
     """
     config = client_config(bootstrap, "cdcd-tail", properties)
-    consumer = _consumer(config)
+    consumer = committed_consumer(config)
     try:
         places = _places(consumer, topics, from_beginning=from_beginning)
         consumer.assign(places)
         log.info("reading", extra={"topics": len({place.topic for place in places}), "partitions": len(places)})
         decoder = Decoder(SchemaFinder(config, f"{prefix}.schemas", registry).find)
         while True:
-            for message in _good(consumer.consume(BATCH_ROWS_MAX, BATCH_WAIT_S), bootstrap):
+            for message in good(consumer.consume(BATCH_ROWS_MAX, BATCH_WAIT_S), bootstrap):
                 event = _decoded(message, decoder)
                 out.write(f"{event.as_json() if as_json else event.as_text()}\n")
             out.flush()
@@ -130,7 +132,7 @@ class SchemaFinder:
 
     def _read_topic(self, wanted: SchemaId) -> None:
         deadline_s = monotonic_s() + SCHEMA_WAIT_S
-        consumer = _consumer(self._config)
+        consumer = committed_consumer(self._config)
         try:
             consumer.assign([TopicPartition(self._topic, 0, 0)])
             while wanted not in self._texts:
@@ -162,7 +164,8 @@ class SchemaFinder:
             raise DecodeError(f"The schema registry does not give schema {identifier}: {error}", cure) from error
 
 
-def _consumer(config: Mapping[str, object]) -> Consumer:
+def committed_consumer(config: Mapping[str, object], **more: object) -> Consumer:
+    """A consumer of what is committed that leaves no trace; `more` are further properties."""
     own = {
         "group.id": "cdcd-tail",  # librdkafka wants one; none is ever joined
         "enable.auto.commit": False,
@@ -171,7 +174,7 @@ def _consumer(config: Mapping[str, object]) -> Consumer:
         "allow.auto.create.topics": False,
         "fetch.wait.max.ms": 100,
     }
-    return Consumer({**config, **own}, logger=log)
+    return Consumer({**config, **own, **more}, logger=log)
 
 
 def _places(consumer: Consumer, topics: Sequence[str], *, from_beginning: bool) -> list[TopicPartition]:
@@ -193,7 +196,8 @@ def _places(consumer: Consumer, topics: Sequence[str], *, from_beginning: bool) 
     return places
 
 
-def _good(messages: Iterable[Message], bootstrap: str) -> Iterator[Message]:
+def good(messages: Iterable[Message], bootstrap: str) -> Iterator[Message]:
+    """The messages that are no errors. A broker that is away is waited for; anything else raises."""
     for message in messages:
         error = message.error()
         if error is None:

@@ -9,21 +9,46 @@ attempt: it would fence the next one. So `close` tells it to end and waits for i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Thread
+from typing import Final
 
+from cdcd.avro.registry import RegistryStore
+from cdcd.avro.single_object import MARKER, split
+from cdcd.avro.stores import SchemaStore
+from cdcd.clock import monotonic_s
 from cdcd.progress.continuity import Server, check_continuity
-from cdcd.progress.record import SlotRecord, parse_slot_record, slot_key
+from cdcd.progress.copies import TableCopy, parse_copy
+from cdcd.progress.record import (
+    SlotRecord,
+    TableRecord,
+    parse_record,
+    parse_slot_record,
+    slot_key,
+    table_key,
+)
 from cdcd.settings import Settings
+from cdcd.sink.batches import Message
 from cdcd.sink.group_commit import GroupCommit
+from cdcd.sink.hanging import Known, Place, decide_hanging
 from cdcd.sink.kafka_admin import KafkaAdmin
+from cdcd.sink.kafka_parked import KafkaParkedReader
 from cdcd.sink.kafka_producer import KafkaProducer
 from cdcd.sink.kafka_progress import KafkaProgressReader
-from cdcd.sink.kafka_settings import transaction_timeout_ms
+from cdcd.sink.kafka_reading import KafkaReading
+from cdcd.sink.kafka_settings import client_config, transaction_timeout_ms
+from cdcd.sink.parked_tables import Rename
+from cdcd.sink.parking import Parking
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.topics import TopicNames
+from cdcd.tail import SchemaFinder
+
+SETTLE_S: Final = 10.0
+_SETTLE_POLL_S: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -33,13 +58,24 @@ class Kafka:
     producer: KafkaProducer
     publisher: Publisher
     policy: GroupCommit
+    copies: Mapping[str, TableCopy]
+    """How far the copy of each table has come, by topic."""
+    whole: bool
+    """The slot has all that Kafka lacks: else a gap is to be declared."""
 
 
 class TakingOver:
     """One attempt."""
 
-    def __init__(self, settings: Settings, wake: Callable[[], None], stopping: Callable[[], bool]) -> None:
-        """`wake` is called when it is done; `stopping` ends it early."""
+    def __init__(
+        self,
+        settings: Settings,
+        wake: Callable[[], None],
+        stopping: Callable[[], bool],
+        parking: Parking | None = None,
+    ) -> None:
+        """`wake` is called when it is done; `stopping` ends it early; `parking` is what is to be parked besides."""
+        self._parking = parking
         self._settings = settings
         self._wake = wake
         self._stopping = stopping
@@ -78,18 +114,37 @@ class TakingOver:
 
     def last_record(self) -> SlotRecord | None:
         """The last slot record that can be read now. Not final before the producer has started."""
-        sink, source = self._settings.sink, self._settings.source
-        reader = KafkaProgressReader(
-            sink.bootstrap_servers,
-            source.application_name,
-            self.names.progress,
-            self._admin,
-            sink.librdkafka,
-            rank=None if sink.delivery == "exactly_once" else _position,
-        )
-        key = slot_key(source.slot)
-        value = reader.last(frozenset({key}), self._ended).get(key)
+        rank = None if self._settings.sink.delivery == "exactly_once" else _position
+        key = slot_key(self._settings.source.slot)
+        value = self._reader(self.names.progress, rank).last(frozenset({key}), self._ended).get(key)
         return None if value is None else parse_slot_record(key, value)
+
+    def copies(self) -> dict[str, TableCopy]:
+        """How far the copy of each table is, by topic, as can be read now."""
+        found = self._reader(self.names.snapshots, None).every(self._ended)
+        copies = [parse_copy(key, value) for key, value in found.items()]
+        return {copy.topic: copy for copy in copies if copy.slot == self._settings.source.slot}
+
+    def settle(self) -> None:
+        """Wait, for SETTLE_S at most, until it can be read what was committed on the topic of the copies a moment ago.
+
+        Kafka says that a transaction is committed before its partitions show it.
+        """
+        deadline = monotonic_s() + SETTLE_S
+        while self._admin.unstable(self.names.snapshots) and monotonic_s() < deadline:
+            self._pause(_SETTLE_POLL_S)
+
+    def _reader(self, topic: str, rank: Callable[[bytes, bytes], int] | None, **how: bool) -> KafkaProgressReader:
+        return KafkaProgressReader(self._reading(topic, **how), rank)
+
+    def _reading(
+        self, topic: str, *, partition: int = 0, undecided: bool = False, stable: bool = False
+    ) -> KafkaReading:
+        sink, name = self._settings.sink, self._settings.source.application_name
+        return KafkaReading(
+            sink.bootstrap_servers, name, topic, self._admin, sink.librdkafka,
+            partition=partition, undecided=undecided, stable=stable,
+        )  # fmt: skip
 
     def _run(self, server: Server) -> None:
         try:
@@ -97,6 +152,74 @@ class TakingOver:
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
             self._done.set_exception(error)
         self._wake()
+
+    def _rename(self) -> Rename | None:
+        avro, sink = self._settings.avro, self._settings.sink
+        if avro.registry_url is None:
+            return None
+        registry = RegistryStore(avro.registry_url, self.names.topic, avro.registry_config)
+        config = client_config(sink.bootstrap_servers, self._settings.source.application_name, sink.librdkafka)
+        return _Renaming(registry, SchemaFinder(config, self.names.schemas, None).find)
+
+    def _know(self, confirmed_lsn: int, hanging: Mapping[Place, int]) -> Known:
+        """What the progress tells of transactions that are undecided in these partitions: it may be one of them."""
+        names, slot = self.names, self._settings.source.slot
+        topics = {topic for topic, _ in hanging}
+        own = topics & {names.progress, names.schemas, names.snapshots}
+        standing = {
+            topic: self._reader(topic, None, undecided=True).every(self._ended)
+            if topic != names.progress
+            else self._reader(topic, None, undecided=True).last(frozenset({slot_key(slot)}), self._ended)
+            for topic in own
+        }
+        fillers: dict[str, Message] = {
+            topic: {"key": key, "value": value} for topic, found in standing.items() for key, value in found.items()
+        }
+        undecided = standing.get(names.progress, {}).get(slot_key(slot))
+        counted = self._undecided_tables(hanging)
+        keys = frozenset(table_key(slot, topic) for topic in (topics - own) | counted.keys())
+        visible = self._reader(names.progress, None, stable=True).last(keys | {slot_key(slot)}, self._ended)
+        seen = visible.pop(slot_key(slot), None)
+        tables = [parse_record(*found) for found in visible.items()]
+        known = {record.topic: record for record in tables if isinstance(record, TableRecord)}
+        return Known(
+            confirmed_lsn,
+            None if seen is None else parse_slot_record(slot_key(slot), seen),
+            None if undecided is None else parse_slot_record(slot_key(slot), undecided),
+            any(self._rows_visible(record, known.get(topic), hanging) for topic, record in counted.items()),
+            known,
+            fillers,
+        )
+
+    def _undecided_tables(self, hanging: Mapping[Place, int]) -> dict[str, TableRecord]:
+        """Our table records that are undecided themselves, by topic."""
+        progress, slot = self.names.progress, self._settings.source.slot
+        begin = hanging.get((progress, 0))
+        if begin is None:
+            return {}
+        reading = self._reading(progress, undecided=True)
+        bounds = reading.bounds()
+        assert bounds is not None, "a topic that holds something is there"
+        with reading.consumer() as consumer:
+            found = [(m.key(), m.value()) for _, m in reading.read(consumer, begin, bounds[1], self._ended)]
+        records = [parse_record(key, value) for key, value in found if key and value and key != slot_key(slot)]
+        return {each.topic: each for each in records if isinstance(each, TableRecord) and each.slot == slot}
+
+    def _rows_visible(self, counted: TableRecord, before: TableRecord | None, hanging: Mapping[Place, int]) -> bool:
+        """Whether a row that `counted` has and the record `before` has not can be read."""
+        for partition, end in enumerate(counted.offsets):
+            if (counted.topic, partition) in hanging:
+                continue
+            start = 0 if before is None or partition >= len(before.offsets) else before.offsets[partition]
+            reading = self._reading(counted.topic, partition=partition)
+            start = max(start, (reading.bounds() or (0, 0))[0])
+            with reading.consumer() as consumer:
+                if any(True for _ in reading.read(consumer, start, end, self._ended)):
+                    return True
+        return False
+
+    def _pause(self, seconds: float) -> None:
+        self._closed.wait(seconds)
 
     def _ended(self) -> bool:
         return self._closed.is_set() or self._stopping()
@@ -119,20 +242,74 @@ class TakingOver:
         )
         if not producer.start(self._ended):
             return None
+        if exactly_once:
+            prefix, know = f"{sink.prefix}.", partial(self._know, server.confirmed_lsn)
+            decide_hanging(self._admin, producer, prefix, know, self._pause, self._ended)
         last = self.last_record()
+        copies = self.copies()
         if self._ended():
             return None
-        check_continuity(last, slot, server)
+        resnapshot = self._settings.source.on_slot_lost == "resnapshot"
+        whole = check_continuity(last, slot, server, resnapshot=resnapshot)
         topics = TopicSettings(sink.partitions, sink.replication_factor, sink.topic_config)
         source = Source(slot, server.system_id, server.timeline)
-        publisher = Publisher(producer, self._admin, self.names, topics, source, last)
+        snapshots = {topic: copy.snapshot for topic, copy in copies.items()}
+        publisher = Publisher(
+            producer,
+            self._admin,
+            self.names,
+            topics,
+            source,
+            last,
+            snapshots,
+            parking=self._parking,
+            parked_reader=KafkaParkedReader(self._reading(self.names.parked)),
+            rename=self._rename(),
+        )
         policy = GroupCommit(
             sink.transaction_rows_max,
             sink.transaction_bytes_max,
             sink.transaction_linger_ms,
             timeout_ms if exactly_once else None,
         )
-        return Kafka(producer, publisher, policy)
+        return Kafka(producer, publisher, policy, copies, whole)
+
+
+@contextmanager
+def reading(settings: Settings) -> Iterator[TakingOver]:
+    """Read what Kafka holds, and take nothing over: for the commands that run beside a daemon."""
+    progress = TakingOver(settings, lambda: None, lambda: False)
+    try:
+        yield progress
+    finally:
+        progress.close()
+
+
+def last_record(settings: Settings) -> SlotRecord | None:
+    """The last slot record, None if there is none yet. Raises as Kafka's readers do."""
+    with reading(settings) as progress:
+        return progress.last_record()
+
+
+class _Renaming:
+    """Names parked records as the registry does: while they were parked, a fingerprint named them."""
+
+    def __init__(self, registry: SchemaStore, find: Callable[[str], str]) -> None:
+        """`find` gives the schema of a fingerprint (hex)."""
+        self._registry = registry
+        self._find = find
+        self._headers: dict[tuple[tuple[str, str], str, str], bytes] = {}
+
+    def __call__(self, table: tuple[str, str], subject: str, data: bytes) -> bytes:
+        """The record with the registry's header; as it is, if it has one already."""
+        if not data.startswith(MARKER):
+            return data
+        fingerprint, start = split(data)
+        header = self._headers.get((table, subject, fingerprint))
+        if header is None:
+            header = self._registry.header(*table, subject, self._find(fingerprint))
+            self._headers[table, subject, fingerprint] = header
+        return header + data[start:]
 
 
 def _position(key: bytes, value: bytes) -> int:

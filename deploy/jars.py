@@ -37,6 +37,26 @@ SPARK_JARS = (  # the newest of each that Maven Central has for it
     "org.apache.commons:commons-pool2:2.12.1",
     "org.apache.spark:spark-avro_2.13:4.1.1",
 )
+LAKE_JARS = (  # beside these, what `cdcd.spark` writes tables with and reads PostgreSQL by
+    "io.delta:delta-spark_4.1_2.13:4.4.0",
+    "io.delta:delta-storage:4.4.0",
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    "org.postgresql:postgresql:42.7.4",
+)
+OLDEST_SPARK = "4.0.0"
+OLDEST_SPARK_JARS = (  # the same for the oldest Spark that is tested
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{OLDEST_SPARK}",
+    f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{OLDEST_SPARK}",
+    "org.apache.kafka:kafka-clients:3.9.0",
+    "org.apache.commons:commons-pool2:2.12.0",
+    f"org.apache.spark:spark-avro_2.13:{OLDEST_SPARK}",
+)
+OLDEST_LAKE_JARS = (
+    "io.delta:delta-spark_2.13:4.0.0",
+    "io.delta:delta-storage:4.0.0",
+    "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
+    "org.postgresql:postgresql:42.7.4",
+)
 OLDEST, NEWEST = min(POSTGRESQL), max(POSTGRESQL)
 
 LOCK = Path(__file__).with_name("servers.lock")
@@ -120,6 +140,9 @@ def _write_lock() -> None:
         (f"kafka-{KAFKA}", f"org.apache.kafka:kafka_2.13:{KAFKA}"),
         (f"kafka-{KAFKA}", "org.slf4j:slf4j-simple:1.7.36"),  # of Kafka's slf4j-api: without it the log is empty
         *((f"spark-{SPARK}", endpoint) for endpoint in SPARK_JARS),
+        *((f"lake-{SPARK}", endpoint) for endpoint in LAKE_JARS),
+        *((f"spark-{OLDEST_SPARK}", endpoint) for endpoint in OLDEST_SPARK_JARS),
+        *((f"lake-{OLDEST_SPARK}", endpoint) for endpoint in OLDEST_LAKE_JARS),
     ]
     for server, endpoint in servers:
         try:
@@ -127,7 +150,7 @@ def _write_lock() -> None:
         except RuntimeError as absent:
             say_on_stderr(f"left out: {absent}")
             continue
-        if server.startswith("spark"):  # PySpark brings what these need
+        if server.startswith(("spark", "lake")):  # PySpark brings what these need
             jars = jars[:1]
         for jar in jars:
             digest = hashlib.sha256(jar.resolve().read_bytes()).hexdigest()

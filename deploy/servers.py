@@ -138,7 +138,7 @@ class PostgreSQL(Server):
 class Kafka(Server):
     """A Kafka broker and controller in one process (KRaft), PLAINTEXT on loopback, that creates no topic by itself.
 
-    `heap_mb` is the JVM's -Xmx; `jvm` its other flags; `settings` are server properties beside those in SETTINGS.
+    `heap_mb` is the JVM's -Xmx; `jvm` its other flags; `settings` are server properties, which win over all others.
     """
 
     SETTINGS: ClassVar[Mapping[str, str]] = {
@@ -173,10 +173,14 @@ class Kafka(Server):
         heap_mb: int = 384,
         jvm: Sequence[str] = FAST_START,
         settings: Mapping[str, str] | None = None,
+        listeners: Mapping[str, str] | None = None,
         python: str = sys.executable,
         say: Say = say_on_stderr,
     ) -> None:
-        """Take the version (the one that is pinned) and the settings; ports that are not given are free ones."""
+        """Take the version (the one that is pinned) and the settings; ports that are not given are free ones.
+
+        `listeners` are more of them, name to protocol, such as {"TLS": "SASL_SSL"}: see `address`.
+        """
         if version != KAFKA:
             raise ServerError(f"Kafka {version} is not pinned here, {KAFKA} is")
         super().__init__(f"kafka-{version}", home=home, data=data, port=port, python=python, say=say)
@@ -185,6 +189,11 @@ class Kafka(Server):
         self.flags = [f"-Xmx{heap_mb}m", *jvm]
         self.settings = {**self.SETTINGS, **(settings or {})}
         self.data = self.directory / "data"
+        self._listeners = {name: (protocol, free_port()) for name, protocol in (listeners or {}).items()}
+
+    def address(self, listener: str) -> str:
+        """Return the address, host:port, of one of the other `listeners`."""
+        return f"127.0.0.1:{self._listeners[listener][1]}"
 
     @property
     def bootstrap(self) -> str:
@@ -201,11 +210,14 @@ class Kafka(Server):
             f"{jars}/*",
         ]
         properties = self.directory / "server.properties"
+        more = "".join(f",{name}://127.0.0.1:{port}" for name, (_, port) in self._listeners.items())
+        protocols = "".join(f",{name}:{protocol}" for name, (protocol, _) in self._listeners.items())
         settings = {
-            **self.settings,
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}{more}",
             "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
             "log.dirs": str(self.data),
+            **self.settings,
+            "listener.security.protocol.map": self.settings["listener.security.protocol.map"] + protocols,
         }
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if not (self.data / "meta.properties").exists():

@@ -153,8 +153,8 @@ def insert(value: int, xid: int = 0, oid: int = 7, more: tuple[int, ...] = ()) -
     return m.Insert(xid, oid, tuple_of([str(each).encode() for each in (value, *more)]))
 
 
-def truncate(xid: int = 0, *oids: int) -> m.Truncate:
-    return m.Truncate(xid, oids or (7,), False, False)
+def truncate(xid: int = 0, *oids: int, cascade: bool = False, restart_identity: bool = False) -> m.Truncate:
+    return m.Truncate(xid, oids or (7,), cascade, restart_identity)
 
 
 def message(content: bytes, xid: int = 0, lsn: int = 5, transactional: bool = True) -> m.LogicalMessage:

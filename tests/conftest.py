@@ -10,10 +10,16 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from hypothesis import settings
+
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "deploy")]
 
-pytest_plugins = ["fix_postgres", "fix_kafka"]
+pytest_plugins = ["fix_postgres", "fix_kafka", "fix_spark"]
+
+# How long an example takes is the machine's affair: others may be busy on it.
+settings.register_profile("cdcd", deadline=None)
+settings.load_profile("cdcd")
 
 
 def pytest_report_header() -> str:

@@ -26,6 +26,7 @@ class Daemon:
         self.config = folder / "cdcd.toml"
         sections: dict[str, dict[str, Any]] = {
             "source": {"dsn": dsn, "slot": self.slot, "publication": "cdcd", "tables": ["*.*"], "status_interval_s": 1},
+            "snapshot": {"mode": "never"},
             "sink": {"bootstrap_servers": broker, "prefix": prefix},
             "monitoring": {"host": "127.0.0.1", "port": 0},
         }
@@ -38,6 +39,7 @@ class Daemon:
         """Start the process; does not wait until it streams."""
         assert self._process is None
         with self.log.open("ab") as log:
+            self._logged = log.tell()
             self._process = subprocess.Popen(
                 [*command(), "run", "--config", str(self.config)], stdout=log, stderr=log, env=environment()
             )
@@ -53,7 +55,14 @@ class Daemon:
         self._process.send_signal(number)
 
     def stop(self, timeout_s: float = 10.0) -> int:
-        """SIGTERM, and the exit code; fails if it takes longer than `timeout_s`."""
+        """SIGTERM, and the exit code; fails if it takes longer than `timeout_s`.
+
+        One that was started a moment ago is given the time to hear of signals: until then they kill it.
+        """
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and self.running() and "listening" not in self._said():
+            time.sleep(0.02)
+        time.sleep(0.05)
         return self._end(signal.SIGTERM, timeout_s)
 
     def wait(self, timeout_s: float = 30.0) -> int:
@@ -67,6 +76,12 @@ class Daemon:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    def _said(self) -> str:
+        """What this life has logged."""
+        with self.log.open("rb") as log:
+            log.seek(self._logged)
+            return log.read().decode(errors="replace")
 
     def running(self) -> bool:
         """It has not ended."""
@@ -129,9 +144,19 @@ class Daemon:
             self._process.wait()
 
 
+def cdcd(daemon: Daemon, *arguments: str, code: int = 0) -> str:
+    """Run a command with the daemon's settings; what it writes to standard output, or else to standard error."""
+    done = subprocess.run(
+        [*command(), *arguments, "--config", str(daemon.config)],
+        capture_output=True, text=True, timeout=60, check=False, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout or done.stderr
+
+
 def command() -> list[str]:
-    """The command line that runs cdcd: the one of this interpreter's installation."""
-    return [sys.executable, "-m", "cdcd"]
+    """The command line that runs cdcd: the one of this interpreter's installation, not what lies in the directory."""
+    return [sys.executable, "-P", "-m", "cdcd"]
 
 
 def _toml(values: dict[str, Any]) -> str:

@@ -111,7 +111,9 @@ def _postgres_servers() -> Iterator[Callable[[int], servers.PostgreSQL]]:
 
         def server(version: int) -> servers.PostgreSQL:
             if version not in started:
-                started[version] = stack.enter_context(servers.PostgreSQL(version, fsync=False))
+                # For tests that subscribe: 14 and 15 start one apply worker in so much time.
+                settings = {"wal_retrieve_retry_interval": "100ms"}
+                started[version] = stack.enter_context(servers.PostgreSQL(version, settings=settings, fsync=False))
             return started[version]
 
         yield server

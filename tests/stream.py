@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import threading
 import time
 import urllib.request
 from collections import Counter
@@ -21,6 +20,7 @@ import psycopg
 import topics
 import workload
 from daemon import Daemon, command, environment
+from meanwhile import Meanwhile
 
 Table = tuple[str, str]
 
@@ -87,7 +87,7 @@ class Stream:
 
     def events(self) -> list[topics.Event]:
         """Every committed event of every table."""
-        return [event for topic in self.topics.names() for event in self.topics.events(topic)]
+        return self.topics.events(*self.topics.names())
 
     def check(self, *tables: Table) -> list[topics.Event]:
         """Every event is there once and in order, and gives the tables as the server has them; returns the events."""
@@ -119,7 +119,7 @@ class Stream:
         self._stack.close()
 
 
-class Writer(threading.Thread):
+class Writer(Meanwhile):
     """Commits one small transaction after the other while a `with` lasts: numbers into a table `t (id, v)`.
 
     Every third also updates what was there and every seventh deletes, so that a doubled or lost one shows. What the
@@ -129,13 +129,12 @@ class Writer(threading.Thread):
     TABLE = "CREATE TABLE IF NOT EXISTS t (id bigint PRIMARY KEY, v int NOT NULL DEFAULT 0)"
 
     def __init__(self, dsn: str, first: int = 1, pause_s: float = 0.002, rows: int = 1, pad: int = 0) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self._dsn = dsn
         self._number = first
         self._pause_s = pause_s
         self._rows = rows
         self._pad = pad
-        self._done = threading.Event()
         self.commits = 0
 
     def run(self) -> None:
@@ -158,19 +157,16 @@ class Writer(threading.Thread):
                 connection.execute("DELETE FROM t WHERE id = %s", (first - 6,))
         self.commits += 1
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self.join(30)
+def port_of(daemon: Daemon) -> int:
+    """The port of its HTTP server, as its log tells; waits for it."""
+    ports = eventually(lambda: re.findall(r"listening host=\S+ port=(\d+)", daemon.log.read_text()), "port", 10)
+    return int(ports[-1])
 
 
 def metric(daemon: Daemon, name: str) -> float:
     """The sum of a metric's samples, as `/metrics` shows them."""
-    match = re.findall(r"listening host=\S+ port=(\d+)", daemon.log.read_text())
-    with urllib.request.urlopen(f"http://127.0.0.1:{match[-1]}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port_of(daemon)}/metrics", timeout=5) as answer:
         text = answer.read().decode()
     return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(rf"{name}[{{ ]", line))
 

@@ -51,13 +51,13 @@ class Topics:
     def names(self) -> list[str]:
         """The topics of row events."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        own = {f"{self.prefix}.{name}" for name in ("progress", "schemas", "messages")}
+        own = {f"{self.prefix}.{name}" for name in ("progress", "schemas", "messages", "parked", "snapshots")}
         return sorted(
             t for t in admin.list_topics(timeout=10).topics if t.startswith(self.prefix + ".") and t not in own
         )
 
-    def raw(self, topic: str, isolation: str = "read_committed") -> Iterator[Any]:
-        """Every message of a topic up to its end now, in the order of each partition."""
+    def raw(self, *topics: str, isolation: str = "read_committed") -> Iterator[Any]:
+        """Every message of the topics up to their ends now, in the order of each partition."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -71,26 +71,26 @@ class Topics:
             }
         )
         try:
-            partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-            consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
-            open_partitions = set(partitions)
+            there = consumer.list_topics(timeout=10).topics
+            open_partitions = {(topic, partition) for topic in topics for partition in there[topic].partitions}
+            consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in open_partitions])
             while open_partitions:
                 # It returns when so many have come or the time is over, and not at the end of the partitions.
                 for message in consumer.consume(5000, timeout=0.05):
                     if message.error() is not None:
                         assert message.error().code() == -191, message.error()  # _PARTITION_EOF
-                        open_partitions.discard(message.partition())
+                        open_partitions.discard((message.topic(), message.partition()))
                     else:
                         yield message
         finally:
             consumer.close()
 
-    def events(self, topic: str) -> list[Event]:
-        """Every committed event of a topic, decoded; fails if one cannot be."""
+    def events(self, *topics: str) -> list[Event]:
+        """Every committed event of the topics, decoded; fails if one cannot be."""
         if not self._schemas:
             self._load_schemas()
         events = []
-        for message in self.raw(topic):
+        for message in self.raw(*topics):
             fields: list[dict[str, Any]] = []
             value = None
             if message.value() is not None:
@@ -98,7 +98,9 @@ class Topics:
                 fields = self._row_fields(message.value()[2:10])
             key = None if message.key() is None else self._decode(message.key())
             events.append(
-                Event(topic, message.partition(), message.offset(), message.timestamp()[1], key, value, fields)
+                Event(
+                    message.topic(), message.partition(), message.offset(), message.timestamp()[1], key, value, fields
+                )
             )
         return events
 
@@ -137,7 +139,8 @@ def check_exactly_once(events: list[Event]) -> None:
     changes = [event for event in events if event.value is not None]
     positions = Counter(event.position for event in changes if event.value["op"] != "t")
     doubled = [position for position, times in positions.items() if times > 1]
-    assert not doubled, f"{len(doubled)} positions more than once, such as {doubled[:3]}"
+    some = [(e.topic, e.partition, e.offset, e.timestamp_ms, e.position) for e in changes if e.position in doubled[:3]]
+    assert not doubled, f"{len(doubled)} positions more than once, such as {some}"
     last: dict[tuple[str, int], tuple[int, int]] = {}
     for event in changes:
         place = (event.topic, event.partition)
@@ -145,8 +148,11 @@ def check_exactly_once(events: list[Event]) -> None:
         last[place] = event.position
 
 
-def fold(events: list[Event]) -> Counter[Row]:
-    """The table's rows after all events, each as the texts of its columns in the order of the newest schema."""
+def fold(events: list[Event], *, snapshot: bool = False) -> Counter[Row]:
+    """The table's rows after all events, each as the texts of its columns in the order of the newest schema.
+
+    With `snapshot`, rows are there before their first event: only what follows their `r` must find them.
+    """
     changes = sorted((e for e in events if e.value is not None), key=lambda e: (e.position, e.partition))
     rows: dict[str, dict[str, str | None]] = {}
     unkeyed: Counter[str] = Counter()
@@ -174,23 +180,26 @@ def fold(events: list[Event]) -> Counter[Row]:
             unkeyed.clear()
         elif key is None:
             if before is not None:
-                assert unkeyed[json.dumps(before)] > 0, f"the old row at {event.position} is unknown"
+                assert unkeyed[json.dumps(before)] > 0 or snapshot, f"the old row at {event.position} is unknown"
                 unkeyed[json.dumps(before)] -= 1
             if after is not None:
                 unkeyed[json.dumps(after)] += 1
         elif value["op"] == "d":
-            assert key in rows, f"delete of an unknown key {key}"
-            gone = (event.position, rows.pop(key))
+            assert key in rows or snapshot, f"delete of an unknown key {key}"
+            gone = (event.position, rows.pop(key, {}))
         else:
-            assert (value["op"] == "u") == (key in rows), f"{value['op']} of {key} at {event.position}"
+            known = value["op"] == "u"
+            assert value["op"] == "r" or known == (key in rows) or (known and snapshot), (
+                f"{value['op']} of {key} at {event.position}"
+            )
             assert after is not None
             for name in value["unchanged"]:
                 (column,) = (f.get("pg_name", name) for f in event.fields if f["name"] == name)
                 if value["op"] == "c":  # the second half of a key change: the row is the one deleted just before
                     assert gone[0] == (event.position[0], event.position[1] - 1)
-                    after[column] = gone[1][column]
+                    after[column] = gone[1].get(column) if snapshot else gone[1][column]
                 else:
-                    after[column] = rows[key][column]
+                    after[column] = rows.get(key, {}).get(column) if snapshot else rows[key][column]
             rows[key] = after
     folded = Counter(tuple(row.get(c) for c in columns) for row in rows.values())
     for text, times in unkeyed.items():
@@ -203,6 +212,9 @@ def text_of(value: Any, schema_field: dict[str, Any]) -> str | None:
     """`col::text` of a decoded value, by the PostgreSQL type that the schema's field carries."""
     if value is None:
         return None
+    _, avro = schema_field["type"]
+    if isinstance(avro, dict) and avro["type"] == "map":
+        return _hstore(value)
     return _text(value, schema_field["pg_type"])
 
 
@@ -225,12 +237,22 @@ def _text(value: Any, pg_type: str) -> str:
         return f"{value.year:04}-{value.month:02}-{value.day:02}"
     if isinstance(value, dt.time):
         return f"{value:%H:%M:%S}" + (f".{value.microsecond:06}".rstrip("0") if value.microsecond else "")
+    if isinstance(value, list) and pg_type.endswith("multirange"):
+        return "{" + ",".join(_text(v, "") for v in value) + "}"
     if isinstance(value, list):
         return (
-            "{" + ",".join("NULL" if v is None else _element(_text(v, pg_type.removesuffix("[]"))) for v in value) + "}"
+            "{"
+            + ",".join(
+                "NULL" if v is None else _element(_text(v, pg_type.removesuffix("[]").removeprefix("_"))) for v in value
+            )
+            + "}"
         )
     if isinstance(value, dict) and set(value) == {"months", "days", "micros"}:
         return _interval(**value)
+    if isinstance(value, dict) and set(value) == {"lower", "upper", "lower_inc", "upper_inc", "empty"}:
+        return _range(**value)
+    if isinstance(value, dict):
+        return "(" + ",".join("" if v is None else _quoted(_text(v, ""), '"\\(),') for v in value.values()) + ")"
     raise AssertionError(f"no text for {type(value).__name__} of {pg_type}")
 
 
@@ -249,6 +271,28 @@ def _element(text: str) -> str:
     if text == "" or text.lower() == "null" or any(c in text for c in '{}",\\ \t\n\r\v\f'):
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return text
+
+
+def _quoted(text: str, special: str) -> str:
+    """A part of a composite or a range: quotes and backslashes inside are doubled."""
+    if text == "" or any(c in special or c.isspace() for c in text):
+        return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"'
+    return text
+
+
+def _range(lower: Any, upper: Any, lower_inc: bool, upper_inc: bool, empty: bool) -> str:
+    if empty:
+        return "empty"
+    low, high = ("" if bound is None else _quoted(_text(bound, ""), '"\\()[],') for bound in (lower, upper))
+    return f"{'[' if lower_inc else '('}{low},{high}{']' if upper_inc else ')'}"
+
+
+def _hstore(value: dict[str, str | None]) -> str:
+    def quote(text: str) -> str:
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    pairs = sorted(value.items(), key=lambda pair: (len(pair[0].encode()), pair[0].encode()))
+    return ", ".join(f"{quote(key)}=>{'NULL' if v is None else quote(v)}" for key, v in pairs)
 
 
 def _interval(months: int, days: int, micros: int) -> str:

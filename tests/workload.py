@@ -36,6 +36,8 @@ ALTER TABLE documents ALTER body SET STORAGE EXTERNAL;
 CREATE TABLE ledger (account int, delta numeric, memo text, at timestamptz);
 ALTER TABLE ledger REPLICA IDENTITY FULL;
 
+CREATE SEQUENCE moved AS int START 5001;
+
 CREATE FUNCTION one_change(n int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE r int := (random() * 99)::int; i bigint; k bigint := 1 + (random() * 3000)::bigint; long text;
 BEGIN
@@ -59,7 +61,7 @@ BEGIN
     INSERT INTO "odd names"."Línea %" VALUES (k, r, r * 0.25, decode(md5(n::text), 'hex'), make_interval(months => r - 70, days => r, secs => -r * 1.5),
       CASE r WHEN 70 THEN '24:00' ELSE '01:02:03.5'::time END, '04:05:06.789-03:30')
     ON CONFLICT DO NOTHING;
-  WHEN r < 80 THEN UPDATE "odd names"."Línea %" SET "Id" = "Id" + 5000, "it's" = -1 WHERE ctid = (SELECT ctid FROM "odd names"."Línea %" LIMIT 1 FOR UPDATE SKIP LOCKED);
+  WHEN r < 80 THEN UPDATE "odd names"."Línea %" SET "Id" = nextval('moved'), "it's" = -1 WHERE ctid = (SELECT ctid FROM "odd names"."Línea %" LIMIT 1 FOR UPDATE SKIP LOCKED);
   WHEN r < 84 THEN DELETE FROM "odd names"."Línea %" WHERE ctid = (SELECT ctid FROM "odd names"."Línea %" OFFSET 3 LIMIT 1 FOR UPDATE SKIP LOCKED);
   WHEN r < 88 THEN
     SELECT string_agg(md5(random()::text), '') INTO long FROM generate_series(1, 120);

@@ -17,9 +17,10 @@ from mypy_extensions import i64, u8
 
 from cdcd.avro.codec import Codec
 from cdcd.avro.encodings import shown
+from cdcd.avro.key import Field, KeyEncoder, text_of, write_value
 from cdcd.avro.names import field_names
 from cdcd.avro.records import RecordConsumer
-from cdcd.avro.schema import envelope_schema, key_schema, may_be_unrepresentable
+from cdcd.avro.schema import envelope_schema, key_schema
 from cdcd.avro.stores import SchemaStore
 from cdcd.avro.types import TypeOptions, codec_for
 from cdcd.avro.varint import write_long, write_text
@@ -27,16 +28,16 @@ from cdcd.errors import CdcdError, DecodeError
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.pgoutput.messages import KEY, NEW, OLD
-from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, Binary, tuple_end
-from cdcd.source.pgtypes import PgType
+from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, Binary, column_at, tuple_end
 from cdcd.transaction.changes import ChangeConsumer, RelationChanges
-from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, Column, Relation
+from cdcd.transaction.relations import MESSAGES, Relation
 
 CREATE: Final = 0x63
 UPDATE: Final = 0x75
 DELETE: Final = 0x64
 TRUNCATE: Final = 0x74
 MESSAGE: Final = 0x6D
+READ: Final = 0x72
 
 _IDENTITY_NONE: Final = b"\x08none"
 _IDENTITY_KEY: Final = b"\x06key"
@@ -45,18 +46,8 @@ _IDENTITY_FULL: Final = b"\x08full"
 _BUG: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
 
 
-MESSAGES: Final = Relation(
-    0,
-    "",
-    "messages",
-    "n",
-    [
-        Column("transactional", PgType(16, "pg_catalog", "bool"), -1, False),
-        Column("prefix", PgType(25, "pg_catalog", "text"), -1, False),
-        Column("content", PgType(17, "pg_catalog", "bytea"), -1, False),
-    ],
-)
-"""Logical decoding messages, as the rows of a relation of ours; no table has the schema ""."""
+REQUESTS: Final = "cdcd"
+"""The prefix of logical messages, not transactional ones, that ask the daemon itself for something."""
 
 
 @final
@@ -78,9 +69,9 @@ class Encoder(ChangeConsumer):
         self._messages: RowEncoder | None = None
 
     def open_relation(self, relation: Relation) -> RelationChanges:
-        return self._open(relation)
+        return self.open(relation)
 
-    def _open(self, relation: Relation) -> RowEncoder:
+    def open(self, relation: Relation) -> RowEncoder:
         return RowEncoder(self, relation, [codec_for(c.pgtype, c.typmod, self._options) for c in relation.columns])
 
     def begin(self, commit_lsn: i64, commit_ts: i64, xid: i64) -> None:
@@ -91,14 +82,22 @@ class Encoder(ChangeConsumer):
         self._set_tail("")
         self.records.begin(commit_lsn, commit_ts)
 
+    def copy(self, commit_lsn: i64, commit_ts: i64) -> None:
+        """What follows are rows of a snapshot, which belong to no transaction; their `seq` counts on."""
+        self.commit_lsn = commit_lsn
+        self._commit_ts = commit_ts
+        self._set_tail("")
+
     def origin(self, name: str) -> None:
         self._set_tail(name)
 
     def message(self, prefix: str, content: bytes, transactional: bool, lsn: i64) -> None:
         if self._messages is None:
-            self._messages = self._open(MESSAGES)
+            self._messages = self.open(MESSAGES)
         row = encode_tuple([b"t" if transactional else b"f", prefix.encode(), Binary(content)])
         self._messages.message(b"N" + row, lsn)
+        if prefix == REQUESTS and not transactional:
+            self.records.request(content)
 
     def commit(self, end_lsn: i64) -> None:
         self.records.commit(end_lsn)
@@ -116,19 +115,6 @@ class Encoder(ChangeConsumer):
 
 
 @final
-class Field:
-    """One column, as a link of a chain: following it costs no type check, as taking elements from a list would."""
-
-    def __init__(self, index: i64, name: str, codec: Codec, in_key: bool, following: Field | None) -> None:
-        self.index: i64 = index
-        self.name = name
-        self.codec = codec
-        self.in_key = in_key
-        self.nullable_in_key = may_be_unrepresentable(codec)
-        self.following = following
-
-
-@final
 class RowEncoder(RelationChanges):
     """Encodes the changes of one relation in one version."""
 
@@ -142,16 +128,12 @@ class RowEncoder(RelationChanges):
         for index in range(len(codecs) - 1, -1, -1):
             in_key = relation.columns[index].in_key
             self._first = Field(index, names[index], codecs[index], in_key, self._first)
-        keys = [index for index, column in enumerate(relation.columns) if column.in_key]
-        self._key_end: i64 = max(keys, default=-1) + 1
-        self._key_fallible = any(may_be_unrepresentable(codecs[index]) for index in keys)
-        self._key_from_catalogue = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
+        self._key = KeyEncoder(encoder.key, relation, self._first)
         self._table: i64 = 0
         self._value_header = b""
-        self._key_header = b""
+        self._truncate_header = b""
         self._unchanged: list[str] = []
         self._unrepresentable: list[tuple[str, str, str]] = []
-        self._key_problems: list[tuple[str, str]] = []
 
     def _announce(self) -> None:
         """Make topic and schemas known, with the first event: a partition may never have one, but its root all."""
@@ -159,8 +141,16 @@ class RowEncoder(RelationChanges):
         schema, name = relation.schema, relation.name
         self._table = self._encoder.records.open_table(schema, name)
         self._value_header = schemas.header(schema, name, "value", envelope_schema(relation, self._codecs))
-        if self._key_end:
-            self._key_header = schemas.header(schema, name, "key", key_schema(relation, self._codecs))
+        if self._key.there:
+            self._key.header = schemas.header(schema, name, "key", key_schema(relation, self._codecs))
+
+    def _announce_truncate(self) -> None:
+        """Truncates have a schema of their own, so that what they alone say costs the rows nothing."""
+        if not self._value_header:
+            self._announce()
+        relation = self._relation
+        text = envelope_schema(relation, self._codecs, of_truncate=True)
+        self._truncate_header = self._encoder.schemas.header(relation.schema, relation.name, "value", text)
 
     # Changes
 
@@ -183,7 +173,7 @@ class RowEncoder(RelationChanges):
         self._whole(frame, tuple_end(frame, new, self._width, "Update", "new tuple"), "Update")
         if old == 0:
             self._event(UPDATE, frame, lsn, 0, 0, new)
-        elif self._key_end == 0 or self._same_key(frame, old, new):
+        elif not self._key.there or self._key.same(frame, old, new):
             self._event(UPDATE, frame, lsn, kind, old, new)
         else:
             # Another key is another partition and another fate under compaction: the old key's row goes, a new one
@@ -198,18 +188,66 @@ class RowEncoder(RelationChanges):
         self._whole(frame, tuple_end(frame, old, self._width, "Delete", "old tuple"), "Delete")
         self._event(DELETE, frame, lsn, frame[at], old, 0)
 
-    def truncate(self, lsn: i64) -> None:
+    def truncate(self, lsn: i64, cascade: bool, restart_identity: bool) -> None:
+        if not self._truncate_header:
+            self._announce_truncate()
         encoder = self._encoder
         out = encoder.value
-        self._head(TRUNCATE, lsn)
+        self._head(self._truncate_header, TRUNCATE, lsn)
         out.write(_IDENTITY_NONE)
         for _ in range(4):  # before, after: null; unchanged, unrepresentable: empty
             out.append(0)
+        out.append(2)
+        out.append(1 if cascade else 0)
+        out.append(1 if restart_identity else 0)
         encoder.records.add_to_every_partition(self._table, TRUNCATE, out.getvalue())
 
-    def message(self, frame: bytes, lsn: i64) -> None:
-        """A logical decoding message, as a row of the relation MESSAGES: `frame` is N and its tuple."""
-        self._event(MESSAGE, frame, lsn, 0, 0, 1)
+    def message(self, row: bytes, lsn: i64) -> None:
+        """A message as a row of MESSAGES: N and its tuple."""
+        self._event(MESSAGE, row, lsn, 0, 0, 1)
+
+    def read(self, row: bytes, at: i64, kinds: bytes, lsn: i64) -> None:
+        """A row of a snapshot as COPY has it from `at` on, lengths and values; `kinds`: BINARY or TEXT by column.
+
+        Raises DecodeError if it is cut off, or goes on behind its last column.
+        """
+        if not self._value_header:
+            self._announce()
+        out = self._encoder.value
+        self._head(self._value_header, READ, lsn)
+        out.write(_IDENTITY_NONE)
+        out.append(0)
+        out.append(2)
+        self._key.begin()
+        whole_key = self._key.there
+        size: i64 = len(row)
+        field = self._first
+        while field is not None:
+            if size < at + 4:
+                raise self._not_a_row(row, f"is cut off at {at}")
+            length = i64(read_i32_be(row, at))
+            at += 4
+            if length < 0:
+                out.append(0)
+                if field.in_key:
+                    if not self._key.from_catalogue:
+                        raise self._key.missing(field)
+                    whole_key = False
+            else:
+                if size < at + length:
+                    raise self._not_a_row(row, f"is cut off at {at}")
+                kind: i64 = kinds[field.index]
+                mark = len(out)
+                out.append(2)
+                if not write_value(field, kind, row, at, length, out):
+                    self._cannot_hold(field, mark, "after", text_of(field, kind, row, at, length))
+                if field.in_key and whole_key:
+                    self._key.value(field, kind, row, at, length)
+                at += length
+            field = field.following
+        if at != size:
+            raise self._not_a_row(row, f"has {size - at} bytes behind its last column")
+        self._finish(READ, self._key.whole() if whole_key else None)
 
     # Events
 
@@ -219,8 +257,10 @@ class RowEncoder(RelationChanges):
         `old` and `new` are offsets of checked tuples, 0 where there is none; `old_kind` (KEY, OLD, or 0) says what of
         the old one the event shows. What `new` lacks of unchanged TOAST values is filled in from `old` in any case.
         """
+        if not self._value_header:
+            self._announce()
         out = self._encoder.value
-        self._head(op, lsn)
+        self._head(self._value_header, op, lsn)
         if old_kind == 0:
             out.write(_IDENTITY_NONE)
             out.append(0)
@@ -233,15 +273,16 @@ class RowEncoder(RelationChanges):
         else:
             out.append(2)
             self._row(frame, new, old, "after")
-        self._finish(op, frame, old, new)
+        key: bytes | None = None
+        if self._key.there:
+            key = self._key.of(frame, old, 0) if new == 0 else self._key.of(frame, new, old)
+        self._finish(op, key)
 
-    def _head(self, op: i64, lsn: i64) -> None:
-        if not self._value_header:
-            self._announce()
+    def _head(self, header: bytes, op: i64, lsn: i64) -> None:
         encoder = self._encoder
         out = encoder.value
         out.truncate(0)
-        out.write(self._value_header)
+        out.write(header)
         out.append(2)
         out.append(u8(op & 0xFF))
         write_long(out, encoder.commit_lsn)
@@ -250,7 +291,7 @@ class RowEncoder(RelationChanges):
         out.write(encoder.transaction_tail)
         encoder.seq += 1
 
-    def _finish(self, op: i64, frame: bytes, old: i64, new: i64) -> None:
+    def _finish(self, op: i64, key: bytes | None) -> None:
         encoder = self._encoder
         out = encoder.value
         if self._unchanged:
@@ -266,9 +307,6 @@ class RowEncoder(RelationChanges):
                 write_text(out, text)
             self._unrepresentable = []
         out.append(0)
-        key: bytes | None = None
-        if self._key_end:
-            key = self._key(frame, old, 0) if new == 0 else self._key(frame, new, old)
         encoder.records.add(self._table, op, key, out.getvalue())
 
     # Tuples
@@ -314,78 +352,16 @@ class RowEncoder(RelationChanges):
     def _unsent(self, frame: bytes, field: Field, old: i64, image: str) -> None:
         """A TOAST value that the update left alone: take it from the old tuple if that has it, else name the column."""
         out = self._encoder.value
-        at = _column_at(frame, old, field.index) if old != 0 else 0
+        at = column_at(frame, old, field.index) if old != 0 else 0
         if at != 0 and (frame[at] == BINARY or frame[at] == TEXT):
+            size = i64(read_i32_be(frame, at + 1))
             mark = len(out)
             out.append(2)
-            if not _write_value(field, frame, at, out):
-                self._cannot_hold(field, mark, image, _text(field, frame, at))
+            if not write_value(field, frame[at], frame, at + 5, size, out):
+                self._cannot_hold(field, mark, image, text_of(field, frame[at], frame, at + 5, size))
             return
         out.append(0)
         self._unchanged.append(field.name)
-
-    def _key(self, frame: bytes, at: i64, old: i64) -> bytes | None:
-        """The key of the checked tuple at `at`, of which the tuple at `old` may have what was not sent.
-
-        None if a part of it is null: the row is older than the primary key, which the catalogue told of.
-        """
-        out = self._encoder.key
-        out.truncate(0)
-        out.write(self._key_header)
-        field = self._first
-        at += 2
-        while field is not None and field.index < self._key_end:
-            if field.in_key:
-                kind: i64 = frame[at]
-                if kind == NULL and self._key_from_catalogue:
-                    return None
-                unsent = kind == TOAST_UNCHANGED and old != 0
-                self._key_value(frame, _column_at(frame, old, field.index) if unsent else at, field)
-            at += _column_size(frame, at)
-            field = field.following
-        if self._key_fallible:
-            if self._key_problems:
-                write_long(out, len(self._key_problems))
-                for name, text in self._key_problems:
-                    write_text(out, name)
-                    write_text(out, text)
-                self._key_problems = []
-            out.append(0)
-        return out.getvalue()
-
-    def _key_value(self, frame: bytes, at: i64, field: Field) -> None:
-        out = self._encoder.key
-        if frame[at] != BINARY and frame[at] != TEXT:
-            raise self._wrong(frame, "Change", f"has no value for the key column {field.name}")
-        mark = len(out)
-        if field.nullable_in_key:
-            out.append(2)
-        if _write_value(field, frame, at, out):
-            return
-        if not field.nullable_in_key:
-            raise self._wrong(frame, "Change", f"has a value for the key column {field.name} that Avro cannot hold")
-        out.truncate(mark)
-        out.append(0)
-        self._key_problems.append((field.name, _text(field, frame, at)))
-
-    def _same_key(self, frame: bytes, old: i64, new: i64) -> bool:
-        """The key's columns are the same in both checked tuples; one that was not sent again is."""
-        field = self._first
-        old += 2
-        new += 2
-        while field is not None and field.index < self._key_end:
-            old_size = _column_size(frame, old)
-            new_size = _column_size(frame, new)
-            if (
-                field.in_key
-                and frame[new] != TOAST_UNCHANGED
-                and (old_size != new_size or frame[old : old + old_size] != frame[new : new + new_size])
-            ):
-                return False
-            old += old_size
-            new += new_size
-            field = field.following
-        return True
 
     # What is wrong with a frame
 
@@ -397,45 +373,16 @@ class RowEncoder(RelationChanges):
         if end != len(frame):
             raise self._wrong(frame, message, f"has {len(frame) - end} bytes too many")
 
+    def _not_a_row(self, row: bytes, what: str) -> CdcdError:
+        relation = f"{self._relation.schema}.{self._relation.name}"
+        return DecodeError(f"a row of COPY of {len(row)} bytes for {relation} {what}", _BUG)
+
     def _wrong(self, frame: bytes, message: str, what: str) -> CdcdError:
         relation = f"{self._relation.schema}.{self._relation.name}"
         commit = format_lsn(self._encoder.commit_lsn)
         return DecodeError(
             f"{message} of {len(frame)} bytes for {relation}, in the transaction that commits at {commit}, {what}", _BUG
         )
-
-
-def _write_value(field: Field, frame: bytes, at: i64, out: BytesWriter) -> bool:
-    """Append the value whose kind byte, BINARY or TEXT, is at `at`; False if Avro cannot hold it."""
-    size = i64(read_i32_be(frame, at + 1))
-    if frame[at] == BINARY:
-        return field.codec.binary(frame, at + 5, size, out)
-    return field.codec.text(frame, at + 5, size, out)
-
-
-def _text(field: Field, frame: bytes, at: i64) -> str:
-    """PostgreSQL's text of the value whose kind byte, BINARY or TEXT, is at `at`."""
-    size = i64(read_i32_be(frame, at + 1))
-    if frame[at] == BINARY:
-        return field.codec.render(frame, at + 5, size)
-    return shown(frame[at + 5 : at + 5 + size])
-
-
-def _column_size(frame: bytes, at: i64) -> i64:
-    """The bytes that a column of a checked tuple takes, from its kind byte at `at` on."""
-    kind: i64 = frame[at]
-    if kind == BINARY or kind == TEXT:
-        return i64(read_i32_be(frame, at + 1)) + 5
-    return 1
-
-
-def _column_at(frame: bytes, at: i64, column: i64) -> i64:
-    """The offset of a column's kind byte in the checked tuple at `at`."""
-    at += 2
-    while column > 0:
-        at += _column_size(frame, at)
-        column -= 1
-    return at
 
 
 def _write_strings(out: BytesWriter, texts: list[str]) -> None:

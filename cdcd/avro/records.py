@@ -19,6 +19,10 @@ class RecordConsumer:
         """Publish an Avro schema (JSON) under its fingerprint (hex), no later than the first record that uses it."""
         raise NotImplementedError
 
+    def request(self, content: bytes) -> None:
+        """Whoever runs the daemon asks it for something (JSON), at this place between two transactions."""
+        raise NotImplementedError
+
     def begin(self, commit_lsn: i64, commit_ts: i64) -> None:
         """A PostgreSQL transaction starts: its commit LSN, and its commit time in microseconds since 1970 UTC."""
         raise NotImplementedError

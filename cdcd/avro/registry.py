@@ -6,10 +6,11 @@ Source: Confluent, "Schema Registry: Wire format"; the client of `confluent-kafk
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from cdcd.avro.stores import SchemaStore
-from cdcd.errors import BrokerLost, Refused, SettingsError
+from cdcd.errors import BrokerLost, Refused, SettingsError, Unpublishable
 
 _CONFLICT = 409
 _INCOMPATIBLE = 42201
@@ -27,7 +28,7 @@ class RegistryStore(SchemaStore):
                 "avro.registry_url is set, but the schema registry's client is not installed",
                 "Install it with: pip install 'cdcd[registry]'",
             ) from missing
-        self._url = url
+        self._shown_url = _without_password(url)
         self._topic_of = topic_of
         self._client = SchemaRegistryClient({"url": url, **(extra or {})})
 
@@ -36,20 +37,26 @@ class RegistryStore(SchemaStore):
 
         full_subject = f"{self._topic_of(schema, name)}-{subject}"
         try:
-            schema_id = self._client.register_schema(full_subject, Schema(text, "AVRO"))  # type: ignore[call-arg]  # attrs makes its __init__
+            schema_id = self._client.register_schema(full_subject, Schema(text, "AVRO"))
         except SchemaRegistryError as error:
             if error.http_status_code == _CONFLICT or error.error_code == _INCOMPATIBLE:
                 latest = self._client.get_latest_version(full_subject)
-                raise Refused(
+                raise Unpublishable(
                     f"the registry refuses the new schema of {schema}.{name} as incompatible with version "
                     f"{latest.version} of subject {full_subject}; nothing was published with it",
                     "Allow the change (set the subject's compatibility to NONE for a moment) or undo it in PostgreSQL: "
                     f"{error.error_message}",
+                    table=(schema, name),
                 ) from error
             raise Refused(
-                f"the registry at {self._url} refuses subject {full_subject}: {error.error_message}",
+                f"the registry at {self._shown_url} refuses subject {full_subject}: {error.error_message}",
                 "Check the registry's URL, credentials and rights",
             ) from error
         except Exception as error:  # the client raises whatever its HTTP library does
-            raise BrokerLost(f"the schema registry at {self._url} does not answer: {error}") from error
+            said = _without_password(str(error))
+            raise BrokerLost(f"the schema registry at {self._shown_url} does not answer: {said}") from error
         return b"\x00" + schema_id.to_bytes(4, "big")
+
+
+def _without_password(text: str) -> str:
+    return re.sub(r"(\w+://)[^/\s@]*@", r"\1", text)

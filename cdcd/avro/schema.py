@@ -32,8 +32,12 @@ def may_be_unrepresentable(codec: Codec) -> bool:
     return False
 
 
-def envelope_schema(relation: Relation, codecs: list[Codec]) -> str:
-    """JSON of the event's schema: record `Envelope` in the namespace of the table."""
+def envelope_schema(relation: Relation, codecs: list[Codec], *, of_truncate: bool = False) -> str:
+    """JSON of the event's schema: record `Envelope` in the namespace of the table.
+
+    That of truncates has one field more, `truncate`. It is nullable, null if absent: either schema reads the other's
+    events, and a registry takes both in any order.
+    """
     row: Fields = []
     names = field_names([column.name for column in relation.columns])
     for column, name, codec in zip(relation.columns, names, codecs, strict=True):
@@ -57,6 +61,9 @@ def envelope_schema(relation: Relation, codecs: list[Codec]) -> str:
             "unrepresentable", {"type": "array", "items": _record("Unrepresentable", _texts("image", "column", "text"))}
         ),
     ]
+    if of_truncate:
+        options = [_field("cascade", "boolean"), _field("restart_identity", "boolean")]
+        envelope.append(_nullable("truncate", _record("Truncate", options)))
     return _json(relation, _record("Envelope", envelope))
 
 

@@ -10,6 +10,8 @@ a Confluent-compatible schema registry keeps it. Readers tell them apart by the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mypy_extensions import mypyc_attr
 
 from cdcd.avro.records import RecordConsumer
@@ -41,3 +43,32 @@ class FingerprintStore(SchemaStore):
             self._sent.add(digest.hex())
             self._records.add_schema(digest.hex(), text)
         return header(digest)
+
+
+class ParkedStore(SchemaStore):
+    """Another store, but for tables that are parked: what a registry may have refused, a fingerprint names."""
+
+    def __init__(self, store: SchemaStore, fingerprints: SchemaStore, parked: frozenset[tuple[str, str]]) -> None:
+        """`parked`: schema and name of tables."""
+        self._store = store
+        self._fingerprints = fingerprints
+        self._parked = parked
+
+    def header(self, schema: str, name: str, subject: str, text: str) -> bytes:
+        store = self._fingerprints if (schema, name) in self._parked else self._store
+        return store.header(schema, name, subject, text)
+
+
+class NotedStore(SchemaStore):
+    """Another store, that tells which relation's events are about to come with which header."""
+
+    def __init__(self, store: SchemaStore, on_schema: Callable[[str, bytes], None]) -> None:
+        """`on_schema` gets `schema.table` and the header of its values."""
+        self._store = store
+        self._on_schema = on_schema
+
+    def header(self, schema: str, name: str, subject: str, text: str) -> bytes:
+        made = self._store.header(schema, name, subject, text)
+        if subject == "value":
+            self._on_schema(f"{schema}.{name}", made)
+        return made

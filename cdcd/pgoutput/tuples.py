@@ -99,6 +99,23 @@ def tuple_end(
     return at
 
 
+def column_size(frame: bytes, at: i64) -> i64:
+    """The bytes that a column of a checked tuple takes, from its kind byte at `at` on."""
+    kind: i64 = frame[at]
+    if kind in (BINARY, TEXT):
+        return i64(read_i32_be(frame, at + 1)) + 5
+    return 1
+
+
+def column_at(frame: bytes, at: i64, column: i64) -> i64:
+    """The offset of a column's kind byte in the checked tuple at `at`."""
+    at += 2
+    while column > 0:
+        at += column_size(frame, at)
+        column -= 1
+    return at
+
+
 def _bad_size(message: str, field: str, offset: i64, size: i64, left: i64) -> DecodeError:
     if size < 0:
         return wrong(message, field, offset - 4, "a length of 0 or more", str(size))

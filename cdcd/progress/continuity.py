@@ -8,10 +8,13 @@ Source: PostgreSQL, "Replication Slots" (`confirmed_flush_lsn`), IDENTIFY_SYSTEM
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from cdcd.errors import GapError
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.record import SlotRecord
+
+RESNAPSHOT: Final = 'With source.on_slot_lost = "resnapshot" cdcd copies all tables afresh and goes on.'
 
 
 @dataclass(frozen=True)
@@ -28,13 +31,14 @@ class Server:
     """The slot's `confirmed_flush_lsn`."""
 
 
-def check_continuity(last: SlotRecord | None, slot: str, server: Server) -> None:
-    """Raises GapError, with the cure, unless the stream of `slot` goes on exactly where `last` ends.
+def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resnapshot: bool = False) -> bool:
+    """Whether the stream of `slot` goes on exactly where `last` ends; `last` is None before the first commit.
 
-    `last` is None before the first commit.
+    Raises GapError, with the cure, if it does not. With `resnapshot` returns False if what lies between is merely gone
+    from the slot: new copies of the tables take its place.
     """
     if last is None:
-        return
+        return True
     start_over = (
         f"If this is meant, start over under another sink.prefix or with a new slot; the topics' rows up to "
         f"{format_lsn(last.lsn)} stay as they are"
@@ -67,12 +71,15 @@ def check_continuity(last: SlotRecord | None, slot: str, server: Server) -> None
             start_over,
         )
     if server.confirmed_lsn > last.lsn:
+        if resnapshot:
+            return False
         raise GapError(
             f"slot {slot} is confirmed up to {format_lsn(server.confirmed_lsn)}, but Kafka holds changes only up to "
             f"{format_lsn(last.lsn)}: the slot was made again, moved, or read by someone else, and what lies between "
             "is gone",
-            start_over,
+            f"{RESNAPSHOT} {start_over}",
         )
+    return True
 
 
 def left_timeline(history: str, timeline: int) -> int | None:

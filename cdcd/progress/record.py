@@ -28,6 +28,35 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class ParkedTable:
+    """A table whose events go to the parked topic, from the place on where its own topic ends."""
+
+    schema: str
+    table: str
+    reason: str
+    lsn: int
+    """Everything that was committed before it is on the table's own topic."""
+    offset: int
+    """On the parked topic, no record of this table before it is still to be replayed."""
+    unparking: bool = False
+    """It is to be replayed, and that has not come to its end."""
+    copying: bool = False
+    """Nothing is wrong with it: its snapshot is being copied, and what was committed since stands behind that."""
+
+    def document(self) -> dict[str, object]:
+        """The part of the slot record's JSON that tells of it."""
+        return {
+            "schema": self.schema,
+            "table": self.table,
+            "reason": self.reason,
+            "lsn": format_lsn(self.lsn),
+            "offset": self.offset,
+            "unparking": self.unparking,
+            **({"copying": True} if self.copying else {}),
+        }
+
+
+@dataclass(frozen=True)
 class SlotRecord:
     """Everything up to `lsn` is in Kafka, and nothing else of this slot is."""
 
@@ -45,6 +74,10 @@ class SlotRecord:
     """PostgreSQL transactions in this Kafka transaction; 0 in a record that only closes a cut on an idle slot."""
     rows: int
     """Events in this Kafka transaction."""
+    parked: tuple[ParkedTable, ...] = ()
+    """Tables of which the cut is not complete: their events are on the parked topic, not on their own."""
+    gap_lsn: int = 0
+    """Not 0: what was committed from there up to `lsn` is missing, and every table is to be copied afresh."""
 
     def key(self) -> bytes:
         """The record's key on the progress topic."""
@@ -52,19 +85,22 @@ class SlotRecord:
 
     def value(self) -> bytes:
         """The record's value: the JSON that the module describes."""
-        return _dump(
-            {
-                "version": VERSION,
-                "slot": self.slot,
-                "lsn": format_lsn(self.lsn),
-                "commit_lsn": format_lsn(self.commit_lsn),
-                "commit_ts": self.commit_ts,
-                "system_id": self.system_id,
-                "timeline": self.timeline,
-                "transactions": self.transactions,
-                "rows": self.rows,
-            }
-        )
+        document: dict[str, object] = {
+            "version": VERSION,
+            "slot": self.slot,
+            "lsn": format_lsn(self.lsn),
+            "commit_lsn": format_lsn(self.commit_lsn),
+            "commit_ts": self.commit_ts,
+            "system_id": self.system_id,
+            "timeline": self.timeline,
+            "transactions": self.transactions,
+            "rows": self.rows,
+        }
+        if self.gap_lsn:
+            document["gap_lsn"] = format_lsn(self.gap_lsn)
+        if self.parked:
+            document["parked"] = [table.document() for table in self.parked]
+        return _dump(document)
 
 
 @dataclass(frozen=True)
@@ -182,6 +218,12 @@ class _Fields:
                 raise ValueError(f"field {name!r}: offsets were expected, not {each!r}")
         return tuple(found)
 
+    def has(self, name: str) -> bool:
+        return name in self._document
+
+    def each(self, name: str) -> list[_Fields]:
+        return [_Fields(each) for each in self._get(name, list)] if self.has(name) else []
+
     def optional(self, name: str) -> _Fields | None:
         found = self._document.get(name)
         return None if found is None else _Fields(found)
@@ -197,6 +239,19 @@ def _slot_record(fields: _Fields) -> SlotRecord:
         timeline=fields.number("timeline"),
         transactions=fields.number("transactions"),
         rows=fields.number("rows"),
+        parked=tuple(
+            ParkedTable(
+                schema=each.text("schema"),
+                table=each.text("table"),
+                reason=each.text("reason"),
+                lsn=each.lsn("lsn"),
+                offset=each.number("offset"),
+                unparking=each.flag("unparking"),
+                copying=each.has("copying") and each.flag("copying"),
+            )
+            for each in fields.each("parked")
+        ),
+        gap_lsn=fields.lsn("gap_lsn") if fields.has("gap_lsn") else 0,
     )
 
 

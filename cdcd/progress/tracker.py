@@ -124,6 +124,12 @@ class Tracker:
         return self._heard
 
     @property
+    def only_prepared(self) -> bool:
+        """Whether nothing but an unresolved prepared transaction keeps the ack from what was heard."""
+        unresolved = len(self._held) > len(self._resolved)
+        return unresolved and not self._inside and self._received <= self._durable
+
+    @property
     def heard_lsn(self) -> i64:
         """How far the server has told its story."""
         return self._heard

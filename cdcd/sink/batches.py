@@ -20,6 +20,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
 from cdcd.avro.records import RecordConsumer
+from cdcd.progress.copies import TableCopy
 
 Message: TypeAlias = "dict[str, bytes | None]"
 
@@ -91,8 +92,12 @@ class Batch:
         """Of the last transaction that ends in this batch, microseconds since 1970 UTC."""
         self.first_commit_ts: i64 = 0
         """Of the first transaction that ends in this batch."""
+        self.requests: list[bytes] = []
+        """What the daemon is asked for, in its place: effective when the batch is durable."""
         self.open = False
         """The batch ends inside a transaction: more of it follows in the next one."""
+        self.copies: list[TableCopy] | None = None
+        """Not None: rows of a snapshot, and how far it has come with them. They are beside the transactions."""
 
 
 class BatchBuilder(RecordConsumer):
@@ -116,6 +121,11 @@ class BatchBuilder(RecordConsumer):
         self._commit_lsn: i64 = 0
         self._commit_ts: i64 = 0
 
+    @property
+    def gathered_bytes(self) -> int:
+        """Keys and values that `take` would give."""
+        return self._batch.bytes
+
     def open_table(self, schema: str, name: str) -> int:
         number = self._numbers.get((schema, name))
         if number is None:
@@ -127,6 +137,9 @@ class BatchBuilder(RecordConsumer):
 
     def add_schema(self, fingerprint: str, text: str) -> None:
         self._batch.schemas.append((fingerprint, text))
+
+    def request(self, content: bytes) -> None:
+        self._batch.requests.append(content)
 
     def begin(self, commit_lsn: i64, commit_ts: i64) -> None:
         self._commit_lsn = commit_lsn

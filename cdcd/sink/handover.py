@@ -36,6 +36,7 @@ class Handover:
         self._batches: deque[Batch] = deque()
         self._bytes = 0
         self._ends = 0
+        self._copies = 0
         self._refused = False
         self._closed = False
         self._changed = Condition()
@@ -54,6 +55,7 @@ class Handover:
             self._batches.append(batch)
             self._bytes += size
             self._ends += batch.transactions > 0
+            self._copies += batch.copies is not None
             self._changed.notify()
             return True
 
@@ -67,6 +69,7 @@ class Handover:
             batch = self._batches.popleft()
             self._bytes -= occupied_bytes(batch)
             self._ends -= batch.transactions > 0
+            self._copies -= batch.copies is not None
             room = self._refused
             self._refused = False
         if room:
@@ -80,9 +83,19 @@ class Handover:
             self._changed.notify_all()
 
     @property
+    def batches(self) -> int:
+        """How many are inside."""
+        return len(self._batches)
+
+    @property
     def waiting(self) -> bool:
         """Whether a batch could be taken at once."""
         return bool(self._batches)
+
+    @property
+    def stream_waiting(self) -> bool:
+        """Whether a batch of the stream is inside, which rows of a snapshot are not."""
+        return len(self._batches) > self._copies
 
     @property
     def end_waiting(self) -> bool:

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 
 from cdcd.errors import BrokerLost, Refused
-from cdcd.sink.kafka_errors import TRY_AGAIN, Reports, closed, kafka_error, named, unanswered
+from cdcd.sink.kafka_errors import TRY_AGAIN, Reports, closed, kafka_error, named, refuses_for_good, unanswered
 from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
 from cdcd.sink.patience import SLICE_S, Patience
 from cdcd.sink.topics import TopicSpec
@@ -36,7 +36,14 @@ T = TypeVar("T")
 _PAUSE_S: Final = 0.05
 """Between two questions whether the cluster knows a new topic."""
 _UNKNOWN: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
-_NOT_YET: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, *_UNKNOWN})
+_NOT_YET: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,  # the metadata knows of a later epoch than the leader does
+        *_UNKNOWN,
+    }
+)
 _NOT_ALLOWED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 
 
@@ -111,6 +118,28 @@ class KafkaAdmin:
         """The high watermark of each partition: where the next record would go, whoever's transactions are open."""
         return self._offsets(topic, range(partitions), OffsetSpec.latest())  # type: ignore[no-untyped-call]  # a class without annotations
 
+    def stable_end(self, topic: str, partition: int) -> int:
+        """The last stable offset: where the first transaction begins that is not decided, or the end."""
+        [offset] = self._offsets(topic, [partition], OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]  # as above
+        return offset
+
+    def unstable(self, prefix: str) -> dict[tuple[str, int], int]:
+        """Partitions of topics with this prefix that hold an undecided transaction, with the offset it begins at."""
+        with self._asking(f"looking for undecided transactions in {prefix}*"):
+            listed = self._admin().list_topics(timeout=self._timeout_s).topics
+            wanted = {
+                TopicPartition(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
+                for name, topic in listed.items()
+                if name.startswith(prefix)
+                for partition in topic.partitions
+            }
+            ends = []
+            for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+                futures = self._admin().list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout_s)
+                ends.append({(p.topic, p.partition): answer.offset for p, answer in self._answers(futures).items()})
+        stable, written = ends
+        return {place: offset for place, offset in stable.items() if offset < written[place]}
+
     def start_offset(self, topic: str, partition: int) -> int:
         """The first offset that the partition still holds."""
         return self._offsets(topic, [partition], OffsetSpec.earliest())[0]  # type: ignore[no-untyped-call]  # as above
@@ -133,7 +162,13 @@ class KafkaAdmin:
         entry = entries.get("transaction.max.timeout.ms")
         return None if entry is None or entry.value is None else int(entry.value)
 
-    def _offsets(self, topic: str, partitions: Iterable[int], spec: OffsetSpec) -> list[int]:
+    def _offsets(
+        self,
+        topic: str,
+        partitions: Iterable[int],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> list[int]:
         wanted = {TopicPartition(topic, partition): spec for partition in partitions}
         deadline = self._patience.deadline()
         with self._asking(f"asking for the offsets of {topic}"):
@@ -141,7 +176,7 @@ class KafkaAdmin:
                 try:
                     answers = self._answers(
                         self._admin().list_offsets(
-                            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._timeout_s
+                            wanted, isolation_level=isolation, request_timeout=self._timeout_s
                         )
                     )
                 except KafkaException as error:
@@ -189,6 +224,9 @@ class KafkaAdmin:
             try:
                 while not future.done() and not self._patience.is_over(deadline):
                     wait((future,), SLICE_S)
+                    self._admin().poll(0)
+                    if refuses_for_good(self._reports.last(self._timeout_s)):
+                        break
                 answers[key] = future.result(0)
             finally:
                 del future

@@ -7,14 +7,17 @@ Source: librdkafka `rdkafka.h` (local codes, below 0) and the Kafka protocol gui
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from cdcd.errors import BrokerLost, CdcdError, Fenced, Refused, SettingsError
+from cdcd.errors import BrokerLost, CdcdError, Fenced, Refused, SettingsError, Unpublishable
 
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+
+_AUTHENTICATION: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 
 _SETTINGS: Final = frozenset({KafkaError._INVALID_ARG, KafkaError._NOT_CONFIGURED, KafkaError._UNKNOWN_PROTOCOL})
 
@@ -26,6 +29,19 @@ SIZE_CURE: Final = (
     "Raise max.message.bytes of the topic (or message.max.bytes of the brokers) above the largest row; readers may "
     "need a larger fetch size as well."
 )
+_UNPUBLISHABLE: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+    }
+)
+"""What a topic does not take, while others may take theirs."""
+
+_TOPIC: Final = re.compile(r"ProduceRequest for (\S+) \[\d+\]")
+"""How librdkafka tells which topic has made a transaction fail: of most records there is no report."""
+
 _VERSION: Final = "Exactly once needs brokers that have transactions: Kafka 2.5 or later."
 
 _CURES: Final[dict[int, str]] = {
@@ -89,6 +105,10 @@ def named(error: KafkaError, doing: str, bootstrap: str) -> CdcdError:
         )
     if code in _SETTINGS:
         return SettingsError(f"Kafka's client refuses a setting: {error.str()}", "Correct it under [sink].")
+    if code in _UNPUBLISHABLE:
+        match = _TOPIC.search(error.str())
+        refused = f"Kafka refused {doing}: {error.str()} ({error.name()})"
+        return Unpublishable(refused, _CURES[code], topic=match[1] if match else "")
     if code in _CURES:
         return Refused(f"Kafka refused {doing}: {error.str()} ({error.name()})", _CURES[code])
     return BrokerLost(
@@ -100,6 +120,15 @@ def named(error: KafkaError, doing: str, bootstrap: str) -> CdcdError:
 def refuses_credentials(error: KafkaError | None) -> bool:
     """Whether the brokers do not let us in: librdkafka goes on trying, but a person had better know at once."""
     return error is not None and _CURES.get(error.code()) in (_CREDENTIALS, _TLS)
+
+
+def refuses_for_good(error: KafkaError | None) -> bool:
+    """Whether it is certain that waiting on is no use. (A broken handshake may only be a broker that restarts.)"""
+    if error is None:
+        return False
+    return error.code() in _AUTHENTICATION or (
+        error.code() == KafkaError._SSL and "certificate verify failed" in error.str()
+    )
 
 
 class Reports:

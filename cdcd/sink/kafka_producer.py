@@ -22,15 +22,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, NoReturn, cast
+from typing import Any, Final, NoReturn, cast
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as DeliveryReport
+from confluent_kafka.admin import AdminClient
 
-from cdcd.errors import BrokerLost, CdcdError, Fenced, Refused, Stop
+from cdcd.errors import BrokerLost, CdcdError, Fenced, Stop, Unpublishable
 from cdcd.sink.batches import Message
-from cdcd.sink.kafka_errors import SIZE_CURE, Reports, closed, kafka_error, named, refuses_credentials, unanswered
-from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, producer_config
+from cdcd.sink.kafka_errors import (
+    SIZE_CURE,
+    TRY_AGAIN,
+    Reports,
+    closed,
+    kafka_error,
+    named,
+    refuses_credentials,
+    unanswered,
+)
+from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config, producer_config
 from cdcd.sink.patience import SLICE_S, Patience
 from cdcd.sink.producer import Offsets
 
@@ -39,6 +49,11 @@ log = logging.getLogger(__name__)
 _CALL_RECORDS: Final = 1_000
 """Handed to librdkafka at once: larger calls cost more a record, too."""
 _ABORT_S: Final = 5.0
+_SUSPICIOUS_S: Final = 10.0
+"""A call that gets on for so long by nothing is looked at: does Kafka answer other questions?"""
+_STUCK_S: Final = 30.0
+"""If it does for so long, it is the client that hangs."""
+_QUESTION_S: Final = 2.0
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """What an abort gives up is reported so; librdkafka does the purging, ours would leave gaps in the sequence numbers."""
 
@@ -67,8 +82,10 @@ class KafkaProducer:
         self._began_at: float | None = None
         self._offsets: dict[tuple[str, int], int] = {}
         self._undelivered: KafkaError | None = None
+        self._undelivered_topic = ""
         self._reports = Reports()
         config = producer_config(bootstrap, client_id, transactional_id, transaction_timeout_ms, properties or {})
+        self._question: dict[str, Any] = {**client_config(bootstrap, client_id, properties or {}), "log_level": 0}
         config["error_cb"] = self._reports
         try:
             self._client: Producer | None = Producer(config, logger=LIBRDKAFKA_LOG)
@@ -119,6 +136,7 @@ class KafkaProducer:
         doing = f"producing to {topic}"
         every = self._transactional_id is None
         deadline = self._patience.deadline()
+        watch = _Watch()
         while True:
             client = self._producer()
             was_empty = len(client) == 0
@@ -130,11 +148,13 @@ class KafkaProducer:
             if queued == len(records):
                 break
             if queued:
-                deadline = self._patience.deadline()
-            records = self._left_over(records, doing)
+                deadline, watch = self._patience.deadline(), _Watch()
+            records = self._left_over(records, topic)
             if was_empty and not queued:
-                raise _too_large(records[0], doing)
+                raise _too_large(records[0], topic)
             self._poll(doing, SLICE_S)
+            self._refuse_failed(doing)
+            self._refuse_stuck(watch, doing)
             if self._patience.is_over(deadline):
                 self._time_out(doing)
 
@@ -142,6 +162,7 @@ class KafkaProducer:
         """Wait until all records of the open transaction are written; returns where each partition touched ends."""
         doing = "writing records"
         deadline = self._patience.deadline()
+        watch, before = _Watch(), -1
         while True:
             try:
                 left = self._producer().flush(SLICE_S)
@@ -150,6 +171,10 @@ class KafkaProducer:
             self._refuse_undelivered(doing)
             if not left:
                 return self._offsets
+            self._refuse_failed(doing)
+            if left != before:
+                watch, before = _Watch(), left
+            self._refuse_stuck(watch, doing)
             if self._patience.is_over(deadline):
                 self._time_out(doing)
 
@@ -161,6 +186,7 @@ class KafkaProducer:
             return
         doing = "committing a transaction"
         deadline = self._patience.deadline()
+        watch = _Watch()
         while True:
             try:
                 self._producer().commit_transaction(SLICE_S)
@@ -169,6 +195,7 @@ class KafkaProducer:
                 found = _inside(error)
                 if not found.retriable() or self._patience.is_over(deadline):
                     self._fail(found, doing)
+                self._refuse_stuck(watch, doing)
         # What is committed was delivered: a report of the opposite would have failed the commit.
         self._refuse_undelivered(doing)
         self._began_at = None
@@ -230,7 +257,7 @@ class KafkaProducer:
             self._fail(_inside(error), doing)
         self._refuse_undelivered(doing)
 
-    def _left_over(self, records: list[dict[str, object]], doing: str) -> list[dict[str, object]]:
+    def _left_over(self, records: list[dict[str, object]], topic: str) -> list[dict[str, object]]:
         """The records, a tail of `records`, that did not fit into the queue; raises if any failed otherwise."""
         left_over = records[next(at for at, record in enumerate(records) if "_error" in record) :]
         for record in left_over:
@@ -239,21 +266,57 @@ class KafkaProducer:
                 raise AssertionError("a record was queued after one that was not: their order is lost")
             assert isinstance(error, KafkaError)
             if error.code() != KafkaError._QUEUE_FULL:
-                self._fail(error, doing)
+                self._fail(error, f"producing to {topic}", topic)
         return left_over
 
     def _refuse_undelivered(self, doing: str) -> None:
         if self._undelivered is not None:
             self._fail(self._undelivered, doing)
 
+    def _refuse_failed(self, doing: str) -> None:
+        """Find out whether the transaction has failed by a record of which there is no report.
+
+        Records behind it are not sent any more, and no flush would ever end.
+        """
+        if self._transactional_id is not None:
+            try:
+                self._producer().begin_transaction()  # inside a transaction this can only fail, and says how it stands
+            except KafkaException as exception:
+                error = kafka_error(exception)
+                if error.code() != KafkaError._STATE:
+                    self._fail(error, doing)
+
+    def _refuse_stuck(self, watch: _Watch, doing: str) -> None:
+        """Give the client up if Kafka answers others all the while, and what it does comes to no end all the same.
+
+        A Kafka that is away is waited for; but a connection that is dead without a word, or was lost in the wrong
+        moment, has left librdkafka 2.16 waiting for minutes for what nobody owed it any more. A new client asks again.
+        """
+        now = time.monotonic()
+        if now - watch.began_s < _SUSPICIOUS_S:
+            return
+        try:
+            # A new connection: that of the client may be dead, and nobody have told it.
+            AdminClient(self._question).list_topics(timeout=_QUESTION_S)
+        except KafkaException:
+            watch.answers_since_s = None
+            return
+        if watch.answers_since_s is None:
+            watch.answers_since_s = now
+        if now - watch.answers_since_s >= _STUCK_S:
+            raise BrokerLost(f"Kafka ({self._bootstrap}) answers, but the client does not get on, {doing}", TRY_AGAIN)
+
     def _time_out(self, doing: str) -> NoReturn:
         raise unanswered(doing, self._bootstrap, self._reports.last(self._patience.timeout_s))
 
-    def _fail(self, error: KafkaError, doing: str) -> NoReturn:
-        """Raise what `error` means, with the best cause that can be had."""
+    def _fail(self, error: KafkaError, doing: str, topic: str = "") -> NoReturn:
+        """Raise what `error` means, with the best cause that can be had; `topic` is the one it is about, if known."""
         if error.code() == KafkaError._TIMED_OUT:
             self._time_out(doing)
-        failure = named(self._cause(error), doing, self._bootstrap)
+        cause = self._cause(error)
+        failure = named(cause, doing, self._bootstrap)
+        if isinstance(failure, Unpublishable):
+            failure.topic = failure.topic or topic or (self._undelivered_topic if cause is self._undelivered else "")
         if isinstance(failure, Fenced) and self._outlived():
             raise BrokerLost(
                 f"Kafka ended our transaction after {self._transaction_timeout_s:.0f} s (transaction.timeout.ms) "
@@ -286,13 +349,23 @@ class KafkaProducer:
             self._offsets[topic, partition] = offset + 1
         elif self._undelivered is None and error.code() not in _PURGED:
             self._undelivered = error
+            self._undelivered_topic = report.topic() or ""
 
 
-def _too_large(record: dict[str, object], doing: str) -> Refused:
+class _Watch:
+    """Over one call: since when it lasts, and since when Kafka has answered other questions meanwhile."""
+
+    def __init__(self) -> None:
+        self.began_s = time.monotonic()
+        self.answers_since_s: float | None = None
+
+
+def _too_large(record: dict[str, object], topic: str) -> Unpublishable:
     size = sum(len(part) for part in (record.get("key"), record["value"]) if isinstance(part, bytes))
-    return Refused(
-        f"a row of {size:,} bytes does not fit into the producer's queue, {doing}",
+    return Unpublishable(
+        f"a row of {size:,} bytes does not fit into the producer's queue, producing to {topic}",
         f"Raise queue.buffering.max.kbytes and message.max.bytes under sink.librdkafka. {SIZE_CURE}",
+        topic=topic,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 
 from cdcd.sink.batches import Message
+from cdcd.sink.parking import ParkedPiece
 from cdcd.sink.topics import TopicSpec
 
 Offsets: TypeAlias = "Mapping[tuple[str, int], int]"
@@ -73,3 +74,13 @@ class ProgressReader(Protocol):
         To be called once the producer has started, which ends the transactions of those before it.
         Returns what it has so far if `stopping` said so.
         """
+
+    def every(self, stopping: Callable[[], bool]) -> dict[bytes, bytes]:
+        """The last committed value of every key, of a topic that is small; else as `last`."""
+
+
+class ParkedReader(Protocol):
+    """What is on the parked topic. Raises as Producer does."""
+
+    def read(self, key: bytes, offset: int) -> ParkedPiece:
+        """The next committed events under `key` from `offset` on."""

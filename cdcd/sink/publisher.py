@@ -11,23 +11,33 @@ knew: the next one starts from what `read_committed` shows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, TypeAlias
 
 from cdcd.errors import SettingsError
 from cdcd.lsn import format_lsn
-from cdcd.progress.record import SlotRecord, SnapshotState, TableRecord
+from cdcd.progress.copies import TableCopy, wanted_again
+from cdcd.progress.record import ParkedTable, SlotRecord, SnapshotState, TableRecord, table_key
+from cdcd.progress.requests import SNAPSHOT, table_of
 from cdcd.sink.batches import Batch, Message, TableBatch
 from cdcd.sink.group_commit import OpenTransaction
+from cdcd.sink.parked_tables import ParkedTables, Rename
+from cdcd.sink.parking import Parking, records
 from cdcd.sink.partition import partition_for, split
-from cdcd.sink.producer import Producer, TopicAdmin
-from cdcd.sink.topics import TopicNames, TopicSpec, progress_spec, schemas_spec
+from cdcd.sink.producer import ParkedReader, Producer, TopicAdmin
+from cdcd.sink.topics import TopicNames, TopicSpec, parked_spec, progress_spec, schemas_spec, snapshots_spec
 
 Table: TypeAlias = "tuple[str, str]"
 """PostgreSQL's schema and name."""
 
 _PROGRESS_PARTITION: Final = 0
+_PARKED_PARTITION: Final = 0
+_SNAPSHOTS_PARTITION: Final = 0
+_PARKED_RECORDS: Final = 500
+"""Handed to the producer at once: with their parts they are large."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,12 @@ class Durable:
     bytes: int
     counts: Mapping[Table, Mapping[int, int]]
     """Events by table and op (ASCII code)."""
+    parked_counts: Mapping[Table, int]
+    """Events that went to the parked topic, by table."""
+    parked: Mapping[Table, ParkedTable]
+    """The tables that are parked from here on."""
+    opened_at: float
+    """When the Kafka transaction was opened, as `publish` was told."""
 
 
 class _Topic:
@@ -94,11 +110,14 @@ class _Open:
         self.transactions = 0
         self.rows = 0
         self.bytes = 0
+        self.gap_lsn = 0
         self.touched: dict[str, _Topic] = {}
         self.counts: dict[Table, dict[int, int]] = {}
+        self.parked_counts: dict[Table, int] = {}
 
     def add(self, batch: Batch) -> None:
-        self.inside = batch.open
+        if batch.copies is None:
+            self.inside = batch.open
         self.rows += batch.rows
         self.bytes += batch.bytes
         self.transactions += batch.transactions
@@ -127,8 +146,14 @@ class Publisher:
         source: Source,
         last: SlotRecord | None,
         snapshots: Mapping[str, SnapshotState] | None = None,
+        parking: Parking | None = None,
+        parked_reader: ParkedReader | None = None,
+        rename: Rename | None = None,
     ) -> None:
         """`last` is the slot record to go on from, None before the first; `snapshots` are by topic, from the progress.
+
+        `parking` is what is to be parked besides; `parked_reader` and `rename` serve to replay what was: without
+        `rename` the records are what they were.
 
         Makes the topics for progress and schemas if they are missing; raises as TopicAdmin does.
         """
@@ -143,7 +168,16 @@ class Publisher:
         self._by_table: dict[Table, _Topic] = {}
         self._open: _Open | None = None
         admin.ensure(progress_spec(names, settings.replication_factor))
+        admin.ensure(snapshots_spec(names, settings.replication_factor))
         self._schema_partitions = admin.ensure(schemas_spec(names, settings.replication_factor))
+        self._parked = ParkedTables(
+            last,
+            parking or Parking(),
+            parked_reader,
+            rename,
+            lambda table: table_key(source.slot, names.topic(*table)),
+            self._parked_end,
+        )
 
     @property
     def last(self) -> SlotRecord | None:
@@ -156,6 +190,21 @@ class Publisher:
         at = self._open
         return None if at is None else OpenTransaction(at.opened_at, at.rows, at.bytes, at.inside, at.end_lsn)
 
+    @property
+    def parked(self) -> Mapping[Table, ParkedTable]:
+        """The tables whose events go to the parked topic because they are refused. For any thread."""
+        return {table: parked for table, parked in self._parked.tables.items() if not parked.copying}
+
+    @property
+    def unparking(self) -> bool:
+        """Parked events are to be replayed: call `unpark`."""
+        return self._open is None and self._parked.unparking
+
+    @property
+    def renamed(self) -> bool:
+        """A table is unparked whose records only a new stream names right."""
+        return self._parked.renamed
+
     def hurry(self, within_s: float) -> None:
         """From now on no call to Kafka lasts longer than this. May be called by another thread."""
         self._producer.hurry(within_s)
@@ -164,8 +213,13 @@ class Publisher:
     def publish(self, batch: Batch, now: float) -> None:
         """Produce a batch into the open Kafka transaction; opens one (at `now`, monotonic seconds) if need be.
 
-        Raises what the producer raises; SettingsError if two tables would share a topic. Then the publisher is done.
+        Raises what the producer raises; SettingsError if two tables would share a topic; Unpublishable if the events of
+        one table are refused. Then the publisher is done.
         """
+        with self._naming():
+            self._publish(batch, now)
+
+    def _publish(self, batch: Batch, now: float) -> None:
         self._check_order(batch)
         at = self._open
         if at is None:
@@ -173,36 +227,55 @@ class Publisher:
             at = self._open = _Open(now)
         if batch.schemas:
             self._publish_schemas(batch.schemas)
+        if batch.copies:
+            self._parked.copied(batch.copies, batch.end_lsn)
         for table in batch.tables:
+            parked = self._parked.get((table.schema, table.name), copied=batch.copies is not None)
+            if parked is not None:
+                self._park(at, parked, table)
+                continue
             topic = self._topic((table.schema, table.name))
             at.touched[topic.name] = topic
             at.count(table)
             for partition, messages in enumerate(split(table.messages, table.everywhere, topic.partitions)):
                 if messages:
                     self._producer.produce(topic.name, partition, messages)
+        if batch.copies:
+            self._publish_copies(batch.copies)
         at.add(batch)
+        for content in batch.requests:
+            self._parked.request(content)
+            wanted = table_of(SNAPSHOT, content)
+            if wanted is not None:
+                # Durable with the request: whoever starts next finds it.
+                self._publish_copies([wanted_again(self._source.slot, self._names.topic(*wanted), *wanted)])
 
     def commit(self) -> Durable:
         """Commit the open Kafka transaction; it must end between two PostgreSQL transactions.
 
         Raises what the producer raises: then nothing, or all, was made durable, and the progress tells which.
         """
+        with self._naming():
+            return self._commit()
+
+    def _commit(self) -> Durable:
         at = self._open
         assert at is not None, "no Kafka transaction is open"
         assert not at.inside, "half a PostgreSQL transaction would become visible"
-        assert at.end_lsn, "no position to go on from"
+        assert at.end_lsn or self._last is not None, "no position to go on from"
         offsets = self._producer.flush()
         for (name, partition), end in offsets.items():
             topic = at.touched.get(name)
             if topic is not None:
                 topic.offsets[partition] = end
         slot_record = self._slot_record(at)
-        messages = [self._table_message(topic, slot_record.commit_lsn) for topic in at.touched.values()]
+        messages = [self._table_message(topic, slot_record) for topic in at.touched.values()]
         messages.append({"key": slot_record.key(), "value": slot_record.value()})
         self._producer.produce(self._names.progress, _PROGRESS_PARTITION, messages)
         self._producer.commit()
         self._open = None
         self._last = slot_record
+        self._parked.settled()
         return Durable(
             end_lsn=slot_record.lsn,
             commit_lsn=slot_record.commit_lsn,
@@ -212,6 +285,9 @@ class Publisher:
             rows=at.rows,
             bytes=at.bytes,
             counts=at.counts,
+            parked_counts=at.parked_counts,
+            parked=self.parked,
+            opened_at=at.opened_at,
         )
 
     def abort(self) -> None:
@@ -220,12 +296,60 @@ class Publisher:
             self._open = None
             self._producer.abort()
 
-    def snapshot(self, table: Table, state: SnapshotState) -> None:
-        """Let the next Kafka transaction that touches the table say how far its initial copy has come."""
-        topic = self._topic(table)
-        topic.snapshot = state
-        if self._open is not None:
+    def declare_gap(self, lsn: int, tables: Iterable[Table], now: float) -> list[TableCopy]:
+        """What was committed between the progress and `lsn` is missing: say so, and that `tables` are to be copied.
+
+        In a Kafka transaction of its own: whoever starts next goes on from `lsn`, and finds what is to be copied.
+        Raises as `publish` and `commit`.
+        """
+        assert self._open is None, "a gap lies between two Kafka transactions"
+        assert self._last is not None
+        copies = [wanted_again(self._source.slot, self._names.topic(*table), *table) for table in tables]
+        with self._naming():
+            self._producer.begin()
+            at = self._open = _Open(now)
+            at.gap_lsn = self._last.lsn
+            at.end_lsn = lsn
+            self._publish_copies(copies)
+            self._commit()
+        return copies
+
+    def _publish_copies(self, copies: list[TableCopy]) -> None:
+        assert self._open is not None
+        for copy in copies:
+            topic = self._topic((copy.schema, copy.table))
+            topic.snapshot = copy.snapshot
             self._open.touched[topic.name] = topic
+        messages: list[Message] = [{"key": copy.key(), "value": copy.value()} for copy in copies]
+        self._producer.produce(self._names.snapshots, _SNAPSHOTS_PARTITION, messages)
+
+    def unpark(self, now: float) -> Durable:
+        """Replay the next piece of a table's parked events, in a Kafka transaction of its own.
+
+        Raises as `publish` and `commit`, and what the reader of the parked topic raises.
+        """
+        assert self._open is None, "a replay begins between two Kafka transactions"
+        assert self._last is not None
+        with self._naming():
+            self._publish(self._parked.piece(self._last.lsn), now)
+            return self._commit()
+
+    def _park(self, at: _Open, parked: ParkedTable, table: TableBatch) -> None:
+        name = (table.schema, table.name)
+        if not parked.copying:
+            at.parked_counts[name] = at.parked_counts.get(name, 0) + sum(table.counts.values())
+        messages = records(self._parked.key_of(name), parked, table)
+        while some := list(islice(messages, _PARKED_RECORDS)):
+            self._producer.produce(self._names.parked, _PARKED_PARTITION, some)
+
+    def _parked_end(self) -> int:
+        self._admin.ensure(parked_spec(self._names, self._settings.replication_factor))
+        [offset] = self._admin.end_offsets(self._names.parked, 1)
+        return offset
+
+    def _naming(self) -> AbstractContextManager[None]:
+        topics = self._topics
+        return self._parked.naming(lambda topic: topics[topic].table if topic in topics else None)
 
     def _check_order(self, batch: Batch) -> None:
         """Pair-assert with `tracker`: positions only grow, whoever sends a transaction again."""
@@ -235,7 +359,10 @@ class Publisher:
         assert not batch.end_lsn or batch.end_lsn >= before, (
             f"a batch up to {format_lsn(batch.end_lsn)} after {format_lsn(before)}"
         )
-        assert batch.end_lsn or batch.open or self._open is not None, "a batch without a position ends no transaction"
+        beside = batch.copies is not None and self._last is not None
+        assert batch.end_lsn or batch.open or self._open is not None or beside, (
+            "a batch without a position ends no transaction"
+        )
 
     def _topic(self, table: Table) -> _Topic:
         topic = self._by_table.get(table)
@@ -270,14 +397,15 @@ class Publisher:
         # Without transactions readers see a row as soon as it is written: then its schema must be there.
         self._producer.flush()
 
-    def _table_message(self, topic: _Topic, commit_lsn: int) -> Message:
+    def _table_message(self, topic: _Topic, slot_record: SlotRecord) -> Message:
         schema, table = topic.table
+        parked = self._parked.tables.get(topic.table)
         record = TableRecord(
             slot=self._source.slot,
             topic=topic.name,
             schema=schema,
             table=table,
-            commit_lsn=commit_lsn,
+            commit_lsn=slot_record.commit_lsn if parked is None else min(slot_record.commit_lsn, parked.lsn),
             offsets=tuple(topic.offsets),
             snapshot=topic.snapshot,
         )
@@ -288,11 +416,13 @@ class Publisher:
         carried = last is not None and not at.transactions
         return SlotRecord(
             slot=self._source.slot,
-            lsn=at.end_lsn,
+            lsn=at.end_lsn or (0 if last is None else last.lsn),
             commit_lsn=last.commit_lsn if last is not None and carried else at.commit_lsn,
             commit_ts=last.commit_ts if last is not None and carried else at.commit_ts,
             system_id=self._source.system_id,
             timeline=self._source.timeline,
             transactions=at.transactions,
             rows=at.rows,
+            parked=tuple(self._parked.tables.values()),
+            gap_lsn=at.gap_lsn,
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Final
 
-from cdcd.errors import CdcdError
+from cdcd.errors import CdcdError, Unparked
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.handover import Handover
 from cdcd.sink.producer import Producer
@@ -54,6 +54,11 @@ class SinkThread:
         self._thread = Thread(target=self._run, name="cdcd-sink", daemon=True)
         self.turned_at = clock()
         """When the loop last turned, on the clock."""
+        self.published = 0
+        """Batches that went to the producer, and pieces of replays."""
+        self._taken = 0
+        self.durable = 0
+        """Batches out of the handover that are in Kafka for good."""
 
     def start(self) -> None:
         """Begin to take batches."""
@@ -62,8 +67,9 @@ class SinkThread:
     def stop(self, within_s: float) -> None:
         """Ask the thread to end. It commits the open Kafka transaction if that holds whole PostgreSQL transactions.
 
-        Else it publishes what is waiting, until that is so; or aborts. What is waiting beyond that stays
-        unpublished: the server sends it again. Returns at once; no call to Kafka lasts longer than `within_s` any more,
+        Else it publishes what is waiting, until that is so; or aborts. Then it replays what is to be unparked, so that
+        the topics are whole if there is time. What is waiting beyond that stays unpublished: the server sends it again,
+        or it is copied again. Returns at once; no call to Kafka lasts longer than `within_s` any more,
         and an error from now on is no news: what is not committed is sent again, whatever ended it.
         """
         self._stopping = True
@@ -107,6 +113,13 @@ class SinkThread:
         if self._stopping:
             return self._finish(now)
         open_ = publisher.open
+        if publisher.unparking:
+            self._unpark(now)
+            if publisher.renamed:
+                raise Unparked(
+                    "a table's parked events are on its own topic again", "The stream starts anew by itself."
+                )
+            return True
         wait_s = _HOUSEKEEPING_S if open_ is None else min(_HOUSEKEEPING_S, self._policy.patience_s(now, open_))
         batch = handover.take(wait_s)
         now = self._clock()
@@ -117,19 +130,27 @@ class SinkThread:
                 # The end of this transaction is not here yet, and may be far: what is whole does not wait for it.
                 self._commit(now)
             publisher.publish(batch, now)
+            self.published += 1
+            self._taken += 1
         open_ = publisher.open
-        if open_ is not None and self._policy.should_commit(now, open_, handover.waiting):
-            self._commit(now)
+        if open_ is not None:
+            # What was committed in PostgreSQL does not wait for the rows of a snapshot, of which there are always more.
+            waiting = handover.stream_waiting if open_.end_lsn else handover.waiting
+            if self._policy.should_commit(now, open_, waiting):
+                self._commit(now)
         return True
 
     def _finish(self, now: float) -> bool:
-        """Bring the open Kafka transaction to its end, batch by batch; False when there is none any more."""
+        """Bring the open Kafka transaction to its end, batch by batch, then a replay; False when all that is done."""
         open_ = self._publisher.open
         if open_ is None:
-            return False
+            if not self._publisher.unparking:
+                return False
+            self._unpark(now)
+            return True
         if not open_.inside:
             self._commit(now)
-            return False
+            return True
         batch = self._handover.take(0)
         if batch is None:
             self._publisher.abort()
@@ -137,6 +158,11 @@ class SinkThread:
         self._publisher.publish(batch, now)
         return True
 
+    def _unpark(self, now: float) -> None:
+        self._on_durable(self._publisher.unpark(now), self._clock() - now)
+        self.published += 1
+
     def _commit(self, now: float) -> None:
         durable = self._publisher.commit()
+        self.durable = self._taken
         self._on_durable(durable, self._clock() - now)

@@ -22,6 +22,9 @@ from cdcd.errors import SettingsError
 NAME_SIZE_MAX: Final = 249
 """Kafka's limit on a topic name, in characters."""
 
+PARKED_MESSAGE_BYTES: Final = 1_048_588
+"""Kafka's own default: whatever the brokers are set to, parked events fit, for they come in parts."""
+
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]*")
@@ -69,6 +72,10 @@ class TopicNames:
         """Slot and table records: what is durable."""
         self.schemas = f"{prefix}.schemas"
         """Avro schemas by fingerprint."""
+        self.snapshots = f"{prefix}.snapshots"
+        """How far the copy of each table has come."""
+        self.parked = f"{prefix}.parked"
+        """Events of tables that cannot be published now."""
 
     def topic(self, schema: str, table: str) -> str:
         """The topic of a table; with the schema "" (no table has it) cdcd's own topic `{prefix}.{table}`.
@@ -86,7 +93,7 @@ class TopicNames:
         if len(name) > NAME_SIZE_MAX:
             digest = sha256(name.encode()).hexdigest()[:_DIGEST_SIZE]
             name = f"{name[: NAME_SIZE_MAX - _DIGEST_SIZE - 2]}--{digest}"
-        if name in (self.messages, self.progress, self.schemas):
+        if name in (self.messages, self.progress, self.schemas, self.parked, self.snapshots):
             raise SettingsError(
                 f"the table {schema}.{table} would go to {name}, which is a topic of cdcd's own",
                 "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}.",
@@ -103,3 +110,14 @@ def progress_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
 def schemas_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
     """Compacted: every schema that any record was ever written with stays readable."""
     return TopicSpec(names.schemas, 1, replication_factor, {"cleanup.policy": "compact"})
+
+
+def snapshots_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
+    """One partition, compacted: a record a table, read whole at every start."""
+    return TopicSpec(names.snapshots, 1, replication_factor, {"cleanup.policy": "compact"})
+
+
+def parked_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
+    """One partition, kept until somebody removes it: nothing else has these events."""
+    config = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(PARKED_MESSAGE_BYTES)}
+    return TopicSpec(names.parked, 1, replication_factor, config)

@@ -32,6 +32,9 @@ COMMAND_TIMEOUT_S: Final = 60.0
 INPUT_BUFFER_BYTES: Final = 1 << 20
 """libpq reads at most what its input buffer has room for, 16 KB at first; see `Connection.grow_input`."""
 
+MEANWHILE_S: Final = 0.05
+"""How often `create_slot` calls who has something to do while it waits."""
+
 TLS_WAIT_S: Final = 0.1
 """With TLS, bytes may lie decrypted where poll does not see them: look again after this time."""
 
@@ -125,11 +128,13 @@ class Connection:
         temporary: bool = False,
         timeout_s: float = 300.0,
         blockers: Callable[[], Sequence[str]] = tuple,
+        meanwhile: Callable[[], None] | None = None,
     ) -> CreatedSlot:
         """Make a logical slot; with `export_snapshot`, its snapshot lives until this connection's next command.
 
         The server waits for every transaction that was writing when it was asked, in any database. After `timeout_s`
         seconds the request is cancelled, no slot stays behind, and SlotWaits names what `blockers()` describes.
+        `meanwhile` is called every now and then while the server lets us wait.
         Raises Refused if the server would refuse it again.
         """
         version = self.server_version // 10_000
@@ -146,7 +151,7 @@ class Connection:
             asked += ["TWO_PHASE"] if two_phase else []
             asked += ["FAILOVER"] if failover else []
             command += f" ({', '.join(asked)})"
-        result = self._run(command, timeout_s)
+        result = self._run(command, timeout_s, meanwhile)
         if result is None:
             held_by = tuple(blockers())
             self._cancel()
@@ -208,17 +213,19 @@ class Connection:
             )
         return _rows(result)
 
-    def _run(self, command: str, timeout_s: float) -> pq.abc.PGresult | None:
+    def _run(
+        self, command: str, timeout_s: float, meanwhile: Callable[[], None] | None = None
+    ) -> pq.abc.PGresult | None:
         """Send one command and return its last result, or None if none came in time. Does not hold up other threads."""
         deadline = time.monotonic() + timeout_s
         try:
             self._pg.send_query(command.encode())
             self._unsent = True
-            return self._result(deadline)
+            return self._result(deadline, meanwhile)
         except psycopg.OperationalError as error:
             raise ServerLost(f"the connection to PostgreSQL ended: {str(error).strip()}") from error
 
-    def _result(self, deadline: float) -> pq.abc.PGresult | None:
+    def _result(self, deadline: float, meanwhile: Callable[[], None] | None = None) -> pq.abc.PGresult | None:
         last = None
         while True:
             while self._unsent or self._pg.is_busy():
@@ -226,7 +233,10 @@ class Connection:
                 if left_s <= 0:
                     return None
                 self._flush()
-                self._await(left_s)
+                if meanwhile is None:
+                    self._await(left_s)
+                elif not self._await(min(left_s, MEANWHILE_S)):
+                    meanwhile()
                 self._pg.consume_input()
             result = self._pg.get_result()
             if result is None:

@@ -173,8 +173,8 @@ def _not_ready(said: str, slot: str, facts: SlotFacts) -> CdcdError:
     if facts.wal_status == "lost":
         return GapError(
             f'the slot "{slot}" has lost WAL that it still needed: {said}',
-            "Changes are missing for good. Drop the slot (cdcd slot drop), make it again and take a new snapshot; "
-            "see max_slot_wal_keep_size and idle_replication_slot_timeout",
+            "Changes are missing for good. Drop the slot (cdcd slot drop), make it again and take a new snapshot, as "
+            'source.on_slot_lost = "resnapshot" does; see max_slot_wal_keep_size and idle_replication_slot_timeout',
         )
     return Refused(f'the slot "{slot}" cannot be streamed from: {said}', "See the server's log")
 
@@ -198,6 +198,25 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int) -> CdcdError:
                 where,
                 "A value is not valid in the database's encoding: correct the row, or take the table out of the "
                 "publication; then go past it with pg_replication_slot_advance and take a new snapshot",
+            )
+        case "54000" | "XX000" if sqlstate == "54000" or "invalid memory alloc request size" in said:
+            return Refused(
+                where,
+                "The change is larger than the gigabyte that PostgreSQL can send as one message; in text mode a bytea "
+                "takes twice its size. Go past it with "
+                f"SELECT pg_replication_slot_advance({_literal(slot)}, pg_current_wal_lsn()) and take a new snapshot; "
+                "for the future, leave such columns out of the publication",
+            )
+        case "XX000" if re.search(r'"base/\d+/\d+"', said):
+            copy = _literal(f"{slot[:60]}_2")
+            return Refused(
+                where,
+                "PostgreSQL cannot decode a prepared transaction that was rolled back, if one of its savepoints made, "
+                "truncated or rewrote a table. Put a copy in the slot's place, which is not two-phase: "
+                f"SELECT pg_copy_logical_replication_slot({_literal(slot)}, {copy}); "
+                f"SELECT pg_drop_replication_slot({_literal(slot)}); "
+                f"SELECT pg_copy_logical_replication_slot({copy}, {_literal(slot)}); "
+                f"SELECT pg_drop_replication_slot({copy}); and set source.two_phase = false",
             )
         case "22P02" | "22023" | "42501" | "55000":
             return Refused(where, "Decoding this change again would fail again: see the server's log")

@@ -33,7 +33,13 @@ PINNED: Final[tuple[tuple[str, str], ...]] = (
 )
 """Settings that the text form of values depends on. ALTER DATABASE and ALTER ROLE reach a walsender, so each is set."""
 
-_KEEPALIVES: Final = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+_KEEPALIVES: Final = {
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,  # ms; keepalives are not sent while sent bytes wait to be confirmed
+}
 
 
 def parameters(dsn: str, application_name: str) -> dict[str, Any]:
@@ -52,6 +58,14 @@ def parameters(dsn: str, application_name: str) -> dict[str, Any]:
     params["options"] = f"{own} {pinned}".strip()
     params["client_encoding"] = "UTF8"
     return params
+
+
+def said_in(dsn: str) -> dict[str, str]:
+    """The parameters that a DSN itself gives, by name; none if it cannot be read: who connects with it says so."""
+    try:
+        return {name: str(value) for name, value in conninfo.conninfo_to_dict(dsn).items() if value is not None}
+    except psycopg.ProgrammingError:
+        return {}
 
 
 class StatementRefused(Refused):
@@ -99,6 +113,28 @@ class Session:
         """The encoding of the database, in PostgreSQL's words: UTF8, LATIN1, SQL_ASCII ..."""
         with self._lock:
             return self._open().info.parameter_status("server_encoding") or ""
+
+    def sockets(self) -> list[int]:
+        """The socket, to wait for between two questions; none if there is no connection."""
+        with self._lock:
+            connection = self._connection
+            return [] if connection is None or connection.closed else [connection.fileno()]
+
+    def ended(self, readable: Sequence[int]) -> bool:
+        """Take what the server says without being asked, if the socket is readable; whether the connection has ended.
+
+        A server that shuts down ends its sessions first, and its walsenders once all WAL is confirmed.
+        """
+        with self._lock:
+            connection = self._connection
+            if connection is None or connection.closed or connection.fileno() not in readable:
+                return False
+            try:
+                connection.pgconn.consume_input()
+                return False
+            except psycopg.OperationalError:
+                self._drop()
+                return True
 
     def close(self) -> None:
         """End the connection; the next question opens another."""

@@ -6,7 +6,6 @@ Source: PostgreSQL, "pg_replication_slots", versions 14 to 18.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from psycopg import sql
@@ -15,48 +14,7 @@ from cdcd.errors import ServerLost
 from cdcd.lsn import parse_lsn
 from cdcd.source.refusals import SlotActive
 from cdcd.source.session import Asker, Session
-
-
-@dataclass(frozen=True)
-class SlotState:
-    """One row of `pg_replication_slots`, as of one moment. LSNs are end-exclusive; None where the server has none."""
-
-    name: str
-    plugin: str
-    database: str
-    temporary: bool
-    active: bool
-    active_pid: int | None
-    confirmed_flush_lsn: int | None
-    """Where a stream would start; None until the slot has found its consistent point."""
-    restart_lsn: int | None
-    """The oldest WAL that the slot still needs; None if it was lost."""
-    wal_status: str
-    """reserved, extended, unreserved or lost; empty if the slot holds no WAL."""
-    safe_wal_bytes: int | None
-    """How much may still be written before the slot is in danger of losing WAL; None: no limit, or lost."""
-    two_phase: bool
-    failover: bool
-    invalidation: str
-    """Why it was invalidated: wal_removed, rows_removed, wal_level_insufficient, idle_timeout; empty if it was not."""
-    wal_lsn: int
-    """The server's WAL position when this was read (on a standby: what it has replayed)."""
-
-    @property
-    def retained_bytes(self) -> int:
-        """How much WAL the server keeps for this slot."""
-        return 0 if self.restart_lsn is None else max(0, self.wal_lsn - self.restart_lsn)
-
-    @property
-    def lag_bytes(self) -> int:
-        """How far the confirmed position is behind the server's WAL."""
-        return 0 if self.confirmed_flush_lsn is None else max(0, self.wal_lsn - self.confirmed_flush_lsn)
-
-    @property
-    def lost(self) -> bool:
-        """Whether the slot can never stream again."""
-        return bool(self.invalidation) or self.wal_status == "lost"
-
+from cdcd.source.slot_state import SlotState
 
 # What older servers do not have: two_phase is since 14, conflicting 16, failover and invalidation_reason 17.
 _STATE: Final = sql.SQL("""
@@ -76,11 +34,18 @@ _DROP: Final = """
 _WRITERS: Final = """
     SELECT 'session ' || l.pid || coalesce(' (' || nullif(a.application_name, '') || ')', '')
            || coalesce(' of ' || a.usename, '')
+           || coalesce(', for ' || pg_catalog.date_trunc('second', pg_catalog.clock_timestamp() - a.xact_start), '')
+           || coalesce(', ' || nullif(a.state, 'active'), '')
+           || coalesce(': ' || pg_catalog.substr(pg_catalog.regexp_replace(
+                  nullif(nullif(a.query, ''), '<insufficient privilege>'), '''[^'']*''', '''...''', 'g'), 1, 100), '')
     FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a USING (pid)
     WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid IS NOT NULL
-    UNION ALL SELECT 'prepared transaction ' || gid FROM pg_catalog.pg_prepared_xacts
+    UNION ALL SELECT 'prepared transaction ' || gid || ', for '
+                     || pg_catalog.date_trunc('second', pg_catalog.clock_timestamp() - prepared)
+    FROM pg_catalog.pg_prepared_xacts
     ORDER BY 1
 """
+"""With age, state and query, as far as the role may see them; what a query holds in quotes is left out."""
 
 
 class Slot(Asker):

@@ -40,7 +40,7 @@ from cdcd.source.replication import (
 )
 from cdcd.transaction.changes import ChangeConsumer, RelationChanges
 from cdcd.transaction.relations import Relations
-from cdcd.transaction.replay import Phase, Replay, prepared_name
+from cdcd.transaction.replay import Phase, Replay, committed_at, prepared_name
 from cdcd.transaction.spool import Spool, Spooled
 
 REPLAY_BYTES: Final = 1 << 20
@@ -93,11 +93,24 @@ class Assembler:
         """A keepalive asked for an answer at once; whoever answers resets it."""
         self.phases: list[Phase] = []
         """What became of prepared transactions; whoever reads it empties it."""
+        self._barrier_lsn: i64 = 0
+        self.at_barrier = False
+        """All that committed before the barrier is handed on, and nothing else: `go_on` lets the rest follow."""
 
     @property
     def busy(self) -> bool:
         """Frames wait behind a spooled transaction: call `proceed`, and do not `feed` before it is done."""
         return self._replay is not None or self._at < len(self._frames)
+
+    def stop_at(self, lsn: i64) -> None:
+        """Set the barrier, the only one, before the first transaction that commits at `lsn` or later."""
+        self._barrier_lsn = lsn
+        self.at_barrier = False
+
+    def go_on(self) -> None:
+        """Lift the barrier."""
+        self._barrier_lsn = 0
+        self.at_barrier = False
 
     def feed(self, frames: list[bytes]) -> None:
         """Take frames in the order in which they came; not while `busy`.
@@ -118,7 +131,7 @@ class Assembler:
             return
         frames = self._frames
         count: i64 = len(frames)
-        while self._at < count:
+        while self._at < count and not self.at_barrier:
             frame = frames[self._at]
             self._at += 1
             if len(frame) <= XLOGDATA_HEADER_BYTES or frame[0] != XLOGDATA:
@@ -136,8 +149,9 @@ class Assembler:
                 self._dispatch(frame, kind)
                 if self._replay is not None:
                     return
-        self._frames = []
-        self._at = 0
+        if not self.at_barrier:
+            self._frames = []
+            self._at = 0
 
     # One frame
 
@@ -170,6 +184,9 @@ class Assembler:
             self._in_block(self._block, message, frame)
         elif self.in_transaction:
             self._in_transaction(message, frame)
+        elif self._barrier_lsn != 0 and committed_at(message) >= self._barrier_lsn:
+            self._at -= 1  # it comes again
+            self.at_barrier = True
         else:
             self._between(message, frame)
 
@@ -249,7 +266,8 @@ class Assembler:
     def _rarer_change(self, message: messages.Message, frame: bytes, known: dict[int, RelationChanges]) -> None:
         if isinstance(message, messages.Truncate):
             for oid in message.relation_oids:
-                self._relation(oid, known).truncate(read_i64_be(frame, 1))
+                relation = self._relation(oid, known)
+                relation.truncate(read_i64_be(frame, 1), message.cascade, message.restart_identity)
         elif isinstance(message, messages.Origin):
             self._consumer.origin(message.name)
         elif isinstance(message, messages.LogicalMessage) and message.transactional:
@@ -416,6 +434,7 @@ class Assembler:
         self.server_lsn = max(self.server_lsn, keepalive.wal_end)
         if not self.in_transaction:
             self.quiet_lsn = keepalive.wal_end
+            self.at_barrier = self._barrier_lsn != 0 and keepalive.wal_end >= self._barrier_lsn
         if keepalive.reply:
             self.reply_requested = True
 

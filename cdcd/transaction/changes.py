@@ -33,8 +33,8 @@ class RelationChanges:
         """A row that is gone: `frame[at]` is the K or O of its tuple."""
         raise NotImplementedError
 
-    def truncate(self, lsn: i64) -> None:
-        """All rows are gone."""
+    def truncate(self, lsn: i64, cascade: bool, restart_identity: bool) -> None:
+        """All rows are gone; the statement said CASCADE, RESTART IDENTITY."""
         raise NotImplementedError
 
 

@@ -51,6 +51,20 @@ class Relation:
         return any(column.in_key for column in self.columns)
 
 
+MESSAGES: Final = Relation(
+    0,
+    "",
+    "messages",
+    "n",
+    [
+        Column("transactional", PgType(16, "pg_catalog", "bool"), -1, False),
+        Column("prefix", PgType(25, "pg_catalog", "text"), -1, False),
+        Column("content", PgType(17, "pg_catalog", "bytea"), -1, False),
+    ],
+)
+"""Logical decoding messages, as the rows of a relation of ours; no table has the schema ""."""
+
+
 class Catalogue(Protocol):
     """What the server's catalogue says of types and primary keys; `source.catalogue` asks it."""
 

@@ -11,6 +11,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from cdcd.pgoutput import messages
 from cdcd.transaction.changes import RelationChanges
 from cdcd.transaction.spool import Spooled
 
@@ -49,3 +50,12 @@ class Replay:
 def prepared_name(gid: str, xid: i64) -> str:
     """A prepared transaction's name: a gid alone may be used again before the first one's rows are durable."""
     return f"{xid} {gid}"
+
+
+def committed_at(message: messages.Message) -> i64:
+    """Where that commits which the message hands on; -1 if it hands on nothing."""
+    if isinstance(message, messages.Begin):
+        return message.final_lsn
+    if isinstance(message, (messages.StreamCommit, messages.CommitPrepared)):
+        return message.commit_lsn
+    return message.lsn if isinstance(message, messages.LogicalMessage) else -1

@@ -9,8 +9,8 @@ of one belongs to it or to its own: its rollback cuts the spool at that offset. 
 been released; the child is then rolled back with the parent only, so the cut takes nothing that survives.)
 
 Nothing here outlives the process: after a restart the server sends again, and what lies in the directory is garbage. So
-nothing is synced, and stale files are removed. A checksum a frame tells a disk that forgets from one that works; it is
-seeded, because that of nothing would be zero, and zeros are what such a disk gives back.
+nothing is synced, and stale files are removed. Checksums, kept in memory, tell a disk that forgets from one that works:
+one a megabyte (one a frame took longer than all else that the spool does for it).
 
 Logical messages are the exception: in a stream the server gives them the xid of the top level, wherever they were
 written (`ReorderBufferApplyMessage`). So one may belong to a subtransaction whose first row comes after it, and nothing
@@ -34,7 +34,7 @@ from cdcd.pgoutput.messages import Relation
 from cdcd.transaction.changes import RelationChanges
 from cdcd.transaction.spool_file import SpoolDirectory, SpoolFile
 
-_HEADER_BYTES: Final = 8  # length 4, CRC-32 4, both little-endian
+_HEADER_BYTES: Final = 4  # a frame's length, little-endian
 _SEED: Final = 0x63646364
 _OBJECT_BYTES: Final = 64
 """About what a bytes object costs beside its content."""
@@ -67,6 +67,21 @@ class Spool:
     def size_bytes(self) -> int:
         """What is spooled now, in memory and on disk."""
         return self._memory + self._on_disk
+
+    @property
+    def transactions(self) -> int:
+        """How many are spooled now."""
+        return len(self._spooled)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What they take in memory."""
+        return self._memory
+
+    @property
+    def disk_bytes(self) -> int:
+        """What they take on disk."""
+        return self._on_disk
 
     def open(self, streamed: bool) -> Spooled:
         """A new, empty transaction; `streamed` tells that its frames carry xids."""
@@ -154,6 +169,11 @@ class Spooled:
         """What `_frames` occupies, in bytes."""
         self.on_disk: i64 = 0
         """How long the file is: it holds the frames before those in memory."""
+        self._segments: list[tuple[int, int]] = []
+        """The file in pieces: where each ends, and its checksum. A subtransaction begins with a new one, so that the
+        file is cut between two."""
+        self._cuts: list[int] = []
+        """Where a subtransaction begins among the frames in memory."""
         self.base: dict[int, RelationChanges] = {}
         """Relations that the stream had announced before this transaction, where it may rely on them (prepared
         ones)."""
@@ -234,27 +254,45 @@ class Spooled:
         """Move the frames from memory to the file. Raises SpoolFull if they do not fit."""
         out = BytesWriter()
         written: i64 = 0
+        at: i64 = self.on_disk
+        ends: list[int] = []
+        cuts = self._cuts
+        cut: i64 = 0
         for frame in self._frames:
-            checksum: i64 = crc32(frame, _SEED)
+            if cut < len(cuts) and at == i64(cuts[cut]):
+                cut += 1
+                ends.append(len(out))
             write_i32_le(out, i32(len(frame)))
-            write_i32_le(out, i32(checksum - 0x1_0000_0000 if checksum >= 0x8000_0000 else checksum))
             out.write(frame)
+            at += _HEADER_BYTES + len(frame)
             if len(out) >= _PIECE_BYTES:
-                written += self._write(out)
-        written += self._write(out)
+                written += self._write(out, ends, at)
+                ends = []
+        written += self._write(out, ends, at)
         self._spool.moved(-self.memory, written)
         self.on_disk += written
         self.memory = 0
         self._frames = []
+        self._cuts = []
 
-    def _write(self, out: BytesWriter) -> i64:
+    def _write(self, out: BytesWriter, ends: list[int], end: i64) -> i64:
+        """Append what is in `out` to the file, which ends at `end` then; `ends`: of its segments but the last."""
         data = out.getvalue()
         try:
             self._file.append(data)
         except OSError as error:
             raise self._spool.full(error.strerror or str(error)) from error
+        size: i64 = len(data)
+        view = memoryview(data)
+        start: i64 = 0
+        ends.append(size)
+        for until in ends:
+            stop: i64 = until
+            if stop > start:
+                self._segments.append((end - size + stop, crc32(view[start:stop], _SEED)))
+                start = stop
         out.truncate(0)
-        return len(data)
+        return size
 
     def _take(self, frame: bytes) -> None:
         self._frames.append(frame)
@@ -267,6 +305,7 @@ class Spooled:
         self._last_subxid = subxid
         if subxid not in self._subxacts:
             self._subxacts[subxid] = self._size
+            self._cuts.append(self._size)
         for message in reversed(self._messages):
             if message.oldest <= subxid:
                 break  # what came before it has seen as much
@@ -288,45 +327,50 @@ class Spooled:
             self._spool.moved(0, offset - self.on_disk)
             self.on_disk = offset
             self._size = offset
+            while self._segments and self._segments[-1][0] > offset:
+                self._segments.pop()
+        while self._cuts and self._cuts[-1] >= offset:
+            self._cuts.pop()
         while self._relations and self._relations[-1].offset >= offset:
             self._relations.pop()
         while self._messages and self._messages[-1].offset >= offset:
             self._messages.pop()
 
     def _from_disk(self) -> Iterator[list[bytes]]:
-        left: i64 = self.on_disk
-        parts: list[bytes] = []
-        have: i64 = 0
-        wanted: i64 = _HEADER_BYTES
+        data = b""
+        base: i64 = 0  # where `data` lies in the file
+        at: i64 = 0
         chunks = self._file.read()
-        while (chunk := self._next(chunks)) is not None:
-            left -= len(chunk)
-            have += len(chunk)
-            parts.append(chunk)
-            if have < wanted:
-                continue  # a long frame is joined once, not with every chunk
-            data = b"".join(parts)
+        for end, checksum in self._segments:
+            stop: i64 = end - base
+            if stop > len(data):
+                parts = [data[at:]]
+                have: i64 = len(parts[0])
+                base += at
+                stop -= at
+                at = 0
+                while have < stop:
+                    chunk = self._next(chunks)
+                    if chunk is None:
+                        raise self._torn(base)
+                    parts.append(chunk)
+                    have += len(chunk)
+                data = b"".join(parts)
+            if crc32(memoryview(data)[at:stop], _SEED) != checksum:
+                raise self._torn(base + at)
             frames: list[bytes] = []
-            at: i64 = 0
-            wanted = _HEADER_BYTES
-            while at + _HEADER_BYTES <= have:
-                wanted = _HEADER_BYTES + i64(read_i32_le(data, at))
-                if wanted < _HEADER_BYTES or at + wanted > have + left:
-                    raise self._torn(left + have - at)
-                if at + wanted > have:
-                    break
-                frame = data[at + _HEADER_BYTES : at + wanted]
-                if crc32(frame, _SEED) != i64(read_i32_le(data, at + 4)) & 0xFFFF_FFFF:
-                    raise self._torn(left + have - at)
-                frames.append(frame)
-                at += wanted
-                wanted = _HEADER_BYTES
-            parts = [data[at:]]
-            have -= at
-            if frames:
-                yield frames
-        if have or left:
-            raise self._torn(left + have)
+            while at < stop:
+                size: i64 = -1
+                if stop - at >= _HEADER_BYTES:
+                    size = i64(read_i32_le(data, at))
+                at += _HEADER_BYTES
+                if size < 0 or size > stop - at:
+                    raise self._torn(base + at)
+                frames.append(data[at : at + size])
+                at += size
+            yield frames
+        if at < len(data) or self._next(chunks) is not None:
+            raise self._torn(base + at)
 
     def _next(self, chunks: Iterator[bytes]) -> bytes | None:
         try:
@@ -334,8 +378,8 @@ class Spooled:
         except OSError as error:
             raise self._lost(error.strerror or str(error)) from error
 
-    def _torn(self, left: int) -> Stop:
-        return self._lost(f"it does not hold what was written to it, {left:,} bytes before its end")
+    def _torn(self, at: int) -> Stop:
+        return self._lost(f"it does not hold what was written to it, from byte {at:,} on")
 
     def _lost(self, why: str) -> Stop:
         return Stop(

@@ -55,6 +55,14 @@ def on_rough_postgres(rough_postgres: servers.PostgreSQL, broker: str, tmp_path:
 
 
 @pytest.fixture
+def on_rough_servers(
+    rough_postgres: servers.PostgreSQL, rough_kafka: servers.Kafka, tmp_path: Path
+) -> Iterator[Stream]:
+    """Give a stream both of whose servers may be mistreated."""
+    yield from _fresh(rough_postgres, rough_kafka.bootstrap, tmp_path)
+
+
+@pytest.fixture
 def on_rough_kafka(postgres: servers.PostgreSQL, rough_kafka: servers.Kafka, tmp_path: Path) -> Iterator[Stream]:
     """Give a stream whose broker may be mistreated."""
     yield from _fresh(postgres, rough_kafka.bootstrap, tmp_path)

@@ -15,7 +15,7 @@ import workload
 from daemon import Daemon
 from fix_postgres import Database
 
-TRANSACTIONS = int(os.environ.get("CDCD_TEST_TRANSACTIONS", "20000"))
+TRANSACTIONS = int(os.environ.get("CDCD_TEST_TRANSACTIONS", "10000"))
 KILLS = 10
 WRITERS = 2
 SLICE = 100

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 import servers
 from daemon import Daemon
+from proxy import Proxy
 from stream import Stream, Table, Writer, eventually, metric
 
 PAUSE_S = float(os.environ.get("CDCD_TEST_PAUSE_S", "15"))
@@ -45,6 +46,97 @@ def test_a_fast_shutdown_waits_for_kafka_only_and_the_daemon_goes_on_after_it(
         assert "starting again" in daemon.log.read_text()
 
 
+def test_a_fast_shutdown_does_not_wait_while_kafka_is_taken_over(
+    on_rough_servers: Stream, rough_postgres: servers.PostgreSQL, rough_kafka: servers.Kafka
+) -> None:
+    # Found by chaos: whoever is taking Kafka over answers the server, and confirms nothing.
+    stream = on_rough_servers
+    stream.sql(Writer.TABLE)
+    with stream.daemon() as daemon:
+        daemon.start().wait_for_log("going on")
+        assert daemon.stop() == 0
+        stream.sql("INSERT INTO t VALUES (1)")
+        rough_kafka.pause()
+        try:
+            daemon.start()
+            eventually(lambda: daemon.log.read_text().count("holding the slot") == 2, "the slot")
+            time.sleep(1)
+            began = time.monotonic()
+            rough_postgres.stop(mode="fast")
+            assert time.monotonic() - began < 5
+        finally:
+            rough_kafka.resume()
+        rough_postgres.start()
+        _finish(stream, daemon)
+
+
+def test_a_fast_shutdown_does_not_wait_for_a_kafka_that_has_fallen_silent(
+    on_rough_servers: Stream, rough_postgres: servers.PostgreSQL, rough_kafka: servers.Kafka
+) -> None:
+    stream = on_rough_servers
+    stream.sql(Writer.TABLE)
+    with stream.daemon().start() as daemon:
+        daemon.wait_for_log("going on")
+        with Writer(stream.dsn):
+            daemon.wait_for_log("published")
+            rough_kafka.pause()
+            try:
+                time.sleep(1)
+                began = time.monotonic()
+                rough_postgres.stop(mode="fast")
+                assert 2 < time.monotonic() - began < 15, "Kafka is given a moment, and no more"
+            finally:
+                rough_kafka.resume()
+            rough_postgres.start()
+            time.sleep(1)
+        _finish(stream, daemon)
+
+
+def test_a_session_that_is_ended_alone_costs_the_stream_nothing_while_kafka_is_silent(
+    on_rough_kafka: Stream, rough_kafka: servers.Kafka
+) -> None:
+    stream = on_rough_kafka
+    stream.sql(Writer.TABLE)
+    with stream.daemon().start() as daemon:
+        daemon.wait_for_log("going on")
+        first = stream.walsender()
+        [(ended,)] = stream.sql(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'cdcd'"
+            " AND backend_type = 'client backend' AND datname = current_database()"
+        )
+        assert ended > 0
+        with Writer(stream.dsn):
+            daemon.wait_for_log("published")
+            rough_kafka.pause()
+            time.sleep(8)
+            rough_kafka.resume()
+        assert stream.walsender() == first
+        assert metric(daemon, "cdcd_restarts_total") == 0
+        _finish(stream, daemon)
+
+
+def test_a_fast_shutdown_does_not_wait_for_a_prepared_transaction(
+    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL
+) -> None:
+    # Found by chaos: its rows are acknowledged at COMMIT PREPARED, and a server that shuts down waits for that.
+    stream = on_rough_postgres
+    if rough_postgres.version < 15:
+        pytest.skip("two-phase decoding needs PostgreSQL 15")
+    stream.sql(Writer.TABLE)
+    with stream.daemon(source={"two_phase": True}).start() as daemon:
+        daemon.wait_for_log("going on")
+        stream.sql("BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'p'", "INSERT INTO t VALUES (2)")
+        eventually(lambda: len(stream.events()) == 1, "the row that is committed")
+        began = time.monotonic()
+        rough_postgres.stop(mode="fast", timeout_s=20)
+        assert time.monotonic() - began < 5
+        rough_postgres.start()
+        daemon.wait_until_streaming()
+        stream.sql("COMMIT PREPARED 'p'")
+        _finish(stream, daemon)
+        assert len(stream.events()) == 2
+
+
 @pytest.mark.parametrize("how", ["immediate", "SIGKILL", "terminate"])
 def test_every_row_once_after_the_server_is_lost(
     on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL, how: str
@@ -68,6 +160,23 @@ def test_every_row_once_after_the_server_is_lost(
             time.sleep(1.5)
         _finish(stream, daemon)
         assert "starting again" in daemon.log.read_text()
+
+
+def test_a_connection_that_is_gone_without_a_word_is_given_up(stream: Stream, postgres: servers.PostgreSQL) -> None:
+    # Found by chaos: behind a proxy or a firewall nothing tells of the end, and the daemon waited for ever.
+    stream.sql(Writer.TABLE)
+    with Proxy(postgres.port) as proxy:
+        options = {"port": proxy.port, "options": "-c wal_sender_timeout=5s"}
+        daemon = stream.daemon(source={"dsn": psycopg.conninfo.make_conninfo(stream.dsn, **options)})
+        with daemon.start():
+            daemon.wait_for_log("going on")
+            stream.sql("INSERT INTO t VALUES (1)")
+            daemon.wait_until_confirmed()
+            proxy.half_open()
+            stream.sql("INSERT INTO t VALUES (2)")
+            daemon.wait_for_log("PostgreSQL has been silent for 10 s", 20)
+            _finish(stream, daemon)
+            assert len(stream.events()) == 2
 
 
 def test_what_a_crashed_server_sends_again_is_left_out(

@@ -10,6 +10,7 @@ import pytest
 import topics
 from confluent_kafka.admin import AdminClient, NewTopic
 from daemon import Daemon
+from psycopg.conninfo import make_conninfo
 from stream import Stream
 
 MIB = 1024 * 1024
@@ -111,23 +112,36 @@ def test_300_000_rows_in_one_transaction_take_less_than_200_mb(stream: Stream, s
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_truncate_of_several_tables_empties_each_in_every_partition(stream: Stream) -> None:
+@pytest.mark.parametrize("mode", ["binary", "text", "streamed"])
+def test_truncate_of_several_tables_empties_each_in_every_partition_and_says_how(stream: Stream, mode: str) -> None:
     stream.sql(*(f"CREATE TABLE {name} (id int PRIMARY KEY, other int)" for name in "abc"))
     stream.sql("ALTER TABLE b ADD FOREIGN KEY (other) REFERENCES a")
-    daemon = stream.daemon().start()
+    source = {"binary": mode != "text"}
+    if mode == "streamed":
+        source["dsn"] = make_conninfo(stream.dsn, options="-c logical_decoding_work_mem=64kB")
+    daemon = stream.daemon(source=source).start()
     daemon.wait_for_log("going on")
     stream.sql(
         *(f"INSERT INTO {name} SELECT n, n FROM generate_series(1, 40) n" for name in "abc"),
-        "BEGIN; DELETE FROM b WHERE id = 1; TRUNCATE a CASCADE; "
-        "INSERT INTO a VALUES (7); INSERT INTO b VALUES (8, 7); COMMIT",
+        "BEGIN; INSERT INTO c SELECT n FROM generate_series(100, 1500) n; DELETE FROM b WHERE id = 1; "
+        "TRUNCATE a CASCADE; INSERT INTO a VALUES (7); INSERT INTO b VALUES (8, 7); COMMIT",
         "TRUNCATE c RESTART IDENTITY",
         "BEGIN; TRUNCATE a, b, c; ROLLBACK",
+        "INSERT INTO c VALUES (1)",
     )
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
     events = stream.check(("public", "a"), ("public", "b"), ("public", "c"))
-    truncates = Counter((event.topic, event.partition) for event in events if event.value["op"] == "t")
-    assert truncates == {(f"{stream.prefix}.public.{name}", partition): 1 for name in "abc" for partition in range(4)}
+    truncates = Counter(
+        (event.topic.removeprefix(f"{stream.prefix}.public."), event.partition, *event.value["truncate"].values())
+        for event in events
+        if event.value["op"] == "t"
+    )
+    said = {"a": (True, False), "b": (True, False), "c": (False, True)}
+    assert truncates == {(name, partition, *said[name]): 1 for name in "abc" for partition in range(4)}
+    assert all("truncate" not in event.value for event in events if event.value["op"] != "t")
+    [(streamed,)] = stream.sql(f"SELECT stream_txns FROM pg_stat_replication_slots WHERE slot_name = '{stream.slot}'")
+    assert (streamed > 0) == (mode == "streamed")
 
 
 def test_tombstones_follow_deletes_and_only_those(stream: Stream) -> None:

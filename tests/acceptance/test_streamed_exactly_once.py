@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 from stream import Stream
 
 KILLS = 12
-WRITERS = 3
+WRITERS = 2
 OPTIONS = "-c logical_decoding_work_mem=64kB"
 
 SCHEMA = (
@@ -39,7 +39,7 @@ class Writer(threading.Thread):
         try:
             with psycopg.connect(self._dsn, autocommit=True) as connection:
                 turn = 0
-                while not self._done.wait(0.1):
+                while not self._done.wait(0.2):
                     turn += 1
                     self._transaction(connection, (self._number << 40) + (turn << 16), f"g{self._number}-{turn}")
         except BaseException as error:  # noqa: BLE001  # reported by the test's own thread

@@ -1,12 +1,15 @@
 """How fast a backlog drains: `cdcd run` into a real Kafka, beside `pg_recvlogical` into nothing, in the same run.
 
-    python tests/bench/drain.py [--rows 1000000] [--runs 3] [--pg 18]
+    python tests/bench/drain.py [--rows 1000000] [--runs 3] [--pg 18] [--streamed on|parallel]
 
 Each run makes a backlog of 12-column rows for a fresh slot each, and drains it twice: with the server's own client
 (`pg_recvlogical -f /dev/null`, same publication, same binary mode), and with the installed cdcd, exactly once, until
 Kafka has it all and the slot is confirmed. Rates count from the moment the slot is active, for cdcd from its "going
 on", when it has taken Kafka over; how long that took is printed beside it. CPU (start included) and memory are the
 process's own.
+
+With --streamed the backlog is transactions of 250,000 rows, and both receive them while they are in progress, by the
+same protocol: cdcd spools them until their commit.
 """
 
 from __future__ import annotations
@@ -38,6 +41,9 @@ i * interval '1 s', '2026-01-01'::date + (i % 365)::int, i % 2 = 0, jsonb_build_
 FROM generate_series({first}::bigint, {last}::bigint) i
 """
 BATCH = 10_000
+STREAMED_BATCH = 250_000
+"""More than `logical_decoding_work_mem` holds (64 MB, the server's own default)."""
+PROTOCOL = {"off": "1", "on": "2", "parallel": "4"}
 
 
 def pg_recvlogical() -> str:
@@ -72,8 +78,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--pg", default="18")
+    parser.add_argument("--streamed", choices=["on", "parallel"], default="off", help="large transactions, in blocks")
     parser.add_argument("--text", action="store_true", help="text mode instead of binary")
-    parser.add_argument("--cdcd", default="cdcd", help="the command, e.g. 'python -m cdcd'")
+    parser.add_argument("--cdcd", default=f"{sys.executable} -m cdcd", help="the command")
     arguments = parser.parse_args()
     rates: dict[str, list[float]] = {"pg_recvlogical": [], "cdcd": []}
     with (
@@ -88,8 +95,9 @@ def main() -> None:
                 slot = f"{name}_{run}"
                 sql.execute("TRUNCATE orders")
                 sql.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
-                for first in range(1, arguments.rows + 1, BATCH):
-                    sql.execute(FILL.format(first=first, last=min(first + BATCH - 1, arguments.rows)))
+                batch = BATCH if arguments.streamed == "off" else STREAMED_BATCH
+                for first in range(1, arguments.rows + 1, batch):
+                    sql.execute(FILL.format(first=first, last=min(first + batch - 1, arguments.rows)))
                 sql.execute("CHECKPOINT")
                 drain = _drain_pg_recvlogical if name == "pg_recvlogical" else _drain_cdcd
                 seconds, cpu, rss = drain(sql, postgres, kafka, slot, arguments)
@@ -99,6 +107,9 @@ def main() -> None:
                     f"{cpu / arguments.rows * 1e6:5.2f} us CPU a row  {rss:5.0f} MB",
                     flush=True,
                 )
+                blocks = "SELECT stream_count FROM pg_stat_replication_slots WHERE slot_name = %s"
+                if (sql.execute(blocks, (slot,)).fetchone()[0] > 0) != (arguments.streamed != "off"):
+                    sys.exit(f"{name} did not receive the transactions as it was told to")
                 sql.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
     ours, theirs = statistics.median(rates["cdcd"]), statistics.median(rates["pg_recvlogical"])
     print(f"median: cdcd {ours:,.0f}, pg_recvlogical {theirs:,.0f} rows/s; ratio {ours / theirs:.2f}")
@@ -112,9 +123,11 @@ def _drain_pg_recvlogical(
     sql: psycopg.Connection, postgres: servers.PostgreSQL, _: servers.Kafka, slot: str, arguments: argparse.Namespace
 ) -> tuple[float, float, float]:
     (end,) = sql.execute("SELECT pg_current_wal_lsn()").fetchone()
+    streaming = [] if arguments.streamed == "off" else ["-o", f"streaming={arguments.streamed}"]
     process = subprocess.Popen(
         [pg_recvlogical(), "-d", postgres.dsn(), "-S", slot, "--start", "-f", "/dev/null", "--endpos", end, "-n",
-         "-o", "proto_version=1", "-o", "publication_names=bench", "-o", f"binary={str(not arguments.text).lower()}"]
+         "-o", f"proto_version={PROTOCOL[arguments.streamed]}", *streaming, "-o", "publication_names=bench",
+         "-o", f"binary={str(not arguments.text).lower()}"]
     )  # fmt: skip
     sql.execute("SELECT pg_logical_emit_message(false, 'end', 'end')")
     started = wait_until(lambda: _active(sql, slot), process)
@@ -139,6 +152,7 @@ def _drain_cdcd(
             slot = "{slot}"
             publication = "bench"
             binary = "{str(not arguments.text).lower()}"
+            streaming = "{"auto" if arguments.streamed == "off" else arguments.streamed}"
             [sink]
             bootstrap_servers = "{kafka.bootstrap}"
             prefix = "{slot.replace("_", "-")}"

@@ -23,9 +23,10 @@ from cdcd.compiled import rooms
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.pgoutput.encoder import encode, tuple_of
-from cdcd.pgoutput.tuples import Binary, ColumnValue
+from cdcd.pgoutput.tuples import BINARY, Binary, ColumnValue
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.partition import split
+from cdcd.snapshot.rows import SIGNATURE, TableRows
 from cdcd.source.pgtypes import PgType
 from cdcd.source.replication import XLogData
 from cdcd.transaction.assembler import Assembler
@@ -85,11 +86,20 @@ def row(i: int) -> list[ColumnValue]:
     ]
 
 
+RELATION = m.Relation(
+    0, 7, "public", "orders", "d", tuple(m.Column(name == "id", name, oid, typmod) for name, oid, _, typmod in COLUMNS)
+)
+
+
+def copied_row(i: int) -> bytes:
+    """One row as COPY gives it in binary format."""
+    values = [column.data for column in row(i) if isinstance(column, Binary)]
+    return struct.pack(">h", len(values)) + b"".join(struct.pack(">i", len(value)) + value for value in values)
+
+
 def frames(rows: int) -> list[bytes]:
     """The stream of `rows` inserts, 100 a transaction."""
-    columns = tuple(m.Column(name == "id", name, oid, typmod) for name, oid, _, typmod in COLUMNS)
-    relation = m.Relation(0, 7, "public", "orders", "d", columns)
-    messages: list[m.Message] = [m.Begin(1, 0, 5), relation, m.Commit(1, 2, 0)]
+    messages: list[m.Message] = [m.Begin(1, 0, 5), RELATION, m.Commit(1, 2, 0)]
     for i in range(rows):
         if i % 100 == 0:
             messages.append(m.Begin(100 + i, 0, 5))
@@ -136,6 +146,20 @@ def main() -> None:
         measure("pgoutput: decode to messages", rows, lambda: [decoder.decode(frame, 25) for frame in inserts])
         for burst in (100, 500, 1000, 4000):
             measure(f"transaction + avro, bursts of {burst}", rows, lambda: feed(burst))  # noqa: B023
+        copied = [copied_row(i) for i in range(rows)]
+
+        def copy() -> None:
+            batches = BatchBuilder(tombstones=False)
+            encoder = Encoder(batches, FingerprintStore(batches), TypeOptions())
+            encoder.copy(1, 1)
+            table = TableRows(encoder.open(Relations(Catalogue()).resolve(RELATION)), bytes([BINARY]) * len(COLUMNS))
+            form = table.copy()
+            form.row_at(SIGNATURE + bytes(8))
+            for at in range(0, rows, BURST):
+                table.encode(copied[at : at + BURST], form, 1)
+                batches.take()
+
+        measure("snapshot + avro", rows, copy)
         assembler, batches = pipeline()
         taken = []
         for at in range(0, len(stream), BURST):

@@ -11,9 +11,9 @@ from typing import Any
 
 import confluent_kafka as librdkafka
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeProgressReader, Seen
+from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading, Seen
 
 from cdcd.errors import BrokerLost, Fenced, Refused, SettingsError
 from cdcd.progress.record import SlotRecord, TableRecord, parse_record, parse_slot_record
@@ -21,6 +21,7 @@ from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.kafka_admin import KafkaAdmin
 from cdcd.sink.kafka_producer import KafkaProducer
 from cdcd.sink.kafka_progress import KafkaProgressReader
+from cdcd.sink.kafka_reading import KafkaReading
 from cdcd.sink.partition import partition_for
 from cdcd.sink.producer import Producer, ProgressReader, TopicAdmin
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
@@ -42,7 +43,7 @@ class FakeWorld:
         return FakeProducer(self.broker, transactional_id)
 
     def reader(self, topic: str) -> ProgressReader:
-        return FakeProgressReader(self.broker, topic)
+        return KafkaProgressReader(FakeReading(self.broker, topic))
 
     def visible(self, topic: str, partitions: int, *, while_open: bool = False) -> list[list[Seen]]:
         return self.broker.visible(topic)
@@ -68,7 +69,10 @@ class RealWorld:
         return producer
 
     def reader(self, topic: str) -> ProgressReader:
-        return KafkaProgressReader(self.bootstrap, "contract", topic, self.real_admin, timeout_s=20)
+        return KafkaProgressReader(self.reading(topic))
+
+    def reading(self, topic: str, timeout_s: float = 20) -> KafkaReading:
+        return KafkaReading(self.bootstrap, "contract", topic, self.real_admin, timeout_s=timeout_s)
 
     def visible(self, topic: str, partitions: int, *, while_open: bool = False) -> list[list[Seen]]:
         if not while_open:
@@ -419,9 +423,7 @@ def test_where_nobody_is_fenced_the_highest_value_counts_and_a_tombstone_starts_
     progress = topic_of(real, "progress")
 
     def last() -> dict[bytes, bytes]:
-        reader = KafkaProgressReader(
-            real.bootstrap, "contract", progress, real.real_admin, timeout_s=20, rank=lambda _, value: int(value)
-        )
+        reader = KafkaProgressReader(real.reading(progress), rank=lambda _, value: int(value))
         return reader.last(frozenset([b"slot"]), never)
 
     zombie, heir = started(real, None), started(real, None)
@@ -441,7 +443,7 @@ def test_the_reader_names_the_transaction_that_nobody_ends(real: RealWorld) -> N
     other.begin()
     other.produce(progress, 0, [{"key": b"other", "value": b"1"}])
     other.flush()
-    reader = KafkaProgressReader(real.bootstrap, "contract", progress, KafkaAdmin(real.bootstrap, "c"), timeout_s=1)
+    reader = KafkaProgressReader(real.reading(progress, timeout_s=1))
     with pytest.raises(BrokerLost, match="left a transaction open"):
         reader.last(frozenset([b"slot"]), never)
 
@@ -810,3 +812,34 @@ def test_hurry_bounds_a_call_that_is_under_way(broker: str) -> None:
         producer.flush()
     assert time.monotonic() - began < 5
     producer.close()
+
+
+class Hanging:
+    """A client whose commit never ends, although the broker answers what else it asks."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def commit_transaction(self, timeout: float) -> None:
+        time.sleep(timeout)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "not yet", False, True))
+
+
+def test_a_client_that_hangs_although_kafka_answers_is_given_up(
+    real: RealWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Found by chaos: after a connection to the coordinator was cut, a commit waited for an answer for ever.
+    orders = topic_of(real, "orders")
+    producer = started(real, "hangs")
+    assert isinstance(producer, KafkaProducer)
+    monkeypatch.setattr("cdcd.sink.kafka_producer._SUSPICIOUS_S", 0.3)
+    monkeypatch.setattr("cdcd.sink.kafka_producer._STUCK_S", 0.5)
+    producer.begin()
+    producer.produce(orders, 0, [{"key": b"k", "value": b"v"}])
+    producer.flush()
+    producer._client = Hanging(producer._client)  # type: ignore[assignment]
+    with pytest.raises(BrokerLost, match="answers, but the client does not get on"):
+        producer.commit()

@@ -61,7 +61,7 @@ def test_each_change_is_one_line_for_people(shop: Database) -> None:
         "UPDATE t SET n = 7 WHERE id = 2",
         "SELECT pg_logical_emit_message(true, 'hello', 'there')",
         "DELETE FROM t WHERE id = 1",
-        "TRUNCATE t",
+        "TRUNCATE t CASCADE",
     )
     lines = shown(shop)
     assert lines[0] == 'insert public.t id=1 v="two words" n=1.50 at=infinity c={"a": 1, "b": "x"}'
@@ -70,7 +70,7 @@ def test_each_change_is_one_line_for_people(shop: Database) -> None:
         "update public.t id=2 v=(unchanged) n=7.00 at=null c=null",
         "message transactional=true prefix=hello content=\\x7468657265",
         "delete public.t id=1",
-        "truncate public.t",
+        "truncate public.t cascade=true restart_identity=false",
     ]
 
 
@@ -152,7 +152,7 @@ def test_the_command_writes_lines_and_errors_end_it_with_1(shop: Database) -> No
             "CDCD_SOURCE__PUBLICATION": "p",
             "CDCD_SINK__BOOTSTRAP_SERVERS": "nowhere:9092",
         }
-        command = [sys.executable, "-m", "cdcd", "peek", *arguments]
+        command = [sys.executable, "-P", "-m", "cdcd", "peek", *arguments]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     done = run("--limit", "1", "--json")

@@ -24,7 +24,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from stream import Stream
 
-SCHEDULES = int(os.environ.get("CDCD_TEST_SCHEDULES", "40"))
+SCHEDULES = int(os.environ.get("CDCD_TEST_SCHEDULES", "25"))
 SEED = os.environ.get("CDCD_TEST_SEED", "4711")
 
 SCHEMA = """
@@ -56,7 +56,7 @@ class World:
         self.database = database
         self.two_phase = two_phase
         self.sessions = [Session(self, number) for number in range(5)]
-        self.prepared: list[str] = []
+        self.prepared: list[tuple[str, bool]] = []
         self.made: list[str] = []
         self.counts: Counter[str] = Counter()
         self._number = 0
@@ -75,8 +75,8 @@ class World:
 
     def resolve(self, random: Random) -> None:
         """Commit or roll back one of the prepared transactions."""
-        gid = self.prepared.pop(random.randrange(len(self.prepared)))
-        how = random.choice(["COMMIT", "COMMIT", "ROLLBACK"])
+        gid, decodable = self.prepared.pop(random.randrange(len(self.prepared)))
+        how = random.choice(["COMMIT", "COMMIT", "ROLLBACK" if decodable else "COMMIT"])
         self.database.execute(f"{how} PREPARED '{gid}'")
         self.counts[f"{how.lower()} prepared"] += 1
 
@@ -90,6 +90,9 @@ class Session:
         self.columns: list[str] = []
         self.savepoints: list[str] = []
         self.open = False
+        self.altered_below = False
+        """A savepoint of this transaction changed tables as such. Prepared and rolled back, no server could decode it
+        (`test_refusals.py` has that)."""
         self.connection = world.database.connect()
         self.connection.execute("SET lock_timeout = '4ms'; SET client_min_messages = 'error'")
         self.connection.execute(
@@ -101,11 +104,13 @@ class Session:
         try:
             if not self.open:
                 self.begin(random)
-            random.choices(
+            act = random.choices(
                 [self.insert, self.update, self.delete, self.savepoint, self.release, self.roll_back, self.message,
                  self.truncate, self.alter, self.make, self.end],
                 [30, 14, 8, 12, 5, 8, 6, 2, 4, 2, 6],
-            )[0](random)  # fmt: skip
+            )[0]  # fmt: skip
+            self.altered_below |= bool(self.savepoints) and act in (self.truncate, self.alter, self.make)
+            act(random)
         except psycopg.Error as error:
             self.world.counts[f"failed: {type(error).__name__}"] += 1
             self.recover(random)
@@ -115,6 +120,7 @@ class Session:
             self.world.resolve(random)
         self.run("BEGIN")
         self.open = True
+        self.altered_below = False
 
     def insert(self, random: Random) -> None:
         rows = random.choice([1, 1, 3, 20, 150, 500])
@@ -168,8 +174,8 @@ class Session:
             self.run(f"{around} ({self.world.number()})")
 
     def truncate(self, random: Random) -> None:
-        shared = random.random() < 0.3
-        self.run(f"TRUNCATE {random.choice(['small, bag', 'parts', 'wide CASCADE']) if shared else self.own}")
+        shared, how = random.random() < 0.3, random.choice(["", " RESTART IDENTITY", " CASCADE"])
+        self.run(f"TRUNCATE {random.choice(['small, bag', 'parts', 'wide']) if shared else self.own}{how}")
 
     def alter(self, random: Random) -> None:
         """Change the own table: as wanted, unless it is rolled back."""
@@ -208,7 +214,7 @@ class Session:
             except psycopg.Error:
                 how = "failed prepare"
             else:
-                world.prepared.append(gid)
+                world.prepared.append((gid, not self.altered_below))
         else:
             how = "COMMIT" if how == "PREPARE" else how
             self.run(how)

@@ -107,11 +107,13 @@ class Tail:
             "CDCD_SINK__PREFIX": prefix,
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cdcd", "tail", *arguments],
+            [sys.executable, "-P", "-m", "cdcd", "tail", *arguments],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # What a script runs in the background ignores SIGINT, and whatever that starts, too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # it takes no lock
         )
 
     def wait_until_reading(self) -> None:
@@ -217,7 +219,7 @@ def test_a_broker_that_is_not_there_is_an_error_not_a_wait(tail: Callable[..., T
     config = tmp_path / "cdcd.toml"
     config.write_text('[source]\ndsn = ""\n[sink]\nbootstrap_servers = "127.0.0.1:1"\n')
     done = subprocess.run(
-        [sys.executable, "-m", "cdcd", "tail", "--config", str(config), "topic"],
+        [sys.executable, "-P", "-m", "cdcd", "tail", "--config", str(config), "topic"],
         capture_output=True,
         text=True,
         check=False,

@@ -379,7 +379,9 @@ def test_a_slot_that_waits_for_a_writer_names_it_and_leaves_nothing(shop: Databa
     with Walsender(shop.dsn) as walsender, Slot(shop.dsn, slot_of(shop)) as slot:
         with pytest.raises(SlotWaits) as caught:
             walsender.create_slot(slot.name, timeout_s=0.7, blockers=slot.writers)
-        assert any(f"session {writer.info.backend_pid} (slow one)" in who for who in caught.value.blockers)
+        [who] = [who for who in caught.value.blockers if f"session {writer.info.backend_pid} (slow one)" in who]
+        assert ", for 00:00:0" in who
+        assert who.endswith(", idle in transaction: INSERT INTO t VALUES (1, '...')")
         assert slot.state() is None
         writer.rollback()
         assert walsender.create_slot(slot_of(shop)).consistent_lsn

@@ -28,7 +28,7 @@ from cdcd import decode
 from cdcd.lsn import format_lsn
 from cdcd.progress.record import SlotRecord, TableRecord, parse_record
 
-PROMPT_S = 0.5
+PROMPT_S = 0.9
 """Less than any timer of the daemon, more than any work in the simulation."""
 
 _Y2K_US = 946_684_800_000_000
@@ -172,6 +172,8 @@ class Checker:
                 "unchanged": event.unchanged,
                 "unrepresentable": [],
             }
+            if event.op == "t":
+                wanted["truncate"] = {"cascade": False, "restart_identity": False}
             self._same(f"event {_name((of.commit_lsn, seq))}", value, wanted)
             positions = (source["lsn"], source["xid"], source["origin"])
             self._same(f"source of {_name((of.commit_lsn, seq))}", positions, (event.lsn, of.xid, of.origin))

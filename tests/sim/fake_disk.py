@@ -21,7 +21,7 @@ class Disk:
         self.files: dict[Path, bytearray] = {}
         self.full = False
         self.tearing = False
-        """The next write is torn, without an error."""
+        """The next write is torn, or one bit of it turned, without an error."""
         self.torn = False
         """One was."""
 
@@ -33,8 +33,8 @@ class Disk:
         if self.tearing:
             self.tearing, self.torn = False, True
             start = self.rng.randrange(len(data))
-            lost = bytes(len(data) - start) if self.rng.random() < 0.5 else b""
-            data = data[:start] + lost
+            after = data[start:]
+            data = data[:start] + self.rng.choice([b"", bytes(len(after)), bytes([after[0] ^ 1]) + after[1:]])
         file += data
 
 

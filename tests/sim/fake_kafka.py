@@ -13,6 +13,7 @@ has not heard of it (`commit_late`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from cdcd.errors import BrokerLost, Fenced, Refused
@@ -41,6 +42,16 @@ class Transaction:
     records: list[Placed] = field(default_factory=list)
     """In the order in which they were produced."""
     expired: bool = False
+    undecided: set[tuple[str, int]] = field(default_factory=set)
+    """Partitions where its marker never came, although its coordinator has ended it."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == "open"
+
+    def state_in(self, place: tuple[str, int]) -> str:
+        """As one of its partitions knows it."""
+        return "open" if place in self.undecided else self.state
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,12 @@ class Entry:
     key: bytes | None
     value: bytes | None
     transaction: Transaction | None
+    place: tuple[str, int]
     is_marker: bool = False
+
+    @property
+    def state(self) -> str:
+        return "committed" if self.transaction is None else self.transaction.state_in(self.place)
 
 
 @dataclass(frozen=True)
@@ -75,6 +91,9 @@ class FakeBroker:
         self.owners: dict[str, FakeProducer] = {}
         self.committed: list[Transaction] = []
         """In the order of their commits."""
+        self.hanging: list[Transaction] = []
+        self.loses_markers: Callable[[Transaction], set[tuple[str, int]]] = lambda _: set()
+        """Where the transaction that is being aborted stays undecided."""
         self.on_call: Callable[[str], None] = nothing
         self.on_done: Callable[[str], None] = nothing
 
@@ -95,38 +114,45 @@ class FakeBroker:
     def stable_end(log: list[Entry]) -> int:
         """The last stable offset: where the first open transaction starts."""
         for offset, entry in enumerate(log):
-            if entry.transaction is not None and entry.transaction.state == "open":
+            if not entry.is_marker and entry.state == "open":
                 return offset
         return len(log)
 
     def end(self, transaction: Transaction, state: str) -> None:
-        """Commit or abort: all partitions at once, each with a marker."""
+        """Commit or abort: a marker in each partition, which decides what hangs there, too."""
         transaction.state = state
         if state == "committed":
             self.committed.append(transaction)
-        for topic, partition in transaction.touched:
-            self.log(topic, partition).append(Entry(None, None, transaction, is_marker=True))
+        lost = self.loses_markers(transaction) if state == "aborted" else set()
+        transaction.undecided |= lost
+        for place in [each for each in transaction.touched if each not in lost]:
+            self.log(*place).append(Entry(None, None, transaction, place, is_marker=True))
+            for other in self.hanging:
+                if place in other.undecided:
+                    other.undecided.discard(place)
+                    # Its coordinator has decided otherwise, and half of it may be seen by now.
+                    assert other.state == state, f"a marker in {place} decides what was {other.state}: {state}"
+        self.hanging = [each for each in [*self.hanging, transaction] if each.undecided]
 
     def open_transactions(self) -> list[Transaction]:
         """Those of the present owners; who was fenced has none."""
         found = [owner._transaction for owner in self.owners.values()]
-        return [transaction for transaction in found if transaction is not None and transaction.state == "open"]
+        return [transaction for transaction in found if transaction is not None and transaction.is_open]
 
     def expire(self, transaction: Transaction) -> None:
         """`transaction.timeout.ms` is over: its producer will be told."""
-        if transaction.state == "open":
+        if transaction.is_open:
             transaction.expired = True
             self.end(transaction, "aborted")
 
     def commit_late(self, transaction: Transaction) -> None:
         """A request to commit arrives after its producer has given up waiting."""
-        if transaction.state == "open":
+        if transaction.is_open:
             self.end(transaction, "committed")
 
     def _committed(self, log: list[Entry]) -> Iterator[Seen]:
         for offset, entry in enumerate(log[: self.stable_end(log)]):
-            aborted = entry.transaction is not None and entry.transaction.state == "aborted"
-            if not entry.is_marker and not aborted:
+            if not entry.is_marker and entry.state != "aborted":
                 yield Seen(offset, entry.key, entry.value)
 
 
@@ -146,7 +172,7 @@ class FakeProducer:
         if self._id is not None:
             before = self._broker.owners.get(self._id)
             self._broker.owners[self._id] = self
-            if before is not None and before._transaction is not None and before._transaction.state == "open":
+            if before is not None and before._transaction is not None and before._transaction.is_open:
                 self._broker.end(before._transaction, "aborted")
         self._broker.on_done("start")
         return True
@@ -167,7 +193,7 @@ class FakeProducer:
         for message in messages:
             key, value = message.get("key"), message["value"]
             self._transaction.records.append(Placed(topic, partition, len(log), key, value))
-            log.append(Entry(key, value, transaction))
+            log.append(Entry(key, value, transaction, (topic, partition)))
         self._transaction.touched[topic, partition] = None
         self._offsets[topic, partition] = len(log)
         self._broker.on_done("produce")
@@ -189,7 +215,7 @@ class FakeProducer:
         if self._transaction is None:
             return
         self._step("abort")
-        if self._id is not None and self._transaction.state == "open":
+        if self._id is not None and self._transaction.is_open:
             self._broker.end(self._transaction, "aborted")
         self._transaction = None
         self._broker.on_done("abort")
@@ -233,27 +259,68 @@ class FakeAdmin:
     def close(self) -> None:
         pass
 
+    def unstable(self, prefix: str) -> dict[tuple[str, int], int]:
+        self._broker.on_call("unstable")
+        found = {}
+        for topic, logs in self._broker.topics.items():
+            for partition, log in enumerate(logs):
+                if topic.startswith(prefix) and self._broker.stable_end(log) < len(log):
+                    found[topic, partition] = self._broker.stable_end(log)
+        return found
+
     def end_offsets(self, topic: str, partitions: int) -> list[int]:
         self._broker.on_call("end_offsets")
         return [len(self._broker.log(topic, partition)) for partition in range(partitions)]
 
 
-class FakeProgressReader:
-    """Plays `cdcd.sink.producer.ProgressReader`."""
+class FakeReading:
+    """Plays `cdcd.sink.kafka_reading.KafkaReading`."""
 
-    def __init__(self, broker: FakeBroker, topic: str) -> None:
+    def __init__(
+        self, broker: FakeBroker, topic: str, partition: int = 0, undecided: bool = False, stable: bool = False
+    ) -> None:
+        self.topic = topic
         self._broker = broker
-        self._topic = topic
+        self._partition = partition
+        self._undecided = undecided
+        self._stable = stable
 
-    def last(self, keys: frozenset[bytes], stopping: Callable[[], bool]) -> dict[bytes, bytes]:
+    def bounds(self) -> tuple[int, int] | None:
         self._broker.on_call("read")
-        found: dict[bytes, bytes] = {}
-        if stopping() or self._topic not in self._broker.topics:
-            return found
-        for record in self._broker.visible(self._topic)[0]:
-            if record.key in keys:
-                assert record.key is not None
-                found.pop(record.key, None)
-                if record.value is not None:
-                    found[record.key] = record.value
-        return found
+        if self.topic not in self._broker.topics:
+            return None
+        log = self._broker.log(self.topic, self._partition)
+        return 0, self._broker.stable_end(log) if self._stable else len(log)
+
+    @contextmanager
+    def consumer(self) -> Iterator[None]:
+        yield None
+
+    def read(
+        self, consumer: None, start: int, stop: int, stopping: Callable[[], bool] = lambda: False
+    ) -> Iterator[tuple[int, Read]]:
+        if start >= stop:
+            return
+        log = self._broker.log(self.topic, self._partition)
+        if self._undecided:
+            seen = [Seen(at, each.key, each.value) for at, each in enumerate(log) if not each.is_marker]
+        else:
+            seen = list(self._broker._committed(log))
+        for record in seen:
+            if start <= record.offset < stop and not stopping():
+                yield record.offset, Read(record)
+        if not self._undecided and self._broker.stable_end(log) < stop and not stopping():
+            raise BrokerLost(f"some producer has left a transaction open in {self.topic}")
+
+
+class Read:
+    """As much of confluent_kafka's Message as is asked for."""
+
+    def __init__(self, record: Seen) -> None:
+        self._record = record
+
+    def key(self) -> bytes | None:
+        return self._record.key
+
+    def value(self) -> bytes | None:
+        return self._record.value

@@ -264,8 +264,8 @@ class Walsender:
         self._cache: dict[int, _Cached] = {}
         self._gathered: dict[int, _Gathered] = {}
         self._at = 0
-        self._sent = slot.confirmed
-        """sentPtr: the end of the last record that was read."""
+        self._before = self._sent = slot.confirmed
+        """sentPtr: the end of the last record that was read; and of the one before."""
         self._out: deque[bytes] = deque()
         self._heard_at = now
         self._pinged = False
@@ -299,7 +299,7 @@ class Walsender:
             return
         if server.now >= self._heard_at + TIMEOUT_S / 2 and not self._pinged:
             self._pinged = True
-            link.frames.append(self._keepalive(reply=True))
+            self._say_at_once(reply=True)
         while self._out and len(link.frames) < link.room:
             link.frames.append(self._out.popleft())
         if self._out or len(link.frames) >= link.room:
@@ -321,7 +321,7 @@ class Walsender:
                 if server.rng.random() < 0.05:
                     ahead = 4096 if server.nasty and inside else 0
                     self._out.append(self._keepalive(reply=server.rng.random() < 0.3, ahead=ahead))
-            self._sent = record.end
+            self._before, self._sent = self._sent, record.end
             if server.rng.random() < 0.1:
                 self._out.append(self._keepalive(reply=server.rng.random() < 0.3))
         elif self._told_caught_up != server.end:
@@ -344,7 +344,12 @@ class Walsender:
             assert status.flushed >= self._slot.confirmed, "the slot was moved back"
             self._slot.confirmed = status.flushed
         if status.reply:
-            self.link.frames.append(self._keepalive(reply=False))
+            self._say_at_once(reply=False)
+
+    def _say_at_once(self, *, reply: bool) -> None:
+        """Send a keepalive that overtakes what waits for room: so it must not tell of the record that this is of."""
+        sent = self._before if self._out else self._sent
+        self.link.frames.append(PrimaryKeepalive(sent, self._server.time_us, reply).encode())
 
     def _keepalive(self, *, reply: bool, ahead: int = 0) -> bytes:
         return PrimaryKeepalive(self._sent + ahead, self._server.time_us, reply).encode()

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from sim.replica import SimProducer, SimWalsender, SteppedTakingOver
 
+import cdcd.sink.hanging
 import cdcd.sink.publisher
 import cdcd.transaction.spool
 from cdcd.avro.envelope import Encoder
@@ -23,6 +24,7 @@ from cdcd.progress.tracker import Tracker
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.handover import Handover
+from cdcd.sink.hanging import Known
 from cdcd.sink.publisher import Publisher
 from cdcd.source.replication import decode_keepalive
 from cdcd.taking_over import TakingOver
@@ -268,7 +270,7 @@ def let_the_spool_grow(self: Spool, spooled: Spooled, size: int) -> None:
 
 MUTATIONS["trust the disk"] = lambda: patch.object(cdcd.transaction.spool, "crc32", lambda *_: 0)
 
-MUTATIONS["accept a slot that was moved"] = lambda: patch("cdcd.taking_over.check_continuity", lambda *_: None)
+MUTATIONS["accept a slot that was moved"] = lambda: patch("cdcd.taking_over.check_continuity", lambda *_, **__: True)
 
 
 @mutation(GroupCommit, "should_commit")
@@ -288,6 +290,21 @@ _handover_init = Handover.__init__
 def wake_nobody_when_there_is_room(self: Handover, batches_max: int, bytes_max: int, on_room: object) -> None:
     _handover_init(self, batches_max, bytes_max, lambda: None)
 
+
+MUTATIONS["take the rows of undecided progress for visible"] = lambda: patch.object(
+    TakingOver, "_rows_visible", lambda *_: True
+)
+
+
+def _told_of_where_the_slot_began(known: Known) -> bool:
+    seen_lsn = 0 if known.visible is None else known.visible.lsn
+    return known.undecided is not None and seen_lsn < known.confirmed_lsn <= known.undecided.lsn
+
+
+MUTATIONS["take where the slot began for an acknowledgement"] = lambda: patch.object(
+    cdcd.sink.hanging, "_was_told", _told_of_where_the_slot_began
+)
+MUTATIONS["leave undecided what hangs"] = lambda: patch("cdcd.taking_over.decide_hanging", lambda *_: 0)
 
 # Bugs that the simulation has found
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from unittest.mock import patch
 
 from sim.fake_disk import DiskDirectory
-from sim.fake_kafka import FakeAdmin, FakeProducer, FakeProgressReader
+from sim.fake_kafka import FakeAdmin, FakeProducer, FakeReading
 from sim.fake_postgres import Link, Walsender
 
 import cdcd.avro.stores
@@ -112,6 +112,9 @@ class SteppedTakingOver(TakingOver):
     def run(self) -> None:
         self._run(self._server)
 
+    def _pause(self, seconds: float) -> None:
+        self.world.meanwhile(0.5)
+
 
 class SimProducer(FakeProducer):
     """One process's producer: it can be in a hurry, and it is closed once."""
@@ -158,6 +161,12 @@ class SimSession:
         self._life.check()
         if not self.world.server.up:
             raise ServerLost("the server is not there")
+
+    def sockets(self) -> list[int]:
+        return []
+
+    def ended(self, readable: list[int]) -> bool:
+        return False
 
     def rows(self, query: object, parameters: object = None) -> list[tuple[str]]:
         self.check()
@@ -272,7 +281,7 @@ class SimWalsender:
     def grow_input(self) -> None:
         pass
 
-    def create_slot(self, slot: str, *, two_phase: bool, blockers: object) -> Any:
+    def create_slot(self, slot: str, *, two_phase: bool, failover: bool, blockers: object) -> Any:
         self._life.check()
         server = self.world.server
         if not server.up or server.running or server.slot is not None:
@@ -307,6 +316,9 @@ class SimWalsender:
         if self.link.lost is not None and self.world.rng.random() < 0.5:
             raise self.link.lost
         self.link.statuses.append(StatusUpdate(written, flushed, applied, 0, reply).encode())
+
+    def fileno(self) -> int:
+        return -1
 
     def wait(self, timeout_s: float, *wake: int, reading: bool = True) -> list[int]:
         return self._life.wait(timeout_s, reading)
@@ -512,6 +524,7 @@ class Life:
             world.died(self, None)
         elif isinstance(error, SlotActive):
             self.due = world.now + STANDBY_S * world.rng.choice([1, 10])
+            self._backoff_s = BACKOFF_MIN_S
         elif isinstance(error, Restart):
             if isinstance(error, SpoolFull):
                 self._may_spool = False
@@ -591,7 +604,7 @@ def installed(world: World) -> Iterator[None]:
         cdcd.taking_over: {
             "KafkaProducer": lambda _, __, transactional_id, *___, **____: SimProducer(world, transactional_id),
             "KafkaAdmin": lambda *_: SimAdmin(world),
-            "KafkaProgressReader": lambda _, __, topic, *___, **____: FakeProgressReader(world.broker, topic),
+            "KafkaReading": lambda _, __, topic, *___, **how: FakeReading(world.broker, topic, **how),
         },
         cdcd.pipeline: {"SinkThread": SteppedSink, "monotonic_s": clock, "wall_us": lambda: world.server.time_us},
         cdcd.transaction.assembler: {"REPLAY_BYTES": world.replay_bytes},

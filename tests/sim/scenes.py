@@ -7,6 +7,7 @@ After: `test_simulation` plays them as they are, `test_mutations` with the bug t
 from __future__ import annotations
 
 from sim.fake_disk import Disk
+from sim.fake_kafka import Transaction
 from sim.sql import Session
 from sim.world import World
 
@@ -20,6 +21,7 @@ class Scene(World):
         super().__init__(seed, two_phase=True)
         self._left = times
         self._faults = self.faults
+        self._is_calm = False
         self.link_room = 300
         self.database.resolve_share = 0.0
 
@@ -113,6 +115,29 @@ class TwoFirstStarts(Scene):
         self.commit(1)
 
 
+class MarkersLost(Scene):
+    """Transactions that are aborted stay undecided: in all their partitions, in the progress alone, or in others.
+
+    The progress was waited for, in which it should be read what to decide; and where the slot began was taken for an
+    acknowledgement, so that the first transaction of all was committed, and came again.
+    """
+
+    faults = 15
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._fault_chance = 0.05
+
+    def _lose_markers(self, transaction: Transaction) -> set[tuple[str, int]]:
+        progress = {place for place in transaction.touched if place[0] == "p.progress"}
+        if self.broker.hanging or not progress:
+            return set()
+        return self.rng.choice([progress, set(transaction.touched), set(transaction.touched) - progress])
+
+    def act(self) -> None:
+        self.commit(2)
+
+
 class LostWhileTakingOver(Scene):
     """A connection breaks, unnoticed, while Kafka is being taken over; the other daemon gets the slot and publishes.
 
@@ -141,4 +166,46 @@ class LostWhileTakingOver(Scene):
             self._terminate()
 
 
-SCENES = [RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts, LostWhileTakingOver]
+class ZombieThatPublishes(Scene):
+    """A daemon loses its connection, unnoticed, and publishes what it has while the other takes over."""
+
+    faults = 30
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, times=20)
+        self._start_together()
+        self._fault_chance = 0.05
+        self._kafka_pauses = 0.7
+
+    def act(self) -> None:
+        self.commit(2)
+
+    def _misfortune(self) -> None:
+        if self._faults <= 0 or self.rng.random() > self._fault_chance:
+            return
+        streaming = [life for life in self.lives.values() if life is not None and life.state == "streaming"]
+        if streaming:
+            self._faults -= 1
+            self.half_open(streaming[0])
+            for other in self.lives.values():
+                if other is not None and other.state == "waiting":
+                    other.due = self.now
+
+
+class TornSpool(Scene):
+    """A bit of what was spooled is turned on the disk, then the transaction commits.
+
+    Most damage shows by itself: lengths do not fit, rows come without their relation. A turned bit of a value does not.
+    """
+
+    def act(self) -> None:
+        for disk in self.disks.values():
+            disk.tearing = True
+        self.prepare(30)
+        self.resolve(commit=True)
+
+
+SCENES = [
+    RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts, MarkersLost, LostWhileTakingOver,
+    ZombieThatPublishes, TornSpool,
+]  # fmt: skip

@@ -25,7 +25,7 @@ from sim.replica import Life, installed
 from sim.sql import TABLES, Database
 
 from cdcd.errors import BrokerLost, Fenced, GapError, Refused, ServerLost, Stop
-from cdcd.settings import Settings, SinkSettings, SourceSettings, SpoolSettings
+from cdcd.settings import Settings, SinkSettings, SnapshotSettings, SourceSettings, SpoolSettings
 
 HEALED_S = 200.0
 STEPS_MAX = 60_000
@@ -41,6 +41,10 @@ class Failure(Exception):
         super().__init__(f"seed {seed}: {type(error).__name__}: {error}\n{lines}")
         self.seed = seed
         self.error = error
+
+
+MARKER_LOST = 0.1
+"""Of the Kafka transactions that are aborted, so many stay undecided in their partitions."""
 
 
 class World:
@@ -72,6 +76,7 @@ class World:
         self.broker = FakeBroker()
         self.broker.on_call = self._kafka_call
         self.broker.on_done = self._kafka_done
+        self.broker.loses_markers = self._lose_markers
         self.kafka_up = True
         self._limbo: list[Transaction] = []
         self._kafka_failures = 0.0
@@ -117,7 +122,7 @@ class World:
                 "bytes_max": 1 << 20 if two_phase else rng.choice([2000, 1 << 20]),
             }
         )
-        return Settings(source=source, sink=sink, spool=spool)
+        return Settings(source=source, snapshot=SnapshotSettings(mode="never"), sink=sink, spool=spool)
 
     # A run
 
@@ -313,7 +318,8 @@ class World:
             isinstance(stop, Fenced)
             or (isinstance(stop, Refused) and life.jumped)
             or (isinstance(stop, GapError) and self._expects_gap)
-            or (type(stop) is Stop and (life.disk.torn or life.disk.full))
+            or (type(stop) is Stop and life.disk.full)
+            or life.disk.torn  # a write that is missing as a whole shows as rows without their relation, too
         )
         life.disk.torn = False
         if not fine:
@@ -351,6 +357,13 @@ class World:
         if self.rng.random() < self._kafka_failures:
             self.note(f"Kafka fails {life.name} after {step}")
             raise BrokerLost(f"the answer to {step} is lost")
+
+    def _lose_markers(self, transaction: Transaction) -> set[tuple[str, int]]:
+        """In all partitions, or in some."""
+        if self.broker.hanging or self.rng.random() >= MARKER_LOST:
+            return set()
+        share = self.rng.choice([0.3, 1.0])
+        return {place for place in transaction.touched if self.rng.random() < share}
 
     # Misfortunes
 

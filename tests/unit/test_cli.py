@@ -91,7 +91,7 @@ def test_config_reference_needs_no_settings(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_command_runs_as_a_process_and_names_its_libraries() -> None:
-    done = subprocess.run([sys.executable, "-m", "cdcd", "--version"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-P", "-m", "cdcd", "--version"], capture_output=True, text=True, check=True)
     for word in ("cdcd ", "rooms", "libpq", "librdkafka"):
         assert word in done.stdout
 

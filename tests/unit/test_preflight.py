@@ -136,7 +136,10 @@ def test_what_will_hurt_later_is_a_warning_with_its_cure(changed: dict[str, Any]
 
 def test_short_transactions_and_those_beside_an_existing_slot_are_no_matter() -> None:
     assert bad(server(writers=[("pid 12", 0.1)])) == []
-    assert bad(server(writers=[("pid 12", 900.0)], slot=SLOT)) == []
+    assert bad(server(writers=[("pid 12", 500.0)], slot=SLOT)) == []
+    [finding] = bad(server(writers=[("pid 12", 900.0), ("prepared 'x'", None)], slot=SLOT))
+    assert "for 15 min 0 s holds back all WAL since: pid 12" in finding.message
+    assert "pg_terminate_backend(12)" in finding.cure
 
 
 def test_full_bounds_do_not_matter_to_a_slot_that_is_in_use() -> None:
@@ -146,7 +149,43 @@ def test_full_bounds_do_not_matter_to_a_slot_that_is_in_use() -> None:
 def test_replica_identity_full_needs_no_index_and_insert_only_publications_need_none() -> None:
     bare = replace(TABLE, identity="n", has_index=False)
     assert bad(server(tables=[replace(TABLE, identity="f", has_index=False)])) == []
-    assert bad(server(tables=[bare], publication=Publication(updates=False, deletes=False))) == []
+    [finding] = bad(server(tables=[bare], publication=Publication(updates=False, deletes=False)))
+    assert finding.about == "publication"
+
+
+def test_a_publication_without_truncate_is_told() -> None:
+    [finding] = bad(server(publication=Publication(updates=True, deletes=True, truncates=False)))
+    assert finding.level is Level.WARNING
+    assert "leaves out truncate" in finding.message
+    assert "ALTER PUBLICATION" in finding.cure
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "level"),
+    [
+        ("max_slot_wal_keep_size", "-1", None),
+        ("max_slot_wal_keep_size", "51200", None),
+        ("max_slot_wal_keep_size", "64", Level.WARNING),
+        ("idle_replication_slot_timeout", "3600", Level.WARNING),
+    ],
+)
+def test_what_can_lose_a_slot_is_told(parameter: str, value: str, level: Level | None) -> None:
+    found = bad(server(parameters={**SERVER.parameters, parameter: value}))
+    assert [finding.level for finding in found] == ([level] if level else [])
+
+
+@pytest.mark.parametrize(("setting", "version"), [("two_phase", 14), ("failover", 16)])
+def test_settings_that_the_server_is_too_old_for_are_errors(setting: str, version: int) -> None:
+    facts = replace(SERVER, version=version * 10000)
+    given: dict[str, Any] = {"create": True, "origin": "any", "interval_s": 10, setting: True}
+    [finding] = bad(list(preflight_postgres.judge(facts, "cdcd", "cdcd", **given)))
+    assert (finding.level, finding.about) == (Level.ERROR, setting)
+
+
+@pytest.mark.parametrize(("largest", "level"), [("1048588", Level.OK), ("100000", Level.WARNING)])
+def test_the_size_that_brokers_take_is_told(largest: str, level: Level) -> None:
+    found = brokers(config={**BROKERS.config, "message.max.bytes": largest})
+    assert [finding.level for finding in found if finding.about == "sizes"] == [level]
 
 
 def test_many_bare_tables_are_counted_not_listed() -> None:

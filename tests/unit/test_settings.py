@@ -56,7 +56,7 @@ def test_every_setting_is_described_in_the_reference() -> None:
 
 
 def test_every_number_has_bounds_and_every_measure_ends_in_its_unit() -> None:
-    counts = {"partitions", "replication_factor", "port"}
+    counts = {"partitions", "replication_factor", "port", "workers"}
     for section, model in SECTIONS.items():
         for name, field in model.model_fields.items():
             if field.annotation not in (int, float):
@@ -116,7 +116,7 @@ def test_a_secret_joins_the_other_librdkafka_properties(
 
 def test_the_command_line_wins_over_the_log_level(load_text: Any, tmp_path: Path) -> None:
     load_text()
-    loaded = load(str(tmp_path / "cdcd.toml"), log_level="debug")
+    loaded = load(str(tmp_path / "cdcd.toml"), {"log.level": ("--log-level", "debug")})
     assert (loaded.settings.log.level, loaded.origins["log.level"]) == ("debug", "--log-level")
 
 

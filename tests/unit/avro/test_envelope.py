@@ -198,11 +198,35 @@ def test_a_table_without_columns_has_events() -> None:
     assert (key, event["after"]) == (None, {})
 
 
-def test_truncate_is_one_event_without_rows() -> None:
+@pytest.mark.parametrize("cascade", [False, True])
+@pytest.mark.parametrize("restart_identity", [False, True])
+def test_truncate_is_one_event_without_rows_that_says_how(cascade: bool, restart_identity: bool) -> None:
     table = keyed()
-    table.changes.truncate(43)
+    table.changes.truncate(43, cascade, restart_identity)
     ((key, event),) = table.events()
     assert (key, event["op"], event["before"], event["after"], event["source"]["lsn"]) == (None, "t", None, None, 43)
+    assert event["truncate"] == {"cascade": cascade, "restart_identity": restart_identity}
+
+
+def test_what_only_truncates_say_is_in_a_schema_of_their_own() -> None:
+    table = keyed()
+    table.insert(b"1", None, None)
+    table.changes.truncate(43, True, False)
+    table.insert(b"2", None, None)
+    table.changes.truncate(44, False, True)
+    batch = table.batches.take()
+    texts = dict(batch.schemas)
+    values = [message["value"] for message in batch.tables[0].messages]
+    rows, truncates = {value[2:10].hex() for value in values[::2]}, {value[2:10].hex() for value in values[1::2]}
+    assert len(rows) == len(truncates) == 1
+    row_schema, truncate_schema = (json.loads(texts[fingerprint]) for [fingerprint] in (rows, truncates))
+    assert truncate_schema["fields"][:-1] == row_schema["fields"]
+    assert truncate_schema["fields"][-1]["name"] == "truncate"
+    # Either reads what the other wrote.
+    row_schema, truncate_schema = fastavro.parse_schema(row_schema), fastavro.parse_schema(truncate_schema)
+    [insert, truncate] = [io.BytesIO(value[10:]) for value in values[:2]]
+    assert fastavro.schemaless_reader(insert, row_schema, truncate_schema)["truncate"] is None
+    assert "truncate" not in fastavro.schemaless_reader(truncate, truncate_schema, row_schema)
 
 
 def test_an_origin_belongs_to_its_transaction() -> None:

@@ -6,11 +6,13 @@ import dataclasses
 import json
 
 import pytest
-from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeProgressReader
+from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
 from cdcd.errors import BrokerLost, SettingsError
+from cdcd.progress.copies import DONE, TableCopy, parse_copy
 from cdcd.progress.record import SlotRecord, SnapshotState, TableRecord, parse_record, parse_slot_record
 from cdcd.sink.batches import Batch, BatchBuilder
+from cdcd.sink.kafka_progress import KafkaProgressReader
 from cdcd.sink.partition import partition_for
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec
@@ -44,7 +46,8 @@ class World:
         self.builder = BatchBuilder(tombstones=False)
 
     def last(self) -> SlotRecord | None:
-        found = FakeProgressReader(self.broker, self.names.progress).last(frozenset([b"s"]), lambda: False)
+        reader = KafkaProgressReader(FakeReading(self.broker, self.names.progress, stable=True))
+        found = reader.last(frozenset([b"s"]), lambda: False)
         return parse_slot_record(b"s", found[b"s"]) if found else None
 
     def transaction(self, lsn: int, *rows: tuple[str, bytes | None, bytes]) -> None:
@@ -287,14 +290,22 @@ def test_two_tables_never_share_a_topic() -> None:
 
 def test_the_state_of_a_snapshot_is_in_every_table_record_from_then_on() -> None:
     world = World(partitions=1)
-    state = SnapshotState(lsn=0x80, done=True, rows=3)
-    world.publisher.snapshot(("public", "a"), state)
+    copy = TableCopy("s", "p.public.a", "public", "a", DONE, 0x80, rows=3)
+    batch = Batch()
+    batch.copies = [copy]
+    batch.end_lsn = 0x90
+    world.publisher.publish(batch, 0.0)
+    world.publisher.commit()
     for lsn in (0x100, 0x200):
         world.transaction(lsn, ("a", b"1", b"row"))
         world.publish()
         world.publisher.commit()
     tables = [record for record in world.progress() if isinstance(record, TableRecord)]
-    assert [table.snapshot for table in tables] == [state, state]
+    assert [table.snapshot for table in tables] == [SnapshotState(lsn=0x80, done=True, rows=3)] * 3
+    [[record]] = world.broker.visible(world.names.snapshots)
+    assert record.key is not None
+    assert record.value is not None
+    assert parse_copy(record.key, record.value) == copy
 
 
 @pytest.mark.parametrize("step", ["begin", "produce", "flush", "commit", "ensure", "end_offsets"])

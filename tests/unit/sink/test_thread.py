@@ -90,6 +90,22 @@ def test_what_waits_shares_a_kafka_transaction() -> None:
     sink.end()
 
 
+def test_what_was_committed_does_not_wait_for_the_rows_of_a_snapshot_behind_it() -> None:
+    sink = Sink()
+    sink.put(10)
+    for number in range(3):
+        sink.builder.add(sink.table, ord("r"), b"k", b"copied %d" % number)
+        batch = sink.builder.take()
+        batch.copies = []
+        assert sink.handover.put(batch)
+    sink.thread.start()
+    sink.wait(11)
+    while len(sink.durable) < 2:
+        assert sink.ended.wait(0.01) is False
+    assert [(durable.transactions, durable.rows) for durable in sink.durable] == [(1, 1), (0, 3)]
+    sink.end()
+
+
 def test_a_bound_ends_a_kafka_transaction_within_a_backlog() -> None:
     sink = Sink(GroupCommit(rows_max=2, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30))
     for lsn in range(10, 60, 10):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cdcd.errors import GapError, Refused, ServerLost
@@ -97,6 +99,30 @@ def test_a_stream_that_ends_is_started_again_unless_it_would_end_the_same(sqlsta
     assert type(error) is kind
     assert "16/B374D848: what the server said" in error.message
     assert "CONTEXT" not in str(error)
+
+
+def test_a_table_that_the_server_has_forgotten_is_told_from_what_passes_by_itself() -> None:
+    said = 'ERROR:  could not map filenumber "base/5/16394" to relation OID'
+    error = stream_ended("XX000", said, "s" * 63, 0)
+    assert type(error) is Refused
+    copies = re.findall(r"'(s+_2)'", error.cure)
+    assert {len(name) for name in copies} == {62}, "a name that the server takes"
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "text"),
+    [
+        ("54000", "string buffer exceeds maximum allowed length (1073741823 bytes)"),  # as PostgreSQL 18 has it
+        ("54000", "out of memory"),
+        ("XX000", "invalid memory alloc request size 1080000003"),
+    ],
+)
+def test_a_change_larger_than_a_message_may_be_is_refused_with_the_cure(sqlstate: str, text: str) -> None:
+    error = stream_ended(sqlstate, f"ERROR:  {text}", "s1", 0x1742878C80)
+    assert type(error) is Refused
+    assert "17/42878C80" in error.message
+    assert "gigabyte" in error.cure
+    assert "pg_replication_slot_advance('s1'" in error.cure
 
 
 def test_a_skipped_publication_names_the_way_out_quoted() -> None:

@@ -245,6 +245,13 @@ def test_truncates_and_messages_of_a_stream_come_in_their_place(stream: Assembly
     ]  # fmt: skip
 
 
+def test_a_streamed_truncate_says_how(stream: Assembly) -> None:
+    stream.feed(*block(T, relation(T), truncate(T, cascade=True), truncate(T, restart_identity=True), first=True))
+    stream.feed(stream_commit(T, 100))
+    said = [tuple(value["truncate"].values()) for _, _, value in stream.records()]
+    assert said == [(True, False), (False, True)]
+
+
 # A streamed message has the xid of the top level, wherever it was written.
 MESSAGE = message(b"x", T)
 LATER = [insert(9, T), m.StreamStop(), stream_commit(T, 100)]

@@ -1,0 +1,174 @@
+"""Replays a table's events into its rows, in a file: what is kept of a row is enough to compare it, not to show it.
+
+Before: `verify` reads events, a partition after the other in any mixture. After: it compares the rows by checksums.
+
+Of a value stands a *piece*: its length and text while it is short, else its digest. So a row takes as much room as it
+has columns, however large its values are, and the server makes the same pieces in SQL (`source.checksums`).
+
+The trouble is a key change with an unchanged TOASTed value: the value is that of the row deleted just before, perhaps
+in another partition that was not read yet. So deleted rows are kept aside, and such a piece is a reference to one until
+everything was read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+SHORT: Final = 40
+"""Characters of a value up to which it is its own piece."""
+BUCKET_DIGITS: Final = 3
+"""Hex digits of the key's digest that say which part of the table a row is in: 4,096 parts."""
+SUM_DIGITS: Final = 15
+"""Hex digits of a row's digest that are summed up: a number below 2**60."""
+
+NULL: Final = "-"
+UNKNOWN: Final = "?"
+"""The topic does not hold the value, because it does not reach back far enough. Equal to nothing."""
+_REFERENCE: Final = "@"
+
+
+def piece(text: str | None) -> str:
+    """What stands for a value, by its text; None is null."""
+    if text is None:
+        return NULL
+    if len(text) <= SHORT:
+        return f"{len(text)}:{text}"
+    return f"#{_md5(text)}"
+
+
+def shown(piece_: str) -> str | None:
+    """A piece for people: the value while it is short; None is null."""
+    if piece_ == NULL:
+        return None
+    return f"md5 {piece_[1:]}" if piece_[0] == "#" else piece_.partition(":")[2]
+
+
+def bucket_of(key: str) -> str:
+    """Which part of the table a row with this key (its pieces, joined) is in."""
+    return _md5(key)[:BUCKET_DIGITS]
+
+
+def digest(pieces: Sequence[str]) -> str:
+    """The digest of a row or of a key."""
+    return _md5("".join(pieces))
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode("utf-8", "surrogateescape"), usedforsecurity=False).hexdigest()
+
+
+@dataclass(frozen=True)
+class Part:
+    """The checksum of a part of a table."""
+
+    rows: int
+    sum: int
+
+
+class Fold:
+    """The rows of one table. `key`: which of the columns are the key, none where rows are told apart by all of them."""
+
+    def __init__(self, path: Path, key: Sequence[int]) -> None:
+        """Make the file; it must not exist."""
+        self._key = tuple(key)
+        self._sql = sqlite3.connect(path, isolation_level=None)
+        self._sql.executescript(
+            """
+            PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
+            CREATE TABLE rows (key TEXT PRIMARY KEY, place INT, pieces TEXT, open INT, times INT) WITHOUT ROWID;
+            CREATE TABLE gone (lsn INT, seq INT, pieces TEXT, PRIMARY KEY (lsn, seq)) WITHOUT ROWID;
+            BEGIN;
+            """
+        )
+
+    @property
+    def keyed(self) -> bool:
+        """Whether rows are told apart by a key."""
+        return bool(self._key)
+
+    def put(self, place: int, lsn: int, seq: int, pieces: list[str | None], *, fresh: bool) -> None:
+        """A row is as it says after a change at (`lsn`, `seq`); what is None, the change left as it was.
+
+        `fresh`: there was none with this key before; what was left is then the value of the row deleted just before.
+        """
+        if not self._key:
+            self._count(place, [piece or UNKNOWN for piece in pieces], 1)
+            return
+        key = "".join(pieces[index] or UNKNOWN for index in self._key)
+        known = [part or "" for part in pieces]
+        left = [index for index, part in enumerate(pieces) if part is None]
+        if left:
+            before = None if fresh else self._pieces(key)
+            for index in left:
+                if fresh:
+                    known[index] = f"{_REFERENCE}{lsn}/{seq - 1}/{index}"
+                else:
+                    known[index] = before[index] if before else UNKNOWN
+        is_open = any(part.startswith(_REFERENCE) for part in known)
+        self._sql.execute(
+            "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, 1)", (key, place, json.dumps(known), is_open)
+        )
+
+    def remove(self, place: int, lsn: int, seq: int, pieces: list[str]) -> None:
+        """A row is gone; of `pieces` only the key need be right, where there is one."""
+        if not self._key:
+            self._count(place, pieces, -1)
+            return
+        key = "".join(pieces[index] for index in self._key)
+        self._sql.execute("INSERT OR IGNORE INTO gone SELECT ?, ?, pieces FROM rows WHERE key = ?", (lsn, seq, key))
+        self._sql.execute("DELETE FROM rows WHERE key = ?", (key,))
+
+    def truncate(self, place: int) -> None:
+        """All rows of a partition are gone: a truncate comes in every partition."""
+        self._sql.execute("DELETE FROM rows WHERE place = ?", (place,))
+
+    def finish(self) -> dict[str, Part]:
+        """Everything was read: returns the checksum of each part that has rows."""
+        for key, text in self._sql.execute("SELECT key, pieces FROM rows WHERE open = 1").fetchall():
+            pieces = [self._resolved(part) for part in json.loads(text)]
+            self._sql.execute("UPDATE rows SET pieces = ?, open = 0 WHERE key = ?", (json.dumps(pieces), key))
+        self._sql.execute("DELETE FROM rows WHERE times = 0")
+        self._sql.create_function("bucket_of", 1, bucket_of, deterministic=True)
+        self._sql.execute("ALTER TABLE rows ADD COLUMN bucket TEXT")
+        self._sql.execute("UPDATE rows SET bucket = bucket_of(key)")
+        self._sql.execute("CREATE INDEX buckets ON rows (bucket)")
+        self._sql.execute("COMMIT")
+        parts: dict[str, Part] = {}
+        for bucket, text, times in self._sql.execute("SELECT bucket, pieces, times FROM rows"):
+            before = parts.get(bucket, Part(0, 0))
+            number = int(digest(json.loads(text))[:SUM_DIGITS], 16)
+            parts[bucket] = Part(before.rows + times, before.sum + times * number)
+        return parts
+
+    def rows(self, bucket: str) -> Iterator[tuple[str, list[str], str, int]]:
+        """The rows of a part: key, the key's pieces, digest, and how often it is there (once, where there is a key)."""
+        for key, text, times in self._sql.execute("SELECT key, pieces, times FROM rows WHERE bucket = ?", (bucket,)):
+            pieces = json.loads(text)
+            yield key, [pieces[index] for index in self._key] or pieces, digest(pieces), times
+
+    def close(self) -> None:
+        """Close the file; its directory is the caller's to remove."""
+        self._sql.close()
+
+    def _count(self, place: int, pieces: list[str], times: int) -> None:
+        self._sql.execute(
+            "INSERT INTO rows VALUES (?, ?, ?, 0, ?) ON CONFLICT (key) DO UPDATE SET times = times + excluded.times",
+            (digest(pieces), place, json.dumps(pieces), times),
+        )
+
+    def _pieces(self, key: str) -> list[str] | None:
+        found = self._sql.execute("SELECT pieces FROM rows WHERE key = ?", (key,)).fetchone()
+        return None if found is None else list(json.loads(found[0]))
+
+    def _resolved(self, part: str) -> str:
+        while part.startswith(_REFERENCE):
+            lsn, seq, index = map(int, part[1:].split("/"))
+            found: Any = self._sql.execute("SELECT pieces FROM gone WHERE lsn = ? AND seq = ?", (lsn, seq)).fetchone()
+            part = UNKNOWN if found is None else json.loads(found[0])[index]
+        return part

@@ -1,0 +1,56 @@
+"""Reads a table's parked events back, piece by piece, in their order.
+
+Before: a person has asked to unpark the table. After: `publisher` puts each piece into a Kafka transaction of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cdcd.errors import GapError
+from cdcd.sink.kafka_reading import KafkaReading
+from cdcd.sink.parking import Assembly, ParkedEvent, ParkedPiece
+
+PIECE_EVENTS: Final = 20_000
+PIECE_BYTES: Final = 16 << 20
+"""What one Kafka transaction of a replay holds, about."""
+
+
+class KafkaParkedReader:
+    """Plays `producer.ParkedReader`. For one thread."""
+
+    def __init__(self, reading: KafkaReading) -> None:
+        """`reading`: of the parked topic. Asks nothing yet."""
+        self._reading = reading
+
+    def read(self, key: bytes, offset: int) -> ParkedPiece:
+        """The next events under `key` from `offset` on.
+
+        Raises GapError if records from there on were removed, BrokerLost if nothing came for long.
+        """
+        topic = self._reading.topic
+        start, stop = self._reading.bounds() or (0, 0)
+        if start > offset or stop < offset:
+            raise GapError(
+                f"the parked topic {topic} has offsets from {start} to {stop}, but events from {offset} on are to be "
+                "replayed: they were removed",
+                "Take a new snapshot of the table; and give the topic retention.ms=-1",
+            )
+        assembly, events, size = Assembly(), list[ParkedEvent](), 0
+        with self._reading.consumer() as consumer:
+            for at, message in self._reading.read(consumer, offset, stop):
+                value = message.value()
+                if message.key() != key or value is None:
+                    continue
+                event = assembly.add(at, value)
+                size += len(value)
+                if event is not None:
+                    events.append(event)
+                    if len(events) >= PIECE_EVENTS or size >= PIECE_BYTES:
+                        return ParkedPiece(events, at + 1, at + 1 >= stop)
+        if not assembly.whole:
+            raise GapError(
+                f"the parked topic {topic} ends in the middle of an event",
+                "Keep other producers off it; then take a new snapshot of the table",
+            )
+        return ParkedPiece(events, stop, True)

@@ -1,0 +1,150 @@
+"""One connection that reads tables under an exported snapshot, a COPY at a time. Thin I/O.
+
+Before: `plan` says which blocks. After: `rows` takes the messages of COPY, one a row.
+Source: PostgreSQL, "SET TRANSACTION" (SNAPSHOT), "COPY", "System Columns" (ctid, xmin); libpq, "Functions Associated
+with the COPY Command".
+
+Nothing here waits but the statements at the start: `read` returns what has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import psycopg
+from psycopg import pq, sql
+
+from cdcd.errors import CdcdError, Refused, Restart, ServerLost
+from cdcd.snapshot.plan import XID_MASK, Unit
+from cdcd.source.frames import take
+
+INPUT_BUFFER_BYTES: Final = 1 << 20
+_TAKE_BYTES: Final = 1 << 19
+
+
+class SnapshotGone(Restart):
+    """The snapshot cannot show a table any more: it was altered since. A new one can."""
+
+
+class SnapshotConnection:
+    """A transaction that sees the tables as of one snapshot. For one thread at a time."""
+
+    def __init__(self, parameters: dict[str, Any], snapshot: str, any_encoding: bool) -> None:
+        """Connect and import. `any_encoding`: text comes as the bytes it is, from a database without an encoding.
+
+        Raises ServerLost if that fails: the snapshot lives only as long as whoever exported it does nothing else.
+        """
+        self.unit: Unit | None = None
+        """What is being read."""
+        try:
+            self._conn = psycopg.connect(**parameters, autocommit=True, prepare_threshold=None)
+            if any_encoding:
+                self._conn.execute("SET client_encoding TO 'SQL_ASCII'")
+            self._conn.execute("SET row_security TO off")
+            self._conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            self._conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+            # libpq's input buffer grows to what it once held: see `Connection.grow_input`.
+            self._conn.execute("SELECT pg_catalog.repeat('x', %s)", [INPUT_BUFFER_BYTES])
+        except psycopg.Error as error:
+            raise ServerLost(f"a snapshot could not be imported: {_said(error)}") from error
+        self._pg = self._conn.pgconn
+        self._begun = False
+
+    def rows(self, query: sql.Composed | str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+        """Ask something, as of the snapshot. Raises Refused, or ServerLost if the server is gone."""
+        try:
+            cursor = self._conn.execute(query, values)
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise self._named(error.sqlstate or "", _said(error)) from error
+
+    def fileno(self) -> int:
+        """The socket, to wait for."""
+        return self._pg.socket
+
+    def start(self, unit: Unit, columns: Sequence[sql.Composable], row_filter: str) -> None:
+        """Begin to read a unit; `columns` are what is selected, `row_filter` is SQL of the publication, or empty."""
+        statement = copy_statement(unit, columns, row_filter).as_string(self._conn)
+        try:
+            self._pg.send_query(statement.encode())
+            self._pg.flush()
+        except psycopg.OperationalError as error:
+            raise ServerLost(f"the connection to PostgreSQL ended: {_said(error)}") from error
+        self.unit = unit
+        self._begun = False
+
+    def read(self, messages_max: int) -> tuple[list[bytes], bool]:
+        """What has come of the COPY, and whether that was all of it (then `unit` is None). Raises as `rows` does."""
+        messages: list[bytes] = []
+        try:
+            self._pg.consume_input()
+            if not self._begun:
+                if self._pg.is_busy():
+                    return messages, False
+                self._check(self._pg.get_result(), pq.ExecStatus.COPY_OUT)
+                self._begun = True
+            _, last = take(self._pg.get_copy_data, messages, messages_max, _TAKE_BYTES)
+            if last < 0:
+                self._end()
+                return messages, True
+        except psycopg.OperationalError as error:
+            raise ServerLost(f"the connection to PostgreSQL ended: {_said(error)}") from error
+        return messages, False
+
+    def close(self) -> None:
+        """End the connection, and with it the transaction and its locks."""
+        with suppress(psycopg.Error):
+            self._conn.close()
+
+    def _end(self) -> None:
+        while (result := self._pg.get_result()) is not None:  # the trailer has come: so this does not wait long
+            self._check(result, pq.ExecStatus.COMMAND_OK)
+        self.unit = None
+
+    def _check(self, result: pq.abc.PGresult | None, wanted: pq.ExecStatus) -> None:
+        if result is not None and result.status == wanted:
+            return
+        state = b"" if result is None else result.error_field(pq.DiagnosticField.SQLSTATE) or b""
+        text = self._pg.get_error_message() if result is None else result.error_message.decode(errors="replace")
+        raise self._named(state.decode(), text.strip())
+
+    def _named(self, sqlstate: str, said: str) -> CdcdError:
+        unit = self.unit
+        what = "the snapshot" if unit is None else f"the snapshot of {unit.heap.schema}.{unit.heap.name}"
+        if sqlstate == "42501":
+            return Refused(
+                f"{what} could not be read: {said}",
+                "GRANT SELECT on the published tables (and USAGE on their schemas) to the role of source.dsn; "
+                "with row security, the role needs BYPASSRLS",
+            )
+        if sqlstate[:2] in ("42", "0A"):
+            return SnapshotGone(f"{what} could not be read, for the table was altered meanwhile: {said}")
+        if sqlstate[:2] in ("08", "53", "57", "40", "") or self._pg.status != pq.ConnStatus.OK:
+            return ServerLost(f"{what} could not be read: {said}")
+        return Refused(f"{what} could not be read: {said} ({sqlstate})", "Mend the table, or leave it out")
+
+
+def copy_statement(unit: Unit, columns: Sequence[sql.Composable], row_filter: str) -> sql.Composed:
+    """The COPY that reads a unit. Text form of xmin, for there is no cast of xid to a number."""
+    conditions: list[sql.Composable] = []
+    if unit.heap.in_blocks:
+        if unit.first:
+            conditions.append(sql.SQL("ctid >= {}").format(sql.Literal(f"({unit.first},0)")))
+        if not unit.last:
+            conditions.append(sql.SQL("ctid < {}").format(sql.Literal(f"({unit.end},0)")))
+    if unit.changed_since is not None:
+        since = sql.Literal(unit.changed_since & XID_MASK)
+        conditions.append(sql.SQL("(xmin::text::bigint - {} + 4294967296) % 4294967296 < 2147483648").format(since))
+    if row_filter:
+        # The server's own text, from pg_get_expr.
+        conditions.append(sql.SQL("({})").format(sql.SQL(row_filter)))
+    where = sql.SQL(" WHERE {}").format(sql.SQL(" AND ").join(conditions)) if conditions else sql.SQL("")
+    return sql.SQL("COPY (SELECT {} FROM ONLY {}{}) TO STDOUT (FORMAT binary)").format(
+        sql.SQL(", ").join(columns), sql.Identifier(unit.heap.schema, unit.heap.name), where
+    )
+
+
+def _said(error: psycopg.Error) -> str:
+    return error.diag.message_primary or str(error).strip().split("\n", 1)[0]

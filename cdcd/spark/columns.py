@@ -1,0 +1,145 @@
+"""A column on both sides: what PostgreSQL selects, so that Spark can rebuild the value the topics would have.
+
+Before: `writers` (or `cdcd schema`) describes the columns. After: `snapshot` loads by these expressions, `verify`
+compares by their texts.
+
+Of each column PostgreSQL sends a text that both sides can make: numbers and strings as they are, times as microseconds,
+floats as their bits, arrays element by element with lengths. `NULL` stays NULL. What Avro cannot hold is sent in
+PostgreSQL's own text, and flagged.
+Source: PostgreSQL, "Data Type Formatting Functions", "Date/Time Functions" (extract), "Bit String".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+from cdcd.spark.types import Avro, ddl, logical, plain_decimal
+
+_FINITE: Final = "(isfinite({c}) AND extract(year FROM {c}) BETWEEN 1 AND 9999)"
+_REPRESENTABLE: Final = {
+    "date": _FINITE, "timestamp-micros": _FINITE, "local-timestamp-micros": _FINITE,
+    "time-micros": "{c} <> '24:00'", "decimal": "{c}::text NOT IN ('NaN', 'Infinity', '-Infinity')",
+    "array": "(array_ndims({c}) IS NULL OR array_ndims({c}) = 1 AND array_lower({c}, 1) = 1)",
+}  # fmt: skip
+_INTERVAL: Final = ("months", "days", "micros")
+
+
+def comparable(avro: Avro, pg_type: str) -> bool:
+    """Whether both sides have a text for values of this type."""
+    kind = logical(avro)
+    if kind == "array" and isinstance(avro, dict):
+        return not is_vector(pg_type) and logical(avro["items"]) not in ("array", "record", "map")
+    if kind == "record" and isinstance(avro, dict):
+        return tuple(field["name"] for field in avro["fields"]) == _INTERVAL
+    return kind != "map"
+
+
+def is_vector(pg_type: str) -> bool:
+    """Pgvector's type: an array in Avro, and none in PostgreSQL."""
+    return pg_type.rpartition(".")[2] == "vector"
+
+
+def quoted(name: str) -> str:
+    """A PostgreSQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def postgres_name(described: dict[str, Any]) -> str:
+    """The column's name in PostgreSQL."""
+    return str(described.get("pg_name", described["name"]))
+
+
+def representable(expression: str, avro: Avro) -> str:
+    """A condition in SQL: Avro can hold the value."""
+    kind = logical(avro)
+    condition = _REPRESENTABLE.get(kind, "true").format(c=expression)
+    if kind == "array" and isinstance(avro, dict) and logical(avro["items"]) in _REPRESENTABLE:
+        inside = representable("x", avro["items"])
+        condition += f" AND NOT EXISTS (SELECT FROM unnest({expression}) u(x) WHERE NOT ({inside}))"
+    return condition
+
+
+def text_in_postgres(expression: str, avro: Avro) -> str:
+    """An SQL expression: the value's text, of type text."""
+    kind = logical(avro)
+    if kind in ("timestamp-micros", "local-timestamp-micros", "time-micros"):
+        return f"((extract(epoch FROM {expression}) * 1000000)::bigint)::text"
+    if kind == "date":
+        return f"({expression} - date '1970-01-01')::text"
+    if kind == "double":
+        return f"(('x' || encode(float8send({expression}), 'hex'))::bit(64)::bigint)::text"
+    if kind == "float":
+        return f"(('x' || encode(float4send({expression}), 'hex'))::bit(32)::int)::text"
+    if kind == "bytes":
+        return f"encode({expression}::bytea, 'hex')"
+    if kind == "boolean":
+        return f"({expression})::text"
+    if kind == "record":
+        clock = f"extract(hour FROM {expression}) * 3600000000 + extract(minute FROM {expression}) * 60000000"
+        parts = [
+            f"(extract(year FROM {expression}) * 12 + extract(month FROM {expression}))::int",
+            f"extract(day FROM {expression})::int",
+            f"({clock} + extract(microseconds FROM {expression}))::bigint",
+        ]
+        return f"({' || chr(44) || '.join(f'{part}::text' for part in parts)})"
+    if kind == "array" and isinstance(avro, dict):
+        item = text_in_postgres("x", avro["items"])
+        shown = f"CASE WHEN x IS NULL THEN 'N' ELSE length({item}) || ':' || {item} END"
+        items = f"unnest({expression}) WITH ORDINALITY u(x, o)"
+        whole = f"coalesce((SELECT string_agg({shown}, ',' ORDER BY o) FROM {items}), '')"
+        return f"CASE WHEN {expression} IS NOT NULL THEN {whole} END"
+    # The type's output function: a cast to text would trim character(n).
+    return f"CASE WHEN {expression} IS NOT NULL THEN format('%s', {expression}) END"
+
+
+def text_in_spark(column: Column, avro: Avro) -> Column:
+    """The same text of a value that Spark has."""
+    kind = logical(avro)
+    if kind == "timestamp-micros":
+        return f.unix_micros(column).cast("string")
+    if kind == "local-timestamp-micros":
+        return f.unix_micros(f.from_utc_timestamp(column.cast("timestamp"), f.current_timezone())).cast("string")
+    if kind == "date":
+        return f.unix_date(column).cast("string")
+    if kind == "double":
+        return f.when(column.isNotNull(), f.reflect(f.lit("java.lang.Double"), f.lit("doubleToLongBits"), column))
+    if kind == "float":
+        return f.when(column.isNotNull(), f.reflect(f.lit("java.lang.Float"), f.lit("floatToIntBits"), column))
+    if kind == "decimal" and isinstance(avro, dict):
+        return plain_decimal(column, avro)
+    if kind == "bytes":
+        return f.lower(f.hex(column))
+    if kind == "record":
+        return f.concat(*(f.concat(f.lit("," if n else ""), column.getField(name)) for n, name in enumerate(_INTERVAL)))
+    if kind == "array" and isinstance(avro, dict):
+        items = avro["items"]
+
+        def shown(item: Column) -> Column:
+            text = text_in_spark(item, items)
+            return f.when(item.isNull(), f.lit("N")).otherwise(f.concat(f.length(text), f.lit(":"), text))
+
+        return f.when(column.isNotNull(), f.concat_ws(",", f.transform(column, shown)))
+    return column.cast("string")
+
+
+def value_from_text(text: Column, avro: Avro) -> Column:
+    """The value that a text of `text_in_postgres` stands for; null for null."""
+    kind = logical(avro)
+    if kind == "timestamp-micros":
+        return f.timestamp_micros(text.cast("bigint"))
+    if kind == "local-timestamp-micros":
+        stamp = f.timestamp_micros(text.cast("bigint"))
+        return f.to_utc_timestamp(stamp, f.current_timezone()).cast("timestamp_ntz")
+    if kind == "date":
+        return f.date_from_unix_date(text.cast("int"))
+    if kind == "bytes":
+        return f.unhex(text)
+    return text.cast(ddl(avro))
+
+
+def direct(avro: Avro) -> bool:
+    """JDBC gives the very value, so that no text is needed on the way."""
+    return logical(avro) in ("int", "long", "float", "double", "boolean", "decimal", "bytes")

@@ -1,0 +1,342 @@
+"""Tables in a lake that follow the topics: all of them at one LSN a run, each event once, whatever dies when.
+
+Before: `cuts` says how far to read, `apply` does one table. After: readers ask the mirror for tables as published.
+
+A run: choose a cut; write the plan; merge each table that its transactions touched; publish. Every step may be the
+last one that a process does: see `runs`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from threading import Event
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import DataFrame
+
+from cdcd.avro.names import avro_name
+from cdcd.errors import Refused, SettingsError
+from cdcd.lsn import parse_lsn
+from cdcd.progress.record import TableRecord
+from cdcd.spark.apply import Applied, Applier
+from cdcd.spark.cuts import Cut, Moment
+from cdcd.spark.merge import DELETED, Deletes
+from cdcd.spark.packages import Format
+from cdcd.spark.runs import PLANNED, PUBLISHED, MirroredTable, Run, Runs
+from cdcd.spark.snapshot import Snapshot
+from cdcd.spark.targets.delta import Delta
+from cdcd.spark.targets.iceberg import Iceberg
+from cdcd.spark.targets.target import Target
+from cdcd.spark.verify import wait_for
+
+if TYPE_CHECKING:
+    from cdcd.spark.cdc import Cdc
+
+RUNS_TABLE: Final = "cdcd_runs"
+
+_TARGETS: Final[dict[str, type[Target]]] = {"delta": Delta, "iceberg": Iceberg}
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far the published tables are behind what Kafka holds."""
+
+    bytes: int
+    """Of WAL, between the published LSN and the newest cut's."""
+    events: int
+    """Offsets, markers included, that are not merged."""
+    seconds: float
+    """Between the commit times of the last transaction published and the newest in Kafka."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """What one run did."""
+
+    run: Run
+    events: int
+    seconds: float
+
+
+class Mirror:
+    """A set of tables in one schema of a catalog. One process at a time runs it; any number reads."""
+
+    def __init__(
+        self,
+        cdc: Cdc,
+        tables: Sequence[str],
+        catalog: str,
+        format: Format,  # noqa: A002  # the word that Spark uses
+        name: str = "mirror",
+        deletes: Deletes = "hard",
+        schema_changes: str = "stop",
+        rows_max: int = 5_000_000,
+        parallel: int = 2,
+        properties: Mapping[str, str] | None = None,
+        on_step: Callable[[str], None] | None = None,
+    ) -> None:
+        """`tables`: patterns of schema.table; those that come to match later join by themselves.
+
+        `catalog`: where the tables go, as catalog.schema; a table is called {schema}_{table} there. `name`: of this
+        mirror among those that share the schema. `deletes`: "soft" keeps deleted rows, with _is_deleted set.
+        `schema_changes`: "stop" or "follow", see `evolution`. `rows_max`: events a run takes at most, if a cut allows.
+        `parallel`: tables that are merged at the same time. `properties`: more TBLPROPERTIES for new tables.
+        `on_step`: told what is done next. Raises SettingsError for a format that there is not.
+        """
+        if format not in _TARGETS:
+            raise SettingsError(f"there is no table format {format!r}", 'Use "delta" or "iceberg"')
+        if not name.replace("_", "").isalnum():
+            raise SettingsError(f"{name!r} is no name for a mirror", "Use letters, digits and _")
+        self._cdc = cdc
+        self._patterns = tuple(tables)
+        self._catalog = catalog
+        self._name = name
+        self._rows_max = rows_max
+        self._parallel = parallel
+        self._step = on_step or (lambda _: None)
+        self._target = _TARGETS[format](cdc.spark, properties or {})
+        self._applier = Applier(cdc.kafka, cdc.writers, self._target, deletes, follow=schema_changes == "follow")
+        self._runs = Runs(self._target, f"{catalog}.{RUNS_TABLE}", name)
+        self._cut: Cut | None = None
+        self._ready = False
+        self._loaded: dict[str, MirroredTable] = {}
+        """By topic: tables that were loaded and are not published yet."""
+
+    # Writing
+
+    def run_once(self) -> Published | None:
+        """Bring all tables to the newest cut and publish them, or end what another process began; None: nothing new.
+
+        At most `rows_max` events a run, so that after a long pause several are needed: see `catch_up`.
+        """
+        began = time.monotonic()
+        self._prepare()
+        published, planned = self._runs.last()
+        if planned is None:
+            planned = self._plan(published)
+            if planned is None:
+                return None
+            if not self._touched(planned, published):
+                self._step(f"publish {planned.run}")
+                self._runs.write(replace(planned, state=PUBLISHED))
+                return Published(planned, 0, time.monotonic() - began)
+            self._step(f"plan {planned.run}")
+            self._runs.write(planned)
+        applied = self._apply(planned, published)
+        done = replace(planned, state=PUBLISHED, tables=tuple(each.table for each in applied))
+        self._step(f"publish {done.run}")
+        self._runs.write(done)
+        self._loaded = {}
+        self._step(f"published {done.run}")
+        return Published(done, sum(each.events for each in applied), time.monotonic() - began)
+
+    def catch_up(self) -> list[Published]:
+        """Runs until there is nothing new; what each did."""
+        done = []
+        while (published := self.run_once()) is not None:
+            done.append(published)
+            if not published.events:
+                break
+        return done
+
+    def run(self, interval_s: float = 30.0, stop: Event | None = None) -> None:
+        """Run on and on, a run each `interval_s` seconds or as long as it takes, until `stop` is set."""
+        stopped = stop or Event()
+        while not stopped.is_set():
+            began = time.monotonic()
+            self.run_once()
+            stopped.wait(max(0.0, interval_s - (time.monotonic() - began)))
+
+    def compact(self, keep_runs: int = 10_000) -> None:
+        """Rewrite small files of every table, and forget runs older than the last `keep_runs`."""
+        published, _ = self._runs.last()
+        for table in published.tables if published is not None else ():
+            if table.version is not None:
+                self._step(f"compact {table.target}")
+                self._target.compact(table.target)
+        self._runs.prune(keep_runs)
+        self._target.compact(self._runs.table)
+
+    # Reading
+
+    def published_lsn(self) -> int:
+        """The LSN that all tables are at; 0 before the first run."""
+        self._prepare()
+        published, _ = self._runs.last()
+        return 0 if published is None else published.lsn
+
+    def lag(self) -> Lag:
+        """How far the tables are behind the topics."""
+        self._prepare()
+        published, _ = self._runs.last()
+        cut = self._cdc.progress.at(None, self._cut)
+        if published is None:
+            return Lag(cut.lsn, sum(sum(record.offsets) for record in self._wanted(cut)), 0.0)
+        known = published.by_topic()
+        events = sum(
+            sum(record.offsets) - (sum(known[record.topic].offsets) if record.topic in known else 0)
+            for record in self._wanted(cut)
+        )
+        return Lag(cut.lsn - published.lsn, events, max(0, cut.commit_ts - published.commit_ts) / 1e6)
+
+    def as_of(self, moment: Moment | None = None) -> dict[str, DataFrame]:
+        """Every table, by schema.table, as the newest run at or before an LSN or time published it (None: the newest).
+
+        With `deletes="soft"` rows that are deleted are in it, marked. Raises Refused if nothing was published by then.
+        """
+        run = self.published(moment)
+        return {
+            table.table: self._target.at(table.target, table.version)
+            for table in run.tables
+            if table.key is not None and self._target.exists(table.target)
+        }
+
+    def published(self, moment: Moment | None = None) -> Run:
+        """The newest run that was published at or before an LSN or time (None: the newest)."""
+        self._prepare()
+        if moment is None:
+            found = self._runs.published("true")
+        elif isinstance(moment, datetime):
+            aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+            found = self._runs.published(f"commit_ts <= timestamp '{aware.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'")
+        else:
+            lsn = parse_lsn(moment) if isinstance(moment, str) else moment
+            found = self._runs.published(f"lsn <= {lsn}")
+        if found is None:
+            raise Refused(f"the mirror {self._name} has published nothing by then", "Run it: run_once()")
+        return found
+
+    def table_at(self, table: MirroredTable) -> DataFrame:
+        """One table of a published run: the rows that are there, without those that are only marked as deleted."""
+        rows = self._target.at(table.target, table.version)
+        return rows.where(f"NOT {DELETED}") if DELETED in rows.columns else rows
+
+    def load(self, snapshot: Snapshot, timeout_s: float = 120.0) -> list[Published]:
+        """Load the snapshot's tables as they stood at its LSN, in place of what was there, and bring all tables beyond.
+
+        What the topics hold of earlier changes is in the rows already, and is passed over. `timeout_s`: how long to
+        wait until the daemon has published up to the snapshot's LSN. Published with the first run after.
+        """
+        self._prepare()
+        self._finish_planned()
+        loaded: dict[str, MirroredTable] = {}
+        for name in snapshot.tables:
+            schema, _, table = name.partition(".")
+            target = self._target_name(schema, table)
+            self._step(f"load {target}")
+            version = self._applier.load(target, snapshot.rows(name), snapshot.writer(name), snapshot.key(name))
+            topic = self._cdc.names.topic(schema, table)
+            key = list(snapshot.key(name))
+            loaded[topic] = MirroredTable(topic, schema, table, target, key, [], snapshot.lsn, version)
+        wait_for(lambda: self._cdc.cut().lsn, snapshot.lsn, timeout_s)
+        self._loaded = loaded
+        return self.catch_up()
+
+    def _finish_planned(self) -> None:
+        _, planned = self._runs.last()
+        if planned is not None:
+            self.run_once()
+
+    # A run
+
+    def _prepare(self) -> None:
+        if not self._ready:
+            self._cdc.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self._catalog}")
+            self._runs.create()
+            self._ready = True
+
+    def _wanted(self, cut: Cut) -> list[TableRecord]:
+        """The tables that match and are whole: one whose copy in the topic is under way waits for its end."""
+        found = self._cdc.tables(self._patterns, cut).values()
+        return [record for record in found if record.snapshot is None or record.snapshot.done]
+
+    def _plan(self, published: Run | None) -> Run | None:
+        known = self._known(published)
+        position = -1 if published is None else published.position
+        applied = {topic: table.offsets for topic, table in known.items()}
+        cut = self._cdc.progress.within(self._rows_max, self._cut, applied, position)
+        for name in sorted(self._cdc.tables(self._patterns, cut).keys() & set(cut.parked)):
+            self._step(f"{name} is parked, or being copied: until that ends it stays as it was")
+        self._cut = self._cut if self._cut is not None and self._cut.position > cut.position else cut
+        if published is not None and not self._loaded and (
+            cut.position <= published.position or cut.lsn == published.lsn
+        ):  # fmt: skip
+            return None
+        tables = dict(self._loaded)
+        for record in self._wanted(cut):
+            before = known.get(record.topic)
+            tables[record.topic] = MirroredTable(
+                topic=record.topic,
+                schema=record.schema,
+                name=record.table,
+                target=self._target_name(record.schema, record.table) if before is None else before.target,
+                key=None if before is None else before.key,
+                offsets=list(record.offsets),
+                loaded_lsn=0 if before is None else before.loaded_lsn,
+                version=None if before is None else before.version,
+            )
+        for record in self._cdc.tables(self._patterns, cut).values():
+            if record.topic in known:  # one that waits stays as it is
+                tables.setdefault(record.topic, known[record.topic])
+        _refuse_shared_names(tables.values())
+        return Run(
+            mirror=self._name,
+            run=1 if published is None else published.run + 1,
+            state=PLANNED,
+            slot=cut.slot,
+            lsn=cut.lsn,
+            commit_lsn=cut.commit_lsn,
+            commit_ts=cut.commit_ts,
+            position=cut.position,
+            tables=tuple(tables.values()),
+        )
+
+    def _touched(self, planned: Run, published: Run | None) -> set[str]:
+        known = self._known(published)
+        return {t.topic for t in planned.tables if t.topic not in known or known[t.topic].offsets != t.offsets}
+
+    def _known(self, published: Run | None) -> dict[str, MirroredTable]:
+        """What the next run starts from: the tables as published, or as loaded since."""
+        return ({} if published is None else published.by_topic()) | self._loaded
+
+    def _apply(self, planned: Run, published: Run | None) -> list[Applied]:
+        known = self._known(published)
+        touched = self._touched(planned, published)
+
+        def one(table: MirroredTable) -> Applied:
+            if table.topic not in touched:
+                return Applied(table, 0)
+            if self._target.exists(table.target) and self._target.tagged(table.target, self._name, planned.run):
+                return Applied(self._done(table), 0)
+            self._step(f"merge {table.target}")
+            applied = self._applier.apply(table, known.get(table.topic), planned.run)
+            self._step(f"merged {table.target}")
+            return applied
+
+        with self._target.tagging(self._name, planned.run), ThreadPoolExecutor(self._parallel) as pool:
+            return list(pool.map(one, planned.tables))
+
+    def _done(self, table: MirroredTable) -> MirroredTable:
+        """A table that the process before us has merged: what it knew of it and took with it."""
+        if table.key is None:
+            keys = self._cdc.writers.of(table.schema, table.name, table.topic, "key")
+            table = replace(table, key=list(keys[-1].key) if keys else [])
+        return replace(table, version=self._target.version(table.target))
+
+    def _target_name(self, schema: str, table: str) -> str:
+        return f"{self._catalog}.`{avro_name(schema).lower()}_{avro_name(table).lower()}`"
+
+
+def _refuse_shared_names(tables: Iterable[MirroredTable]) -> None:
+    seen: dict[str, str] = {}
+    for table in tables:
+        other = seen.setdefault(table.target, table.table)
+        if other != table.table:
+            raise SettingsError(
+                f"{other} and {table.table} would both become {table.target}",
+                "Mirror them into two schemas, with a pattern each",
+            )

@@ -1,0 +1,75 @@
+"""Which jars run together with which Spark: tried, not guessed.
+
+After: `Cdc` refuses a session whose Kafka connector is known to fail; users put `packages()` into spark.jars.packages.
+Source: SPARK-55271 (the Kafka source of 4.1.0 to 4.1.2 ends with a NullPointerException after every restart from a
+crash); the release notes of Delta Lake 4 and Apache Iceberg 1.11 and 1.12.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Final, Literal, TypeAlias
+
+from cdcd.errors import SettingsError
+
+Format: TypeAlias = Literal["delta", "iceberg"]
+
+JDBC: Final = "org.postgresql:postgresql:42.7.4"
+
+_BAD_KAFKA: Final = re.compile(r"spark-sql-kafka-0-10_2\.13[-:](4\.1\.[012])(?!\d)")
+
+_KAFKA: Final = {"4.0": "{version}", "4.1": "4.1.3", "4.2": "4.2.0"}
+_AVRO: Final = {"4.0": "{version}", "4.1": "4.1.1", "4.2": "4.1.1"}
+_LAKE: Final[dict[tuple[str, str], str]] = {
+    ("4.0", "delta"): "io.delta:delta-spark_2.13:4.0.0",
+    ("4.1", "delta"): "io.delta:delta-spark_4.1_2.13:4.4.0",
+    ("4.2", "delta"): "io.delta:delta-spark_4.2_2.13:4.4.0",
+    ("4.0", "iceberg"): "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
+    ("4.1", "iceberg"): "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+}
+
+
+def packages(spark_version: str | None = None, formats: Collection[Format] = ("delta", "iceberg")) -> str:
+    """What to put into `spark.jars.packages`, for a version of Spark (default: the PySpark that is installed).
+
+    Contains the Kafka source, Avro, PostgreSQL's JDBC driver and the table formats. Raises SettingsError, with the
+    cure, for a Spark that does not work with them.
+    """
+    if spark_version is None:
+        import pyspark
+
+        spark_version = pyspark.__version__
+    found = re.match(r"(\d+\.\d+)\.(\d+)", spark_version)
+    minor = found[1] if found else spark_version
+    if minor == "4.1" and found is not None and int(found[2]) < 3:
+        raise SettingsError(
+            f"Spark {spark_version}'s Kafka source fails at the first restart after a crash (SPARK-55271)",
+            "Use PySpark 4.1.3: pip install pyspark==4.1.3",
+        )
+    if minor not in _KAFKA:
+        raise SettingsError(
+            f"cdcd.spark was not tried with Spark {spark_version}", "Use PySpark 4.1.3: pip install pyspark==4.1.3"
+        )
+    wanted = [
+        f"org.apache.spark:spark-sql-kafka-0-10_2.13:{_KAFKA[minor].format(version=spark_version)}",
+        f"org.apache.spark:spark-avro_2.13:{_AVRO[minor].format(version=spark_version)}",
+        JDBC,
+    ]
+    for name in formats:
+        if (minor, name) not in _LAKE:
+            raise SettingsError(
+                f"there is no {name} for Spark {spark_version}", "Use PySpark 4.1.3: pip install pyspark==4.1.3"
+            )
+        wanted.append(_LAKE[minor, name])
+    return ",".join(wanted)
+
+
+def check_jars(jars: str) -> None:
+    """Raises SettingsError if `jars`, the session's spark.jars and packages, hold a Kafka source that fails."""
+    found = _BAD_KAFKA.search(jars)
+    if found is not None:
+        raise SettingsError(
+            f"Spark's Kafka connector {found[1]} fails at the first restart after a crash (SPARK-55271)",
+            "Take org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3, or what cdcd.spark.packages() names",
+        )

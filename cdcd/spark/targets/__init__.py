@@ -1,0 +1,1 @@
+"""Table formats that a mirror can write: what one must do, and the two that do it."""

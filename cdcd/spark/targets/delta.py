@@ -1,0 +1,58 @@
+"""Delta Lake tables.
+
+Source: Delta Lake documentation, "Idempotent table writes", "Type widening", "Deletion vectors".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from cdcd.spark.targets.target import Target, decimal_of
+
+_WIDER: frozenset[tuple[str, str]] = frozenset(
+    [("int", "bigint"), ("float", "double"), ("int", "double"), ("date", "timestamp_ntz")]
+)
+_WHOLE = {"int": 10, "bigint": 20}
+_TAGS_SEEN = 100
+"""Versions to look back: a plan that is done again is the last thing that we did to the table."""
+
+
+class Delta(Target):
+    """Delta's own check makes a MERGE of a run that was merged already do nothing, even from two processes."""
+
+    using = "delta"
+    properties: ClassVar[Mapping[str, str]] = {
+        "delta.enableDeletionVectors": "true",
+        "delta.enableTypeWidening": "true",
+    }
+
+    def widens(self, old: str, new: str) -> bool:
+        if (old, new) in _WIDER:
+            return True
+        after = decimal_of(new)
+        before = decimal_of(old) or ((_WHOLE[old], 0) if old in _WHOLE else None)
+        if after is None or before is None:
+            return False
+        return after[1] >= before[1] and after[0] - after[1] >= before[0] - before[1]
+
+    def version(self, table: str) -> int | None:
+        return int(self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").first()["version"])
+
+    def tagged(self, table: str, mirror: str, run: int) -> bool:
+        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}")
+        return bool(history.where(f"userMetadata = '{_tag(mirror, run)}'").count())
+
+    def _tags(self, mirror: str, run: int) -> dict[str, str]:
+        return {
+            "spark.databricks.delta.write.txnAppId": f"cdcd-{mirror}",
+            "spark.databricks.delta.write.txnVersion": str(run),
+            "spark.databricks.delta.commitInfo.userMetadata": _tag(mirror, run),
+        }
+
+    def compact(self, table: str) -> Any:
+        return self.spark.sql(f"OPTIMIZE {table}").collect()
+
+
+def _tag(mirror: str, run: int) -> str:
+    return f"cdcd {mirror} {run}"

@@ -1,0 +1,94 @@
+"""What a mirror asks of a table format.
+
+Before: `mirror` plans a run. After: `delta` and `iceberg` do it in their own words.
+Spark SQL's MERGE, ALTER TABLE and time travel are the same in both; versions, tags and compaction are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+
+class Target:
+    """Tables of one format. Names are whole: catalog.schema.table, quoted where they need it."""
+
+    using: ClassVar[str] = ""
+    properties: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, spark: SparkSession, properties: Mapping[str, str]) -> None:
+        """`properties`: more TBLPROPERTIES for tables that are created."""
+        self.spark = spark
+        self._properties = {**self.properties, **properties}
+
+    def exists(self, table: str) -> bool:
+        """Whether the table is there."""
+        return bool(self.spark.catalog.tableExists(table))
+
+    def create(self, table: str, columns: str, partitioned: str = "") -> None:
+        """Make the table, unless it is there."""
+        shown = ", ".join(f"'{name}' = '{value}'" for name, value in self._properties.items())
+        by = f" PARTITIONED BY ({partitioned})" if partitioned else ""
+        properties = f" TBLPROPERTIES ({shown})" if shown else ""
+        self.spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING {self.using}{by}{properties}")
+
+    def columns(self, table: str) -> dict[str, str]:
+        """The table's columns and their types, as Spark SQL writes them."""
+        return dict(self.spark.table(table).dtypes)
+
+    def add_columns(self, table: str, columns: Sequence[tuple[str, str]]) -> None:
+        """Add columns (name, type)."""
+        shown = ", ".join(f"`{name}` {kind}" for name, kind in columns)
+        self.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({shown})")
+
+    def widen(self, table: str, column: str, kind: str) -> None:
+        """Change a column's type to a wider one, which `widens` has allowed."""
+        self.spark.sql(f"ALTER TABLE {table} ALTER COLUMN `{column}` TYPE {kind}")
+
+    def widens(self, old: str, new: str) -> bool:
+        """Whether the format can change a column of type `old` to `new` in place."""
+        raise NotImplementedError
+
+    def version(self, table: str) -> int | None:
+        """The table's newest version; None if it never held a row."""
+        raise NotImplementedError
+
+    def at(self, table: str, version: int | None) -> DataFrame:
+        """The table as it was at a version."""
+        if version is None:
+            return self.spark.table(table).limit(0)
+        return self.spark.sql(f"SELECT * FROM {table} VERSION AS OF {version}")
+
+    def tagged(self, table: str, mirror: str, run: int) -> bool:
+        """Whether a change inside `tagging(mirror, run)` was made to the table."""
+        raise NotImplementedError
+
+    @contextmanager
+    def tagging(self, mirror: str, run: int) -> Iterator[None]:
+        """Mark every change of a table that is made inside, so that `tagged` finds it."""
+        settings = self._tags(mirror, run)
+        for name, value in settings.items():
+            self.spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name in settings:
+                self.spark.conf.unset(name)
+
+    def _tags(self, mirror: str, run: int) -> dict[str, str]:
+        raise NotImplementedError
+
+    def compact(self, table: str) -> Any:
+        """Rewrite small files into large ones; the rows stay what they are."""
+        raise NotImplementedError
+
+
+def decimal_of(kind: str) -> tuple[int, int] | None:
+    """Precision and scale of `decimal(p,s)`; None for another type."""
+    if not kind.startswith("decimal("):
+        return None
+    precision, scale = kind[8:-1].split(",")
+    return int(precision), int(scale)

@@ -1,0 +1,214 @@
+"""Types of columns: Avro's as the writers declare them, the one that holds all versions of a column, and Spark's.
+
+Before: `writers` has parsed the schemas. After: `wire` casts to these types, `evolution` alters tables to them.
+Source: Spark, "Apache Avro Data Source Guide" (which Avro type becomes which of Spark's).
+
+A type here is Avro's JSON with names resolved and unions of null taken away: "long", {"type": "bytes", "logicalType":
+"decimal", ...}, {"type": "array", "items": ...}, {"type": "record", "fields": [...]}.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, Final, TypeAlias
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+Avro: TypeAlias = "str | dict[str, Any]"
+
+_SPARK: Final = {"string": "string", "bytes": "binary", "int": "int", "long": "bigint", "float": "float",
+                 "double": "double", "boolean": "boolean"}  # fmt: skip
+_LOGICAL: Final = {"date": "date", "time-micros": "bigint", "timestamp-micros": "timestamp",
+                   "local-timestamp-micros": "timestamp_ntz", "uuid": "string"}  # fmt: skip
+_WHOLE_DIGITS: Final = {"int": 10, "long": 19}
+PRECISION_MAX: Final = 38
+
+
+def resolved(avro: Any, named: dict[str, Any]) -> Avro:
+    """A type of a schema's JSON in this module's form; `named` collects the records that later parts refer to."""
+    if isinstance(avro, list):
+        (avro,) = (branch for branch in avro if branch != "null")
+    if isinstance(avro, str):
+        return named.get(avro, avro)  # type: ignore[no-any-return]
+    kind = avro["type"]
+    if isinstance(kind, (dict, list)):
+        return resolved(kind, named)
+    if kind == "record":
+        fields = [{"name": field["name"], "type": resolved(field["type"], named)} for field in avro["fields"]]
+        named[avro["name"]] = {"type": "record", "fields": fields}
+        return named[avro["name"]]  # type: ignore[no-any-return]
+    if kind == "array":
+        return {"type": "array", "items": resolved(avro["items"], named)}
+    if kind == "map":
+        return {"type": "map", "values": resolved(avro["values"], named)}
+    logical = avro.get("logicalType")
+    if logical == "decimal":
+        return {"type": "bytes", "logicalType": "decimal", "precision": avro["precision"], "scale": avro["scale"]}
+    return {"type": kind, "logicalType": logical} if logical in _LOGICAL else str(kind)
+
+
+def logical(avro: Avro) -> str:
+    """What names the kind of a type: "decimal", "timestamp-micros", "array", "long", ..."""
+    return avro if isinstance(avro, str) else str(avro.get("logicalType") or avro["type"])
+
+
+def ddl(avro: Avro) -> str:
+    """The type as Spark SQL writes it."""
+    kind = logical(avro)
+    if isinstance(avro, str):
+        return _SPARK[avro]
+    if kind == "decimal":
+        return f"decimal({avro['precision']},{avro['scale']})"
+    if kind == "array":
+        return f"array<{ddl(avro['items'])}>"
+    if kind == "map":
+        return f"map<string,{ddl(avro['values'])}>"
+    if kind == "record":
+        fields = [f"{field['name']}:{ddl(field['type'])}" for field in avro["fields"]]
+        return f"struct<{','.join(fields)}>"
+    return _LOGICAL[kind]
+
+
+def common(one: Avro, other: Avro) -> Avro:
+    """The narrowest type that holds every value of both: one of them, something wider, or else string."""
+    if one == other:
+        return one
+    kinds = {logical(one), logical(other)}
+    if kinds <= {"int", "long"}:
+        return "long"
+    if kinds <= {"float", "double"} or kinds in ({"int", "double"}, {"int", "float"}):
+        return "double"
+    if kinds <= {"string", "uuid"}:
+        return "string"
+    if "decimal" in kinds and kinds <= {"decimal", "int", "long"}:
+        return _common_decimal(one, other)
+    if kinds == {"date", "local-timestamp-micros"}:
+        return {"type": "long", "logicalType": "local-timestamp-micros"}
+    if kinds == {"array"} and isinstance(one, dict) and isinstance(other, dict):
+        return {"type": "array", "items": common(one["items"], other["items"])}
+    if kinds == {"record"} and isinstance(one, dict) and isinstance(other, dict):
+        return {"type": "record", "fields": common_fields(one["fields"], other["fields"])}
+    return "string"
+
+
+def common_fields(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The fields of both, in the order of `one` and then of `other`, each of the common type."""
+    types = {field["name"]: field["type"] for field in one}
+    for field in other:
+        types[field["name"]] = common(types.get(field["name"], field["type"]), field["type"])
+    return [{"name": name, "type": avro} for name, avro in types.items()]
+
+
+def _common_decimal(one: Avro, other: Avro) -> Avro:
+    scale = max(_scale(one), _scale(other))
+    precision = max(_whole(one), _whole(other)) + scale
+    if precision > PRECISION_MAX:
+        return "string"
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+def _scale(avro: Avro) -> int:
+    return int(avro["scale"]) if isinstance(avro, dict) else 0
+
+
+def _whole(avro: Avro) -> int:
+    return int(avro["precision"]) - int(avro["scale"]) if isinstance(avro, dict) else _WHOLE_DIGITS[avro]
+
+
+def avro_resolves(writer: Avro, reader: Avro) -> bool:
+    """Avro's own resolution gives the right values: the same logical type, or a promotion that Spark does, too.
+
+    Spark ignores logical types when it resolves: decimal(10,2) read as decimal(12,4) turns 1.23 into 0.0123.
+    """
+    if writer == reader:
+        return True
+    if (writer, reader) in (("int", "long"), ("float", "double")):
+        return True
+    if isinstance(writer, dict) and isinstance(reader, dict) and writer["type"] == reader["type"] == "array":
+        return avro_resolves(writer["items"], reader["items"])
+    if isinstance(writer, dict) and isinstance(reader, dict) and writer["type"] == reader["type"] == "record":
+        types = {field["name"]: field["type"] for field in reader["fields"]}
+        return all(
+            avro_resolves(field["type"], types[field["name"]]) for field in writer["fields"] if field["name"] in types
+        )
+    return False
+
+
+def cast(column: Column, writer: Avro, wanted: Avro) -> Column:
+    """`column` of the writer's type as the wanted one, which `common` gave: no value is lost."""
+    if writer == wanted or ddl(writer) == ddl(wanted):
+        return column
+    if wanted == "string":
+        return as_text(column, writer)
+    if isinstance(writer, dict) and isinstance(wanted, dict) and writer["type"] == "array" == wanted["type"]:
+        return f.transform(column, lambda item: cast(item, writer["items"], wanted["items"]))
+    if isinstance(writer, dict) and isinstance(wanted, dict) and writer["type"] == "record" == wanted["type"]:
+        return f.when(column.isNotNull(), row(column, writer["fields"], wanted["fields"]))
+    return column.cast(ddl(wanted))
+
+
+def row(column: Column, writer: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> Column:
+    """A struct of the wanted fields from a struct of the writer's; null where the writer has none of a name."""
+    types = {field["name"]: field["type"] for field in writer}
+    return f.struct(
+        *(
+            (
+                cast(column.getField(field["name"]), types[field["name"]], field["type"])
+                if field["name"] in types
+                else f.lit(None).cast(ddl(field["type"]))
+            ).alias(field["name"])
+            for field in wanted
+        )
+    )
+
+
+def as_text(column: Column, avro: Avro) -> Column:
+    """A value as text: as PostgreSQL writes it where that is simple, else as JSON."""
+    kind = logical(avro)
+    if kind == "bytes":
+        return f.concat(f.lit("\\x"), f.lower(f.hex(column)))
+    if kind == "decimal" and isinstance(avro, dict):
+        return plain_decimal(column, avro)
+    if kind in ("array", "map", "record"):
+        return f.to_json(column)
+    return column.cast("string")
+
+
+def plain_decimal(column: Column, avro: dict[str, Any]) -> Column:
+    """A decimal with all digits of its scale, never in scientific notation, whatever spark.sql.ansi.enabled says."""
+    return f.translate(f.format_number(column, int(avro["scale"])), ",", "")
+
+
+def envelope(row_fields: list[dict[str, Any]], of: Mapping[str, Any], names: Collection[str]) -> str:
+    """A reader's schema with these row fields; else the fields of these names, as in the writer's schema `of`."""
+    named = iter(range(1_000_000))
+
+    def declared(avro: Avro) -> Any:
+        if isinstance(avro, str):
+            return avro
+        if avro["type"] == "array":
+            return {"type": "array", "items": ["null", declared(avro["items"])]}
+        if avro["type"] == "map":
+            return {"type": "map", "values": ["null", declared(avro["values"])]}
+        if avro["type"] == "record":
+            fields = [_nullable(field["name"], declared(field["type"])) for field in avro["fields"]]
+            return {"type": "record", "name": f"R{next(named)}", "fields": fields}
+        return avro
+
+    reader = {
+        "type": "record",
+        "name": "Row",
+        "fields": [_nullable(c["name"], declared(c["type"])) for c in row_fields],
+    }
+    fields = [
+        field | {"type": ["null", reader]} if field["name"] == "before" else field
+        for field in of["fields"]
+        if field["name"] in names
+    ]
+    return json.dumps({"type": "record", "name": "Envelope", "namespace": of["namespace"], "fields": fields})
+
+
+def _nullable(name: str, avro: Any) -> dict[str, Any]:
+    return {"name": name, "type": ["null", avro], "default": None}

@@ -1,0 +1,63 @@
+"""Which connections are not protected as they could be: read from the settings alone.
+
+Before: `supervisor` and `preflight` have the settings. After: they warn.
+Source: libpq, "SSL Support" (sslmode); librdkafka CONFIGURATION.md.
+
+A connection to this machine itself needs no TLS. But whoever asks for TLS wants to know whom they talk to, wherever it
+is: encrypted to somebody is encrypted to anybody.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
+
+_LOCAL = re.compile(r"|/.*|@.*|localhost|127\.\d+\.\d+\.\d+|\[?::1\]?")
+
+
+def unverified(
+    dsn: Mapping[str, str], bootstrap: str, properties: Mapping[str, object], registry_url: str | None
+) -> Iterator[tuple[str, str]]:
+    """What is not verified, with what to do about it; nothing where all is well. `dsn`: its parameters, by name."""
+    yield from _postgres(dsn)
+    yield from _kafka(bootstrap, properties)
+    if registry_url is not None:
+        url = urlsplit(registry_url)
+        if url.scheme == "http" and not _LOCAL.fullmatch(url.hostname or ""):
+            yield "The schema registry is asked without TLS", "Write avro.registry_url with https://"
+
+
+def _postgres(parameters: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    mode = parameters.get("sslmode") or os.environ.get("PGSSLMODE", "")
+    hosts = (parameters.get("host") or parameters.get("hostaddr") or os.environ.get("PGHOST", "")).split(",")
+    if mode in ("verify-full", "verify-ca") or parameters.get("gssencmode") == "require":
+        return
+    if all(map(_LOCAL.fullmatch, hosts)) and mode in ("", "disable"):
+        return
+    yield (
+        f"PostgreSQL's certificate is not verified (sslmode={mode or 'prefer'})",
+        "Set sslmode=verify-full and sslrootcert=FILE (or =system) in source.dsn",
+    )
+
+
+def _kafka(bootstrap: str, properties: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    given = {name: str(value).lower() for name, value in properties.items()}
+    encrypted = given.get("security.protocol", "plaintext") in ("ssl", "sasl_ssl")
+    brokers = [broker.strip().rpartition(":")[0] for broker in bootstrap.split(",")]
+    if encrypted and given.get("enable.ssl.certificate.verification") in ("false", "0"):
+        yield (
+            "Kafka's certificates are not verified (enable.ssl.certificate.verification=false)",
+            "Take that out of sink.librdkafka, and set ssl.ca.location",
+        )
+    elif encrypted and given.get("ssl.endpoint.identification.algorithm") == "none":
+        yield (
+            "Kafka's host names are not verified (ssl.endpoint.identification.algorithm=none)",
+            "Take that out of sink.librdkafka, and give the brokers certificates for their names",
+        )
+    elif not encrypted and not all(map(_LOCAL.fullmatch, brokers)):
+        yield (
+            "Kafka is reached without TLS",
+            'Set "security.protocol" = "SASL_SSL" (or "SSL") and "ssl.ca.location" under sink.librdkafka',
+        )

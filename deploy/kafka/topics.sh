@@ -1,0 +1,14 @@
+#!/bin/sh
+# The topics that cdcd would make by itself, for clusters where only an administrator may. Tables' topics follow the
+# last line, one each. Partitions of a table's topic are yours to choose; progress and parked have one, always.
+set -eu
+PREFIX=${PREFIX:-cdcd}
+REPLICAS=${REPLICAS:-3}
+topic() { kafka-topics.sh --bootstrap-server "${BOOTSTRAP:-localhost:9092}" --create --if-not-exists --replication-factor "$REPLICAS" "$@"; }
+
+topic --topic "$PREFIX.progress" --partitions 1 --config cleanup.policy=compact --config min.compaction.lag.ms=604800000
+topic --topic "$PREFIX.schemas" --partitions 1 --config cleanup.policy=compact
+topic --topic "$PREFIX.snapshots" --partitions 1 --config cleanup.policy=compact
+topic --topic "$PREFIX.parked" --partitions 1 --config cleanup.policy=delete --config retention.ms=-1 --config max.message.bytes=1048588
+topic --topic "$PREFIX.messages" --partitions 1
+# topic --topic "$PREFIX.public.orders" --partitions 4

@@ -1,0 +1,163 @@
+"""Operate it, point 8: the stream follows a failover exactly once; a primary that lost what was published is refused.
+
+The standby is a copy of the primary's files, made while that is down: no pg_basebackup is needed for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import servers
+from jars import NEWEST
+from psycopg.conninfo import make_conninfo
+from stream import Stream, Writer, eventually
+
+PRIMARY = {
+    "hot_standby_feedback": "on",
+    "wal_keep_size": "256MB",
+    "synchronized_standby_slots": "standby",
+    "wal_sender_timeout": "5s",
+}
+STANDBY = {
+    "primary_slot_name": "standby",
+    "hot_standby_feedback": "on",
+    "sync_replication_slots": "on",
+    "wal_retrieve_retry_interval": "100ms",
+}
+
+
+class Pair:
+    """A primary and its physical standby."""
+
+    def __init__(self, version: int, **primary: str) -> None:
+        self.primary = servers.PostgreSQL(version, settings={**PRIMARY, **primary})
+        self.standby = servers.PostgreSQL(version, settings=dict(STANDBY))
+        self.primary.start()
+        self._on(self.primary, "SELECT pg_create_physical_replication_slot('standby', true)", "CREATE DATABASE shop")
+        self.primary.stop()
+        subprocess.run(["cp", "-a", self.primary.data, self.standby.data], check=True)
+        shutil.rmtree(self.standby.data / "pg_replslot" / "standby")
+        (self.standby.data / "standby.signal").touch()
+        self.standby.settings["primary_conninfo"] = self.primary.dsn(application_name="standby")
+        self.primary.start()
+        self.standby.start()
+
+    @property
+    def dsn(self) -> str:
+        """Both hosts; whoever is the primary answers."""
+        ports = f"{self.primary.port},{self.standby.port}"
+        return make_conninfo(
+            self.primary.dsn("shop"), host="127.0.0.1,127.0.0.1", port=ports, target_session_attrs="read-write"
+        )
+
+    def on_standby(self, *statements: str) -> list[tuple[Any, ...]]:
+        return self._on(self.standby, *statements)
+
+    def synced(self, slot: str) -> bool:
+        """The standby has the slot, in a state that survives a promotion."""
+        ask = f"SELECT synced AND NOT temporary FROM pg_replication_slots WHERE slot_name = '{slot}'"
+        return self.on_standby(ask) == [(True,)]
+
+    def fail_over(self) -> None:
+        self.primary.kill()
+        self.on_standby("SELECT pg_promote()")
+
+    def close(self) -> None:
+        self.standby.close()
+        self.primary.close()
+
+    @staticmethod
+    def _on(server: servers.PostgreSQL, *statements: str) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            for statement in statements:
+                cursor = connection.execute(statement.encode())
+                rows = cursor.fetchall() if cursor.description else []
+        return rows
+
+
+VERSION = max(17, int(os.environ.get("CDCD_TEST_POSTGRES", NEWEST)))
+"""The first that has failover slots is 17."""
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    pair = Pair(VERSION)
+    yield pair
+    pair.close()
+
+
+@pytest.fixture
+def careless() -> Iterator[Pair]:
+    """Give a primary that lets its logical slots run ahead of the standby."""
+    pair = Pair(VERSION, synchronized_standby_slots="")
+    yield pair
+    pair.close()
+
+
+def test_point_8_the_stream_goes_on_at_the_promoted_standby_exactly_once(
+    pair: Pair, broker: str, prefix: str, tmp_path: Path
+) -> None:
+    with Stream(pair.dsn, broker, prefix, tmp_path) as stream:
+        stream.sql(Writer.TABLE)
+        daemon = stream.daemon(source={"failover": True}).start()
+        daemon.wait_for_log("going on")
+        with Writer(pair.dsn, rows=2) as writer:
+            daemon.wait_for_log("published")
+            eventually(lambda: pair.synced(stream.slot), "the slot on the standby", 60)
+            before = writer.commits
+            pair.primary.kill()
+            # The standby alone is waited for, for as long as it is one.
+            eventually(lambda: "read-only" in daemon.log.read_text(), "word of the standby")
+            assert daemon.running()
+            pair.on_standby("SELECT pg_promote()")
+            eventually(lambda: writer.commits > before + 50, "commits at the new primary", 60)
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+        assert stream.slot_records()[-1]["timeline"] == 2
+        # What the old primary had committed and the standby never got was not published either.
+        events = stream.check(("public", "t"))
+        assert len(events) > 100
+
+
+def test_point_8_a_new_primary_that_lost_what_was_published_is_refused_with_the_cure(
+    careless: Pair, broker: str, prefix: str, tmp_path: Path
+) -> None:
+    pair = careless
+    with Stream(pair.dsn, broker, prefix, tmp_path) as stream:
+        stream.sql(Writer.TABLE)
+        daemon = stream.daemon(source={"failover": True}).start()
+        daemon.wait_for_log("going on")
+        with Writer(pair.dsn):
+            eventually(lambda: pair.synced(stream.slot), "the slot on the standby", 60)
+        pair.on_standby("ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
+        pair.standby.settings.pop("primary_conninfo")
+        pair.standby.restart()  # the command line said otherwise
+        stream.sql("INSERT INTO t VALUES (1000000)")
+        daemon.wait_until_confirmed()
+        published = len(stream.events())
+        pair.fail_over()
+        assert daemon.wait(60) == 1
+        last = daemon.log.read_text().splitlines()[-1]
+        assert "it does not have all that was published" in last
+        assert "timeline 2 left it at" in last
+        assert "start over under another sink.prefix" in last
+        assert stream.sql("SELECT count(*) FROM t WHERE id = 1000000") == [(0,)]
+        assert len(stream.events()) == published
+
+
+def test_failover_slots_need_postgresql_17(database: Any, broker: str, prefix: str, tmp_path: Path) -> None:
+    if database.server.version >= 17:
+        pytest.skip("this server has them")
+    with Stream(database.dsn, broker, prefix, tmp_path) as stream:
+        stream.sql(Writer.TABLE)
+        done = stream.run(source={"failover": True})
+        assert done.returncode == 1
+        assert "failover slots need PostgreSQL 17" in done.stderr.splitlines()[-1]

@@ -1,0 +1,336 @@
+"""Operate it, points 5 and 11: the daemon runs with the grants and ACLs of `deploy/` and no others, over verified TLS.
+
+`deploy/postgres/*.sql` and `deploy/kafka/acls.sh` are run as they are; the CA is made here.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import servers
+import trustme
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from daemon import Daemon, command, environment
+from fix_postgres import Database
+from psycopg.conninfo import make_conninfo
+from stream import Stream, eventually, port_of
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+PASSWORD = "s3cret-Pass.word"
+
+
+class Certificates:
+    """A CA, a certificate for this machine, one for the client `cdcd`, and another CA that signed none of them."""
+
+    def __init__(self, folder: Path) -> None:
+        ca, other = trustme.CA(), trustme.CA()
+        self.ca, self.other_ca = folder / "ca.pem", folder / "other.pem"
+        self.server, self.server_key = folder / "server.pem", folder / "server.key"
+        self.client, self.client_key, self.keystore = folder / "client.pem", folder / "client.key", folder / "both.pem"
+        ca.cert_pem.write_to_path(self.ca)
+        other.cert_pem.write_to_path(self.other_ca)
+        server = ca.issue_cert("localhost", "127.0.0.1")
+        client = ca.issue_cert("cdcd@example.org", common_name="cdcd")
+        server.cert_chain_pems[0].write_to_path(self.server)
+        server.private_key_pem.write_to_path(self.server_key)
+        client.cert_chain_pems[0].write_to_path(self.client)
+        client.private_key_pem.write_to_path(self.client_key)
+        # Kafka reads PKCS#8 only.
+        key = subprocess.run(
+            ["openssl", "pkcs8", "-topk8", "-nocrypt", "-in", self.server_key], capture_output=True, check=True
+        ).stdout
+        self.keystore.write_bytes(key + server.cert_chain_pems[0].bytes())
+        for path in folder.iterdir():
+            path.chmod(0o644)
+        self.client_key.chmod(0o600)
+        if server_user := servers.PostgreSQL(home=folder / "none", data=folder / "none")._user():
+            shutil.chown(self.server_key, server_user)
+        self.server_key.chmod(0o600)
+
+
+@pytest.fixture(scope="module")
+def certificates() -> Iterator[Certificates]:
+    with tempfile.TemporaryDirectory(dir=servers.default_home() / "run") as folder:  # where the server's user may look
+        Path(folder).chmod(0o755)
+        yield Certificates(Path(folder))
+
+
+@pytest.fixture(scope="module", params=[14, 18], ids=["pg14", "pg18"])
+def tls_postgres(request: pytest.FixtureRequest, certificates: Certificates) -> Iterator[servers.PostgreSQL]:
+    """Start a server that lets `cdcd` in over TLS only, with its certificate, into one database only."""
+    settings = {
+        "ssl": "on",
+        "ssl_ca_file": str(certificates.ca),
+        "ssl_cert_file": str(certificates.server),
+        "ssl_key_file": str(certificates.server_key),
+    }
+    with servers.PostgreSQL(request.param, fsync=False, settings=settings) as server:
+        hba = server.data / "pg_hba.conf"
+        hba.write_text("hostssl shop cdcd 127.0.0.1/32 cert\nhost all cdcd 127.0.0.1/32 reject\n" + hba.read_text())
+        with psycopg.connect(server.dsn(), autocommit=True) as admin:
+            admin.execute("CREATE DATABASE shop TEMPLATE template0")
+            admin.execute("SELECT pg_reload_conf()")
+            admin.execute("CREATE ROLE app LOGIN")
+            admin.execute("GRANT CREATE ON DATABASE shop TO app")
+        with psycopg.connect(server.dsn("shop"), autocommit=True) as admin:
+            admin.execute("GRANT ALL ON SCHEMA public TO app")
+            admin.execute((DEPLOY / "postgres" / "role.sql").read_bytes())
+        with psycopg.connect(server.dsn("shop", user="app"), autocommit=True) as owner:
+            owner.execute("CREATE TABLE orders (id int PRIMARY KEY, v text)")
+            owner.execute('CREATE TABLE "odd ""name" (id int PRIMARY KEY)')
+            owner.execute("CREATE TABLE hidden (id int PRIMARY KEY)")
+            owner.execute("ALTER TABLE hidden ENABLE ROW LEVEL SECURITY")
+        file, user = ("publication-15.sql", "postgres") if server.version >= 15 else ("publication-14.sql", "app")
+        with psycopg.connect(server.dsn("shop", user=user), autocommit=True) as owner:
+            owner.execute((DEPLOY / "postgres" / file).read_bytes())
+        yield server
+
+
+@pytest.fixture(scope="module")
+def tls_kafka(certificates: Certificates) -> Iterator[servers.Kafka]:
+    """Start a broker with ACLs that speaks SASL_SSL and mutual TLS beside the plain listener of the tests."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    plain = f'{module} required user_cdcd="{PASSWORD}" user_none="{PASSWORD}";'
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": plain,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certificates.keystore),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificates.ca),
+        "listener.name.mutual.ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^.*CN=([a-z]+).*$/$1/,DEFAULT",
+    }
+    with servers.Kafka(settings=settings, listeners={"SASL": "SASL_SSL", "MUTUAL": "SSL"}) as server:
+        yield server
+
+
+def grant(kafka: servers.Kafka, prefix: str, slot: str) -> None:
+    """Give what `deploy/kafka/acls.sh` gives: its commands, read as kafka-acls.sh would."""
+    values = {"PRINCIPAL": "User:cdcd", "PREFIX": prefix, "SLOT": slot}
+    bindings = []
+    for line in (DEPLOY / "kafka" / "acls.sh").read_text().splitlines():
+        if line.startswith("acls --add"):
+            words = shlex.split(re.sub(r"\$(\w+)", lambda found: values[found[1]], line))[2:]
+            given = list(zip(words[::2], words[1::2], strict=False)) if "--cluster" not in words else None
+            given = given or [
+                (w, words[n + 1] if n + 1 < len(words) else "") for n, w in enumerate(words) if w[:2] == "--"
+            ]
+            options = dict(given)
+            pattern = ResourcePatternType.LITERAL
+            if options.get("--resource-pattern-type") == "prefixed":
+                pattern = ResourcePatternType.PREFIXED
+            kind, name = next(
+                (kind, options.get(option) or "kafka-cluster")
+                for option, kind in (
+                    ("--topic", ResourceType.TOPIC),
+                    ("--transactional-id", ResourceType.TRANSACTIONAL_ID),
+                    ("--cluster", ResourceType.BROKER),
+                )
+                if option in options
+            )
+            for option, word in given:
+                if option == "--operation":
+                    operation = AclOperation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word).upper()]
+                    bindings.append(
+                        AclBinding(
+                            kind, name, pattern, options["--allow-principal"], "*", operation, AclPermissionType.ALLOW
+                        )
+                    )
+    assert len(bindings) == 7, bindings
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for done in admin.create_acls(bindings).values():
+        done.result()
+
+
+def secured(daemon: Daemon, folder: Path, properties: dict[str, str]) -> Daemon:
+    """Add librdkafka's properties, and the password as a file in a secrets directory."""
+    secrets = folder / "secrets"
+    secrets.mkdir()
+    if "sasl.mechanism" in properties:
+        (secrets / "sink__librdkafka__sasl.password").write_text(PASSWORD)
+    lines = "".join(f'"{name}" = "{value}"\n' for name, value in properties.items())
+    text = f'secrets_dir = "{secrets}"\n{daemon.config.read_text()}[sink.librdkafka]\n{lines}'
+    daemon.config.write_text(text)
+    return daemon
+
+
+def run(daemon: Daemon, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*command(), *arguments, "--config", str(daemon.config)],
+        capture_output=True, text=True, timeout=60, check=False, env=environment(),
+    )  # fmt: skip
+
+
+def dsn_of(server: servers.PostgreSQL, certificates: Certificates, **more: str) -> str:
+    names = {"sslrootcert": certificates.ca, "sslcert": certificates.client, "sslkey": certificates.client_key}
+    parts = {"sslmode": "verify-full", "sslcertmode": "require"} | {name: str(path) for name, path in names.items()}
+    return make_conninfo(server.dsn("shop", user="cdcd"), **{**parts, **more})
+
+
+def test_points_5_and_11_the_daemon_runs_with_these_grants_and_acls_over_verified_tls(
+    tls_postgres: servers.PostgreSQL, tls_kafka: servers.Kafka, certificates: Certificates, tmp_path: Path
+) -> None:
+    prefix = f"shop{tls_postgres.version}"
+    with Stream(tls_postgres.dsn("shop"), tls_kafka.bootstrap, prefix, tmp_path) as stream:
+        grant(tls_kafka, prefix, stream.slot)
+        daemon = stream.daemon(
+            source={"dsn": dsn_of(tls_postgres, certificates), "create": True},
+            sink={"bootstrap_servers": tls_kafka.address("SASL")},
+        )
+        properties = {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(certificates.ca),
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "cdcd",
+        }
+        secured(daemon, tmp_path, properties)
+        checked = run(daemon, "check")
+        assert checked.returncode == 0, checked.stdout
+        assert "error" not in checked.stdout
+        assert "not verified" not in checked.stdout
+        daemon.start().wait_for_log("going on")
+        stream.sql(
+            "INSERT INTO orders VALUES (1, 'a'), (2, 'b')",
+            'INSERT INTO "odd ""name" VALUES (7)',
+            "INSERT INTO hidden VALUES (1)",
+        )
+        daemon.wait_until_confirmed()
+        [(roles,)] = stream.sql(
+            "SELECT array_agg(DISTINCT s.ssl) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) "
+            "WHERE a.usename = 'cdcd'"
+        )
+        assert roles == [True]
+        tailed = run(daemon, "schema", "--json")
+        assert tailed.returncode == 0, tailed.stderr
+        page = urllib.request.urlopen(f"http://127.0.0.1:{port_of(daemon)}/", timeout=5).read().decode()
+        assert daemon.stop() == 0
+        for shown in (daemon.log.read_text(), page, checked.stdout, run(daemon, "config").stdout, tailed.stdout):
+            assert shown
+            assert PASSWORD not in shown
+        assert "not verified" not in daemon.log.read_text()
+        stream.check(("public", "orders"), ("public", 'odd "name'), ("public", "hidden"))
+        # These grants, and no more.
+        with psycopg.connect(dsn_of(tls_postgres, certificates), autocommit=True) as as_cdcd:
+            for statement in ("SELECT * FROM orders", "INSERT INTO orders VALUES (9)", "CREATE TABLE x (id int)"):
+                if "CREATE" in statement and tls_postgres.version < 15:
+                    continue  # anyone may, in PostgreSQL 14's schema public
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    as_cdcd.execute(statement)
+        stream.sql(f"SELECT pg_drop_replication_slot('{stream.slot}')")
+
+
+def test_point_11_mutual_tls_with_kafka(
+    database: Database, tls_kafka: servers.Kafka, certificates: Certificates, tmp_path: Path
+) -> None:
+    with Stream(database.dsn, tls_kafka.bootstrap, "mutual", tmp_path) as stream:
+        grant(tls_kafka, "mutual", stream.slot)
+        stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+        daemon = stream.daemon(sink={"bootstrap_servers": tls_kafka.address("MUTUAL")})
+        properties = {
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(certificates.ca),
+            "ssl.certificate.location": str(certificates.client),
+            "ssl.key.location": str(certificates.client_key),
+        }
+        secured(daemon, tmp_path, properties)
+        daemon.start().wait_for_log("going on")
+        stream.sql("INSERT INTO t VALUES (1)")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+        stream.check(("public", "t"))
+
+
+@pytest.mark.parametrize("wrong", ["ca", "password", "user"])
+def test_point_11_what_kafka_refuses_is_named_without_the_secret(
+    database: Database, tls_kafka: servers.Kafka, certificates: Certificates, tmp_path: Path, wrong: str
+) -> None:
+    with Stream(database.dsn, tls_kafka.bootstrap, "refused", tmp_path) as stream:
+        stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+        daemon = stream.daemon(sink={"bootstrap_servers": tls_kafka.address("SASL")})
+        properties = {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(certificates.other_ca if wrong == "ca" else certificates.ca),
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "none" if wrong == "user" else "cdcd",
+        }
+        secured(daemon, tmp_path, properties)
+        secret = tmp_path / "secrets" / "sink__librdkafka__sasl.password"
+        if wrong == "password":
+            secret.write_text(f"not-{PASSWORD}")
+        done = run(daemon, "run")
+        assert done.returncode == 1, done.stderr
+        last = done.stderr.splitlines()[-1]
+        cure = {"ca": "ssl.*", "password": "sasl.*", "user": "kafka-acls.sh --add"}[wrong]
+        assert " ERROR cdcd: " in last
+        assert cure in last
+        assert PASSWORD not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"sslrootcert": "other"}, "certificate verify failed"),
+        ({"host": "localhost.localdomain", "hostaddr": "127.0.0.1"}, "does not match host name"),
+        ({"sslmode": "disable"}, "pg_hba.conf"),
+    ],
+)
+@pytest.mark.parametrize("tls_postgres", [18], indirect=True)
+def test_point_11_a_server_that_is_not_who_it_should_be_is_refused(
+    tls_postgres: servers.PostgreSQL, broker: str, certificates: Certificates, tmp_path: Path, more: dict[str, str],
+    words: str,
+) -> None:  # fmt: skip
+    more = {name: str(certificates.other_ca) if value == "other" else value for name, value in more.items()}
+    if more.get("sslmode") == "disable":
+        more |= {"sslcertmode": "disable"}
+    with Stream(tls_postgres.dsn("shop"), broker, "refused-too", tmp_path) as stream:
+        done = stream.run(source={"dsn": dsn_of(tls_postgres, certificates, **more)}, timeout_s=90)
+        assert done.returncode == 1
+        assert words in done.stderr.splitlines()[-1]
+        assert ("pg_reload_conf" if "sslmode" in more else "source.dsn") in done.stderr.splitlines()[-1]
+
+
+def test_point_11_tls_that_is_not_verified_is_warned_of(stream: Stream) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    daemon = stream.daemon(source={"dsn": make_conninfo(stream.dsn, sslmode="prefer")}).start()
+    daemon.wait_for_log("going on")
+    eventually(lambda: "sslmode=verify-full" in daemon.log.read_text(), "a warning")
+    assert daemon.stop() == 0
+
+
+def test_point_11_no_row_value_is_in_any_log_page_or_metric(stream: Stream) -> None:
+    secret = "hunter2-of-a-row"
+    stream.sql("CREATE TABLE t (id text PRIMARY KEY, v text)")
+    daemon = stream.daemon(log={"level": "debug"}, sink={"on_unpublishable": "park"}).start()
+    daemon.wait_for_log("going on")
+    page = f"http://127.0.0.1:{port_of(daemon)}/"
+    stream.sql(
+        f"INSERT INTO t VALUES ('{secret}', '{secret}')",
+        f"SELECT pg_logical_emit_message(true, 'p', '{secret}')",
+        f"INSERT INTO t SELECT '{secret}2', string_agg('{secret}' || md5(n::text), '') FROM generate_series(1,50000) n",
+        f"UPDATE t SET id = id || '{secret}' WHERE v = '{secret}'",
+    )
+    daemon.wait_until_confirmed()
+    shown = [urllib.request.urlopen(page + path, timeout=5).read().decode() for path in ("", "metrics")]
+    assert daemon.stop() == 0
+    assert "is parked" in daemon.log.read_text()
+    for text in (daemon.log.read_text(), *shown):
+        assert secret not in text

@@ -1,0 +1,159 @@
+"""Operate it, points 1 and 2: every metric is there and moves, and health fails where work waits and nothing moves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+
+import servers
+from daemon import Daemon
+from prometheus_client.parser import text_string_to_metric_families
+from stream import Stream, Writer, eventually, port_of
+
+from cdcd.metrics import METRICS
+
+STALLED_AFTER_S = 3.0
+MONITORING = {"stalled_after_s": STALLED_AFTER_S}
+
+
+def ask(daemon: Daemon, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port_of(daemon)}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def wait_for(daemon: Daemon, path: str, code: int, words: str, timeout_s: float = 20.0) -> None:
+    def there() -> bool:
+        answer = ask(daemon, path)
+        return answer[0] == code and words in answer[1]
+
+    eventually(there, f"{code} {words!r} at {path}", timeout_s)
+
+
+def test_point_1_every_metric_is_exposed_and_the_slot_and_its_wal_are_among_them(stream: Stream) -> None:
+    stream.sql(Writer.TABLE)
+    daemon = stream.daemon(source={"streaming": "on"}).start()
+    daemon.wait_for_log("going on")
+    with Writer(stream.dsn, rows=5):
+        daemon.wait_for_log("published")
+        pid = eventually(stream.walsender, "walsender")
+        stream.sql(f"SELECT pg_terminate_backend({pid})")
+        daemon.wait_for_log("starting again")
+        eventually(stream.walsender, "walsender")
+        stream.sql("ALTER TABLE t ADD COLUMN w int", "INSERT INTO t VALUES (-1, 2, 3)")
+        daemon.wait_until_confirmed()
+    daemon.wait_until_confirmed()
+    eventually(lambda: "cdcd_slot_active 1.0" in ask(daemon, "/metrics")[1], "a look at the slot", 10)
+    code, text = ask(daemon, "/metrics")
+    assert code == 200
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    without = [metric.name for metric in METRICS if not families[metric.name.removesuffix("_total")].samples]
+    assert without == ["cdcd_parked_rows_total"], "nothing was parked"
+
+    def value(name: str, **labels: str) -> float:
+        family = families[name.removesuffix("_total").removesuffix("_count")]
+        return sum(s.value for s in family.samples if s.name == name and labels.items() <= s.labels.items())
+
+    assert value("cdcd_streaming") == value("cdcd_state", state="streaming") == 1
+    assert value("cdcd_rows_total", relation="public.t", op="c") > 10
+    assert value("cdcd_kafka_transaction_seconds_count") == value("cdcd_kafka_commits_total") > 0
+    assert value("cdcd_restarts_total", reason="ServerLost") == 1
+    assert value("cdcd_schema_versions", relation="public.t") == 2
+    assert value("cdcd_slot_retained_bytes") > 0
+    assert value("cdcd_slot_wal_status", status="reserved") == 1
+    assert value("cdcd_slot_lost") == 0
+    assert value("cdcd_last_commit_timestamp_seconds") > time.time() - 60
+    assert all(metric.help in text for metric in METRICS)
+    assert daemon.stop() == 0
+
+
+def test_point_2_an_idle_daemon_is_healthy_for_as_long_as_nothing_happens(stream: Stream) -> None:
+    stream.sql(Writer.TABLE)
+    daemon = stream.daemon(monitoring={"stalled_after_s": 1}).start()
+    wait_for(daemon, "/readyz", 200, "streaming")
+    until = time.monotonic() + 4
+    while time.monotonic() < until:
+        assert ask(daemon, "/healthz") == (200, "alive: streaming\n")
+        time.sleep(0.1)
+    assert daemon.stop() == 0
+
+
+def test_point_2_health_fails_while_kafka_takes_nothing_and_comes_back(
+    on_rough_kafka: Stream, rough_kafka: servers.Kafka
+) -> None:
+    stream = on_rough_kafka
+    stream.sql(Writer.TABLE)
+    daemon = stream.daemon(monitoring=MONITORING).start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t VALUES (1)")
+    daemon.wait_until_confirmed()
+    rough_kafka.pause()
+    try:
+        began = time.monotonic()
+        stream.sql("INSERT INTO t VALUES (2)")
+        wait_for(daemon, "/healthz", 503, "stalled: nothing moves at the sink")
+        assert time.monotonic() - began >= STALLED_AFTER_S - 0.5
+        assert ask(daemon, "/")[0] == 200
+        assert "stalled: nothing moves at the sink" in ask(daemon, "/")[1]
+        lag_s = float(next(x for x in ask(daemon, "/metrics")[1].splitlines() if x.startswith("cdcd_lag_s")).split()[1])
+        assert lag_s >= STALLED_AFTER_S - 0.5
+    finally:
+        rough_kafka.resume()
+    wait_for(daemon, "/healthz", 200, "alive")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+
+
+def test_point_2_health_fails_while_the_walsender_is_silent(stream: Stream) -> None:
+    stream.sql(Writer.TABLE)
+    daemon = stream.daemon(monitoring=MONITORING).start()
+    daemon.wait_for_log("going on")
+    wait_for(daemon, "/readyz", 200, "streaming")
+    pid = eventually(stream.walsender, "walsender")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_for(daemon, "/healthz", 503, "stalled: nothing moves at the server")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_for(daemon, "/healthz", 200, "alive")
+    assert daemon.stop() == 0
+
+
+def test_point_2_health_and_readiness_fail_while_no_stream_comes_about_again(
+    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL
+) -> None:
+    stream = on_rough_postgres
+    stream.sql(Writer.TABLE)
+    daemon = stream.daemon(monitoring=MONITORING).start()
+    wait_for(daemon, "/readyz", 200, "streaming")
+    rough_postgres.stop()
+    try:
+        wait_for(daemon, "/readyz", 503, "restarting")
+        assert ask(daemon, "/availablez")[0] == 503
+        wait_for(daemon, "/healthz", 503, "stalled: nothing moves at the stream")
+    finally:
+        rough_postgres.start()
+    wait_for(daemon, "/healthz", 200, "alive", 40)
+    wait_for(daemon, "/readyz", 200, "streaming")
+    assert daemon.stop() == 0
+
+
+def test_point_2_a_hot_standby_reports_itself_as_such(stream: Stream) -> None:
+    stream.sql(Writer.TABLE)
+    first = stream.daemon(monitoring=MONITORING).start()
+    wait_for(first, "/readyz", 200, "streaming")
+    second = stream.daemon(monitoring=MONITORING).start()
+    wait_for(second, "/availablez", 200, "waiting for the slot, which another daemon uses")
+    assert ask(second, "/readyz")[0] == 503
+    time.sleep(STALLED_AFTER_S + 0.5)
+    assert ask(second, "/healthz")[0] == 200
+    assert "cdcd_standby 1.0" in ask(second, "/metrics")[1]
+    assert "cdcd_streaming 0.0" in ask(second, "/metrics")[1]
+    assert first.stop() == 0
+    wait_for(second, "/readyz", 200, "streaming")
+    assert second.stop() == 0

@@ -1,0 +1,87 @@
+"""Operate it, point 10: `cdcd slot`, `--json` everywhere, completion; and what support asks for: `cdcd check`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import psycopg
+import pytest
+from daemon import cdcd, command
+from stream import Stream
+
+
+def test_point_10_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(stream: Stream) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    daemon = stream.daemon()
+    assert "does not exist" in cdcd(daemon, "slot", "status", code=1)
+    made = json.loads(cdcd(daemon, "slot", "create", "--two-phase", "--failover", "--json"))
+    assert (made["name"], made["two_phase"], made["failover"], made["active"]) == (stream.slot, True, True, False)
+    assert "already exists" in cdcd(daemon, "slot", "create", code=1)
+    assert cdcd(daemon, "slot", "drop") == f"dropped the slot {stream.slot}\n"
+    assert "does not exist" in cdcd(daemon, "slot", "drop", code=1)
+    cdcd(daemon, "slot", "create")
+    with daemon.start():
+        daemon.wait_for_log("going on")
+        stream.sql("INSERT INTO t VALUES (1)")
+        daemon.wait_until_confirmed()
+        said = cdcd(daemon, "slot", "status")
+        assert "in use by pid" in said
+        assert "Kafka holds      all up to" in said
+        assert "is in use by" in cdcd(daemon, "slot", "drop", "--force", code=1)
+        assert daemon.stop() == 0
+    shown = json.loads(cdcd(daemon, "slot", "status", "--json"))
+    assert shown["lost"] is False
+    assert shown["kafka_lsn"]
+    assert "those after it would be lost" in cdcd(daemon, "slot", "drop", code=1)
+    assert cdcd(daemon, "slot", "drop", "--force", "--json") == json.dumps({"dropped": stream.slot}) + "\n"
+    assert "a slot made now would begin later" in cdcd(daemon, "slot", "create", code=1)
+    found = [json.loads(line) for line in cdcd(daemon, "check", "--json", code=1).splitlines()]
+    [gone] = [finding for finding in found if finding["about"] == "progress"]
+    assert gone["level"] == "error"
+    assert "is gone" in gone["message"]
+
+
+def test_point_10_check_looks_at_everything_that_support_would_ask_for(stream: Stream) -> None:
+    stream.sql(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE blind (id int)",
+        "CREATE TABLE nothing (id int PRIMARY KEY)",
+        "ALTER TABLE nothing REPLICA IDENTITY NOTHING",
+        "CREATE PUBLICATION cdcd FOR ALL TABLES WITH (publish = 'insert, update, delete')",
+    )
+    with psycopg.connect(stream.dsn) as writing:
+        writing.execute("INSERT INTO t VALUES (1)")
+        writing.execute("SELECT pg_sleep(5.2)")  # one that is some seconds old is worth a word
+        found = [json.loads(line) for line in cdcd(stream.daemon(), "check", "--json", code=1).splitlines()]
+    about: dict[str, list[dict[str, Any]]] = {}
+    for finding in found:
+        assert finding.keys() == {"level", "about", "message", "cure"}
+        assert bool(finding["cure"]) == (finding["level"] != "ok")
+        about.setdefault(finding["about"], []).append(finding)
+    identities = about["replica identity"]
+    assert {finding["level"] for finding in identities} == {"error"}
+    assert {finding["message"].split()[0] for finding in identities} == {'"public"."blind"', '"public"."nothing"'}
+    assert any("leaves out truncate" in finding["message"] for finding in about["publication"])
+    assert any("Making the slot waits for a transaction" in finding["message"] for finding in about["slot"])
+    assert {
+        "server",
+        "wal_level",
+        "retention",
+        "brokers",
+        "transactions",
+        "sizes",
+        "topics",
+        "progress",
+    } <= about.keys()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_point_10_a_shell_completes_commands(shell: str) -> None:
+    done = subprocess.run([*command(), "completion", shell], capture_output=True, text=True, check=True)
+    for word in ("unpark", "peek", "--from-beginning", "--two-phase"):
+        assert word in done.stdout
+    if shell == "bash":
+        complete = f"{done.stdout}\nCOMP_WORDS=(cdcd un); COMP_CWORD=1; _shtab_cdcd; echo ${{COMPREPLY[@]}}"
+        assert subprocess.run(["bash", "-c", complete], capture_output=True, text=True, check=True).stdout == "unpark\n"

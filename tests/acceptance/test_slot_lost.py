@@ -1,0 +1,98 @@
+"""Operate it, point 8: a lost slot, with on_slot_lost = "resnapshot": the gap is declared, and the topics are whole."""
+
+from __future__ import annotations
+
+import pytest
+import topics
+from stream import Stream, eventually
+
+RESNAPSHOT = {"source": {"on_slot_lost": "resnapshot"}}
+
+
+def streamed_once(stream: Stream) -> None:
+    """Leave progress, and rows of a keyed and of a keyless table; what changes afterwards nobody hears of."""
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE k (id int)")
+    stream.sql("ALTER TABLE k REPLICA IDENTITY FULL")
+    with stream.daemon().start() as daemon:
+        daemon.wait_for_log("going on")
+        stream.sql("INSERT INTO t SELECT n, 'old' FROM generate_series(1, 100) n", "INSERT INTO k VALUES (1), (1), (2)")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+
+
+def changed(stream: Stream) -> None:
+    stream.sql("DELETE FROM t WHERE id <= 10", "UPDATE t SET v = 'new' WHERE id > 50", "INSERT INTO t VALUES (999, '')")
+    stream.sql("DELETE FROM k WHERE id = 2", "INSERT INTO k VALUES (3)")
+
+
+def drop(stream: Stream) -> None:
+    stream.sql(f"SELECT pg_drop_replication_slot('{stream.slot}')")
+
+
+def advance(stream: Stream) -> None:
+    stream.sql(f"SELECT pg_replication_slot_advance('{stream.slot}', pg_current_wal_lsn())")
+
+
+def check(stream: Stream) -> list[topics.Event]:
+    """The topics, folded, hold what the tables do, each event once and in order; one slot record tells of the gap."""
+    reader = topics.Topics(stream.broker, stream.prefix)
+    events = [event for topic in reader.names() for event in reader.events(topic)]
+    topics.check_exactly_once(events)
+    by_table = reader.by_table()
+    for table in (("public", "t"), ("public", "k")):
+        own = [event for event in events if event.topic == by_table[table]]
+        assert topics.fold(own, snapshot=True) == stream.content(*table)
+    [gap] = [record for record in stream.slot_records() if "gap_lsn" in record]
+    assert gap["gap_lsn"] < gap["lsn"]
+    return events
+
+
+@pytest.mark.parametrize("lose", [drop, advance])
+def test_point_8_what_changed_while_there_was_no_slot_is_in_the_topics(stream: Stream, lose: object) -> None:
+    assert callable(lose)
+    streamed_once(stream)
+    changed(stream)
+    lose(stream)
+    stream.sql("INSERT INTO t VALUES (2000, 'newer')")
+    with stream.daemon(**RESNAPSHOT).start() as daemon:
+        daemon.wait_for_log("changes are missing")
+        daemon.wait_for_log("the snapshot is whole")
+        stream.sql("UPDATE t SET v = 'newest' WHERE id = 2000")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    events = check(stream)
+    assert len({event.topic for event in events if event.value is not None and event.value["op"] == "t"}) == 2
+
+
+def test_point_8_killed_at_once_after_a_loss_it_is_whole_all_the_same(stream: Stream) -> None:
+    streamed_once(stream)
+    changed(stream)
+    drop(stream)
+    with stream.daemon(**RESNAPSHOT, snapshot={"mode": "never"}) as daemon:
+        for said in ("made the slot", "going on", "took a snapshot"):
+            daemon.start().wait_for_log(said)
+            daemon.kill()
+        daemon.start()
+        eventually(lambda: "the snapshot is whole" in daemon.log.read_text(), "a copy")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    check(stream)
+
+
+def test_point_8_a_slot_that_has_lost_wal_is_made_again(on_rough_postgres: Stream) -> None:
+    stream = on_rough_postgres
+    streamed_once(stream)
+    stream.sql("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    try:
+        changed(stream)
+        for number in range(4):
+            stream.sql(f"INSERT INTO t VALUES ({5000 + number})", "SELECT pg_switch_wal()")
+        lost = f"SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{stream.slot}'"
+        eventually(lambda: stream.sql("CHECKPOINT", lost) == [("lost",)], "lost slot")
+    finally:
+        stream.sql("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+    with stream.daemon(**RESNAPSHOT).start() as daemon:
+        daemon.wait_for_log("the snapshot is whole")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    check(stream)

@@ -1,0 +1,193 @@
+"""Issue 6: what the tables held before the first change is published once and whole, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+import topics
+import workload
+from daemon import Daemon, cdcd
+from fix_postgres import Database
+
+ROWS = int(os.environ.get("CDCD_TEST_SNAPSHOT_ROWS", "20000"))
+KILLS = int(os.environ.get("CDCD_TEST_SNAPSHOT_KILLS", "5"))
+
+BIG = """
+    CREATE TABLE big (id bigint PRIMARY KEY, n int, note text, body text);
+    ALTER TABLE big ALTER body SET STORAGE EXTERNAL;
+    INSERT INTO big SELECT i, 0, 'row ' || i, CASE i % 50 WHEN 0 THEN repeat(md5(i::text), 90) END
+    FROM generate_series(1, {rows}) i;
+"""
+
+
+class Writer(threading.Thread):
+    """Changes every table all along: the mix of the workload, and rows of the big table that move."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__()
+        self._database = database
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with psycopg.connect(self._database.dsn, autocommit=True) as connection:
+                turn = 1000
+                while not self.done.is_set():
+                    turn += 1
+                    workload.mix(connection, turn * 10, 10)
+                    connection.execute(
+                        "UPDATE big SET n = n + 1 WHERE id IN (SELECT (random() * %s)::int FROM generate_series(1, 9))",
+                        (ROWS,),
+                    )
+                    connection.execute("DELETE FROM big WHERE id = (random() * %s)::int", (ROWS,))
+                    connection.execute("INSERT INTO big VALUES (%s, 0, 'late', NULL)", (10**9 + turn,))
+                    time.sleep(0.02)
+        except BaseException as error:  # noqa: BLE001 - reported by the test's own thread
+            self.error = error
+
+    def stop(self) -> None:
+        self.done.set()
+        self.join()
+        if self.error is not None:
+            raise self.error
+
+
+def _check(database: Database, broker: str, prefix: str, tables: list[tuple[str, str]]) -> list[topics.Event]:
+    reader = topics.Topics(broker, prefix)
+    events = [event for topic in reader.names() for event in reader.events(topic)]
+    topics.check_exactly_once(events)
+    by_table = reader.by_table()
+    for schema, table in tables:
+        with database.connect() as connection:
+            wanted = workload.content(connection, schema, table)
+        own = [event for event in events if event.topic == by_table[schema, table]]
+        folded = topics.fold(own, snapshot=True)
+        assert folded - wanted == wanted - folded, f"{schema}.{table} differs"
+    return events
+
+
+def _takes_a_snapshot(daemon: Daemon) -> bool:
+    """Whether there is something left to copy in this life: it turns out soon after the stream goes on."""
+    daemon.wait_for_log("going on", timeout_s=60)
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and "took a snapshot" not in daemon.log.read_text():
+        time.sleep(0.05)
+    return "took a snapshot" in daemon.log.read_text()
+
+
+@pytest.mark.parametrize("kills", [0, KILLS])
+def test_folding_the_topics_equals_the_tables(
+    database: Database, broker: str, prefix: str, tmp_path: Path, kills: int
+) -> None:
+    database.execute(workload.SCHEMA)
+    with database.connect() as connection:
+        for statement in BIG.format(rows=ROWS).split(";\n"):
+            if statement.strip():
+                connection.execute(statement)
+        workload.mix(connection, 1, 1000)
+        for number in range(4):
+            connection.execute(f"CREATE TABLE small_{number} (id int PRIMARY KEY, v text)")
+            connection.execute(f"INSERT INTO small_{number} SELECT i, i FROM generate_series(1, {number} * 50) i")
+    tables = [*workload.TABLES, ("public", "big"), *(("public", f"small_{n}") for n in range(4))]
+    writer = Writer(database)
+    settings = {"snapshot": {"mode": "initial", "chunk_bytes": 1 << 18}, "source": {"tables": ["*.*"]}}
+    with Daemon(tmp_path, database.dsn, broker, prefix, **settings) as daemon:
+        daemon.start()
+        writer.start()
+        try:
+            for _ in range(kills):
+                if not _takes_a_snapshot(daemon):
+                    break
+                time.sleep(random.uniform(0.1, 1.0))
+                daemon.kill()
+                daemon.log.unlink()
+                daemon.start()
+            if _takes_a_snapshot(daemon):
+                daemon.wait_for_log("the snapshot is whole", timeout_s=90)
+            time.sleep(1)
+        finally:
+            writer.stop()
+        daemon.wait_until_confirmed(timeout_s=90)
+        assert daemon.stop() == 0
+    events = _check(database, broker, prefix, tables)
+    read = [event for event in events if event.value is not None and event.value["op"] == "r"]
+    print(f"\n{len(events)} events, {len(read)} of them of snapshots, {kills} kills")
+    assert len({(event.topic, str(event.key)) for event in read if event.key}) >= ROWS * 0.9
+
+
+def test_a_table_that_is_published_later_is_copied_by_itself(
+    database: Database, broker: str, prefix: str, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE first (id int PRIMARY KEY)")
+    database.execute("CREATE TABLE later (id int PRIMARY KEY, v text)")
+    database.execute("INSERT INTO later SELECT i, 'before' FROM generate_series(1, 1000) i")
+    database.execute("CREATE PUBLICATION cdcd FOR TABLE first")
+    with Daemon(tmp_path, database.dsn, broker, prefix, snapshot={"mode": "initial"}) as daemon:
+        daemon.start().wait_for_log("the snapshot is whole")
+        database.execute("ALTER PUBLICATION cdcd ADD TABLE later")
+        database.execute("UPDATE later SET v = 'after' WHERE id <= 10")
+        daemon.until(lambda: daemon.log.read_text().count("the snapshot is whole") == 2, "a second snapshot", 40)
+        database.execute("DELETE FROM later WHERE id > 990")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    events = _check(database, broker, prefix, [("public", "later")])
+    assert sum(event.value["op"] == "r" for event in events if event.value) == 1000
+
+
+def test_a_fresh_copy_that_was_asked_for_survives_a_kill(
+    database: Database, broker: str, prefix: str, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    database.execute("INSERT INTO t SELECT i, 'v' FROM generate_series(1, 3000) i")
+    with Daemon(tmp_path, database.dsn, broker, prefix, snapshot={"mode": "never"}) as daemon:
+        daemon.start().wait_until_streaming()
+        database.execute("UPDATE t SET v = 'w' WHERE id <= 100")
+        daemon.wait_until_confirmed()
+        cdcd(daemon, "snapshot", "public.t", "--no-wait")
+        time.sleep(random.uniform(0.0, 0.3))
+        daemon.kill()
+        daemon.start().wait_for_log("the snapshot is whole", timeout_s=40)
+        assert cdcd(daemon, "snapshot", "public.t") == "done public.t (3,000 rows)\n"
+        assert "has no table public.x" in cdcd(daemon, "snapshot", "public.t", "public.x", code=1)
+        assert daemon.stop() == 0
+    _check(database, broker, prefix, [("public", "t")])
+
+
+def test_a_copy_that_is_asked_for_while_the_table_is_being_copied_follows(
+    database: Database, broker: str, prefix: str, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    database.execute("INSERT INTO t SELECT i, repeat('v', 300) FROM generate_series(1, 50000) i")
+    with Daemon(tmp_path, database.dsn, broker, prefix, snapshot={"mode": "initial"}) as daemon:
+        daemon.start().wait_for_log("took a snapshot")
+        for _ in range(2):
+            database.execute("UPDATE t SET v = v || 'w' WHERE id <= 100")
+            database.execute("DELETE FROM t WHERE id = (SELECT min(id) FROM t)")
+            cdcd(daemon, "snapshot", "public.t")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    _check(database, broker, prefix, [("public", "t")])
+
+
+def test_only_the_snapshot_then_the_stream_goes_on_where_it_ended(
+    database: Database, broker: str, prefix: str, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    database.execute("CREATE TABLE empty (id int PRIMARY KEY)")
+    database.execute("INSERT INTO t SELECT i, 'v' FROM generate_series(1, 100) i")
+    with Daemon(tmp_path, database.dsn, broker, prefix, snapshot={"mode": "initial"}) as daemon:
+        said = cdcd(daemon, "run", "--snapshot-only").splitlines()
+        assert [line.split()[:3] for line in said[:2]] == [["public.empty", "0", "rows"], ["public.t", "100", "rows"]]
+        assert said[2:] == ["100 rows of 2 tables"]
+        database.execute("UPDATE t SET v = 'w'")
+        daemon.start().wait_until_confirmed()
+        assert daemon.stop() == 0
+    events = _check(database, broker, prefix, [("public", "t"), ("public", "empty")])
+    assert [event.value["op"] for event in events if event.value].count("r") == 100

@@ -1,0 +1,157 @@
+"""Operate it, point 7: as a synchronous standby, cdcd makes a COMMIT return once Kafka has the rows, and not before."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pytest
+import servers
+from daemon import Daemon, cdcd
+from psycopg.conninfo import make_conninfo
+from stream import Stream, eventually
+
+
+@pytest.fixture(scope="module")
+def synchronous_postgres() -> Iterator[servers.PostgreSQL]:
+    """Start a server whose COMMITs wait for the standby `cdcd`."""
+    with servers.PostgreSQL(fsync=False, settings={"synchronous_standby_names": "cdcd"}) as server:
+        yield server
+
+
+def local(dsn: str) -> str:
+    """For a session that does not wait."""
+    return make_conninfo(dsn, options="-c synchronous_commit=local")
+
+
+@pytest.fixture
+def stream(
+    synchronous_postgres: servers.PostgreSQL, rough_kafka: servers.Kafka, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Stream]:
+    name = f"sync_{abs(hash(request.node.name)) % 10**6}"
+    with psycopg.connect(local(synchronous_postgres.dsn()), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}".encode())
+    dsn = local(synchronous_postgres.dsn(name))
+    with Stream(dsn, rough_kafka.bootstrap, name.replace("_", "-"), tmp_path) as stream:
+        stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE unpublished (id int)")
+        stream.sql("CREATE PUBLICATION cdcd FOR TABLE t")
+        yield stream
+
+
+def streaming(stream: Stream) -> Daemon:
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    ask = "SELECT sync_state FROM pg_stat_replication WHERE application_name = 'cdcd'"
+    eventually(lambda: stream.sql(ask) == [("sync",)], "a synchronous standby")
+    return daemon
+
+
+def waiting(synchronous_postgres: servers.PostgreSQL, stream: Stream) -> psycopg.Connection[object]:
+    """Return a session whose COMMITs wait."""
+    name = stream.sql("SELECT current_database()")[0][0]
+    return psycopg.connect(synchronous_postgres.dsn(name), autocommit=True)
+
+
+def test_point_7_a_commit_returns_after_kafka_has_its_row(
+    synchronous_postgres: servers.PostgreSQL, stream: Stream
+) -> None:
+    daemon = streaming(stream)
+    took = []
+    with waiting(synchronous_postgres, stream) as session:
+        for number in range(200):
+            began = time.monotonic()
+            session.execute("INSERT INTO t VALUES (%s)", (number,))
+            took.append(time.monotonic() - began)
+            if number % 40 == 0:
+                assert len(stream.events()) == number + 1, "the COMMIT returned before Kafka had the row"
+        began = time.monotonic()
+        session.execute("INSERT INTO unpublished VALUES (1)")
+        unpublished_s = time.monotonic() - began
+    assert unpublished_s < 2, "a COMMIT of nothing that is published waits for the next status"
+    assert daemon.stop() == 0
+    assert len(stream.check(("public", "t"))) == 200
+    print(
+        f"\nsynchronous COMMIT: p50 {statistics.median(took) * 1000:.1f} ms, unpublished {unpublished_s * 1000:.1f} ms"
+    )
+
+
+def test_point_7_while_kafka_is_down_commits_wait_and_can_be_let_go_without_loss(
+    synchronous_postgres: servers.PostgreSQL, stream: Stream, rough_kafka: servers.Kafka
+) -> None:
+    daemon = streaming(stream)
+    with waiting(synchronous_postgres, stream) as session, waiting(synchronous_postgres, stream) as patient:
+        session.execute("INSERT INTO t VALUES (1)")
+        rough_kafka.pause()
+        try:
+            done = threading.Event()
+
+            def wait_long() -> None:
+                patient.execute("INSERT INTO t VALUES (2)")
+                done.set()
+
+            thread = threading.Thread(target=wait_long)
+            thread.start()
+            assert not done.wait(1.5), "the COMMIT returned while Kafka was down"
+            # Another session's COMMIT is cancelled: it is committed all the same, and the client is told so.
+            notices: list[str] = []
+            session.add_notice_handler(lambda notice: notices.append(notice.message_primary or ""))
+            timer = threading.Timer(0.5, session.cancel_safe)
+            timer.start()
+            session.execute("INSERT INTO t VALUES (3)")
+            timer.join()
+            assert "canceling wait for synchronous replication due to user request" in notices
+            # And one that does not want to wait does not: its own choice.
+            session.execute("SET synchronous_commit = local")
+            session.execute("INSERT INTO t VALUES (4)")
+            assert stream.sql("SELECT count(*) FROM t WHERE id > 2") == [(2,)]
+            assert not done.is_set()
+        finally:
+            rough_kafka.resume()
+        assert done.wait(30), "the COMMIT did not return after Kafka came back"
+        thread.join()
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    assert len(stream.check(("public", "t"))) == 4
+
+
+def test_point_7_a_snapshot_does_not_wait_for_commits_that_wait_for_cdcd(
+    synchronous_postgres: servers.PostgreSQL, stream: Stream
+) -> None:
+    """The server makes a snapshot once every open transaction has ended, and these end when Kafka has their rows."""
+    done = threading.Event()
+    commits = [0, 0, 0]
+    errors: list[Exception] = []
+
+    def commit(number: int) -> None:
+        try:
+            with waiting(synchronous_postgres, stream) as session:
+                while not done.is_set():
+                    commits[number] += 1
+                    session.execute("INSERT INTO t VALUES (%s)", (commits[number] * 3 + number,))
+        except psycopg.Error as error:
+            errors.append(error)
+
+    daemon = streaming(stream)
+    threads = [threading.Thread(target=commit, args=(number,), daemon=True) for number in range(len(commits))]
+    for thread in threads:
+        thread.start()
+    try:
+        for turn in range(1, 4):
+            cdcd(daemon, "snapshot", "public.t")
+            whole = partial(lambda turn: daemon.log.read_text().count("the snapshot is whole") == turn, turn)
+            eventually(whole, "a snapshot", timeout_s=10)
+            more = min(commits) + 10
+            eventually(partial(lambda number: min(commits) > number, more), "commits go on")
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join(10)
+    assert not errors
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    stream.check(("public", "t"))

@@ -1,0 +1,166 @@
+"""`cdcd verify` finds what differs and names it, and finds nothing where nothing does, while writers go on."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import workload
+from daemon import command, environment
+from stream import Stream, Writer
+
+ORACLE = Path(__file__).parents[1] / "integration" / "test_types_oracle.py"
+
+
+def verify(config: Path, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    """Run it; its exit code, and the objects that it wrote: keys that differ, and one a table."""
+    done = subprocess.run(
+        [*command(), "verify", "--config", str(config), "--json", *arguments],
+        capture_output=True, text=True, timeout=120, check=False, env=environment(),
+    )  # fmt: skip
+    assert done.returncode in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout, done.stderr
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.postgres_versions("oldest", "newest")
+def test_nothing_differs_while_writers_go_on(stream: Stream) -> None:
+    stream.sql(workload.SCHEMA, Writer.TABLE)
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("CALL mix(1, 400, 10)")
+    with Writer(stream.dsn) as writer:
+        before = writer.commits
+        code, found = verify(daemon.config)
+        assert writer.commits > before
+    assert (code, [each for each in found if not each["equal"]]) == (0, [])
+    tables = {each["table"]: each for each in found}
+    assert set(tables) == {f"{schema}.{name}" for schema, name in (*workload.TABLES, ("public", "t"))}
+    assert all(each["rows"] > 10 for each in found)
+    assert daemon.stop() == 0
+
+
+@pytest.mark.postgres_versions("newest")
+def test_values_of_every_type_are_equal(stream: Stream) -> None:
+    spec = importlib.util.spec_from_file_location("types_oracle", ORACLE)
+    assert spec is not None
+    assert spec.loader is not None
+    oracle = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(oracle)
+    stream.sql("CREATE EXTENSION hstore; CREATE EXTENSION citext; CREATE EXTENSION ltree")
+    stream.sql("CREATE TYPE mood AS ENUM ('sad', 'so so', 'Ü')", "CREATE DOMAIN price AS numeric(10,2)")
+    stream.sql(
+        "CREATE DOMAIN dearer AS price CHECK (VALUE > 1)", "CREATE TYPE address AS (street text, no int, since date)"
+    )
+    stream.sql("CREATE TYPE nested AS (a address, ns int[])", "CREATE TYPE textrange AS RANGE (subtype = text)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    made = 0
+    for number, (type_name, cases) in enumerate((oracle.CASES | oracle.EXTENDED).items()):
+        values = ", ".join(f"({n}, $v${literal}$v$)" for n, (literal, _) in enumerate(cases))
+        try:  # an old server lacks some types, and some values of others
+            stream.sql(f"CREATE TABLE t{number} (id int PRIMARY KEY, v {type_name})")
+            stream.sql(f"INSERT INTO t{number} VALUES {values}, (-1, NULL)")
+        except (psycopg.DataError, psycopg.errors.UndefinedObject):
+            continue
+        made += 1
+    assert made > 40
+    code, found = verify(daemon.config)
+    assert (code, [each for each in found if not each.get("equal")]) == (0, [])
+    assert sum(each["rows"] for each in found) > 300
+    assert daemon.stop() == 0
+
+
+def test_a_changed_a_lost_and_an_extra_row_are_named(stream: Stream) -> None:
+    stream.sql(
+        "CREATE TABLE items (id int PRIMARY KEY, name text, body text)",
+        'CREATE TABLE "Odd, one" (a int, "B b" text, price numeric(10,2), PRIMARY KEY ("B b", a))',
+        "CREATE TABLE bag (n int, memo text)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+        "CREATE TABLE same (id int PRIMARY KEY)",
+    )
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql(
+        "INSERT INTO items SELECT n, 'name ' || n, repeat('b', 5000) FROM generate_series(1, 5000) n",
+        """INSERT INTO "Odd, one" SELECT n, 'key ' || n, n * 1.25 FROM generate_series(1, 500) n""",
+        "INSERT INTO bag SELECT n % 10, NULL FROM generate_series(1, 100) n",
+        "INSERT INTO same SELECT generate_series(1, 100)",
+    )
+    daemon.wait_until_confirmed()
+    # Behind the daemon's back: what is not published, Kafka does not learn.
+    for table in ("items", '"Odd, one"', "bag"):
+        stream.sql(f"ALTER PUBLICATION cdcd SET (publish = 'truncate')", f"SELECT * FROM {table} LIMIT 0")  # noqa: F541
+    stream.sql(
+        "UPDATE items SET body = 'changed' WHERE id = 42",
+        "INSERT INTO items VALUES (9999, 'missing in Kafka', NULL)",
+        "DELETE FROM items WHERE id IN (7, 8)",
+        """UPDATE "Odd, one" SET price = 0 WHERE a = 17""",
+        "DELETE FROM bag WHERE ctid = (SELECT ctid FROM bag WHERE n = 3 LIMIT 1)",
+        "INSERT INTO bag VALUES (NULL, 'new')",
+    )
+    daemon.wait_until_confirmed()
+    stream.sql("ALTER PUBLICATION cdcd SET (publish = 'insert, update, delete, truncate')")
+    code, found = verify(daemon.config)
+    assert code == 1
+    named = [(each["table"], each["difference"], each["key"]) for each in found if "difference" in each]
+    assert sorted(named, key=str) == sorted(
+        [
+            ("public.items", "differs", {"id": "42"}),
+            ("public.items", "missing", {"id": "9999"}),
+            ("public.items", "extra", {"id": "7"}),
+            ("public.items", "extra", {"id": "8"}),
+            ("public.Odd, one", "differs", {"a": "17", "B b": "key 17"}),
+            ("public.bag", "extra", {"n": "3", "memo": None}),
+            ("public.bag", "missing", {"n": None, "memo": "new"}),
+        ],
+        key=str,
+    )
+    summary = {each["table"]: each for each in found if "equal" in each}
+    assert [summary[t]["equal"] for t in ("public.items", "public.bag", "public.same")] == [False, False, True]
+    assert (summary["public.items"]["rows"], summary["public.items"]["rows_in_kafka"]) == (4999, 5000)
+    said = subprocess.run(
+        [*command(), "verify", "--config", str(daemon.config), "public.items", "public.same"],
+        capture_output=True, text=True, timeout=120, check=False, env=environment(),
+    )  # fmt: skip
+    assert said.returncode == 1
+    assert "public.items: 1 differ, 1 missing in Kafka, 2 only in Kafka (PostgreSQL has 4,999 rows" in said.stdout
+    assert "    differs  id=42\n" in said.stdout
+    assert "public.same: 100 rows, equal" in said.stdout
+    assert daemon.stop() == 0
+
+
+def test_a_key_change_with_an_unchanged_toasted_value_is_folded_across_partitions(stream: Stream) -> None:
+    stream.sql(
+        "CREATE TABLE docs (id int PRIMARY KEY, v int, body text)", "ALTER TABLE docs ALTER body SET STORAGE EXTERNAL"
+    )
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO docs SELECT n, 0, repeat(md5(n::text), 200) FROM generate_series(1, 50) n")
+    for _ in range(3):
+        stream.sql("UPDATE docs SET id = id + 1000", "UPDATE docs SET v = v + 1")
+    code, found = verify(daemon.config)
+    assert (code, found[-1]["rows"], found[-1]["events"]) == (0, 50, 50 + 3 * 150)
+    assert daemon.stop() == 0
+
+
+def test_without_a_daemon_it_says_what_is_missing(stream: Stream) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t VALUES (1)")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    stream.sql("INSERT INTO t VALUES (2)")
+    done = subprocess.run(
+        [*command(), "verify", "--config", str(daemon.config), "--wait", "1"],
+        capture_output=True, text=True, timeout=60, check=False, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Is the daemon running?" in done.stderr

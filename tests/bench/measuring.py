@@ -1,0 +1,31 @@
+"""What the benchmarks share: a process's memory, a percentile, waiting."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def memory_mb(pid: int, name: str = "VmHWM") -> float:
+    """A process's memory: VmHWM is its peak, VmRSS what it has now; 0 once it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return max((int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:")), default=0.0)
+
+
+def percentile(values: list[float], share: int) -> float:
+    """Of ascending values; NaN if there are none."""
+    return values[min(len(values) - 1, len(values) * share // 100)] if values else float("nan")
+
+
+def until(ready: Callable[[], object], timeout_s: float) -> None:
+    """Wait until `ready()`; ends the benchmark if it takes longer."""
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        if time.monotonic() > deadline:
+            sys.exit("waited too long")
+        time.sleep(0.05)

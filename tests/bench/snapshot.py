@@ -1,0 +1,199 @@
+"""How fast the copy of a table is, beside PostgreSQL's own; and what it costs the others when it is added to a stream.
+
+    python tests/bench/snapshot.py [--rows 1000000] [--rate 200] [--pg 18] [--runs 3]
+
+First, of a 12-column table: `COPY ... TO STDOUT (FORMAT binary)` by psql, two connections with half of the blocks each,
+to /dev/null; and `cdcd run --snapshot-only` with two workers, exactly once, into Kafka; in rows a second, of cdcd from
+the moment at which the snapshot is taken until the copy is whole. Start and memory are printed beside it.
+
+Then a daemon streams single-row transactions of another table, and the same table, changed all along, is added to its
+publication. The latency of the small transactions is printed for the time before and the time of the copy.
+
+The limits: 60 % of the rate of COPY; 100 ms more at p99; 250 MB. Exits 1 beyond them. Server, broker, daemon, writers
+and consumer share the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+
+import psycopg
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "deploy")]
+import servers  # noqa: E402
+import ticks  # noqa: E402
+from drain import FILL, ORDERS, pg_recvlogical  # noqa: E402
+from measuring import memory_mb, percentile, until  # noqa: E402
+from topics import Topics  # noqa: E402
+
+SHARE_MIN = 0.6
+LATER_MAX_MS = 100.0
+RSS_MAX_MB = 250.0
+
+
+def main() -> None:
+    """Print the figures; exit 1 if one is beyond its limit."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rate", type=int, default=200, help="small transactions a second")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--pg", default="18")
+    parser.add_argument("--cdcd", default=f"{sys.executable} -m cdcd", help="the command")
+    given = parser.parse_args()
+    with (
+        servers.PostgreSQL(given.pg, fsync=False, settings={"max_wal_size": "4GB"}) as postgres,
+        servers.Kafka(jvm=()) as kafka,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
+            sql.execute(ORDERS.encode())
+            sql.execute(FILL.format(first=1, last=given.rows).encode())
+            sql.execute("VACUUM (FREEZE, ANALYZE) orders")
+        good = _speed(postgres, kafka, Path(folder), given)
+        good &= _added(postgres, kafka, Path(folder), given)
+    sys.exit(0 if good else 1)
+
+
+# How fast
+
+
+def _speed(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, given: argparse.Namespace) -> bool:
+    rates: dict[str, list[float]] = {"COPY": [], "cdcd": []}
+    peak_mb = 0.0
+    with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
+        sql.execute("CREATE PUBLICATION speed FOR TABLE orders")
+    for run in range(given.runs):
+        rates["COPY"].append(given.rows / _copy(postgres))
+        config = _config(folder, postgres, kafka, f"speed_{run}", "speed", "only")
+        log = folder / f"log-{run}"
+        with log.open("wb") as output:
+            process = subprocess.Popen([*given.cdcd.split(), "run", "--config", str(config)], stderr=output)
+        while process.poll() is None:
+            peak_mb = max(peak_mb, memory_mb(process.pid))
+            time.sleep(0.05)
+        said = log.read_text()
+        if process.returncode:
+            sys.exit(said)
+        seconds = _at(said, "the snapshot is whole") - _at(said, "took a snapshot")
+        rates["cdcd"].append(given.rows / seconds)
+        print(f"COPY {rates['COPY'][-1]:,.0f}, cdcd {rates['cdcd'][-1]:,.0f} rows/s", flush=True)
+        with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
+            sql.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+    theirs, ours = statistics.median(rates["COPY"]), statistics.median(rates["cdcd"])
+    print(f"median: cdcd {ours:,.0f}, COPY {theirs:,.0f} rows/s; {ours / theirs:.2f} of it; peak {peak_mb:.0f} MB")
+    return ours >= SHARE_MIN * theirs and peak_mb < RSS_MAX_MB
+
+
+def _copy(postgres: servers.PostgreSQL) -> float:
+    """Seconds that two connections take."""
+    with psycopg.connect(postgres.dsn()) as sql:
+        [(blocks,)] = sql.execute("SELECT pg_relation_size('orders') / 8192").fetchall()
+    began = time.monotonic()
+    psql = Path(pg_recvlogical()).with_name("psql")
+    halves = [
+        subprocess.Popen(
+            [psql, postgres.dsn(), "-qc", f"COPY (SELECT * FROM orders WHERE {half}) TO STDOUT (FORMAT binary)"],
+            stdout=subprocess.DEVNULL,
+        )
+        for half in (f"ctid < '({blocks // 2},0)'", f"ctid >= '({blocks // 2},0)'")
+    ]
+    for half in halves:
+        if half.wait():
+            sys.exit("psql failed")
+    return time.monotonic() - began
+
+
+# What it costs the others
+
+
+def _added(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, given: argparse.Namespace) -> bool:
+    prefix = "added"
+    with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
+        sql.execute(ticks.SCHEMA.encode())
+        sql.execute("CREATE PUBLICATION added FOR TABLE ticks")
+    config = _config(folder, postgres, kafka, prefix, "added", "initial")
+    log = folder / "log-added"
+    with log.open("wb") as output:
+        process = subprocess.Popen([*given.cdcd.split(), "run", "--config", str(config)], stderr=output)
+    done = threading.Event()
+    try:
+        until(lambda: "the snapshot is whole" in log.read_text(), 60)
+        with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
+            for number in range(300):  # makes the topic, and warms the broker's JIT
+                sql.execute("INSERT INTO ticks VALUES (%s, clock_timestamp())", (-1 - number,))
+                time.sleep(0.01)
+            small, arrivals = ticks.Ticks(postgres.dsn(), given.rate), ticks.Arrivals(kafka.bootstrap, prefix)
+            arrivals.start()
+            arrivals.ready.wait(20)
+            small.start()
+            changing = threading.Thread(target=_change, args=(postgres.dsn(), given.rows, done), daemon=True)
+            changing.start()
+            time.sleep(10)
+            sql.execute("ALTER PUBLICATION added ADD TABLE orders")
+            until(lambda: log.read_text().count("the snapshot is whole") == 2, 300)
+            time.sleep(3)
+            done.set()
+            changing.join()
+            small.done.set()
+            small.join()
+            until(lambda: len(arrivals.seen) >= small.count, 60)
+            arrivals.done.set()
+        peak_mb = memory_mb(process.pid)
+    finally:
+        process.terminate()
+        process.wait(20)
+    said = log.read_text()
+    taken, whole = _at(said, "took a snapshot", 2), _at(said, "the snapshot is whole", 2)
+    late = arrivals.latencies(Topics(kafka.bootstrap, prefix))
+    before = sorted(ms for at, ms in late if at < taken - 1)
+    during = sorted(ms for at, ms in late if taken - 1 <= at <= whole + 1)
+    print(f"added: {given.rows:,} rows in {whole - taken:.1f} s, peak {peak_mb:.0f} MB")
+    for name, values in (("before", before), ("while it is copied", during)):
+        print(f"small transactions {name}: {len(values)}, " + ", ".join(
+            f"p{share} {percentile(values, share):.0f} ms" for share in (50, 99, 100)))  # fmt: skip
+    later_ms = percentile(during, 99) - percentile(before, 99)
+    return later_ms < LATER_MAX_MS and peak_mb < RSS_MAX_MB and len(late) == small.count
+
+
+def _change(dsn: str, rows: int, done: threading.Event) -> None:
+    """Update the table that is added, 100 rows a second."""
+    with psycopg.connect(dsn, autocommit=True) as sql:
+        while not done.wait(0.1):
+            some = [random.randint(1, rows) for _ in range(10)]
+            sql.execute("UPDATE orders SET customer = customer + 1 WHERE id = ANY(%s)", [some])
+
+
+def _config(
+    folder: Path, postgres: servers.PostgreSQL, kafka: servers.Kafka, name: str, publication: str, mode: str
+) -> Path:
+    config = folder / f"{name}.toml"
+    config.write_text(
+        f'[source]\ndsn = "{postgres.dsn()}"\nslot = "{name}"\npublication = "{publication}"\n'
+        f'[sink]\nbootstrap_servers = "{kafka.bootstrap}"\nprefix = "{name.replace("_", "-")}"\n'
+        f'[snapshot]\nmode = "{mode}"\nworkers = 2\n'
+        '[monitoring]\nport = 0\nhost = "127.0.0.1"\n'
+    )
+    return config
+
+
+def _at(log: str, what: str, which: int = 1) -> float:
+    """The time of the `which`th line of the daemon's log that says `what`: seconds since 1970."""
+    lines = [line for line in log.splitlines() if what in line]
+    stamp = re.match(r"\S+", lines[which - 1])
+    assert stamp is not None
+    return datetime.fromisoformat(stamp.group()).timestamp()
+
+
+if __name__ == "__main__":
+    main()

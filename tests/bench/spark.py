@@ -1,0 +1,195 @@
+"""What `cdcd.spark` does in a second, each figure beside its yardstick in the same run.
+
+    python tests/bench/spark.py read             decode 1 million events of 4 schemas, beside the raw Kafka read
+    python tests/bench/spark.py mirror delta     300,000 changes into a table of 1 million rows (or: iceberg)
+    python tests/bench/spark.py snapshot         2 million rows, beside a plain JDBC read in one partition
+    python tests/bench/spark.py verify           1 million rows in which three differ
+
+--daemon-python PATH: an interpreter with a compiled cdcd for the daemon (default: this one).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "deploy")]
+
+import daemon  # noqa: E402
+import fix_spark  # noqa: E402
+import psycopg  # noqa: E402
+import servers  # noqa: E402
+import stream as streams  # noqa: E402
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
+
+from cdcd.spark import Cdc  # noqa: E402
+
+TABLE = """CREATE TABLE t (id bigint PRIMARY KEY, n int, a text, b text, amount numeric(10,2), at timestamptz, due date,
+    paid boolean, doc jsonb, ref uuid, w double precision, note text)"""
+ROWS = """INSERT INTO t (id, n, a, b, amount, at, due, paid, doc, ref, w, note)
+    SELECT g, g % 1000, 'name ' || g, md5(g::text), g % 9999 / 100.0, now(), current_date, g % 2 = 0,
+    '{"k": 1}', gen_random_uuid(), g * 0.5, 'note of ' || g FROM generate_series({first}::bigint, {last}) g"""
+
+
+def main() -> None:
+    """Start the servers and Spark, and run one benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["read", "mirror", "snapshot", "verify"])
+    parser.add_argument("format", nargs="?", default="delta")
+    parser.add_argument("--daemon-python", default=sys.executable)
+    given = parser.parse_args()
+    daemon.command = streams.command = lambda: [given.daemon_python, "-P", "-m", "cdcd"]
+    with tempfile.TemporaryDirectory() as folder, servers.PostgreSQL(fsync=False) as postgres, servers.Kafka() as kafka:
+        builder = SparkSession.builder.master("local[2]").appName("bench")
+        for name, value in fix_spark.settings(Path(folder) / "lake").items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+        try:
+            with streams.Stream(postgres.dsn(), kafka.bootstrap, "bench", Path(folder)) as stream:
+                cdc = Cdc(spark, stream.broker, stream.prefix)
+                {"read": read, "mirror": mirror, "snapshot": snapshot, "verify": verify}[given.what](
+                    stream, cdc, given.format
+                )
+        finally:
+            spark.stop()
+
+
+def fill(stream: streams.Stream, first: int, last: int) -> None:
+    """Insert rows, in transactions of 50,000."""
+    with psycopg.connect(stream.dsn, autocommit=True) as connection:
+        for start in range(first, last + 1, 50_000):
+            connection.execute(ROWS.format(first=start, last=min(last, start + 49_999)).encode())
+
+
+def started(stream: streams.Stream) -> daemon.Daemon:
+    """A daemon that streams."""
+    made = stream.daemon().start()
+    made.wait_for_log("going on", 60)
+    return made
+
+
+def seconds(does: Callable[[], Any]) -> tuple[float, Any]:
+    """How long it takes, and what it gives."""
+    began = time.monotonic()
+    result = does()
+    return time.monotonic() - began, result
+
+
+def drained(frame: DataFrame) -> float:
+    """How long it takes to make every row."""
+    return seconds(lambda: frame.write.format("noop").mode("overwrite").save())[0]
+
+
+def read(stream: streams.Stream, cdc: Cdc, _: str) -> None:
+    """Raw and decoded reads in turn."""
+    stream.sql(TABLE)
+    running = started(stream)
+    for part, change in enumerate(["ADD extra int", "ALTER n TYPE bigint", "ALTER amount TYPE numeric(12,4)", ""]):
+        fill(stream, 1 + part * 250_000, (part + 1) * 250_000)
+        if change:
+            stream.sql(f"ALTER TABLE t {change}")
+    running.wait_until_confirmed(timeout_s=120)
+    cut = cdc.cut()
+    record = cut.tables[cut.topic("public.t")]
+    raw = cdc.kafka.ranges({record.topic: ([0] * len(record.offsets), record.offsets)}).select("key", "value")
+    events = cdc.changes("public.t")
+    for turn in range(4):
+        plain, decoded = drained(raw), drained(events)
+        print(
+            f"turn {turn}: raw {1e6 / plain:,.0f}/s, decoded {1e6 / decoded:,.0f}/s = {plain / decoded:.0%}", flush=True
+        )
+    wanted = stream.sql("SELECT count(*), sum(id)::bigint, sum(n)::bigint, sum(amount), sum(length(note)) FROM t")[0]
+    found = events.selectExpr(
+        "count(*)", "sum(after.id)", "sum(after.n)", "sum(after.amount)", "sum(length(after.note))"
+    ).first()
+    print("equal to PostgreSQL" if tuple(found) == tuple(wanted) else f"DIFFERENT: {found} {wanted}")
+
+
+def mirror(stream: streams.Stream, cdc: Cdc, form: str) -> None:
+    """A first load of a million rows from events, then 300,000 changes of it."""
+    stream.sql(TABLE)
+    running = started(stream)
+    fill(stream, 1, 1_000_000)
+    running.wait_until_confirmed(timeout_s=120)
+    made = cdc.mirror(["*"], f"{'spark_catalog' if form == 'delta' else 'ice'}.bench", form)
+    took, done = seconds(made.run_once)
+    print(f"{form}: first load of {done.events:,} events {took:.1f} s = {done.events / took:,.0f}/s", flush=True)
+    for turn in range(2):
+        low = turn * 240_000
+        stream.sql(
+            f"UPDATE t SET n = n + 1, note = note || '!' WHERE id BETWEEN {low + 1} AND {low + 180_000}",
+            f"DELETE FROM t WHERE id BETWEEN {low + 180_001} AND {low + 240_000}",
+        )
+        fill(stream, 1_000_001 + turn * 60_000, 1_060_000 + turn * 60_000)
+        running.wait_until_confirmed(timeout_s=120)
+        took, done = seconds(made.run_once)
+        print(f"{form}: {done.events:,} changes {took:.1f} s = {done.events / took:,.0f}/s", flush=True)
+    wanted = stream.sql("SELECT count(*), sum(id)::bigint, sum(n)::bigint, sum(length(note)) FROM t")[0]
+    found = made.as_of()["public.t"].selectExpr("count(*)", "sum(id)", "sum(n)", "sum(length(note))").first()
+    print("equal to PostgreSQL" if tuple(found) == tuple(wanted) else f"DIFFERENT: {found} {wanted}")
+
+
+def snapshot(stream: streams.Stream, cdc: Cdc, _: str) -> None:
+    """Plain and parallel reads in turn, while a writer goes on."""
+    stream.sql(TABLE, "CREATE PUBLICATION cdcd FOR TABLE t")
+    fill(stream, 1, 2_000_000)
+    stream.sql("ANALYZE t")
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 2_000_000
+        with psycopg.connect(stream.dsn, autocommit=True) as connection:
+            while not stop.wait(0.05):
+                number += 1
+                connection.execute(ROWS.format(first=number, last=number).encode())
+
+    url = stream.dsn
+    from cdcd.spark.snapshot import jdbc
+
+    url, properties = jdbc(stream.dsn)
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for turn in range(3):
+            plain = drained(cdc.spark.read.jdbc(url, "t", properties=properties))
+            with cdc.snapshot(stream.dsn, ["public.t"], parallelism=4) as held:
+                [(there,)] = stream.sql("SELECT count(*) FROM t")
+                took, found = seconds(lambda: held.rows("public.t").selectExpr("count(*)", "max(id)").first())
+                ours = drained(held.rows("public.t"))
+                exact = found[0] == found[1] <= there
+            print(
+                f"turn {turn}: plain {2e6 / plain:,.0f}/s, snapshot {2e6 / ours:,.0f}/s = {plain / ours:.2f} times;"
+                f" {found[0]:,} rows, {'exact' if exact else 'NOT EXACT'} (counted in {took:.1f} s)", flush=True
+            )  # fmt: skip
+    finally:
+        stop.set()
+        writer.join()
+
+
+def verify(stream: streams.Stream, cdc: Cdc, form: str) -> None:
+    """Find one changed value, one lost row and one extra row."""
+    stream.sql(TABLE)
+    running = started(stream)
+    fill(stream, 1, 1_000_000)
+    running.wait_until_confirmed(timeout_s=120)
+    made = cdc.mirror(["*"], f"{'spark_catalog' if form == 'delta' else 'ice'}.bench", form)
+    made.run_once()
+    print(cdc.verify(stream.dsn, ["public.t"], made, parallelism=2).as_text(), flush=True)
+    stream.sql(
+        "ALTER PUBLICATION cdcd SET (publish = 'truncate')",
+        "UPDATE t SET amount = amount + 0.01 WHERE id = 777777",
+        "DELETE FROM t WHERE id = 123456",
+        "INSERT INTO t (id) VALUES (-1)",
+    )
+    print(cdc.verify(stream.dsn, ["public.t"], made, parallelism=2).as_text())
+
+
+if __name__ == "__main__":
+    main()

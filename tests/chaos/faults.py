@@ -1,0 +1,338 @@
+"""What goes wrong: every kind of fault, dealt from a seeded deck, one or several at a time.
+
+Before: `run` has the servers, the proxies and the pods. After: `Faults.log` tells what was done when.
+
+A fault holds its target (daemon, PostgreSQL, Kafka, the way to either) until it is over; faults of different targets
+overlap. Every now and then there is a calm, in which everything must come to life again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psycopg
+import servers
+from pods import Pod
+from processes import children
+from proxy import Link, Proxy, is_end_of_transaction
+
+GAP_S = (0.5, 7.0)
+CALM_EVERY_S = 75.0
+CALM_S = 20.0
+FILE_SIZE = 300_000
+"""Bytes that a spool file may have while the disk is "full"."""
+
+
+@dataclass
+class Fault:
+    """One fault as it happened, on the monotonic clock."""
+
+    kind: str
+    start_s: float
+    end_s: float = 0.0
+
+
+@dataclass
+class World:
+    """All that faults are done to."""
+
+    postgres: servers.PostgreSQL
+    kafka: servers.Kafka
+    to_postgres: Proxy
+    to_kafka: Proxy
+    pods: list[Pod]
+
+
+class Faults(threading.Thread):
+    """Does faults until told to stop; `log` is what it did."""
+
+    def __init__(self, world: World, seed: int, only: str = "") -> None:
+        super().__init__(daemon=True, name="faults")
+        self._world = world
+        self._random = random.Random(seed)
+        self._only = only
+        self._locks = {target: threading.Lock() for target, _, _ in self._kinds().values()}
+        self._deck: list[str] = []
+        self._running: list[threading.Thread] = []
+        self.log: list[Fault] = []
+        self.calms: list[tuple[float, float]] = []
+        self.missed: Counter[str] = Counter()
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+
+    def _kinds(self) -> dict[str, tuple[str, int, Callable[[random.Random], None]]]:
+        """The kinds by name: what they are done to, how often in a deck, and how."""
+        return {
+            "daemon: SIGKILL": ("daemon", 3, self._kill_daemon),
+            "daemon: SIGSTOP, SIGCONT": ("daemon", 2, self._stop_daemon),
+            "daemon: SIGTERM": ("daemon", 1, self._end_daemon),
+            "daemon: disk full for the spool": ("daemon", 1, self._fill_disk),
+            "postgres: SIGKILL": ("postgres", 1, self._kill_postgres),
+            "postgres: immediate stop": ("postgres", 1, self._stop_postgres),
+            "postgres: fast restart": ("postgres", 1, self._restart_postgres),
+            "postgres: SIGSTOP, SIGCONT": ("postgres", 1, self._pause_postgres),
+            "postgres: walsender terminated": ("postgres", 2, self._terminate),
+            "kafka: SIGKILL": ("kafka", 1, self._kill_kafka),
+            "kafka: SIGKILL inside a commit": ("kafka", 1, self._kill_kafka_in_commit),
+            "kafka: restart in order": ("kafka", 1, self._restart_kafka),
+            "kafka: SIGSTOP, SIGCONT": ("kafka", 2, self._pause_kafka),
+            "network to kafka: answer to a commit lost": ("to_kafka", 2, self._lose_answer),
+            "network to kafka: commit lost": ("to_kafka", 1, self._lose_commit),
+            **{
+                f"network to {server}: {name}": (f"to_{server}", often, self._network(server, how))
+                for server in ("postgres", "kafka")
+                for name, often, how in (
+                    ("cut", 1, _cut),
+                    ("reset", 1, _reset),
+                    ("refused for seconds", 1, _refuse),
+                    ("delay", 1, _delay),
+                    ("black hole", 1, _swallow),
+                    ("black hole, then reset", 1, _swallow_and_reset),
+                    ("half open", 1, _half_open),
+                )
+            },
+        }
+
+    def run(self) -> None:
+        """Do one fault after the other, and calms, until `done`."""
+        calm_s = time.monotonic() + CALM_EVERY_S
+        try:
+            while not self.done.wait(self._random.uniform(*GAP_S)):
+                if time.monotonic() > calm_s:
+                    self.calm(CALM_S)
+                    calm_s = time.monotonic() + CALM_EVERY_S
+                self._begin(self._deal())
+        except BaseException as error:  # noqa: BLE001  # the run's own thread reports it
+            self.error = error
+
+    def calm(self, seconds: float) -> None:
+        """Wait until every fault is over, and let all be well for some seconds."""
+        for thread in self._running:
+            thread.join(60)
+        self._running.clear()
+        began = time.monotonic()
+        self.done.wait(seconds)
+        self.calms.append((began, time.monotonic()))
+
+    def finish(self) -> None:
+        """Start nothing more, and wait until every fault is over."""
+        self.done.set()
+        self.join(120)
+        self.calm(0)
+
+    def _deal(self) -> str:
+        if not self._deck:
+            self._deck = [
+                name for name, (_, often, _) in self._kinds().items() for _ in range(often) if self._only in name
+            ]
+            self._random.shuffle(self._deck)
+        return self._deck.pop()
+
+    def _begin(self, kind: str) -> None:
+        target, _, how = self._kinds()[kind]
+        dice = random.Random(self._random.random())
+        if not self._locks[target].acquire(blocking=False):
+            self._deck.insert(0, kind)  # its target has something else: later
+            return
+        fault = Fault(kind, time.monotonic())
+
+        def do() -> None:
+            try:
+                how(dice)
+                fault.end_s = time.monotonic()
+                self.log.append(fault)
+            except _MissedError:
+                self.missed[kind] += 1
+            except BaseException as error:  # noqa: BLE001  # the run's own thread reports it
+                self.error = error
+            finally:
+                self._locks[target].release()
+
+        thread = threading.Thread(target=do, daemon=True, name=kind)
+        thread.start()
+        self._running.append(thread)
+
+    # The daemon
+
+    def _leader(self, dice: random.Random) -> Pod:
+        """The pod that streams, mostly; else any."""
+        leaders = [pod for pod in self._world.pods if pod.holds_slot and pod.pid]
+        return dice.choice(leaders) if leaders and dice.random() < 0.85 else dice.choice(self._world.pods)
+
+    def _kill_daemon(self, dice: random.Random) -> None:
+        for _ in range(dice.choice([1, 1, 2, 4])):
+            self._leader(dice).signal(signal.SIGKILL)
+            time.sleep(dice.uniform(0.1, 2.5))
+
+    def _stop_daemon(self, dice: random.Random) -> None:
+        pod = self._leader(dice)
+        pod.stopped_by_us.set()
+        pod.signal(signal.SIGSTOP)
+        try:
+            time.sleep(dice.choice([0.3, 2, 5, 14]))
+        finally:
+            pod.signal(signal.SIGCONT)
+            pod.stopped_by_us.clear()
+
+    def _end_daemon(self, dice: random.Random) -> None:
+        self._leader(dice).signal(signal.SIGTERM)
+
+    def _fill_disk(self, dice: random.Random) -> None:
+        for pod in self._world.pods:
+            pod.limit_files(FILE_SIZE)
+        time.sleep(dice.uniform(5, 12))
+        for pod in self._world.pods:
+            pod.limit_files(-1)
+
+    # PostgreSQL
+
+    def _kill_postgres(self, dice: random.Random) -> None:
+        self._world.postgres.kill()
+        time.sleep(dice.choice([0, 0, 1, 4]))
+        self._world.postgres.start()
+
+    def _stop_postgres(self, dice: random.Random) -> None:
+        self._world.postgres.restart(mode="immediate")
+
+    def _restart_postgres(self, dice: random.Random) -> None:
+        self._world.postgres.restart(mode="fast")
+
+    def _pause_postgres(self, dice: random.Random) -> None:
+        server = self._world.postgres
+        processes = [server.pid, *children(server.pid)]
+        _signal_all(processes, signal.SIGSTOP)
+        try:
+            time.sleep(dice.choice([0.5, 3, 12]))
+        finally:
+            _signal_all(processes, signal.SIGCONT)
+
+    def _terminate(self, dice: random.Random) -> None:
+        query = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active_pid IS NOT NULL"
+        for _ in range(dice.choice([1, 1, 3])):
+            try:
+                with psycopg.connect(self._world.postgres.dsn(), autocommit=True, connect_timeout=2) as sql:
+                    sql.execute(query)
+            except psycopg.OperationalError:
+                raise _MissedError from None
+            time.sleep(dice.uniform(0.05, 1))
+
+    # Kafka
+
+    def _kill_kafka(self, dice: random.Random) -> None:
+        self._world.kafka.kill()
+        self._world.kafka.start()
+
+    def _restart_kafka(self, dice: random.Random) -> None:
+        self._world.kafka.restart()
+
+    def _kill_kafka_in_commit(self, dice: random.Random) -> None:
+        seen = threading.Event()
+
+        def notice(_: Link) -> bool:
+            seen.set()
+            return True
+
+        self._world.to_kafka.arm(is_end_of_transaction, notice)
+        if not seen.wait(8):
+            self._world.to_kafka.disarm()
+            raise _MissedError
+        time.sleep(dice.choice([0, 0, 0.001, 0.003]))
+        self._kill_kafka(dice)
+
+    def _pause_kafka(self, dice: random.Random) -> None:
+        self._world.kafka.pause()
+        try:
+            time.sleep(dice.choice([0.5, 2, 6, 15]))
+        finally:
+            self._world.kafka.resume()
+
+    # The network
+
+    def _lose_answer(self, dice: random.Random) -> None:
+        """Kafka commits, and the daemon does not hear of it."""
+
+        def half(link: Link) -> bool:
+            link.swallow_answers()
+            return True
+
+        self._armed(half)
+
+    def _lose_commit(self, dice: random.Random) -> None:
+        """The daemon asks for a commit, and Kafka does not hear of it."""
+
+        def end(link: Link) -> bool:
+            link.abort(reset=True)
+            return False
+
+        self._armed(end)
+
+    def _armed(self, action: Callable[[Link], bool]) -> None:
+        self._world.to_kafka.arm(is_end_of_transaction, action)
+        deadline = time.monotonic() + 8
+        while time.monotonic() < deadline:
+            if not self._world.to_kafka.waiting:
+                return
+            time.sleep(0.05)
+        if self._world.to_kafka.disarm():
+            raise _MissedError
+
+    def _network(self, server: str, how: Callable[[Proxy, random.Random], None]) -> Callable[[random.Random], None]:
+        return lambda dice: how(self._world.to_postgres if server == "postgres" else self._world.to_kafka, dice)
+
+
+class _MissedError(Exception):
+    """There was nothing to do it to: no commit came, or the server was away."""
+
+
+def _signal_all(processes: list[int], number: signal.Signals) -> None:
+    for pid in processes:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def _cut(proxy: Proxy, dice: random.Random) -> None:
+    proxy.cut()
+
+
+def _reset(proxy: Proxy, dice: random.Random) -> None:
+    for _ in range(dice.choice([1, 3])):
+        proxy.cut(reset=True)
+        time.sleep(dice.uniform(0.05, 1.5))
+
+
+def _refuse(proxy: Proxy, dice: random.Random) -> None:
+    proxy.refuse(True)
+    time.sleep(dice.uniform(0.5, 6))
+    proxy.refuse(False)
+
+
+def _delay(proxy: Proxy, dice: random.Random) -> None:
+    proxy.delay(dice.choice([0.01, 0.05, 0.2]))
+    time.sleep(dice.uniform(3, 10))
+    proxy.delay(0)
+
+
+def _swallow(proxy: Proxy, dice: random.Random) -> None:
+    proxy.swallow(True)
+    time.sleep(dice.choice([0.5, 3, 12]))
+    proxy.swallow(False)
+
+
+def _swallow_and_reset(proxy: Proxy, dice: random.Random) -> None:
+    proxy.swallow(True)
+    time.sleep(dice.choice([0.5, 3, 8]))
+    proxy.cut(reset=True)
+    proxy.swallow(False)
+
+
+def _half_open(proxy: Proxy, dice: random.Random) -> None:
+    proxy.half_open()

@@ -1,0 +1,155 @@
+"""Transfers between two tables under load, while the mirror (with its JVM) and the daemon are killed at random.
+
+    python tests/chaos/mirror.py delta --seconds 180 [--seed 1] [--daemon-python PATH]
+
+At the end: the sum over both tables at every LSN that was ever published, and `cdcd spark verify`. Exit code 0 if all
+hold. Not a test of pytest's: it takes minutes; the tests in tests/spark crash between every two statements instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "deploy")]
+
+import daemon  # noqa: E402
+import fix_spark  # noqa: E402
+import psycopg  # noqa: E402
+import servers  # noqa: E402
+import stream as streams  # noqa: E402
+
+from cdcd.errors import CdcdError  # noqa: E402
+
+ROWS, EACH = 200, 100
+
+
+def main() -> int:
+    """Run one round; 0 if nothing was broken."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("format", choices=["delta", "iceberg"])
+    parser.add_argument("--seconds", type=float, default=180)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--daemon-python", default=sys.executable)
+    given = parser.parse_args()
+    daemon.command = streams.command = lambda: [given.daemon_python, "-P", "-m", "cdcd"]
+    chance = random.Random(given.seed)
+    with tempfile.TemporaryDirectory() as folder, servers.PostgreSQL(fsync=False) as postgres, servers.Kafka() as kafka:
+        home = Path(folder)
+        with streams.Stream(postgres.dsn(), kafka.bootstrap, "chaos", home) as stream:
+            for table in ("here", "there"):
+                stream.sql(f"CREATE TABLE {table} (id int PRIMARY KEY, balance bigint NOT NULL)")
+            running = stream.daemon().start()
+            running.wait_for_log("going on")
+            stream.sql(
+                *(f"INSERT INTO {t} SELECT g, {EACH} FROM generate_series(1, {ROWS}) g" for t in ("here", "there"))
+            )
+            running.wait_until_confirmed()
+            config = settings(home, stream, given.format)
+            done = threading.Event()
+            writer = threading.Thread(target=transfers, args=[stream.dsn, done])
+            writer.start()
+            kills = [0, 0]
+            until = time.monotonic() + given.seconds
+            while time.monotonic() < until:
+                process = mirror(config, home)
+                dies_at = time.monotonic() + chance.uniform(12, 45)
+                while time.monotonic() < min(dies_at, until) and process.poll() is None:
+                    time.sleep(chance.uniform(1, 6))
+                    if chance.random() < 0.3:
+                        running.kill()
+                        kills[1] += 1
+                        running.start()
+                kills[0] += 1
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            done.set()
+            writer.join()
+            running.wait_until_confirmed(timeout_s=120)
+            return check(config, home, stream, given.format, kills)
+
+
+def settings(home: Path, stream: streams.Stream, form: str) -> Path:
+    """The file of `cdcd spark`. The catalog of tables outlives the processes."""
+    spark = fix_spark.settings(home / "lake") | {
+        "spark.master": "local[2]",
+        "spark.sql.catalogImplementation": "hive",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home}/metastore;create=true",
+        "spark.driver.memory": "1500m",
+    }
+    catalog = f"{'spark_catalog' if form == 'delta' else 'ice'}.chaos"
+    config = home / "mirror.toml"
+    config.write_text(
+        f'[kafka]\nbootstrap_servers = "{stream.broker}"\nprefix = "{stream.prefix}"\n'
+        f'[mirror]\ncatalog = "{catalog}"\nformat = "{form}"\ninterval_s = 0\n[postgres]\ndsn = "{stream.dsn}"\n'
+        "[spark]\n" + "".join(f'"{name}" = "{value}"\n' for name, value in spark.items())
+    )
+    return config
+
+
+def mirror(config: Path, home: Path, *more: str) -> subprocess.Popen[bytes]:
+    """The mirror as a process group of its own, with its JVM."""
+    with (home / "mirror.log").open("ab") as log:
+        command = [sys.executable, "-m", "cdcd", "spark", "mirror", "--config", str(config), *more]
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=daemon.environment())
+
+
+def transfers(dsn: str, done: threading.Event) -> None:
+    """Move money from one table to the other and back."""
+    chance = random.Random(7)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        while not done.wait(0.005):
+            one, other = chance.sample(["here", "there"], 2)
+            amount = chance.randrange(9)
+            source, target = chance.randrange(1, ROWS + 1), chance.randrange(1, ROWS + 1)
+            with connection.transaction():
+                connection.execute(f"UPDATE {one} SET balance = balance - {amount} WHERE id = {source}".encode())
+                connection.execute(f"UPDATE {other} SET balance = balance + {amount} WHERE id = {target}".encode())
+
+
+def check(config: Path, home: Path, stream: streams.Stream, form: str, kills: list[int]) -> int:
+    """Bring the mirror to the end, then look at all it ever published."""
+    if mirror(config, home, "--once").wait() != 0:
+        print((home / "mirror.log").read_text()[-3000:])
+        return 1
+    from cdcd.spark import settings as s
+    from cdcd.spark.cdc import Cdc
+    from cdcd.spark.jobs import _session
+
+    loaded = s.load(str(config))
+    spark = _session(loaded)
+    try:
+        assert loaded.mirror is not None
+        made = Cdc(spark, stream.broker, stream.prefix).mirror(["*"], loaded.mirror.catalog, form)
+        runs = spark.table(f"{loaded.mirror.catalog}.cdcd_runs").where("state = 'published'").select("lsn").collect()
+        broken = 0
+        for (lsn,) in runs:
+            tables = made.as_of(lsn)
+            if len(tables) == 2:
+                total = sum(rows.agg({"balance": "sum"}).first()[0] for rows in tables.values())
+                broken += total != 2 * ROWS * EACH
+        report = made._cdc.verify(stream.dsn, ["public.*"], made)
+        print(report.as_text())
+        print(
+            f"{form}: mirror killed {kills[0]} times, daemon {kills[1]} times; {len(runs)} LSNs published, "
+            f"invariant broken at {broken}; verify: {'equal' if report.ok else 'DIFFERENT'}"
+        )
+        return 0 if report.ok and not broken and runs else 1
+    except CdcdError as error:
+        print(error)
+        return 1
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""What a run of chaos came to, as text and as JSON.
+
+Before: `run` has ended everything. After: a person, or CI.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from faults import Fault
+
+AFTERMATH_S = 15.0
+"""An outage that begins so soon after a fault's end counts as its."""
+
+
+@dataclass
+class Report:
+    """The figures of one run. `problems` empty is the verdict."""
+
+    seed: int
+    commit: str
+    started: str
+    minutes: float
+    versions: str
+    transactions: int = 0
+    rows: int = 0
+    kafka_transactions: int = 0
+    rolled_back: int = 0
+    unsure: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    lost: int = 0
+    doubled: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    longest_s: dict[str, float] = field(default_factory=dict)
+    """By kind of fault: the longest time from the end of the fault until rows came again."""
+    outage_s: float = 0.0
+    outage_faults: list[str] = field(default_factory=list)
+    quiet_outage_s: float = 0.0
+    """The longest time without rows that no fault explains."""
+    restarts: dict[str, int] = field(default_factory=dict)
+    exits: dict[str, int] = field(default_factory=dict)
+    reader: dict[str, int] = field(default_factory=dict)
+    """By signal: how often the judge's consumer ended and was begun again."""
+    peak_rss_mb: float = 0.0
+    tables: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def outages(self, faults: list[Fault], arrivals: list[float]) -> None:
+        """Work out the times without rows. `arrivals`: when rows were published, rising, the last one at the end."""
+        self.faults = dict(sorted(Counter(fault.kind for fault in faults).items()))
+        for before, after in itertools.pairwise(arrivals):
+            gap = after - before
+            guilty = [f.kind for f in faults if f.start_s < after and f.end_s > before - AFTERMATH_S]
+            if gap > self.outage_s:
+                self.outage_s, self.outage_faults = gap, guilty
+            if not guilty:
+                self.quiet_outage_s = max(self.quiet_outage_s, gap)
+        for fault in faults:
+            again = next((arrival for arrival in arrivals if arrival > fault.end_s), fault.end_s)
+            self.longest_s[fault.kind] = max(self.longest_s.get(fault.kind, 0.0), again - fault.end_s)
+
+    def as_json(self) -> str:
+        """One JSON object."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False, default=_rounded)
+
+    def as_text(self) -> str:
+        """A page for people."""
+        lines = [
+            f"chaos: {self.minutes:g} minutes, seed {self.seed}, {self.started}, commit {self.commit}, {self.versions}",
+            "",
+            f"verdict        {'CLEAN' if not self.problems else 'NOT CLEAN'}: lost {self.lost}, doubled {self.doubled}",
+            (
+                f"transactions   {self.transactions:,} "
+                f"({', '.join(f'{kind} {n:,}' for kind, n in sorted(self.kinds.items()))}), "
+                f"rolled back {self.rolled_back:,}, outcome unknown to the writer {self.unsure:,}"
+            ),
+            f"rows           {self.rows:,} in {self.kafka_transactions:,} Kafka transactions or idle cuts",
+            f"tables         {', '.join(f'{k} {v:,}' for k, v in self.tables.items())} rows, equal as text",
+            (
+                f"outage         longest {self.outage_s:.1f} s (during: {', '.join(self.outage_faults) or 'nothing'}); "
+                f"without a fault {self.quiet_outage_s:.1f} s"
+            ),
+            f"peak RSS       {self.peak_rss_mb:.0f} MB",
+            "",
+            f"{'fault':48} {'times':>5}  rows again after at most",
+            *(f"{kind:48} {times:5}  {self.longest_s.get(kind, 0):.1f} s" for kind, times in self.faults.items()),
+            f"{'all':48} {sum(self.faults.values()):5}",
+            "",
+            *(f"{times:5}  began again: {why}" for why, times in sorted(self.restarts.items(), key=lambda i: -i[1])),
+            *(f"{times:5}  process ended: {why}" for why, times in sorted(self.exits.items(), key=lambda i: -i[1])),
+        ]
+        lines += [f"{times:5}  the judge's consumer ended: {how}" for how, times in self.reader.items()]
+        if self.problems:
+            lines += ["", "PROBLEMS", *self.problems]
+        return "\n".join(lines)
+
+
+def _rounded(value: Any) -> Any:
+    return round(float(value), 3)

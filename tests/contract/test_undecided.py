@@ -1,0 +1,89 @@
+"""What Kafka left undecided in the progress itself is found out, without waiting for it: on a real broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from cdcd.progress.record import SlotRecord, TableRecord
+from cdcd.settings import Settings
+from cdcd.sink.hanging import committed
+from cdcd.sink.kafka_admin import KafkaAdmin
+from cdcd.sink.kafka_producer import KafkaProducer
+from cdcd.sink.topics import TopicNames, TopicSpec
+from cdcd.taking_over import reading
+
+
+def never() -> bool:
+    return False
+
+
+class Kafka:
+    """The topics of a slot. A second producer's transaction stands for one of ours whose marker never came."""
+
+    def __init__(self, broker: str, prefix: str) -> None:
+        self.settings = Settings(
+            source={"dsn": "host=nowhere", "slot": "s"},  # type: ignore[arg-type]
+            sink={"bootstrap_servers": broker, "prefix": prefix},  # type: ignore[arg-type]
+        )
+        self.names = TopicNames(prefix, "{prefix}.{schema}.{table}")
+        self.table = self.names.topic("public", "t")
+        self.admin = KafkaAdmin(broker, "contract", {})
+        for topic in (self.names.progress, self.table):
+            self.admin.ensure(TopicSpec(topic, 1, 1))
+        self.ours, self.marker_lost = (KafkaProducer(broker, "contract", f"{prefix}-{n}") for n in range(2))
+        self.ours.start(never)
+        self.marker_lost.start(never)
+
+    def rows(self, producer: KafkaProducer, *, commit: bool) -> int:
+        """Rows in the table's topic; where they end."""
+        producer.begin()
+        producer.produce(self.table, 0, [{"key": b"k", "value": b"v"} for _ in range(3)])
+        end = producer.flush()[self.table, 0]
+        producer.commit() if commit else producer.abort()
+        return end
+
+    def progress(self, producer: KafkaProducer, lsn: int, end: int) -> None:
+        table = TableRecord("s", self.table, "public", "t", lsn - 8, (end,))
+        slot = SlotRecord("s", lsn, lsn - 8, 1, "1", 1, 1, 1)
+        producer.produce(
+            self.names.progress, 0, [{"key": each.key(), "value": each.value()} for each in (table, slot)]
+        )
+        producer.flush()
+
+    def close(self) -> None:
+        self.ours.close()
+        self.marker_lost.close()
+        self.admin.close()
+
+
+@pytest.fixture
+def undecided(broker: str, prefix: str) -> Iterator[Kafka]:
+    made = Kafka(broker, prefix)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
+def test_undecided_progress_was_committed_if_its_rows_can_be_read(undecided: Kafka, commit: bool) -> None:
+    kafka = undecided
+    # Found by chaos: a broker that shut down had put the marker everywhere but here, and nobody could take over.
+    first = kafka.rows(kafka.ours, commit=True)
+    kafka.ours.begin()
+    kafka.progress(kafka.ours, 0x100, first)
+    kafka.ours.commit()
+    second = kafka.rows(kafka.ours, commit=commit)
+    kafka.marker_lost.begin()
+    kafka.progress(kafka.marker_lost, 0x200, second)
+    with reading(kafka.settings) as over:
+        began = time.monotonic()
+        while (hanging := kafka.admin.unstable(kafka.names.progress)) == {} or kafka.admin.unstable(kafka.table):
+            assert time.monotonic() - began < 10
+        known = over._know(0x100, hanging)
+    assert time.monotonic() - began < 10
+    assert known.visible is not None
+    assert known.undecided is not None
+    assert (known.visible.lsn, known.undecided.lsn) == (0x100, 0x200)
+    assert committed(hanging, known) == (set(hanging) if commit else set())

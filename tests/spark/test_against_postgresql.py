@@ -1,0 +1,80 @@
+"""Tables loaded from PostgreSQL meet the topics at the snapshot's LSN; `verify` tells every difference by its key."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+import workload
+from rendering import content
+from stream import Stream
+
+from cdcd.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cdcd.spark import Cdc
+
+TABLES = ["public.customers", "public.orders", "public.ledger"]
+
+
+def test_a_load_under_writers_is_exact_and_verify_finds_what_differs(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream.sql(workload.SCHEMA)
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    with psycopg.connect(stream.dsn, autocommit=True) as connection:
+        workload.mix(connection, 1, 100)
+    writer = threading.Thread(target=_write, args=[stream.dsn])
+    writer.start()
+    catalog = lake("delta")
+    mirror = cdc.mirror(TABLES, catalog, "delta")
+    with cdc.snapshot(stream.dsn, TABLES, parallelism=3) as snapshot:
+        at_lsn = {name: content(snapshot.rows(name)) for name in snapshot.tables}
+        mirror.load(snapshot)
+    folded = cdc.as_of(snapshot.lsn, TABLES)
+    for name, rows in at_lsn.items():
+        assert content(folded[name], folded[name].columns[:-4]) == rows, f"{name} at the snapshot"
+    report = cdc.verify(stream.dsn, TABLES, mirror, parallelism=2)
+    assert report.ok, report.as_text()
+    assert {table.table for table in report.tables} == set(TABLES)
+    assert not any(table.not_compared for table in report.tables)
+    writer.join()
+    daemon.wait_until_confirmed()
+    assert cdc.verify(stream.dsn, ["*.*"]).ok  # what the topics fold to, the odd names too
+
+    ids = [row[0] for row in stream.sql("SELECT id FROM orders ORDER BY id LIMIT 2")]
+    stream.sql(
+        "ALTER PUBLICATION cdcd SET (publish = 'truncate')",  # so that nobody is told of what now follows
+        f"UPDATE orders SET note = note || '!' WHERE id = {ids[0]}",
+        f"DELETE FROM orders WHERE id = {ids[1]}",
+        "INSERT INTO orders (id) VALUES (-7)",
+        "INSERT INTO ledger SELECT * FROM ledger LIMIT 1",
+    )
+    report = cdc.verify(stream.dsn, ["public.orders", "public.ledger"], mirror)
+    ledger, orders = report.tables
+    found = {(each.kind, each.key) for each in orders.differences}
+    assert found == {("changed", f"id={ids[0]}"), ("extra", f"id={ids[1]}"), ("lost", "id=-7")}
+    assert [each.kind for each in ledger.differences] == ["lost"]
+
+    config = tmp_path / "mirror.toml"
+    config.write_text(
+        f'[kafka]\nbootstrap_servers = "{stream.broker}"\nprefix = "{stream.prefix}"\n'
+        f'[mirror]\ncatalog = "{catalog}"\ntables = ["public.orders"]\n[postgres]\ndsn = "{stream.dsn}"\n'
+    )
+    assert main(["spark", "verify", "--config", str(config)]) == 1
+    assert "3 DIFFER" in capsys.readouterr().out
+    assert main(["spark", "snapshot", "--config", str(config)]) == 0
+    assert main(["spark", "verify", "--config", str(config), "--json"]) == 0
+    assert '"ok": true' in capsys.readouterr().out
+
+
+def _write(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for part in range(5):
+            workload.mix(connection, 1000 + part * 1000, 60)

@@ -1,0 +1,120 @@
+"""What needs no session: types that hold several, jars that fit, settings, statements."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from cdcd.errors import Refused, SettingsError
+from cdcd.spark import settings
+from cdcd.spark.evolution import evolve
+from cdcd.spark.merge import merge
+from cdcd.spark.packages import check_jars, packages
+from cdcd.spark.snapshot import ctid_ranges, jdbc
+from cdcd.spark.targets.delta import Delta
+from cdcd.spark.targets.iceberg import Iceberg
+from cdcd.spark.targets.target import Target
+from cdcd.spark.types import avro_resolves, common, ddl
+from cdcd.spark.writers import Writer, writer
+
+
+def _decimal(precision: int, scale: int) -> dict[str, object]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wanted"),
+    [
+        ("int", "long", "bigint"),
+        ("float", "double", "double"),
+        ("int", _decimal(6, 2), "decimal(12,2)"),
+        (_decimal(10, 2), _decimal(12, 4), "decimal(12,4)"),
+        (_decimal(38, 0), _decimal(38, 10), "string"),
+        ("long", "double", "string"),
+        ("long", {"type": "long", "logicalType": "time-micros"}, "string"),
+        ({"type": "array", "items": "int"}, {"type": "array", "items": "long"}, "array<bigint>"),
+        ("boolean", "int", "string"),
+    ],
+)
+def test_the_common_type_holds_both(one: object, other: object, wanted: str) -> None:
+    assert ddl(common(one, other)) == ddl(common(other, one)) == wanted
+
+
+def test_avro_never_resolves_what_it_would_misread() -> None:
+    assert avro_resolves("int", "long")
+    assert not avro_resolves(_decimal(10, 2), _decimal(12, 4))
+    assert not avro_resolves({"type": "int", "logicalType": "date"}, "int")
+
+
+def test_known_bad_pairs_are_refused() -> None:
+    assert "spark-sql-kafka-0-10_2.13:4.1.3" in packages("4.1.3")
+    assert "delta-spark_2.13:4.0.0" in packages("4.0.0")
+    for version in ("4.1.0", "4.1.1", "4.1.2", "3.5.4", "4.3.0"):
+        with pytest.raises(SettingsError):
+            packages(version)
+    with pytest.raises(SettingsError, match=r"no iceberg for Spark 4\.2"):
+        packages("4.2.0", ["iceberg"])
+    check_jars("/jars/spark-sql-kafka-0-10_2.13-4.1.3.jar")
+    for bad in ("/jars/spark-sql-kafka-0-10_2.13-4.1.2.jar", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1,a:b:1"):
+        with pytest.raises(SettingsError, match="SPARK-55271"):
+            check_jars(bad)
+
+
+def test_ranges_cover_every_page_and_the_last_is_open() -> None:
+    assert ctid_ranges(0, 4) == ["ctid >= '(0,0)'::tid"]
+    ranges = ctid_ranges(10, 4)
+    assert len(ranges) == 4
+    assert ranges[0] == "ctid >= '(0,0)'::tid AND ctid < '(3,0)'::tid"
+    assert ranges[-1] == "ctid >= '(9,0)'::tid"
+
+
+def test_a_dsn_becomes_a_jdbc_url() -> None:
+    url, properties = jdbc("postgresql://cdc:secret@db:5433/shop?sslmode=verify-full")
+    assert url == "jdbc:postgresql://db:5433/shop"
+    assert properties["password"] == "secret"
+    assert properties["sslmode"] == "verify-full"
+
+
+def test_the_shipped_file_loads_and_a_wrong_key_is_named(tmp_path: Path) -> None:
+    shipped = Path(__file__).parents[2] / "config" / "mirror.toml"
+    loaded = settings.load(str(shipped))
+    assert loaded.mirror is not None
+    assert loaded.mirror.model_dump() == settings.Mirror(catalog=loaded.mirror.catalog).model_dump()
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(shipped.read_text().replace("deletes =", "delete ="))
+    with pytest.raises(SettingsError, match=r"no setting mirror\.delete .* Did you mean mirror\.deletes"):
+        settings.load(str(wrong))
+
+
+def _writer(**columns: str) -> Writer:
+    fields = [{"name": name, "type": ["null", kind], "default": None} for name, kind in columns.items()]
+    row = {"type": "record", "name": "Row", "fields": fields}
+    return writer(b"w", json.dumps({"fields": [{"name": "before", "type": ["null", row]}]}))
+
+
+@pytest.mark.parametrize("target", [Delta(None, {}), Iceberg(None, {})], ids=["delta", "iceberg"])
+def test_columns_are_added_and_widened_and_what_cannot_be_is_refused(target: Target) -> None:
+    changed = evolve(target, "t", {"id": "int", "n": "int"}, [_writer(id="int", n="long", v="string")], follow=False)
+    assert (changed.added, changed.widened) == ([("v", "string")], [("n", "bigint")])
+    narrower = evolve(target, "t", {"id": "bigint"}, [_writer(id="int")], follow=False)
+    assert (narrower.columns, narrower.widened) == ([{"name": "id", "type": "long"}], [])
+    with pytest.raises(Refused, match="column n is boolean, and PostgreSQL's is string now"):
+        evolve(target, "t", {"n": "boolean"}, [_writer(n="string")], follow=False)
+    followed = evolve(target, "t", {"n": "boolean"}, [_writer(n="string")], follow=True)
+    assert followed.columns == [{"name": "n", "type": "boolean"}]
+    with pytest.raises(Refused, match="column a went and b came"):
+        evolve(target, "t", {"id": "int", "a": "string"}, [_writer(id="int", b="string")], follow=False)
+
+
+def test_a_merge_names_only_what_it_must() -> None:
+    plain = merge("t", "s", ["id"], [], ["id", "v"], [], deletes="hard")
+    assert "THEN DELETE" in plain
+    assert "NOT MATCHED BY SOURCE" not in plain
+    soft = merge("t", "s", ["born"], ["born"], ["born", "v"], ["v"], deletes="soft", emptied=True)
+    assert "t.`born` <=> s.`born` AND t._unrepresentable['born'] <=> s._unrepresentable['born']" in soft
+    assert "WHEN NOT MATCHED BY SOURCE AND NOT t._is_deleted THEN UPDATE" in soft
+    assert "THEN DELETE" not in soft

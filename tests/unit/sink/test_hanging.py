@@ -1,0 +1,56 @@
+"""What Kafka left undecided is decided by what the progress tells."""
+
+from __future__ import annotations
+
+from cdcd.progress.record import SlotRecord, TableRecord
+from cdcd.sink.hanging import Known, committed
+
+
+def slot_record(lsn: int) -> SlotRecord:
+    return SlotRecord("s", lsn, lsn - 8, 1, "1", 1, 1, 1)
+
+
+def known(
+    confirmed: int, visible: int, undecided: int = 0, offsets: tuple[int, ...] = (), rows_visible: bool = False
+) -> Known:
+    table = TableRecord("s", "p.t", "public", "t", 1, offsets)
+    return Known(
+        confirmed,
+        slot_record(visible) if visible else None,
+        slot_record(undecided) if undecided else None,
+        rows_visible,
+        {"p.t": table} if offsets else {},
+        {},
+    )
+
+
+HANGING = {("p.t", 0): 10, ("p.t", 1): 5, ("p.progress", 0): 7}
+
+
+def test_what_postgresql_was_told_of_was_committed() -> None:
+    assert committed(HANGING, known(confirmed=0x200, visible=0x100, undecided=0x200)) == set(HANGING)
+    assert committed(HANGING, known(confirmed=0x200, visible=0, undecided=0x200)) == set(HANGING)
+
+
+def test_what_postgresql_will_send_again_was_not() -> None:
+    assert committed(HANGING, known(confirmed=0x100, visible=0x100, undecided=0x200)) == set()
+    assert committed(HANGING, known(confirmed=0x100, visible=0x100)) == set()
+
+
+def test_where_the_slot_began_was_told_to_nobody() -> None:
+    assert committed(HANGING, known(confirmed=0x100, visible=0, undecided=0x200)) == set()
+
+
+def test_an_undecided_record_that_does_not_reach_the_slot_explains_nothing() -> None:
+    assert committed(HANGING, known(confirmed=0x300, visible=0x100, undecided=0x200)) == set()
+
+
+def test_rows_that_a_visible_table_record_counts_were_committed() -> None:
+    hanging = {("p.t", 0): 10, ("p.t", 1): 5, ("p.u", 0): 0}
+    assert committed(hanging, known(confirmed=0x100, visible=0x100, offsets=(11, 5))) == {("p.t", 0)}
+
+
+def test_progress_whose_rows_can_be_read_was_committed_though_postgresql_was_not_told() -> None:
+    hanging = {("p.progress", 0): 7}
+    assert committed(hanging, known(confirmed=0x100, visible=0x100, undecided=0x200, rows_visible=True)) == set(hanging)
+    assert committed(hanging, known(confirmed=0x100, visible=0x100, undecided=0x200)) == set()
