@@ -17,7 +17,6 @@ is published as always. What is copied twice is copied as of a later LSN the sec
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -32,8 +31,6 @@ from cdcd.snapshot.copier import Copier
 from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.snapshot.rows import CopyFormat
 from cdcd.transaction.assembler import Assembler
-
-log = logging.getLogger("cdcd.copying")
 
 MESSAGES_MAX: Final = 1_000
 """Rows that one connection gives in one turn."""
@@ -81,6 +78,8 @@ class Copying:
         self._rows: dict[SnapshotConnection, CopyFormat] = {}
         self._selected: dict[str, TableExport] = {}
         """By topic."""
+        self.whole: dict[str, object] | None = None
+        """Of a snapshot whose last rows the last step gave: how much it was, for people. Whoever tells it clears it."""
         self.flowing = False
         """Rows came in the last step: there may be more of which no socket tells."""
         self.ended = settings.snapshot.mode == "never" and all(copy.state == DONE for copy in copies.values())
@@ -233,14 +232,8 @@ class Copying:
         self.ended = True
         copies = [] if self._copier is None else self._copier.standing
         self._copies |= {copy.topic: copy for copy in copies if copy.topic not in self._asked}
-        log.info(
-            "the snapshot is whole",
-            extra={
-                "lsn": format_lsn(self._export.lsn),
-                "tables": len(copies),
-                "rows": sum(copy.rows for copy in copies),
-            },
-        )
+        rows = sum(copy.rows for copy in copies)
+        self.whole = {"lsn": format_lsn(self._export.lsn), "tables": len(copies), "rows": rows}
         self._export.close()
         if self._asked:
             self._begin_again()

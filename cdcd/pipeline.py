@@ -107,6 +107,8 @@ class Pipeline:
         self._told_s = 0.0
         self._copying = opened.copying
         self._only_copies = opened.only_copies
+        self._whole: tuple[int, dict[str, object]] | None = None
+        """The batch that ends a snapshot, and what is to be told of that when Kafka has it."""
         self._asked_s = 0.0
         self._insistence = Insistence()
         ask_after_s = min(ASK_AFTER_S, status.stalled_after_s / 4)
@@ -209,6 +211,9 @@ class Pipeline:
                 self._copied.add(now, {"rows": batch.rows}, self._copying.left(now))
             batch.end_lsn = lsn
             self._hand_over(batch)
+        if self._copying.whole is not None:
+            self._whole = self._handed_over, self._copying.whole
+            self._copying.whole = None
 
     # From the server to the sink
 
@@ -294,6 +299,9 @@ class Pipeline:
                 self._oldest.popleft()
             self._status.oldest_us = self._oldest[0][1] if self._oldest else 0
             self._note_published(durable, seconds, now)
+        if self._whole is not None and self._sink.durable >= self._whole[0]:
+            log.info("the snapshot is whole", extra=self._whole[1])
+            self._whole = None
         self._sink.check()
         self._summary.flush(now)
 

@@ -13,6 +13,7 @@ from threading import Thread
 from typing import Final
 
 from cdcd.errors import CdcdError, Unparked
+from cdcd.sink.batches import Batch
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.handover import Handover
 from cdcd.sink.producer import Producer
@@ -129,9 +130,7 @@ class SinkThread:
             if batch.open and open_ is not None and not open_.inside and not handover.end_waiting:
                 # The end of this transaction is not here yet, and may be far: what is whole does not wait for it.
                 self._commit(now)
-            publisher.publish(batch, now)
-            self.published += 1
-            self._taken += 1
+            self._publish(batch, now)
         open_ = publisher.open
         if open_ is not None:
             # What was committed in PostgreSQL does not wait for the rows of a snapshot, of which there are always more.
@@ -155,8 +154,13 @@ class SinkThread:
         if batch is None:
             self._publisher.abort()
             return False
-        self._publisher.publish(batch, now)
+        self._publish(batch, now)
         return True
+
+    def _publish(self, batch: Batch, now: float) -> None:
+        self._publisher.publish(batch, now)
+        self.published += 1
+        self._taken += 1
 
     def _unpark(self, now: float) -> None:
         self._on_durable(self._publisher.unpark(now), self._clock() - now)

@@ -72,8 +72,7 @@ def test_point_8_killed_at_once_after_a_loss_it_is_whole_all_the_same(stream: St
         for said in ("made the slot", "going on", "took a snapshot"):
             daemon.start().wait_for_log(said)
             daemon.kill()
-        daemon.start()
-        eventually(lambda: "the snapshot is whole" in daemon.log.read_text(), "a copy")
+        daemon.start().wait_for_log("the snapshot is whole")
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
     check(stream)
