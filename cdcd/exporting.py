@@ -9,7 +9,9 @@ the snapshot is imported. The server makes it once every transaction has ended t
 Until then the stream goes on: one of these transactions may be waiting for cdcd, its synchronous standby.
 
 Each table is locked (ACCESS SHARE, as by a SELECT), so that nobody rewrites it while it is read. One that was rewritten
-between snapshot and lock would look empty: its file node is another one, and a new snapshot is taken.
+between snapshot and lock would look empty: its file node is another one, and a new snapshot is taken. So it is if the
+lock is not free: who holds it may be waiting for us, its synchronous standby, while the stream waits for this snapshot.
+The next slot waits until that transaction ends, and lets the stream go on meanwhile.
 """
 
 from __future__ import annotations
@@ -226,7 +228,7 @@ class Exporting:
         names = [sql.Identifier(heap.schema, heap.name) for oid in oids for heap in found[oid]]
         for at in range(0, len(names), LOCK_TABLES):
             some = sql.SQL(", ").join([sql.SQL("ONLY {}").format(name) for name in names[at : at + LOCK_TABLES]])
-            snapshot.rows(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(some))
+            snapshot.rows(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE NOWAIT").format(some))
         locked = heaps(snapshot, oids)  # again: measured before the lock, a heap may be another one by now
         gone = [heap for oid in oids for heap in locked[oid] if heap.rewritten]
         if gone:

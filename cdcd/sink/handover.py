@@ -98,6 +98,11 @@ class Handover:
         return len(self._batches) > self._copies
 
     @property
+    def copies_next(self) -> bool:
+        """Whether the next batch holds rows of a snapshot. For the taking thread."""
+        return bool(self._batches) and self._batches[0].copies is not None
+
+    @property
     def end_waiting(self) -> bool:
         """Whether the end of a transaction is inside: if the batch taken last is open, the end of the one it opens."""
         return self._ends > 0

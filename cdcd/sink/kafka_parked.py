@@ -11,9 +11,9 @@ from cdcd.errors import GapError
 from cdcd.sink.kafka_reading import KafkaReading
 from cdcd.sink.parking import Assembly, ParkedEvent, ParkedPiece
 
-PIECE_EVENTS: Final = 20_000
-PIECE_BYTES: Final = 16 << 20
-"""What one Kafka transaction of a replay holds, about."""
+PIECE_EVENTS: Final = 5_000
+PIECE_BYTES: Final = 4 << 20
+"""What one Kafka transaction of a replay holds, about: so long the stream waits."""
 
 
 class KafkaParkedReader:

@@ -23,9 +23,9 @@ from cdcd.sink.kafka_admin import KafkaAdmin
 from cdcd.sink.kafka_errors import TRY_AGAIN, Reports, kafka_error, named, unanswered
 from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
 
-_SLICE_S: Final = 0.2
+_SLICE_S: Final = 0.02
 _CHUNK: Final = 1_000
-"""Messages taken from librdkafka at once."""
+"""Messages taken from librdkafka at once: it waits for so many, or for the slice to end."""
 
 
 class KafkaReading:
@@ -64,6 +64,7 @@ class KafkaReading:
             "isolation.level": "read_uncommitted" if undecided else "read_committed",
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,  # only an empty answer tells of the end, and a stretch mostly ends there
             "allow.auto.create.topics": False,
             "check.crcs": True,
             "error_cb": self._reports,

@@ -197,8 +197,8 @@ class Publisher:
 
     @property
     def unparking(self) -> bool:
-        """Parked events are to be replayed: call `unpark`."""
-        return self._open is None and self._parked.unparking
+        """Parked events are to be replayed: call `unpark` between two Kafka transactions."""
+        return self._parked.unparking
 
     @property
     def renamed(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 
 from cdcd.errors import CdcdError, Unparked
 from cdcd.sink.batches import Batch
-from cdcd.sink.group_commit import GroupCommit
+from cdcd.sink.group_commit import GroupCommit, OpenTransaction
 from cdcd.sink.handover import Handover
 from cdcd.sink.producer import Producer
 from cdcd.sink.publisher import Durable, Publisher
@@ -57,6 +57,8 @@ class SinkThread:
         """When the loop last turned, on the clock."""
         self.published = 0
         """Batches that went to the producer, and pieces of replays."""
+        self._replayed = False
+        """The last turn has replayed a piece: what waits in the stream is next."""
         self._taken = 0
         self.durable = 0
         """Batches out of the handover that are in Kafka for good."""
@@ -114,12 +116,7 @@ class SinkThread:
         if self._stopping:
             return self._finish(now)
         open_ = publisher.open
-        if publisher.unparking:
-            self._unpark(now)
-            if publisher.renamed:
-                raise Unparked(
-                    "a table's parked events are on its own topic again", "The stream starts anew by itself."
-                )
+        if publisher.unparking and self._replays(now, open_):
             return True
         wait_s = _HOUSEKEEPING_S if open_ is None else min(_HOUSEKEEPING_S, self._policy.patience_s(now, open_))
         batch = handover.take(wait_s)
@@ -137,6 +134,26 @@ class SinkThread:
             waiting = handover.stream_waiting if open_.end_lsn else handover.waiting
             if self._policy.should_commit(now, open_, waiting):
                 self._commit(now)
+        return True
+
+    def _replays(self, now: float, open_: OpenTransaction | None) -> bool:
+        """Replay a piece of what is to be unparked, unless it is the turn of the stream; whether there is to be a turn.
+
+        Rows of a snapshot stand behind it: they may be of the same table.
+        """
+        copies_next = self._handover.copies_next
+        if open_ is not None:
+            if copies_next and not open_.inside:
+                self._commit(now)
+                return True
+            return False
+        if self._replayed and self._handover.waiting and not copies_next:
+            self._replayed = False
+            return False
+        self._replayed = True
+        self._unpark(now)
+        if self._publisher.renamed:
+            raise Unparked("a table's parked events are on its own topic again", "The stream starts anew by itself.")
         return True
 
     def _finish(self, now: float) -> bool:

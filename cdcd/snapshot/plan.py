@@ -53,7 +53,8 @@ def begin(copy: TableCopy, heaps: list[Heap], keyed: bool, lsn: int, xmin: int) 
         current = {(heap.oid, heap.file_node) for heap in heaps}
         kept = tuple(done for done in copy.done if (done.heap, done.file_node) in current)
         if kept:
-            return replace(copy, lsn=lsn, done=kept)
+            # The truncate event that an asked-for copy begins with stands before these rows, and must not come again.
+            return replace(copy, lsn=lsn, done=kept, again=False)
     again = copy.again or not keyed
     return replace(copy, state=COPYING, lsn=lsn, xmin=xmin, done=(), again=again, rows=0 if again else copy.rows)
 

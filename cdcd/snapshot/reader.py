@@ -23,9 +23,11 @@ from cdcd.source.frames import take
 INPUT_BUFFER_BYTES: Final = 1 << 20
 _TAKE_BYTES: Final = 1 << 19
 
+LOCK_NOT_AVAILABLE: Final = "55P03"
+
 
 class SnapshotGone(Restart):
-    """The snapshot cannot show a table any more: it was altered since. A new one can."""
+    """The snapshot cannot show a table any more: it was altered since, or is being altered. A new one can."""
 
 
 class SnapshotConnection:
@@ -119,6 +121,8 @@ class SnapshotConnection:
                 "GRANT SELECT on the published tables (and USAGE on their schemas) to the role of source.dsn; "
                 "with row security, the role needs BYPASSRLS",
             )
+        if sqlstate == LOCK_NOT_AVAILABLE:
+            return SnapshotGone(f"{what} could not be read, for a table is being altered: {said}")
         if sqlstate[:2] in ("42", "0A"):
             return SnapshotGone(f"{what} could not be read, for the table was altered meanwhile: {said}")
         if sqlstate[:2] in ("08", "53", "57", "40", "") or self._pg.status != pq.ConnStatus.OK:

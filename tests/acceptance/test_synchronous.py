@@ -155,3 +155,33 @@ def test_point_7_a_snapshot_does_not_wait_for_commits_that_wait_for_cdcd(
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
     stream.check(("public", "t"))
+
+
+def test_point_7_a_snapshot_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
+    synchronous_postgres: servers.PostgreSQL, stream: Stream
+) -> None:
+    """TRUNCATE keeps its lock until its COMMIT returns, which is when Kafka has it."""
+    truncates = 0
+    done = threading.Event()
+
+    def truncate() -> None:
+        nonlocal truncates
+        with waiting(synchronous_postgres, stream) as session:
+            while not done.wait(0.02):
+                session.execute("TRUNCATE t")
+                truncates += 1
+
+    daemon = streaming(stream)
+    thread = threading.Thread(target=truncate, daemon=True)
+    thread.start()
+    try:
+        for _ in range(6):
+            cdcd(daemon, "snapshot", "public.t")
+            more = truncates + 3
+            eventually(partial(lambda number: truncates > number, more), "TRUNCATEs go on")
+    finally:
+        done.set()
+        thread.join(10)
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    stream.check(("public", "t"))

@@ -162,6 +162,7 @@ def _added(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, giv
     for name, values in (("before", before), ("while it is copied", during)):
         print(f"small transactions {name}: {len(values)}, " + ", ".join(
             f"p{share} {percentile(values, share):.0f} ms" for share in (50, 99, 100)))  # fmt: skip
+    print(f"{len(late):,} of {small.count:,} small transactions came")
     later_ms = percentile(during, 99) - percentile(before, 99)
     return later_ms < LATER_MAX_MS and peak_mb < RSS_MAX_MB and len(late) == small.count
 

@@ -8,7 +8,8 @@ What it demands, at the end of every Kafka transaction (a cut):
 2. In every partition the events come in order, a key stays in its partition, what has no key goes to one partition,
    a truncate to all. Every schema is published with or before the first record that needs it.
 3. The last record is the slot record. Its LSN cuts the ledger exactly there; the table records' offsets cut the topics.
-4. No status update names a position that a slot record does not cover, or that would make the server forget what is not
+4. Copies of tables: see `copies_checker`.
+5. No status update names a position that a slot record does not cover, or that would make the server forget what is not
    in Kafka: a committed transaction, or one that is prepared.
 """
 
@@ -16,16 +17,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
+from sim.copies_checker import CopiesChecker, Seen
 from sim.fake_kafka import FakeBroker, Placed, Transaction
 from sim.sql import Committed, Database, Event
 
 from cdcd import decode
 from cdcd.lsn import format_lsn
+from cdcd.progress.copies import parse_copy
 from cdcd.progress.record import SlotRecord, TableRecord, parse_record
 
 PROMPT_S = 0.9
@@ -37,20 +39,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 class BrokenPromise(AssertionError):
     """What was promised does not hold."""
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """One event as a reader finds it."""
-
-    topic: str
-    partition: int
-    key: bytes | None
-    value: dict[str, Any]
-
-    @property
-    def position(self) -> tuple[int, int]:
-        return self.value["source"]["commit_lsn"], self.value["source"]["seq"]
 
 
 class Checker:
@@ -68,6 +56,9 @@ class Checker:
         self.last: SlotRecord | None = None
         self.created = 0
         """Where the slot began: before it there is no promise."""
+        self.copies = CopiesChecker(broker, database, prefix, self._demand)
+        self.copied = False
+        """Tables are copied: everything is in Kafka only when that is done."""
         self._schemas: set[str] = set()
         self._key_partition: dict[tuple[str, bytes | None], int] = {}
         self._in_partition: dict[tuple[str, int], tuple[int, int]] = {}
@@ -92,12 +83,16 @@ class Checker:
             self._judge(transaction)
 
     def _judge(self, transaction: Transaction) -> None:
-        schemas, progress, rows = [], [], []
+        schemas, progress, rows, copies, parked = [], [], [], [], []
         for placed in transaction.records:
             if placed.topic == f"{self._prefix}.schemas":
                 schemas.append(placed)
             elif placed.topic == f"{self._prefix}.progress":
                 progress.append(placed)
+            elif placed.topic == f"{self._prefix}.snapshots":
+                copies.append(placed)
+            elif placed.topic == f"{self._prefix}.parked":
+                parked.append(placed)
             else:
                 rows.append(placed)
         for placed in schemas:
@@ -105,16 +100,25 @@ class Checker:
             assert placed.value is not None
             self._schemas.add(placed.key.decode())
             _TEXTS[placed.key.decode()] = placed.value.decode()
-        seen = [_Seen(placed.topic, placed.partition, placed.key, self._decode(placed.value)) for placed in rows]
+        seen = [
+            Seen(placed.topic, placed.partition, placed.key, placed.value or b"", self._decode(placed.value))
+            for placed in rows
+        ]
         self._judge_partitions(seen)
-        inside = self._judge_rows(seen)
+        aside = self.copies.parked(parked, self._decode)
+        streamed = self.copies.take_replayed(seen)
+        inside = self._judge_rows(streamed + aside)
         for placed in rows:
             where = placed.topic, placed.partition
             self._demand(placed.offset >= self._cut.get(where, 0), f"{where} {placed.offset} lies before the last cut")
             self._ends[where] = placed.offset + 1
-        self._judge_progress(progress, inside, seen)
+        self.copies.fold(seen, copies, self._decode)
+        touched = {event.topic for event in seen} | {parse_copy(p.key or b"", p.value or b"").topic for p in copies}
+        self._judge_progress(progress, inside, len({event.position for event in seen + aside}), touched)
+        assert self.last is not None
+        self.copies.compare(self.published, self.last)
 
-    def _judge_partitions(self, seen: list[_Seen]) -> None:
+    def _judge_partitions(self, seen: list[Seen]) -> None:
         for event in seen:
             where = event.topic, event.partition
             before = self._in_partition.get(where, (0, -1))
@@ -125,9 +129,9 @@ class Checker:
             home = self._key_partition.setdefault((event.topic, event.key), event.partition)
             self._demand(home == event.partition, f"{event.topic}: key {event.key!r} in partitions {home}, {where[1]}")
 
-    def _judge_rows(self, seen: list[_Seen]) -> list[Committed]:
+    def _judge_rows(self, seen: list[Seen]) -> list[Committed]:
         """The rows are those of the next transactions of the ledger; returns these."""
-        by_position: dict[tuple[int, int], list[_Seen]] = {}
+        by_position: dict[tuple[int, int], list[Seen]] = {}
         for event in seen:
             by_position.setdefault(event.position, []).append(event)
         positions = iter(sorted(by_position))
@@ -152,7 +156,7 @@ class Checker:
                 self.slowest_s = max(self.slowest_s, (self._db.server.time_us - wanted.commit_us + _Y2K_US) / 1e6)
         return inside
 
-    def _judge_event(self, of: Committed, event: Event, seq: int, seen: list[_Seen]) -> None:
+    def _judge_event(self, of: Committed, event: Event, seq: int, seen: list[Seen]) -> None:
         topic = ".".join(filter(None, (self._prefix, *event.table)))
         copies = len(self._broker.topics[topic]) if event.op == "t" else 1
         self._demand(
@@ -180,7 +184,7 @@ class Checker:
             if of.commit_us:
                 self._same("commit_ts", source["commit_ts"], _EPOCH + timedelta(microseconds=of.commit_us))
 
-    def _judge_progress(self, progress: list[Placed], inside: list[Committed], seen: list[_Seen]) -> None:
+    def _judge_progress(self, progress: list[Placed], inside: list[Committed], rows: int, touched: set[str]) -> None:
         records = [parse_record(placed.key or b"", placed.value or b"") for placed in progress]
         self._demand(bool(records) and isinstance(records[-1], SlotRecord), "no slot record at the end")
         *tables, last = records
@@ -199,9 +203,9 @@ class Checker:
             commit_lsn = inside[-1].commit_lsn if inside else 0
             self._demand(last.commit_lsn >= commit_lsn, "commit_lsn of the slot record")
         self._demand(last.lsn > last.commit_lsn or not last.commit_lsn, "the slot record does not cover its commit_lsn")
-        self._demand(last.rows == len({event.position for event in seen}), f"{last.rows} rows counted")
+        self._demand(last.rows == rows, f"{last.rows} rows counted")
         self._demand(last.transactions >= len(inside), f"{last.transactions} transactions counted")
-        self._judge_tables(tables, last, {event.topic for event in seen})
+        self._judge_tables(tables, last, touched)
         self.last = last
 
     def _judge_tables(self, tables: list[Any], last: SlotRecord, touched: set[str]) -> None:
@@ -209,7 +213,8 @@ class Checker:
         self._same("table records", sorted(found), sorted(touched))
         for topic, record in found.items():
             self._same("partitions", len(record.offsets), len(self._broker.topics[topic]))
-            self._same("commit_lsn of a table record", record.commit_lsn, last.commit_lsn)
+            parked = [each.lsn for each in last.parked if (each.schema, each.table) == (record.schema, record.table)]
+            self._same("commit_lsn of a table record", record.commit_lsn, min(last.commit_lsn, *parked, 1 << 64))
             for partition, offset in enumerate(record.offsets):
                 end = self._ends.get((topic, partition), 0)
                 self._demand(offset >= end, f"{topic} {partition}: cut at {offset}, but rows end at {end}")
@@ -270,7 +275,8 @@ class Checker:
         """Whether everything that was committed is in Kafka, and the slot knows."""
         self.look()
         slot = self._db.server.slot
-        return self._next() is None and slot is not None and slot.confirmed >= self._db.server.end
+        whole = self._next() is None and (not self.copied or self.copies.done())
+        return whole and slot is not None and slot.confirmed >= self._db.server.end
 
     def close(self) -> None:
         """`read_committed` shows what was judged, and nothing else."""

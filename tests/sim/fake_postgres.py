@@ -162,6 +162,9 @@ class Server:
         """Keepalives inside a transaction name positions behind it: no server does, but the protocol would allow it."""
         self.running: set[int] = set()
         """Transactions that have written; those that are prepared, too."""
+        self.crashes = 0
+        self._synchronous: dict[int, int] = {}
+        """Transactions that have committed, and where: their sessions wait until that is confirmed."""
         self._xid = 700
 
     def next_xid(self) -> int:
@@ -180,11 +183,23 @@ class Server:
         self.end = record.end
         if kind in {"commit", "abort", "commit prepared", "rollback prepared"}:
             self.running.discard(record.top)
+            if self.synchronous and kind.startswith("commit"):
+                self._synchronous[record.top] = record.end
         elif kind == "running":
             record.subxids = tuple(sorted(self.running))
         elif record.top:
             self.running.add(record.top)
         return record
+
+    def waiting(self) -> set[int]:
+        """Transactions whose COMMIT waits for the synchronous standby: for others they have not ended."""
+        confirmed = self.end if self.slot is None else self.slot.confirmed
+        self._synchronous = {top: end for top, end in self._synchronous.items() if end > confirmed}
+        return set(self._synchronous)
+
+    def oldest_xid(self) -> int:
+        """What a snapshot has as xmin."""
+        return min(self.running, default=self._xid + 1)
 
     # The slot
 
@@ -211,7 +226,9 @@ class Server:
     def crash(self, prepared: set[int]) -> None:
         """Everything that is not on disk is gone; of transactions in progress, only those that are prepared stay."""
         self.up = False
+        self.crashes += 1
         self.running &= prepared
+        self._synchronous.clear()
         if self.slot is not None:
             if self.slot.reader is not None:
                 self.slot.reader.end(ServerLost("the server crashed"))

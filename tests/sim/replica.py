@@ -19,10 +19,13 @@ from unittest.mock import patch
 from sim.fake_disk import DiskDirectory
 from sim.fake_kafka import FakeAdmin, FakeProducer, FakeReading
 from sim.fake_postgres import Link, Walsender
+from sim.snapshots import SimExporting, SimLooking
 
 import cdcd.avro.stores
+import cdcd.copying
 import cdcd.opening
 import cdcd.pipeline
+import cdcd.sink.kafka_parked
 import cdcd.taking_over
 import cdcd.transaction.assembler
 from cdcd.avro.single_object import fingerprint
@@ -321,6 +324,8 @@ class SimWalsender:
         return -1
 
     def wait(self, timeout_s: float, *wake: int, reading: bool = True) -> list[int]:
+        if len(wake) > 1:  # rows of a snapshot may have come
+            timeout_s = min(timeout_s, self.world.rng.random() * 0.01)
         return self._life.wait(timeout_s, reading)
 
     def stop(self, timeout_s: float = 1.0) -> bool:
@@ -582,7 +587,7 @@ class Life:
 @contextmanager
 def installed(world: World) -> Iterator[None]:
     """Put the played parts in the places of those that talk to the world."""
-    for owner in (SteppedSink, SteppedTakingOver, SimSession, SimWalsender):
+    for owner in (SteppedSink, SteppedTakingOver, SimSession, SimWalsender, SimExporting, SimLooking):
         owner.world = world  # type: ignore[attr-defined]
 
     def clock() -> float:
@@ -601,6 +606,13 @@ def installed(world: World) -> Iterator[None]:
             "BATCHES_MAX": world.batches_max,
             "monotonic_s": clock,
         },
+        cdcd.copying: {
+            "Exporting": SimExporting,
+            "Looking": SimLooking,
+            "MESSAGES_MAX": world.batches_max,
+            "BATCH_BYTES": world.replay_bytes,
+        },
+        cdcd.sink.kafka_parked: {"PIECE_EVENTS": world.batches_max},
         cdcd.taking_over: {
             "KafkaProducer": lambda _, __, transactional_id, *___, **____: SimProducer(world, transactional_id),
             "KafkaAdmin": lambda *_: SimAdmin(world),

@@ -205,7 +205,54 @@ class TornSpool(Scene):
         self.resolve(commit=True)
 
 
+class CopiedTables(World):
+    """Tables that hold much are copied slowly, others ask for copies, and whatever befalls the world does so meanwhile.
+
+    A copy that was asked for, and broken off, went on with the truncate event that it had begun with: the rows that
+    were there already were gone.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 40)
+        if not self.checker.copied:
+            self._copy_tables()
+        self.copy_pace_s = 0.3
+        self._is_calm = False
+        self._faults = 10
+        self._fault_chance = self.rng.choice([0.01, 0.03])
+
+
+class BrokenCopies(World):
+    """A copy is broken off again and again, while rows move from block to block, and large values are left alone."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 60)
+        if not self.checker.copied:
+            self._copy_tables()
+        while len(self.database.ledger) < 40:
+            self.database.act()
+        self.database.end_all()
+        self.database.unsent_share = 0.9
+        self.database.request_share = 0.0
+        self.copy_pace_s = 0.3
+        self._sql_pause = 0.05
+        self._is_calm = False
+        self._faults = self.rng.randint(2, 5)
+
+    def _sql(self) -> None:
+        super()._sql()
+        if self.rng.random() < 0.04:
+            self.database.rewrite()
+
+    def _misfortune(self) -> None:
+        for name, life in self.lives.items():
+            copying = life is not None and life.pipeline is not None and life.pipeline._copying.begun
+            if copying and self._faults > 0 and self.rng.random() < 0.01:
+                self._faults -= 1
+                self.kill(name, quick=True)
+
+
 SCENES = [
-    RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts, MarkersLost, LostWhileTakingOver,
+    BrokenCopies, CopiedTables, RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts, MarkersLost, LostWhileTakingOver,
     ZombieThatPublishes, TornSpool,
 ]  # fmt: skip

@@ -8,14 +8,17 @@ makes the rest permanent. It knows nothing of WAL records, blocks or resending.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from sim.fake_postgres import Change, Server, Table
+from sim.fake_postgres import Change, Record, Server, Table
 
+from cdcd.avro.envelope import REQUESTS
 from cdcd.pgoutput.messages import KEY, NO_OLD, OLD
 from cdcd.pgoutput.tuples import UNCHANGED, Binary, ColumnValue
+from cdcd.progress.requests import SNAPSHOT, request
 
 INT4, TEXT, BYTEA = 23, 25, 17
 
@@ -76,6 +79,7 @@ class Prepared:
     events: list[Event]
     tables: dict[int, Table]
     used: set[int]
+    exclusive: set[int]
     origin: str
     lsn: int
 
@@ -98,13 +102,29 @@ class Database:
         """Of the transactions that do not roll back."""
         self.resolve_share = 0.3
         """Of the prepared ones: ended at once."""
+        self.truncate_weight = 3
+        """Of a hundred writes."""
+        self.rewrite_share = 0.0
+        """Of the WAL that is nobody's: VACUUM FULL."""
+        self.rewrites: list[tuple[int, tuple[str, str]]] = []
+        """Where the rows of which table were put into another file."""
+        self.unsent_share = 0.2
+        """Of the updates: they leave a large value alone."""
+        self.request_share = 0.0
+        """Of the messages outside of transactions: they ask for a fresh copy of a table."""
         self.number = 0
+        self.locked: Callable[[], set[int]] = set
+        """Tables that others read, so that nobody alters or truncates them."""
+        self._exclusive: dict[int, set[int]] = {}
+        """By transaction that has committed: what nobody may read before its session knows."""
 
     def act(self) -> str:
         """Let somebody do something; returns what, in short."""
         rng = self.rng
         choice = rng.random()
         if choice < 0.04:
+            if rng.random() < self.rewrite_share:
+                return self.rewrite()
             self.server.log("other")
             return "other WAL"
         if choice < 0.06:
@@ -138,10 +158,13 @@ class Database:
         self.server.crash({prepared.top for prepared in self.prepared})
 
     def committed(
-        self, record_lsn: int, end: int, top: int, time_us: int, origin: str, events: list[Event]
+        self, record: Record, origin: str, events: list[Event], exclusive: set[int]
     ) -> Committed:
-        entry = Committed(record_lsn, end, top, time_us + 946_684_800_000_000, origin or None, events)
-        self.ends.add(end)
+        entry = Committed(
+            record.lsn, record.end, record.top, record.time_us + 946_684_800_000_000, origin or None, events
+        )
+        self.ends.add(record.end)
+        self._exclusive[record.top] = exclusive
         if events:
             self.ledger.append(entry)
         return entry
@@ -158,11 +181,34 @@ class Database:
             oid in prepared.tables for prepared in self.prepared
         )
 
+    def exclusive(self) -> set[int]:
+        """Tables that are altered or truncated by transactions that have not ended, for others."""
+        waiting = self.server.waiting()
+        self._exclusive = {top: oids for top, oids in self._exclusive.items() if top in waiting}
+        held = [each.exclusive for each in (*self.sessions, *self.prepared)]
+        return set().union(*held, *self._exclusive.values())
+
+    def rewrite(self) -> str:
+        """VACUUM FULL."""
+        free = [
+            table
+            for oid, table in self.server.tables.items()
+            if not self.in_use(oid) and oid not in self.locked() | self.exclusive()
+        ]
+        if not free:
+            return "no table to rewrite"
+        table = self.rng.choice(free)
+        self.rewrites.append((self.server.log("other").end, (table.schema, table.name)))
+        return f"vacuum full {table.name}"
+
     def _lone_message(self) -> str:
         self.number += 1
-        content = b"lone %d" % self.number
-        record = self.server.log("message", change=Change("M", prefix="lone", content=content))
-        row = {"transactional": False, "prefix": "lone", "content": content}
+        prefix, content = "lone", b"lone %d" % self.number
+        if self.rng.random() < self.request_share:
+            table = self.rng.choice(list(self.server.tables.values()))
+            prefix, content = REQUESTS, request(SNAPSHOT, table.schema, table.name).encode()
+        record = self.server.log("message", change=Change("M", prefix=prefix, content=content))
+        row = {"transactional": False, "prefix": prefix, "content": content}
         event = Event(("", "messages"), "m", record.lsn, None, None, row)
         self.ends.add(record.lsn + 1)
         self.ledger.append(Committed(record.lsn, record.lsn + 1, 0, 0, None, [event]))
@@ -177,9 +223,7 @@ class Database:
         entry = None
         if kind == "commit prepared":
             self.server.tables.update(prepared.tables)
-            entry = self.committed(
-                record.lsn, record.end, prepared.top, record.time_us, prepared.origin, prepared.events
-            )
+            entry = self.committed(record, prepared.origin, prepared.events, prepared.exclusive)
         self.resolved.append((prepared, entry))
         return f"{kind} {prepared.top}"
 
@@ -194,6 +238,8 @@ class Session:
         self._levels = [_Level()]
         self._origin = "elsewhere" if self._rng.random() < 0.1 else ""
         self.used: set[int] = set()
+        self.exclusive: set[int] = set()
+        """What it has altered or truncated."""
         self._rows_at_once = self._rng.choice([1, 1, 2, 5, 20])
 
     def overlay(self) -> dict[int, Table]:
@@ -234,6 +280,7 @@ class Session:
     def _xid(self) -> int:
         for level in self._levels:
             level.xid = level.xid or self._server.next_xid()
+        self._server.running.add(self._levels[0].xid)
         return self._levels[-1].xid
 
     def _log(self, change: Change) -> int:
@@ -253,9 +300,10 @@ class Session:
         oid = rng.choice(free)
         self.used.add(oid)
         table = self.overlay().get(oid, self._server.tables[oid])
-        kind = rng.choices("IUDT", [60, 22, 15, 3])[0]
+        kind = rng.choices("IUDT", [60, 22, 15, self._db.truncate_weight])[0]
         if kind == "T":
-            self._truncate(table)
+            if oid not in self._db.locked():
+                self._truncate(table)
         elif kind == "I":
             new = self._row(table)
             lsn = self._log(Change("I", (table,), new=_tuple(table, new)))
@@ -274,7 +322,7 @@ class Session:
         moves = bool(table.key) and rng.random() < 0.3
         if not moves:
             new["id"] = old["id"]
-        unsent = "note" if "note" in new and rng.random() < 0.2 else ""
+        unsent = "note" if "note" in new and rng.random() < self._db.unsent_share else ""
         if unsent:
             new[unsent] = old[unsent]
         sent = _tuple(table, new, unsent)
@@ -296,11 +344,16 @@ class Session:
 
     def _truncate(self, table: Table) -> None:
         tables = [table]
-        others = [oid for oid in self._server.tables if oid != table.oid and not self._db.altered(oid, self)]
+        others = [
+            oid
+            for oid in self._server.tables
+            if oid != table.oid and not self._db.altered(oid, self) and oid not in self._db.locked()
+        ]
         if others and self._rng.random() < 0.5:
             oid = self._rng.choice(others)
             self.used.add(oid)
             tables.append(self.overlay().get(oid, self._server.tables[oid]))
+        self.exclusive |= {each.oid for each in tables}
         lsn = self._log(Change("T", tuple(tables)))
         for each in tables:
             self._event(each, "t", lsn, None, None)
@@ -335,12 +388,13 @@ class Session:
         free = [
             oid
             for oid in self._server.tables
-            if not self._db.in_use(oid, self) and not self._db.altered(oid, self)
+            if not self._db.in_use(oid, self) and not self._db.altered(oid, self) and oid not in self._db.locked()
         ]
         if not free:
             return "no table to alter"
         oid = self._rng.choice(free)
         self.used.add(oid)
+        self.exclusive.add(oid)
         self._xid()
         table = self.overlay().get(oid, self._server.tables[oid])
         if len(table.columns) > 3 or (len(table.columns) > 2 and self._rng.random() < 0.5):
@@ -388,7 +442,7 @@ class Session:
             "commit", top=top.xid, xid=top.xid, subxids=tuple(sorted(top.children)), origin=self._origin
         )
         self._server.tables.update(top.tables)
-        self._db.committed(record.lsn, record.end, top.xid, record.time_us, self._origin, top.events)
+        self._db.committed(record, self._origin, top.events, self.exclusive)
         return f"commit {top.xid} at {record.lsn:X}"
 
     def prepare(self) -> str:
@@ -404,7 +458,9 @@ class Session:
         record = self._server.log(
             "prepare", top=top.xid, xid=top.xid, gid=gid, subxids=tuple(sorted(top.children)), origin=self._origin
         )
-        prepared = Prepared(gid, top.xid, top.events, top.tables, self.used, self._origin, record.lsn)
+        prepared = Prepared(
+            gid, top.xid, top.events, top.tables, self.used, self.exclusive, self._origin, record.lsn
+        )
         self._db.prepared.append(prepared)
         if self._rng.random() < self._db.resolve_share:
             return f"prepare {top.xid}, {self._db.resolve(prepared)}"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import sim.mutations_copies
 from sim.mutations import MUTATIONS
 from sim.scenes import (
+    BrokenCopies,
+    CopiedTables,
     LostWhileTakingOver,
     MarkersLost,
     PreparedWithoutRows,
@@ -29,6 +32,8 @@ PLAYED = {
     "trust the disk": TornSpool,
     "take the rows of undecided progress for visible": MarkersLost,
     "take where the slot began for an acknowledgement": MarkersLost,
+    **dict.fromkeys(sim.mutations_copies.NAMES, CopiedTables),
+    **dict.fromkeys(sim.mutations_copies.OF_BROKEN_COPIES, BrokenCopies),
 }
 """These show so seldom that they have a scene of their own."""
 

@@ -20,8 +20,9 @@ from typing import Any
 from sim.checker import BrokenPromise, Checker
 from sim.fake_disk import Disk
 from sim.fake_kafka import FakeBroker, Transaction
-from sim.fake_postgres import TIMEOUT_S, Link, Server
-from sim.replica import Life, installed
+from sim.fake_postgres import TIMEOUT_S, Link, Server, Table
+from sim.replica import Life, SimCatalogue, SimSession, installed
+from sim.snapshots import SimSnapshot
 from sim.sql import TABLES, Database
 
 from cdcd.errors import BrokerLost, Fenced, GapError, Refused, ServerLost, Stop
@@ -42,6 +43,9 @@ class Failure(Exception):
         self.seed = seed
         self.error = error
 
+
+COPIED = 0.35
+"""Of the worlds, so many begin with tables that hold something."""
 
 MARKER_LOST = 0.1
 """Of the Kafka transactions that are aborted, so many stay undecided in their partitions."""
@@ -102,6 +106,27 @@ class World:
             self._kafka_pauses = 0.0
         self._stops: list[tuple[str, Stop]] = []
         self._expects_gap = False
+        self._snapshots: list[SimSnapshot] = []
+        self.copy_pace_s = 0.0
+        """How long it takes a connection to read the next rows of a snapshot, at most."""
+        if not two_phase and rng.random() < COPIED:
+            self._copy_tables()
+
+    def _copy_tables(self) -> None:
+        """What the tables hold before there is a slot is copied."""
+        copied = SnapshotSettings(workers=self.rng.randint(1, 3), chunk_bytes=8192)
+        self.settings = self.settings.model_copy(update={"snapshot": copied})
+        self.checker.copied = True
+        self.database.locked = lambda: set().union(*(each.locked for each in self._snapshots if each.alive))
+        self.database.truncate_weight = 0
+        for _ in range(self.rng.choice([0, 100, 300])):
+            self.database.act()
+        self.database.end_all()
+        self.database.truncate_weight = 1
+        self.database.request_share = 0.5
+        self.database.rewrite_share = 0.2
+        self._sql_pause = self.rng.choice([0.002, 0.02, 0.1])
+        self.copy_pace_s = self.rng.choice([0.0, 0.05, 0.3, 0.3])
 
     @staticmethod
     def _settings(rng: Random, *, two_phase: bool) -> Settings:
@@ -145,7 +170,7 @@ class World:
                 raise BrokenPromise(f"{HEALED_S:g} s after the faults stopped not everything is in Kafka")
             self.step()
         self.checker.close()
-        if self._is_calm:
+        if self._is_calm and not self.checker.copied:
             self.checker.demand_prompt(acks=not self.settings.source.two_phase)
         if self.rng.random() < 0.1 and self.checker.last is not None:
             self._move_slot()
@@ -264,10 +289,11 @@ class World:
     # Those who do something
 
     def _sql(self) -> None:
-        self._left -= 1
         self._sql_due = self.now + self.rng.random() * self._sql_pause
         if self.rng.random() < 0.02:
             self._sql_due += self.rng.random() * 8
+        if self.server.slot is not None or not self.checker.copied:
+            self._left -= 1
         if self.server.slot is None:
             return  # the slot waits for a moment without transactions; nothing before it counts
         self.note(self.database.act())
@@ -295,6 +321,24 @@ class World:
         """The slot has come into being: from here on counts what is committed."""
         self.note(f"the slot begins at {lsn:X}")
         self.checker.created = lsn
+        self.checker.published = len(self.database.ledger)
+
+    # Copies
+
+    def took(self, snapshot: SimSnapshot, tables: list[Table]) -> None:
+        """A snapshot was taken of these tables, which are locked."""
+        self.note(f"{snapshot.life.name} has a snapshot at {snapshot.lsn:X} of {[table.name for table in tables]}")
+        self._snapshots.append(snapshot)
+        self.checker.copies.took(snapshot, tables)
+
+    def breaks_copies(self) -> bool:
+        """Whether a snapshot's connection breaks just now."""
+        return self._faults > 0 and self.rng.random() < 0.002
+
+    @staticmethod
+    def catalogue() -> SimCatalogue:
+        """The server's, as of now."""
+        return SimCatalogue(SimSession("d", "sim"))
 
     def hang_up(self, link: Link) -> None:
         """The client closes: the server notices soon."""

@@ -193,7 +193,7 @@ class Scene:
                 publisher.publish(builder.take(), 0.0)
                 if self.rng.random() < 0.7:
                     publisher.commit()
-            while publisher.unparking:
+            while publisher.open is None and publisher.unparking:
                 publisher.unpark(0.0)
         rest = builder.take()
         if rest.transactions:

@@ -67,6 +67,15 @@ def test_a_table_without_a_key_begins_with_a_truncate_and_again_after_a_crash() 
     assert (again.again, again.done, again.rows) == (True, (), 0)
 
 
+def test_the_truncate_that_an_asked_for_copy_begins_with_does_not_come_again_behind_blocks_that_are_done() -> None:
+    copy = begin(replace(WANTED_COPY, again=True), [heap(30)], keyed=True, lsn=1, xmin=700)
+    assert copy.again
+    assert begin(copy, [heap(30)], keyed=True, lsn=2, xmin=900).again
+    done = units(copy, [heap(30)], 10)[0].done
+    assert done is not None
+    assert not begin(copy.with_blocks(done), [heap(30)], keyed=True, lsn=2, xmin=900).again
+
+
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 20), st.sets(st.integers(0, 9)), st.integers(1, 20))
 def test_every_block_is_read_whole_once_over_all_attempts(
     blocks: int, later: int, size: int, finished: set[int], later_size: int

@@ -1,0 +1,193 @@
+"""Judges the copies of tables: every row that a snapshot shows, once, and topics that give the tables at every cut.
+
+Before: `checker` has the events of a Kafka transaction, `snapshots` tells what each snapshot showed. After: `checker`.
+
+What it demands:
+
+1. An event of a copy stands at the LSN of a snapshot that was taken, and its row is what that snapshot shows.
+2. What was set aside while a table is copied comes later on the table's own topic, byte by byte, once and in order.
+3. At every cut, a topic whose copy is whole and which has nothing set aside gives the table as it was at that LSN: what
+   was there before the slot, too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sim.fake_kafka import FakeBroker, Placed
+from sim.fake_postgres import Table
+from sim.heaps import Fold, Identity, Row, table_of
+from sim.snapshots import SimSnapshot
+from sim.sql import Database
+
+from cdcd.progress.copies import DONE, TableCopy, parse_copy
+from cdcd.progress.record import SlotRecord
+from cdcd.sink.parking import Assembly
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One event as a reader finds it."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    data: bytes
+    value: dict[str, Any]
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self.value["source"]["commit_lsn"], self.value["source"]["seq"]
+
+
+class CopiesChecker:
+    """One world's judge of copies. `demand` raises if its first argument does not hold."""
+
+    def __init__(
+        self, broker: FakeBroker, database: Database, prefix: str, demand: Callable[[bool, str], None]
+    ) -> None:
+        self._broker = broker
+        self._db = database
+        self._prefix = prefix
+        self._demand = demand
+        self._shown: dict[int, dict[str, dict[Identity, Row]]] = {}
+        """By consistent point and topic: rows that no event has shown yet."""
+        self._folds: dict[str, Fold] = {}
+        self._aside: dict[str, deque[Seen]] = {}
+        self._assemblies: dict[str, Assembly] = {}
+        self.standing: dict[str, TableCopy] = {}
+        self._tables: dict[tuple[str, str], Fold] = {}
+        self._at = 0
+        """How many transactions of the ledger are in `_tables`."""
+        self.compared = 0
+
+    def took(self, snapshot: SimSnapshot, tables: Iterable[Table]) -> None:
+        """A snapshot was taken of these tables."""
+        self._shown[snapshot.lsn] = {
+            self._topic(table): {
+                identity: {name: row.get(name) for name, _ in table.columns}
+                for identity, row in snapshot.file(table).fold.rows.items()
+            }
+            for table in tables
+        }
+
+    def _topic(self, table: Table) -> str:
+        return f"{self._prefix}.{table.schema}.{table.name}"
+
+    # Set aside
+
+    def parked(self, records: Iterable[Placed], decode: Callable[[bytes], Any]) -> list[Seen]:
+        """The events that are set aside by these records: as if they were on their own topics."""
+        found: list[Seen] = []
+        for placed in records:
+            assert placed.key is not None
+            assert placed.value is not None
+            topic = placed.key.decode().partition("/")[2]
+            event = self._assemblies.setdefault(topic, Assembly()).add(placed.offset, placed.value)
+            if event is None:
+                continue
+            assert event.value is not None
+            copies = range(len(self._broker.topics[topic]) if event.everywhere else 1)
+            seen = [Seen(topic, number, event.key, event.value, decode(event.value)) for number in copies]
+            self._aside.setdefault(topic, deque()).append(seen[0])
+            found += seen
+        return found
+
+    def take_replayed(self, events: list[Seen]) -> list[Seen]:
+        """Take what was set aside, and the copies, from the events of a Kafka transaction; the others are returned."""
+        others = []
+        for event in sorted(events, key=lambda each: each.position):
+            aside = self._aside.get(event.topic)
+            if event.position[0] + 1 in self._shown:
+                self._judge_copied(event)
+            elif aside and event.position >= aside[0].position:
+                self._judge_replayed(event, aside)
+            else:
+                others.append(event)
+        return others
+
+    def _judge_replayed(self, event: Seen, aside: deque[Seen]) -> None:
+        wanted = aside[0]
+        last = len(self._broker.topics[event.topic]) - 1 if event.value["op"] == "t" else event.partition
+        self._demand(
+            (event.position, event.key, event.data) == (wanted.position, wanted.key, wanted.data),
+            f"{event.topic}: {wanted.position} was set aside and is next, but there is {event.position}",
+        )
+        if event.partition == last:
+            aside.popleft()
+
+    def _judge_copied(self, event: Seen) -> None:
+        lsn, value = event.position[0] + 1, event.value
+        what = f"{event.topic} at the snapshot of {lsn:X}: "
+        shown = self._shown[lsn].get(event.topic)
+        self._demand(shown is not None, what + "it does not show this table")
+        assert shown is not None
+        if value["op"] == "t":
+            return
+        self._demand(value["op"] == "r", what + f"an event {value['op']}")
+        self._demand(value["source"]["lsn"] == event.position[0], what + "the LSN of a row")
+        self._demand(value["unchanged"] == value["unrepresentable"] == [], what + "a row that is not whole")
+        row = value["after"]
+        identity = next((each for each, of in shown.items() if of == row), None)
+        self._demand(identity is not None, what + f"{row} is not one of the rows left, {list(shown.values())[:3]}")
+        assert identity is not None
+        del shown[identity]
+
+    # Cuts
+
+    def fold(self, events: Iterable[Seen], copies: Iterable[Placed], decode: Callable[[bytes], Any]) -> None:
+        """Take what a Kafka transaction has put on the tables' own topics, and what it says of their copies."""
+        done: set[tuple[str, tuple[int, int]]] = set()
+        for event in sorted(events, key=lambda each: each.position):
+            if (event.topic, event.position) in done or event.value["op"] == "m":
+                continue  # a truncate is in every partition
+            done.add((event.topic, event.position))
+            key = None if event.key is None else decode(event.key)
+            value = event.value
+            fold = self._folds.setdefault(event.topic, Fold())
+            fold.apply(value["op"], key, value["before"], value["after"], value["unchanged"])
+        for placed in copies:
+            copy = parse_copy(placed.key or b"", placed.value or b"")
+            self.standing[copy.topic] = copy
+
+    def compare(self, published: int, last: SlotRecord) -> None:
+        """Compare what is whole at a cut that has so many transactions of the ledger."""
+        for committed in self._db.ledger[self._at : published]:
+            for event in committed.events:
+                if event.op != "m":
+                    fold = self._tables.setdefault(table_of(event.table), Fold())
+                    fold.apply(event.op, event.key, event.before, event.after, event.unchanged)
+        self._at = published
+        parked = {(each.schema, each.table) for each in last.parked}
+        for table in self._db.server.tables.values():
+            topic = self._topic(table)
+            name = (table.schema, table.name)
+            aside = bool(self._aside.get(topic))
+            self._demand(not aside or name in parked, f"{topic}: what was set aside is forgotten")
+            if not self._is_whole(topic) or name in parked:
+                continue
+            wanted = self._content(self._tables.get(table_of(name)), table)
+            got = self._content(self._folds.get(topic), table)
+            self._demand(
+                got == wanted,
+                f"{topic} at {last.lsn:X}: missing or other {[row for row in wanted if row not in got][:3]}, "
+                f"too many or other {[row for row in got if row not in wanted][:3]}",
+            )
+            self.compared += 1
+
+    def done(self) -> bool:
+        """Whether every table is copied, and nothing set aside."""
+        topics = [self._topic(table) for table in self._db.server.tables.values()]
+        return all(self._is_whole(topic) and not self._aside.get(topic) for topic in topics)
+
+    def _is_whole(self, topic: str) -> bool:
+        copy = self.standing.get(topic)
+        return copy is not None and copy.state == DONE
+
+    @staticmethod
+    def _content(fold: Fold | None, table: Table) -> list[str]:
+        rows = [] if fold is None else fold.rows.values()
+        return sorted(repr({name: row.get(name) for name, _ in table.columns}) for row in rows)

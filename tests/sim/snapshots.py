@@ -1,0 +1,226 @@
+"""PostgreSQL's part of the copies: snapshots at an LSN, the locks that keep tables as they are, and rows by COPY.
+
+Before: `sql` has the sessions, `heaps` what tables held. After: `cdcd.copying`, to which these play `exporting` and
+`snapshot.reader`.
+
+What decides, and is kept here: the server makes a snapshot once every transaction has ended that was writing when it
+was asked, and one that waits for its synchronous standby has not; between the snapshot and the lock others may alter or
+truncate a table; a snapshot dies with its connections, and they with the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sim.fake_postgres import Table
+from sim.heaps import File, Row, files, rows_of, table_of
+from sim.sql import INT4
+
+from cdcd.errors import CdcdError, ServerLost
+from cdcd.exporting import Choose, Export, TableExport
+from cdcd.pgoutput.tuples import BINARY
+from cdcd.settings import Settings
+from cdcd.snapshot.described import Heap
+from cdcd.snapshot.plan import Unit
+from cdcd.snapshot.reader import SnapshotGone
+from cdcd.snapshot.rows import SIGNATURE
+from cdcd.transaction.relations import Relations
+
+if TYPE_CHECKING:
+    from sim.replica import Life
+    from sim.world import World
+
+_HEADER = SIGNATURE + bytes(8)
+_TRAILER = b"\xff\xff"
+_UNIX_US = 946_684_800_000_000
+
+
+class SimSnapshot:
+    """One exported snapshot, imported by as many connections as there are."""
+
+    def __init__(self, world: World, life: Life) -> None:
+        self.world = world
+        self.life = life
+        record = world.server.log("running")
+        self.lsn = record.end
+        self.taken_us = world.server.time_us + _UNIX_US
+        self.xmin = world.server.oldest_xid()
+        self.tables: dict[int, Table] = dict(world.server.tables)
+        self.files = files(world.database)
+        self.locked: set[int] = set()
+        self.closed = False
+        self._crashes = world.server.crashes
+        self.connections = [SimConnection(self) for _ in range(world.settings.snapshot.workers)]
+
+    @property
+    def alive(self) -> bool:
+        """Its connections are: so its locks are held."""
+        same = self._crashes == self.world.server.crashes and self.world.server.up
+        return same and not self.closed and not self.life.dead
+
+    def file(self, table: Table) -> File:
+        return self.files.get(table_of((table.schema, table.name))) or File()
+
+    def described(self, table: Table, copy: Any, relations: Relations) -> TableExport:
+        now = files(self.world.database).get(table_of((table.schema, table.name))) or File()
+        shown = self.file(table)
+        blocks = max(shown.blocks, now.blocks)
+        heap = Heap(table.oid, table.schema, table.name, now.node, blocks, 0, True, now.node != shown.node)
+        relation = relations.resolve(table.message(0))
+        return TableExport(copy, relation, [heap], bytes([BINARY]) * len(relation.columns), "")
+
+
+class SimConnection:
+    """Plays `snapshot.reader.SnapshotConnection`."""
+
+    def __init__(self, snapshot: SimSnapshot) -> None:
+        self._snapshot = snapshot
+        self.unit: Unit | None = None
+        self._messages: list[bytes] = []
+        self._due = 0.0
+
+    def fileno(self) -> int:
+        return -2
+
+    def start(self, unit: Unit, columns: Sequence[object], row_filter: str) -> None:
+        self._check()
+        snapshot = self._snapshot
+        table = snapshot.tables[unit.heap.oid]
+        self.unit = unit
+        end = None if unit.last else unit.end
+        rows = [row for _, row in rows_of(snapshot.file(table), unit.first, end, unit.changed_since)]
+        self._messages = [*(_message(table, row) for row in rows), _TRAILER]
+        self._messages[0] = _HEADER + self._messages[0]
+
+    def read(self, messages_max: int) -> tuple[list[bytes], bool]:
+        self._check()
+        assert self.unit is not None
+        world = self._snapshot.world
+        shown, now = self._snapshot.tables[self.unit.heap.oid], world.server.tables[self.unit.heap.oid]
+        if shown.name != now.name or not set(shown.columns) <= set(now.columns):
+            raise SnapshotGone(f"{shown.name} was altered meanwhile")
+        if world.now < self._due:
+            return [], False
+        self._due = world.now + world.rng.random() * world.copy_pace_s
+        wanted = min(messages_max, world.rng.choice([1, 2, 1000]))
+        messages, self._messages = self._messages[:wanted], self._messages[wanted:]
+        ended = not self._messages
+        if ended:
+            self.unit = None
+        return messages, ended
+
+    def close(self) -> None:
+        self._snapshot.closed = True
+
+    def _check(self) -> None:
+        world = self._snapshot.world
+        if not self._snapshot.alive or world.breaks_copies():
+            self._snapshot.closed = True
+            raise ServerLost("the connection of the snapshot ended")
+
+
+class SimExporting:
+    """Plays `exporting.Exporting`: goes on a little whenever it is looked at."""
+
+    world: World
+
+    def __init__(self, settings: Settings, choose: Choose, wake: Callable[[], None]) -> None:
+        self._choose = choose
+        self._life = self.world.running[-1]
+        self._crashes = self.world.server.crashes
+        self._steps = self._take()
+        self._result: Export | None = None
+        self._error: CdcdError | None = None
+        self._ended = False
+        self.passable_lsn = 0
+
+    @property
+    def done(self) -> bool:
+        if not self._ended and self.world.rng.random() < 0.5:
+            try:
+                if not self.world.server.up or self._crashes != self.world.server.crashes:
+                    raise ServerLost("the server is not there")
+                next(self._steps)
+            except StopIteration as end:
+                self._result = end.value
+                self._ended = True
+            except CdcdError as error:
+                self._error = error
+                self._ended = True
+        return self._ended
+
+    def result(self) -> Export | None:
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def close(self) -> None:
+        self._steps.close()
+        if self._result is not None:
+            self._result.close()
+
+    def _take(self) -> Generator[None, None, Export | None]:
+        world = self.world
+        server = world.server
+        while True:
+            if not any(self._choose(table.schema, table.name) for table in server.tables.values()):
+                return None
+            writing = set(server.running) | server.waiting()
+            while writing := writing & (server.running | server.waiting()):
+                self.passable_lsn = server.end
+                yield
+            snapshot = SimSnapshot(world, self._life)
+            try:
+                yield
+                wanted = [
+                    (table, copy)
+                    for table in snapshot.tables.values()
+                    if (copy := self._choose(table.schema, table.name)) is not None
+                ]
+                oids = {table.oid for table, _ in wanted}
+                if (yield from self._lock(oids)):
+                    snapshot.locked |= oids
+                    relations = Relations(world.catalogue())
+                    tables = [snapshot.described(table, copy, relations) for table, copy in wanted]
+                    if not any(heap.rewritten for table in tables for heap in table.heaps):
+                        world.took(snapshot, [table for table, _ in wanted])
+                        return Export(
+                            snapshot.lsn, snapshot.taken_us, snapshot.xmin, tables,
+                            snapshot.connections,  # type: ignore[arg-type]
+                        )  # fmt: skip
+                snapshot.closed = True
+            except GeneratorExit:
+                snapshot.closed = True
+                raise
+
+    def _lock(self, oids: set[int]) -> Generator[None, None, bool]:
+        """LOCK TABLE ... NOWAIT."""
+        yield
+        return not oids & self.world.database.exclusive()
+
+
+class SimLooking:
+    """Plays `exporting.Looking`."""
+
+    world: World
+
+    def __init__(self, settings: Settings, choose: Choose, wake: Callable[[], None]) -> None:
+        self._choose = choose
+
+    @property
+    def found(self) -> bool | None:
+        server = self.world.server
+        return server.up and any(self._choose(table.schema, table.name) for table in server.tables.values())
+
+
+def _message(table: Table, row: Row) -> bytes:
+    out = len(table.columns).to_bytes(2, "big")
+    for name, oid in table.columns:
+        value = row.get(name)
+        if value is None:
+            out += b"\xff\xff\xff\xff"
+        else:
+            data = value.to_bytes(4, "big", signed=True) if oid == INT4 else value.encode()
+            out += len(data).to_bytes(4, "big") + data
+    return out
