@@ -2,8 +2,9 @@
 
 Before: `opening` knows how far each table's copy is. After: `pipeline` hands on the batches, in the order of the LSNs.
 
-1. The stream stops where it is: the assembler has a barrier. A thread takes a snapshot (`exporting`), which is of a
-   later LSN therefore. While the server lets it wait for transactions to end, the barrier moves on behind them.
+1. A thread is to take a snapshot (`exporting`). When it is ready, the stream stops where it is: the assembler has a
+   barrier. So the snapshot is of a later LSN. While the server lets it wait for transactions to end, the barrier moves
+   on behind them.
 2. The stream runs up to the snapshot's consistent point, and stops there.
 3. The barrier is lifted: the stream goes on with the first transaction that the snapshot does not show. What it has
    for the tables that are being copied is set aside (`sink.parked_tables`), the others do not wait.
@@ -115,9 +116,11 @@ class Copying:
         if self.ended or self._copier is not None:
             return
         if self._exporting is None:
+            self._exporting = Exporting(self._settings, self._choose, self._wake)
+        elif self._exporting.ready:
             self._passable_lsn = FIRST_LSN
             assembler.stop_at(FIRST_LSN)
-            self._exporting = Exporting(self._settings, self._choose, self._wake)
+            self._exporting.stopped()
         elif self._exporting.done:
             self._export = self._exporting.result()
             if self._export is None:

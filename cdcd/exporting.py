@@ -6,7 +6,8 @@ Source: PostgreSQL, "Streaming Replication Protocol" (CREATE_REPLICATION_SLOT), 
 Only a new slot gives a snapshot and the LSN that belongs to it: what committed before that LSN is in the snapshot, what
 commits later is not. So a temporary one is made, as PostgreSQL's own table synchronization does; it is gone as soon as
 the snapshot is imported. The server makes it once every transaction has ended that was writing when it was asked.
-Until then the stream goes on: one of these transactions may be waiting for cdcd, its synchronous standby.
+Until then the stream goes on: one of these transactions may be waiting for cdcd, its synchronous standby. But what is
+committed later than the snapshot must not be published before it: so the stream stops first, when all else is ready.
 
 Each table is locked (ACCESS SHARE, as by a SELECT), so that nobody rewrites it while it is read. One that was rewritten
 between snapshot and lock would look empty: its file node is another one, and a new snapshot is taken. So it is if the
@@ -132,7 +133,10 @@ class Exporting:
         self._choose = choose
         self._wake = wake
         self._closed = Event()
+        self._stopped = Event()
         self._done: Future[Export | None] = Future()
+        self.ready = False
+        """The stream is to stop now: call `stopped`."""
         self.passable_lsn = 0
         """While the server lets us wait: the consistent point will be beyond this LSN."""
         Thread(target=self._run, name="cdcd-exporting", daemon=True).start()
@@ -146,9 +150,15 @@ class Exporting:
         """The snapshot; None if no table is to be copied. Raises what ended it."""
         return self._done.result()
 
+    def stopped(self) -> None:
+        """The stream stands still, but for what `passable_lsn` says: the snapshot may be taken."""
+        self.ready = False
+        self._stopped.set()
+
     def close(self) -> None:
         """Want it no more. The thread may still wait for the server; it ends by itself, and leaves nothing behind."""
         self._closed.set()
+        self._stopped.set()
         if self.done and self._done.exception() is None and (export := self._done.result()) is not None:
             export.close()
 
@@ -177,10 +187,24 @@ class Exporting:
                     self._closed.wait(0.2)
         return None
 
-    def _export(self, session: Session) -> Export:
+    def _export(self, session: Session) -> Export | None:
+        """Take a snapshot; None if it is wanted no more."""
         source = self._settings.source
         with ExitStack() as stack:
             with Connection(source.dsn, source.application_name) as maker:
+                connections = []
+                for _ in range(self._settings.snapshot.workers):
+                    connection = SnapshotConnection(
+                        parameters(source.dsn, source.application_name), maker.encoding == "SQL_ASCII"
+                    )
+                    stack.callback(connection.close)
+                    connections.append(connection)
+                if not self._stopped.is_set():
+                    self.ready = True
+                    self._wake()
+                    self._stopped.wait()
+                if self._closed.is_set():
+                    return None
                 slot = maker.create_slot(
                     f"cdcd_snapshot_{token_hex(8)}",
                     export_snapshot=True,
@@ -189,18 +213,11 @@ class Exporting:
                     blockers=Slot(session, source.slot).writers,
                     meanwhile=partial(self._note_wait, session, maker.backend_pid),
                 )
-                connections = []
-                for _ in range(self._settings.snapshot.workers):
-                    connection = SnapshotConnection(
-                        parameters(source.dsn, source.application_name),
-                        slot.snapshot or "",
-                        maker.encoding == "SQL_ASCII",
-                    )
-                    stack.callback(connection.close)
-                    connections.append(connection)
+                for connection in connections:
+                    connection.see(slot.snapshot or "")
             first = connections[0]
-            [(taken_us, xmin)] = first.rows(_TAKEN)
             tables = self._tables(first, session)
+            [(taken_us, xmin)] = first.rows(_TAKEN)
             stack.pop_all()
         log.info("took a snapshot", extra={"lsn": format_lsn(slot.consistent_lsn), "tables": len(tables)})
         return Export(slot.consistent_lsn, taken_us, xmin, tables, connections)

@@ -33,10 +33,10 @@ class SnapshotGone(Restart):
 class SnapshotConnection:
     """A transaction that sees the tables as of one snapshot. For one thread at a time."""
 
-    def __init__(self, parameters: dict[str, Any], snapshot: str, any_encoding: bool) -> None:
-        """Connect and import. `any_encoding`: text comes as the bytes it is, from a database without an encoding.
+    def __init__(self, parameters: dict[str, Any], any_encoding: bool) -> None:
+        """Connect. `any_encoding`: text comes as the bytes it is, from a database without an encoding.
 
-        Raises ServerLost if that fails: the snapshot lives only as long as whoever exported it does nothing else.
+        Raises ServerLost if that fails.
         """
         self.unit: Unit | None = None
         """What is being read."""
@@ -45,14 +45,20 @@ class SnapshotConnection:
             if any_encoding:
                 self._conn.execute("SET client_encoding TO 'SQL_ASCII'")
             self._conn.execute("SET row_security TO off")
-            self._conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            self._conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
             # libpq's input buffer grows to what it once held: see `Connection.grow_input`.
             self._conn.execute("SELECT pg_catalog.repeat('x', %s)", [INPUT_BUFFER_BYTES])
         except psycopg.Error as error:
-            raise ServerLost(f"a snapshot could not be imported: {_said(error)}") from error
+            raise ServerLost(f"a connection for a snapshot could not be made: {_said(error)}") from error
         self._pg = self._conn.pgconn
         self._begun = False
+
+    def see(self, snapshot: str) -> None:
+        """Import a snapshot, once. Raises ServerLost if that fails: its exporter must not have done anything since."""
+        try:
+            self._conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            self._conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+        except psycopg.Error as error:
+            raise ServerLost(f"a snapshot could not be imported: {_said(error)}") from error
 
     def rows(self, query: sql.Composed | str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         """Ask something, as of the snapshot. Raises Refused, or ServerLost if the server is gone."""

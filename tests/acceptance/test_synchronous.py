@@ -167,7 +167,7 @@ def test_point_7_a_snapshot_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
     def truncate() -> None:
         nonlocal truncates
         with waiting(synchronous_postgres, stream) as session:
-            while not done.wait(0.02):
+            while not done.wait(0.2):
                 session.execute("TRUNCATE t")
                 truncates += 1
 

@@ -253,6 +253,6 @@ class BrokenCopies(World):
 
 
 SCENES = [
-    BrokenCopies, CopiedTables, RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts, MarkersLost, LostWhileTakingOver,
-    ZombieThatPublishes, TornSpool,
+    BrokenCopies, CopiedTables, RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts, MarkersLost,
+    LostWhileTakingOver, ZombieThatPublishes, TornSpool,
 ]  # fmt: skip

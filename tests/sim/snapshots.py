@@ -133,11 +133,19 @@ class SimExporting:
         self._result: Export | None = None
         self._error: CdcdError | None = None
         self._ended = False
+        self._stopped = False
         self.passable_lsn = 0
 
     @property
+    def ready(self) -> bool:
+        return not self._stopped and self.world.rng.random() < 0.5
+
+    def stopped(self) -> None:
+        self._stopped = True
+
+    @property
     def done(self) -> bool:
-        if not self._ended and self.world.rng.random() < 0.5:
+        if self._stopped and not self._ended and self.world.rng.random() < 0.5:
             try:
                 if not self.world.server.up or self._crashes != self.world.server.crashes:
                     raise ServerLost("the server is not there")
