@@ -67,9 +67,14 @@ class Arrivals(threading.Thread):
         consumer.close()
 
     def latencies(self, reader: Topics) -> list[tuple[float, float]]:
-        """When each row was committed (seconds since 1970), and how many ms later it came; ascending."""
+        """When each row was committed (seconds since 1970), and how many ms later it came; ascending.
+
+        Rows with numbers below 0 are for warming up.
+        """
         found = []
         for arrived, value in self.seen:
-            at = reader._decode(value)["after"]["at"].timestamp()
-            found.append((at, (arrived - at) * 1000))
+            row = reader._decode(value)["after"]
+            if row["id"] >= 0:
+                at = row["at"].timestamp()
+                found.append((at, (arrived - at) * 1000))
         return sorted(found)

@@ -55,6 +55,7 @@ class CopiesChecker:
         self._demand = demand
         self._shown: dict[int, dict[str, dict[Identity, Row]]] = {}
         """By consistent point and topic: rows that no event has shown yet."""
+        self._positions: set[tuple[int, int]] = set()
         self._folds: dict[str, Fold] = {}
         self._aside: dict[str, deque[Seen]] = {}
         self._assemblies: dict[str, Assembly] = {}
@@ -127,6 +128,8 @@ class CopiesChecker:
         assert shown is not None
         if value["op"] == "t":
             return
+        self._demand(event.position not in self._positions, what + f"two events {event.position}")
+        self._positions.add(event.position)
         self._demand(value["op"] == "r", what + f"an event {value['op']}")
         self._demand(value["source"]["lsn"] == event.position[0], what + "the LSN of a row")
         self._demand(value["unchanged"] == value["unrepresentable"] == [], what + "a row that is not whole")

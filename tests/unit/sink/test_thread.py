@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 
 import pytest
-from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer
+from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
 from cdcd.errors import BrokerLost, Refused
+from cdcd.progress.copies import COPYING, DONE, TableCopy
 from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.handover import Handover
+from cdcd.sink.kafka_parked import KafkaParkedReader
 from cdcd.sink.publisher import Durable, Publisher, Source, TopicSettings
 from cdcd.sink.thread import SinkThread
 from cdcd.sink.topics import TopicNames, TopicSpec
@@ -104,6 +106,44 @@ def test_what_was_committed_does_not_wait_for_the_rows_of_a_snapshot_behind_it()
         assert sink.ended.wait(0.01) is False
     assert [(durable.transactions, durable.rows) for durable in sink.durable] == [(1, 1), (0, 3)]
     sink.end()
+
+
+def test_a_replay_takes_turns_with_the_stream_and_what_is_copied_stands_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cdcd.sink.kafka_parked.PIECE_EVENTS", 1)
+    sink = Sink(GroupCommit(rows_max=1, bytes_max=1 << 40, linger_ms=0, timeout_ms=1 << 30))
+    publisher = sink.thread._publisher
+    publisher._parked._reader = KafkaParkedReader(FakeReading(sink.broker, "p.parked"))  # type: ignore[arg-type]
+    other = sink.builder.open_table("public", "u")
+
+    def copied(state: str, *, rows: int = 0, end_lsn: int = 0) -> None:
+        for _ in range(rows):
+            sink.builder.add(sink.table, ord("r"), b"k", b"copied")
+        batch = sink.builder.take()
+        batch.copies = [TableCopy("s", "p.public.t", "public", "t", state, 10)]
+        batch.end_lsn = end_lsn
+        assert sink.handover.put(batch)
+
+    copied(COPYING, end_lsn=5)
+    for lsn in (20, 30, 40):
+        sink.put(lsn)  # set aside
+    copied(DONE)
+    for lsn in (50, 60):
+        sink.builder.begin(lsn, 1)
+        sink.builder.add(other, ord("c"), b"k", b"%d" % lsn)
+        sink.builder.commit(lsn + 1)
+        assert sink.handover.put(sink.builder.take())
+    copied(COPYING, rows=1)
+    while sink.handover.waiting or publisher.unparking or publisher.open:
+        assert sink.thread.step()
+    rows = [
+        record.value
+        for transaction in sink.broker.committed
+        for record in transaction.records
+        if record.topic.startswith("p.public.")
+    ]
+    assert rows == [b"20", b"50", b"30", b"60", b"40", b"copied"]
 
 
 def test_a_bound_ends_a_kafka_transaction_within_a_backlog() -> None:
