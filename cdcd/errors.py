@@ -17,7 +17,8 @@ The tree::
           +-- ModeChanged     the stream must go on with other options (a new type has no known binary form)
           +-- TypeChanged     what is known of a type is out of date: ask the catalogue anew
           +-- Unparked        a table's events go to its own topic again
-          +-- SpoolFull       no room for transactions in progress: let the server keep them
+          +-- WholeOnly       transactions in progress cannot be taken: let the server keep them
+               +-- SpoolFull  there is no room for them
 """
 
 from __future__ import annotations
@@ -102,5 +103,9 @@ class Unparked(Restart):
     """A table's events go to its own topic again: its schemas are made known anew, where the registry wants them."""
 
 
-class SpoolFull(Restart):
-    """There is no room for transactions in progress: the stream goes on without them, and the server keeps them."""
+class WholeOnly(Restart):
+    """Transactions in progress cannot be taken: the stream goes on without them, and the server keeps them."""
+
+
+class SpoolFull(WholeOnly):
+    """There is no room for transactions in progress."""

@@ -24,7 +24,7 @@ from typing import Final
 from cdcd import __version__
 from cdcd.clock import monotonic_s, wall_us
 from cdcd.compiled import rooms
-from cdcd.errors import BrokerLost, ModeChanged, Restart, SpoolFull, Stop, Unpublishable
+from cdcd.errors import BrokerLost, ModeChanged, Restart, Stop, Unpublishable, WholeOnly
 from cdcd.health import HealthServer
 from cdcd.metrics import Metrics
 from cdcd.opening import Opening
@@ -111,7 +111,7 @@ class Supervisor:
             except Restart as error:
                 if isinstance(error, ModeChanged):
                     self._fall_back_to_text(error)
-                elif isinstance(error, SpoolFull):
+                elif isinstance(error, WholeOnly):
                     self._may_spool = False
                 if self.status.transactions > published:
                     backoff_s = BACKOFF_MIN_S

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from cdcd.errors import CdcdError, GapError, Refused, ServerLost
+from cdcd.errors import CdcdError, GapError, Refused, ServerLost, WholeOnly
 from cdcd.lsn import format_lsn
 
 
@@ -179,8 +179,15 @@ def _not_ready(said: str, slot: str, facts: SlotFacts) -> CdcdError:
     return Refused(f'the slot "{slot}" cannot be streamed from: {said}', "See the server's log")
 
 
-def stream_ended(sqlstate: str, text: str, slot: str, at: int) -> CdcdError:
-    """Name why a stream that ran has ended. `at`: the LSN reached, or 0; `sqlstate` empty if there was none."""
+FORGOTTEN: Final = r'"base/\d+/\d+"'
+"""A table's file, in what the server says when it finds none of its tables there."""
+
+
+def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool = False) -> CdcdError:
+    """Name why a stream that ran has ended. `at`: the LSN reached, or 0; `sqlstate` empty if there was none.
+
+    `in_progress`: transactions came while they were in progress.
+    """
     said = _one_line(text) or "no reason was given"
     where = f'the stream of the slot "{slot}" ended{_near(at)}: {said}'
     match sqlstate:
@@ -207,7 +214,12 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int) -> CdcdError:
                 f"SELECT pg_replication_slot_advance({_literal(slot)}, pg_current_wal_lsn()) and take a new snapshot; "
                 "for the future, leave such columns out of the publication",
             )
-        case "XX000" if re.search(r'"base/\d+/\d+"', said):
+        case "XX000" if re.search(FORGOTTEN, said) and in_progress:
+            # Behind: a savepoint that was rolled back and the one after it have both truncated or rewritten a table.
+            return WholeOnly(
+                where, "PostgreSQL could not decode a transaction in progress; it is asked for whole ones from now on"
+            )
+        case "XX000" if re.search(FORGOTTEN, said):
             copy = _literal(f"{slot[:60]}_2")
             return Refused(
                 where,

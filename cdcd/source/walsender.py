@@ -43,6 +43,8 @@ class Walsender(Connection):
         self._slot = ""
         self._received = 0
         self._streaming = False
+        self._in_progress = False
+        """Transactions are received while they are in progress."""
         self._buffered = False
         self._held: bytes | None = None
         self._fault: CdcdError | None = None
@@ -68,6 +70,7 @@ class Walsender(Connection):
         self._slot = slot
         self._received = lsn
         self._streaming = True
+        self._in_progress = options.get("streaming", "off") != "off"
         self._warning = ""
 
     def read(self, max_frames: int, max_bytes: int) -> list[bytes]:
@@ -207,7 +210,8 @@ class Walsender(Connection):
                 if result.status == pq.ExecStatus.FATAL_ERROR:
                     sqlstate, text = error_of(result)
                     break
-        return refusals.stream_ended(sqlstate, text or "the server closed the stream", self._slot, self._received)
+        text = text or "the server closed the stream"
+        return refusals.stream_ended(sqlstate, text, self._slot, self._received, self._in_progress)
 
     def _lost(self, error: psycopg.Error) -> CdcdError:
         self._streaming = False

@@ -138,3 +138,21 @@ def test_a_prepared_transaction_survives_a_kill_before_its_end(stream: Stream, e
 def published(stream: Stream) -> int:
     """How many rows the progress tells of."""
     return sum(record["rows"] for record in stream.slot_records())
+
+
+@pytest.mark.postgres_versions("oldest", "newest")
+def test_what_the_server_cannot_decode_in_progress_comes_whole(stream: Stream) -> None:
+    """It streams behind, and takes the TRUNCATE that is still to come for the one of the savepoint that is gone."""
+    small_blocks = {"dsn": make_conninfo(stream.dsn, options="-c logical_decoding_work_mem=64kB")}
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, pad text)")
+    with stream.daemon(source=small_blocks).start() as daemon:
+        daemon.wait_for_log("going on")
+        assert daemon.stop() == 0
+        with psycopg.connect(stream.dsn) as large:
+            rows = "INSERT INTO t SELECT n, repeat('p', 200) FROM generate_series(1, 2000) n"
+            for statement in ("SAVEPOINT s", "TRUNCATE t", rows, "ROLLBACK TO s", rows, "TRUNCATE t"):
+                large.execute(statement.encode())
+        daemon.start().wait_until_confirmed()
+        assert "asked for whole ones" in daemon.log.read_text()
+        assert daemon.stop() == 0
+    assert len(stream.check(("public", "t"))) > 2000

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cdcd.errors import GapError, Refused, ServerLost
+from cdcd.errors import GapError, Refused, ServerLost, WholeOnly
 from cdcd.source.refusals import (
     SlotActive,
     SlotFacts,
@@ -107,6 +107,7 @@ def test_a_table_that_the_server_has_forgotten_is_told_from_what_passes_by_itsel
     assert type(error) is Refused
     copies = re.findall(r"'(s+_2)'", error.cure)
     assert {len(name) for name in copies} == {62}, "a name that the server takes"
+    assert type(stream_ended("XX000", said, "s", 0, in_progress=True)) is WholeOnly
 
 
 @pytest.mark.parametrize(
