@@ -110,8 +110,9 @@ class ParkedTables:
 
         The rows of the snapshot, and how far it has come, are published with this.
         """
-        begun = {(copy.schema, copy.table) for copy in copies if copy.state == COPYING}
-        self._park(dict.fromkeys(begun - self._tables.keys(), _COPYING), lsn, copying=True)
+        names = [(copy.schema, copy.table) for copy in copies if copy.state == COPYING]
+        begun = [name for name in names if name not in self._tables]
+        self._park(dict.fromkeys(begun, _COPYING), lsn, copying=True)
         for copy in copies:
             parked = self._tables.get((copy.schema, copy.table))
             if copy.state == DONE and parked is not None and parked.copying:

@@ -12,7 +12,7 @@ What it demands:
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,8 @@ from sim.sql import Database
 
 from cdcd.progress.copies import DONE, TableCopy, parse_copy
 from cdcd.progress.record import SlotRecord
+from cdcd.progress.requests import SNAPSHOT
+from cdcd.progress.requests import table_of as table_of_request
 from cdcd.sink.parking import Assembly
 
 
@@ -61,9 +63,14 @@ class CopiesChecker:
         self._assemblies: dict[str, Assembly] = {}
         self.standing: dict[str, TableCopy] = {}
         self._tables: dict[tuple[str, str], Fold] = {}
+        self._asked: dict[str, int] = {}
+        """By topic, where a fresh copy was asked for last."""
         self._at = 0
         """How many transactions of the ledger are in `_tables`."""
-        self.compared = 0
+        self._changes: Counter[Any] = Counter()
+        """Of each topic, and of each table."""
+        self._compared: dict[str, object] = {}
+        """By topic, the state that was compared last."""
 
     def took(self, snapshot: SimSnapshot, tables: Iterable[Table]) -> None:
         """A snapshot was taken of these tables."""
@@ -150,6 +157,7 @@ class CopiesChecker:
             done.add((event.topic, event.position))
             key = None if event.key is None else decode(event.key)
             value = event.value
+            self._changes[event.topic] += 1
             fold = self._folds.setdefault(event.topic, Fold())
             fold.apply(value["op"], key, value["before"], value["after"], value["unchanged"])
         for placed in copies:
@@ -160,7 +168,12 @@ class CopiesChecker:
         """Compare what is whole at a cut that has so many transactions of the ledger."""
         for committed in self._db.ledger[self._at : published]:
             for event in committed.events:
-                if event.op != "m":
+                if event.op == "m":
+                    asked = table_of_request(SNAPSHOT, (event.after or {})["content"])
+                    if asked is not None:
+                        self._asked[f"{self._prefix}.{asked[0]}.{asked[1]}"] = event.lsn
+                else:
+                    self._changes[table_of(event.table)] += 1
                     fold = self._tables.setdefault(table_of(event.table), Fold())
                     fold.apply(event.op, event.key, event.before, event.after, event.unchanged)
         self._at = published
@@ -172,6 +185,10 @@ class CopiesChecker:
             self._demand(not aside or name in parked, f"{topic}: what was set aside is forgotten")
             if not self._is_whole(topic) or name in parked:
                 continue
+            state = (self._changes[topic], self._changes[table_of(name)], table)
+            if self._compared.get(topic) == state:
+                continue
+            self._compared[topic] = state
             wanted = self._content(self._tables.get(table_of(name)), table)
             got = self._content(self._folds.get(topic), table)
             self._demand(
@@ -179,7 +196,6 @@ class CopiesChecker:
                 f"{topic} at {last.lsn:X}: missing or other {[row for row in wanted if row not in got][:3]}, "
                 f"too many or other {[row for row in got if row not in wanted][:3]}",
             )
-            self.compared += 1
 
     def done(self) -> bool:
         """Whether every table is copied, and nothing set aside."""
@@ -188,7 +204,7 @@ class CopiesChecker:
 
     def _is_whole(self, topic: str) -> bool:
         copy = self.standing.get(topic)
-        return copy is not None and copy.state == DONE
+        return copy is not None and copy.state == DONE and copy.lsn > self._asked.get(topic, 0)
 
     @staticmethod
     def _content(fold: Fold | None, table: Table) -> list[str]:

@@ -47,6 +47,13 @@ _registered(
 )
 
 
+# The simulation has found this one.
+_registered(
+    "begin the rest of a copy with a truncate",
+    "cdcd.snapshot.plan.begin",
+    lambda copy, *how: replace(_begin(copy, *how), again=copy.again or _begin(copy, *how).again),
+)
+
 OF_BROKEN_COPIES = MUTATIONS.keys() - _BEFORE
 """These show only in a copy that goes on after it was broken off."""
 
@@ -99,14 +106,7 @@ def forget_what_is_asked_for_during_a_copy(self: Copying, schema: str, table: st
 _want = Copying.want
 
 
-# Bugs that the simulation has found
-
-
-_registered(
-    "begin the rest of a copy with a truncate",
-    "cdcd.snapshot.plan.begin",
-    lambda copy, *how: replace(_begin(copy, *how), again=copy.again or _begin(copy, *how).again),
-)
+# A bug that the simulation has found
 
 
 @mutation(SimExporting, "_lock")

@@ -220,6 +220,13 @@ class CopiedTables(World):
         self._is_calm = False
         self._faults = 10
         self._fault_chance = self.rng.choice([0.01, 0.03])
+        self.server.synchronous = self.rng.random() < 0.8
+        self.database.truncate_weight = 8
+
+    def _sql(self) -> None:
+        super()._sql()
+        if self.rng.random() < 0.1:
+            self.database.message()
 
 
 class BrokenCopies(World):
@@ -233,7 +240,7 @@ class BrokenCopies(World):
             self.database.act()
         self.database.end_all()
         self.database.unsent_share = 0.9
-        self.database.request_share = 0.0
+        self.database.request_share = 1.0
         self.copy_pace_s = 0.3
         self._sql_pause = 0.05
         self._is_calm = False
@@ -241,8 +248,10 @@ class BrokenCopies(World):
 
     def _sql(self) -> None:
         super()._sql()
-        if self.rng.random() < 0.04:
+        if self.seed % 2 and self.rng.random() < 0.08:
             self.database.rewrite()
+        if self.seed % 3 == 0 and self.rng.random() < 0.03:
+            self.database.message()
 
     def _misfortune(self) -> None:
         for name, life in self.lives.items():

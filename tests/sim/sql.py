@@ -128,7 +128,7 @@ class Database:
             self.server.log("other")
             return "other WAL"
         if choice < 0.06:
-            return self._lone_message()
+            return self.message()
         if choice < 0.075:
             self.server.log("running")
             return "running xacts"
@@ -201,7 +201,8 @@ class Database:
         self.rewrites.append((self.server.log("other").end, (table.schema, table.name)))
         return f"vacuum full {table.name}"
 
-    def _lone_message(self) -> str:
+    def message(self) -> str:
+        """A message outside of transactions."""
         self.number += 1
         prefix, content = "lone", b"lone %d" % self.number
         if self.rng.random() < self.request_share:

@@ -295,6 +295,8 @@ class CopyScene(Scene):
             if last is not None and lsn < last.lsn:
                 continue
             while publisher.unparking:
+                if publisher.open is not None:
+                    publisher.commit()
                 publisher.unpark(0.0)
             if copy.state != DONE and begins == 0 and publisher.open is None:
                 batch = stream.take()
