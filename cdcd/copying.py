@@ -172,8 +172,8 @@ class Copying:
             return None
         batch = self._batches.take()
         batch.copies = copier.copies()
-        if copier.finished:  # who asked for a table while it was being copied asked for another copy
-            batch.copies += [self._copies[topic] for topic in sorted(self._asked)]
+        # Who asked for a table while it was being copied asked for another copy: whoever starts next is to know that.
+        batch.copies += [self._copies[c.topic] for c in batch.copies if c.state == DONE and c.topic in self._asked]
         return batch if batch.rows or batch.copies else None
 
     @property
