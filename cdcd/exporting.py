@@ -175,9 +175,10 @@ class Exporting:
     def _take(self) -> Export | None:
         source = self._settings.source
         with Session(source.dsn, source.application_name) as session:
+            # Once, while the stream still flows: whoever asks waits for the owners of the tables' locks.
+            if not _any(session, source.publication, self._choose):
+                return None
             while not self._closed.is_set():
-                if not _any(session, source.publication, self._choose):
-                    return None
                 try:
                     return self._export(session)
                 except SlotWaits as error:

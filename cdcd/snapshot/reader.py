@@ -45,6 +45,7 @@ class SnapshotConnection:
             if any_encoding:
                 self._conn.execute("SET client_encoding TO 'SQL_ASCII'")
             self._conn.execute("SET row_security TO off")
+            self._conn.execute("SET lock_timeout TO '1s'")  # a table's size is not told while somebody alters it
             # libpq's input buffer grows to what it once held: see `Connection.grow_input`.
             self._conn.execute("SELECT pg_catalog.repeat('x', %s)", [INPUT_BUFFER_BYTES])
         except psycopg.Error as error:
