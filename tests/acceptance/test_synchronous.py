@@ -175,7 +175,7 @@ def test_point_7_a_snapshot_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
     thread = threading.Thread(target=truncate, daemon=True)
     thread.start()
     try:
-        for _ in range(6):
+        for _ in range(4):
             cdcd(daemon, "snapshot", "public.t")
             more = truncates + 3
             eventually(partial(lambda number: truncates > number, more), "TRUNCATEs go on")
