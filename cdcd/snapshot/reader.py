@@ -62,7 +62,7 @@ class SnapshotConnection:
             raise ServerLost(f"a snapshot could not be imported: {_said(error)}") from error
 
     def rows(self, query: sql.Composed | str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-        """Ask something, as of the snapshot. Raises Refused, or ServerLost if the server is gone."""
+        """Ask something, as of the snapshot. Raises SnapshotGone, Refused, or ServerLost if the server is gone."""
         try:
             cursor = self._conn.execute(query, values)
             return cursor.fetchall() if cursor.description else []

@@ -125,8 +125,8 @@ def files(database: Database) -> dict[tuple[str, str], File]:
     return found
 
 
-def rows_of(file: File, first: int, end: int | None, since: int | None) -> Iterator[tuple[Identity, Row]]:
+def rows_of(file: File, first: int, end: int | None, since: int | None) -> Iterator[Row]:
     """The rows in blocks `first` to `end` (exclusive; None: all behind), written by `since` or later."""
     for identity, place in sorted(file.places.items(), key=lambda each: (each[1].block, str(each[0]))):
         if first <= place.block and (end is None or place.block < end) and (since is None or place.xid >= since):
-            yield identity, file.fold.rows[identity]
+            yield file.fold.rows[identity]

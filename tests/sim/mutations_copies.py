@@ -106,9 +106,6 @@ def forget_what_is_asked_for_during_a_copy(self: Copying, schema: str, table: st
 _want = Copying.want
 
 
-# A bug that the simulation has found
-
-
 @mutation(SimExporting, "_lock")
 def wait_for_the_lock_of_somebody_who_waits_for_us(
     self: SimExporting, oids: set[int]

@@ -206,11 +206,7 @@ class TornSpool(Scene):
 
 
 class CopiedTables(World):
-    """Tables that hold much are copied slowly, others ask for copies, and whatever befalls the world does so meanwhile.
-
-    A copy that was asked for, and broken off, went on with the truncate event that it had begun with: the rows that
-    were there already were gone.
-    """
+    """Tables that hold much are copied slowly, copies are asked for, and whatever befalls the world does so meanwhile."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, 40)
@@ -230,7 +226,11 @@ class CopiedTables(World):
 
 
 class BrokenCopies(World):
-    """A copy is broken off again and again, while rows move from block to block, and large values are left alone."""
+    """A copy is broken off again and again, while rows move from block to block, and large values are left alone.
+
+    A copy that was asked for, and broken off, went on with the truncate event that it had begun with: the rows that
+    were there already were gone.
+    """
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, 60)

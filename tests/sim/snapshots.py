@@ -10,7 +10,7 @@ truncate a table; a snapshot dies with its connections, and they with the server
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.fake_postgres import Table
@@ -25,6 +25,7 @@ from cdcd.snapshot.described import Heap
 from cdcd.snapshot.plan import Unit
 from cdcd.snapshot.reader import SnapshotGone
 from cdcd.snapshot.rows import SIGNATURE
+from cdcd.source.replication import POSTGRES_EPOCH_US
 from cdcd.transaction.relations import Relations
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 _HEADER = SIGNATURE + bytes(8)
 _TRAILER = b"\xff\xff"
-_UNIX_US = 946_684_800_000_000
 
 
 class SimSnapshot:
@@ -44,7 +44,7 @@ class SimSnapshot:
         self.life = life
         record = world.server.log("running")
         self.lsn = record.end
-        self.taken_us = world.server.time_us + _UNIX_US
+        self.taken_us = world.server.time_us + POSTGRES_EPOCH_US
         self.xmin = world.server.oldest_xid()
         self.tables: dict[int, Table] = dict(world.server.tables)
         self.files = files(world.database)
@@ -60,11 +60,10 @@ class SimSnapshot:
         return same and not self.closed and not self.life.dead
 
     def file(self, table: Table) -> File:
-        return self.files.get(table_of((table.schema, table.name))) or File()
+        return _file(self.files, table)
 
     def described(self, table: Table, copy: Any, relations: Relations) -> TableExport:
-        now = files(self.world.database).get(table_of((table.schema, table.name))) or File()
-        shown = self.file(table)
+        now, shown = _file(files(self.world.database), table), self.file(table)
         blocks = max(shown.blocks, now.blocks)
         heap = Heap(table.oid, table.schema, table.name, now.node, blocks, 0, True, now.node != shown.node)
         relation = relations.resolve(table.message(0))
@@ -89,7 +88,7 @@ class SimConnection:
         table = snapshot.tables[unit.heap.oid]
         self.unit = unit
         end = None if unit.last else unit.end
-        rows = [row for _, row in rows_of(snapshot.file(table), unit.first, end, unit.changed_since)]
+        rows = rows_of(snapshot.file(table), unit.first, end, unit.changed_since)
         self._messages = [*(_message(table, row) for row in rows), _TRAILER]
         self._messages[0] = _HEADER + self._messages[0]
 
@@ -220,6 +219,10 @@ class SimLooking:
     def found(self) -> bool | None:
         server = self.world.server
         return server.up and any(self._choose(table.schema, table.name) for table in server.tables.values())
+
+
+def _file(found: Mapping[tuple[str, str], File], table: Table) -> File:
+    return found.get(table_of((table.schema, table.name))) or File()
 
 
 def _message(table: Table, row: Row) -> bytes:
