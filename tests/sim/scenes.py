@@ -206,7 +206,7 @@ class TornSpool(Scene):
 
 
 class CopiedTables(World):
-    """Tables that hold much are copied slowly, copies are asked for, and whatever befalls the world does so meanwhile."""
+    """Tables that hold much are copied slowly, copies are asked for, and whatever befalls the world befalls it then."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, 40)
