@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count(1)
 
-SMALL_DATA = {  # the tests run many plans on few rows: compiling them would take longer than running them
+SMALL_DATA = {  # many plans on few rows: compiling them would take longer than running them
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -59,6 +59,13 @@ def settings(warehouse: Path) -> dict[str, str]:
     }
 
 
+def for_small_data(warehouse: Path) -> dict[str, str]:
+    """The settings of sessions that run many plans on few rows."""
+    made = settings(warehouse) | SMALL_DATA
+    made["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1"
+    return made
+
+
 @pytest.fixture(scope="session")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory of all tables."""
@@ -72,9 +79,7 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     os.environ.setdefault("JAVA_HOME", os.path.dirname(os.path.dirname(os.path.realpath(find_java()))))  # noqa: PTH120
     builder = pyspark.SparkSession.builder.master("local[2]").appName("cdcd tests")
-    made = settings(warehouse) | SMALL_DATA
-    made["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1"
-    for name, value in made.items():
+    for name, value in for_small_data(warehouse).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     yield session

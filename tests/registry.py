@@ -1,4 +1,4 @@
-"""A schema registry for tests, as far as Confluent's client asks one: register, latest, by id. It runs in this process.
+"""A schema registry for tests, as far as Confluent's client asks one: register, versions. It runs in this process.
 
 A subject in `frozen` refuses every new schema as incompatible, with the status that registries give.
 """
@@ -42,10 +42,12 @@ class Registry:
         versions.append(self.schemas.index(schema))
         return 200, {"id": versions[-1] + 1}
 
-    def latest(self, subject: str) -> tuple[int, dict[str, Any]]:
+    def version(self, subject: str, version: str) -> tuple[int, dict[str, Any]]:
+        """Of a subject: "latest", or the number of a version, from 1 on."""
         versions = self.subjects[subject]
-        number = versions[-1]
-        return 200, {"subject": subject, "version": len(versions), "id": number + 1, "schema": self.schemas[number]}
+        at = len(versions) if version == "latest" else int(version)
+        number = versions[at - 1]
+        return 200, {"subject": subject, "version": at, "id": number + 1, "schema": self.schemas[number]}
 
     def decode(self, data: bytes) -> dict[str, Any]:
         """A record in Confluent's wire format."""
@@ -63,9 +65,13 @@ def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
             self._answer(*registry.register(self.path.split("/")[2], body["schema"]))
 
         def do_GET(self) -> None:
-            self._answer(*registry.latest(self.path.split("/")[2]))
+            _, _, subject, _, *version = self.path.partition("?")[0].split("/")
+            if version:
+                self._answer(*registry.version(subject, version[0]))
+            else:
+                self._answer(200, list(range(1, len(registry.subjects[subject]) + 1)))
 
-        def _answer(self, status: int, document: dict[str, Any]) -> None:
+        def _answer(self, status: int, document: dict[str, Any] | list[int]) -> None:
             body = json.dumps(document).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")

@@ -38,8 +38,8 @@ from cdcd.spark import Cdc  # noqa: E402
 from cdcd.spark.runs import PUBLISHED  # noqa: E402
 
 CATALOGS = {"delta": "spark_catalog.chaos", "iceberg": "ice.chaos"}
-GAP_S = (2.0, 25.0)
-"""Between two kills: from before the mirror has started to after it has published."""
+GAPS_S = {"daemon": (2.0, 25.0), "mirror": (2.0, 60.0)}
+"""Between two kills: of the mirror from before Spark has started, which takes 20 s, to after several runs."""
 
 
 class Job:
@@ -106,7 +106,7 @@ def main() -> int:
     seed = given.seed if given.seed is not None else random.randrange(1_000_000)
     with tempfile.TemporaryDirectory() as name, servers.PostgreSQL() as postgres, servers.Kafka() as kafka:
         folder = Path(name)
-        settings = fix_spark.settings(folder / "lake") | {
+        settings = fix_spark.for_small_data(folder / "lake") | {
             "spark.master": "local[2]",
             "spark.driver.memory": "1g",
             "spark.sql.catalogImplementation": "hive",  # a catalog that outlives the process
@@ -147,15 +147,20 @@ def _break(
         subprocess.run(command, stdout=output, stderr=output, env=daemons.environment(), check=True)
         deadline = time.monotonic() + seconds
         job = Job(config, output)
-        while (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, chance.uniform(*GAP_S)))
-            what = chance.choice(["daemon", "driver", "JVM", "both"])
-            kills[what] += 1
-            if what == "daemon":
+        due = {whom: time.monotonic() + chance.uniform(*gap) for whom, gap in GAPS_S.items()}
+        while min(due.values()) < deadline:
+            whom = min(due, key=lambda each: due[each])
+            time.sleep(max(0.0, due[whom] - time.monotonic()))
+            if whom == "daemon":
                 running.kill()
                 running.start()
+                kills["daemon"] += 1
             else:
+                what = chance.choice(["driver", "JVM", "both"])
                 job.kill(what)
+                kills[what] += 1
+            due[whom] = time.monotonic() + chance.uniform(*GAPS_S[whom])
+        time.sleep(max(0.0, deadline - time.monotonic()))
         job.stop()
     said = log.read_text(errors="replace")
     print(f"{transfers.count:,} transfers; the mirror published {said.count('published run')} times", flush=True)

@@ -1,0 +1,90 @@
+"""What operators of a mirror rely on: a registry, tables that join, small files that go, what Prometheus reads."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from processes import free_port
+from registry import Registry
+from stream import Stream
+
+from cdcd.errors import Refused
+
+if TYPE_CHECKING:
+    from cdcd.spark import Cdc
+
+
+def test_events_are_decoded_by_the_schemas_of_a_registry(stream: Stream, cdc: Cdc) -> None:
+    pytest.importorskip("confluent_kafka.schema_registry", reason="needs the extra `registry`")
+    from cdcd.spark import Cdc
+
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    with Registry() as registry:
+        daemon = stream.daemon(avro={"registry_url": registry.url}).start()
+        daemon.wait_for_log("going on")
+        stream.sql("INSERT INTO t VALUES (1, 1)", "ALTER TABLE t ALTER v TYPE bigint")
+        stream.sql("INSERT INTO t VALUES (2, 1::bigint << 40)")
+        daemon.wait_until_confirmed()
+        by_registry = Cdc(cdc.spark, stream.broker, stream.prefix, registry=registry.url)
+        rows = by_registry.as_of()["public.t"].orderBy("id").select("id", "v").collect()
+        assert [tuple(row) for row in rows] == [(1, 1), (2, 1 << 40)]
+        registry.subjects[f"{stream.prefix}.public.t-value"].pop()
+        forgetful = Cdc(cdc.spark, stream.broker, stream.prefix, registry=registry.url)
+        with pytest.raises(Exception, match="names a schema that was not known when the query was made"):
+            forgetful.changes("public.t").collect()
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_tables_join_and_small_files_go_while_what_was_published_stays(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: str
+) -> None:
+    stream.sql("CREATE TABLE t0 (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
+    daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
+    daemon.wait_for_log("going on")
+    mirror = cdc.mirror(["public.t*"], lake(form), form)
+    lsns = []
+    for number in range(3):
+        stream.sql(f"INSERT INTO t0 VALUES ({number})", f"INSERT INTO other VALUES ({number})")
+        if number == 2:
+            stream.sql("CREATE TABLE t1 (id int PRIMARY KEY)", "INSERT INTO t1 VALUES (7)")
+        daemon.wait_until_confirmed()
+        mirror.run_once()
+        lsns.append(mirror.published_lsn())
+    mirror.compact(keep_runs=2)
+    assert mirror.as_of()["public.t0"].count() == 3
+    earlier = mirror.as_of(lsns[1])
+    assert list(earlier) == ["public.t0"]
+    assert earlier["public.t0"].count() == 2
+    with pytest.raises(Refused, match="has published nothing by then"):
+        mirror.as_of(lsns[0])
+    stream.sql("DELETE FROM t0 WHERE id < 2", "INSERT INTO t1 VALUES (8)")
+    daemon.wait_until_confirmed()
+    mirror.run_once()
+    found = mirror.as_of()
+    assert {row["id"] for row in found["public.t0"].collect()} == {2}
+    assert {row["id"] for row in found["public.t1"].collect()} == {7, 8}
+
+
+def test_a_mirrors_metrics_tell_its_lag(stream: Stream, cdc: Cdc, lake: Callable[[str], str]) -> None:
+    from cdcd.spark.monitoring import MirrorMetrics
+
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t SELECT generate_series(1, 5)")
+    daemon.wait_until_confirmed()
+    mirror = cdc.mirror(["*"], lake("iceberg"), "iceberg")
+    port = free_port()
+    metrics = MirrorMetrics(port)
+    before = mirror.lag()
+    assert before.events >= 5
+    metrics.report(mirror.run_once(), mirror.lag())
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
+    assert float(lines["cdcd_mirror_events_total"]) == 5
+    assert float(lines["cdcd_mirror_lag_events"]) == 0
+    assert int(float(lines["cdcd_mirror_published_lsn"])) == mirror.published_lsn()
+    assert float(lines["cdcd_mirror_run_seconds_count"]) == 1
