@@ -103,13 +103,21 @@ class SteppedHandover(Handover):
         return super().take(0.0)
 
 
+class AllTables(list[str]):
+    """One slot feeds all topics of the world."""
+
+    def __contains__(self, topic: object) -> bool:
+        return True
+
+
 class SteppedTakingOver(TakingOver):
     """Runs to its end when the scheduler says so, while `opening` waits for it."""
 
     world: World
 
-    def start(self, server: Any) -> None:
+    def start(self, server: Any, *_: Any) -> None:
         self._server = server
+        self._tables = AllTables()
         self.world.running[-1].taking_over = self
 
     def run(self) -> None:
@@ -247,6 +255,9 @@ class SimPublication:
 
     def exists(self) -> bool:
         return True
+
+    def tables(self) -> list[Any]:
+        return []
 
 
 class SimWalsender:
