@@ -314,7 +314,7 @@ class Opening:
 
     def _assemble(self, walsender: Walsender, catalogue: Catalogue, confirmed_lsn: int, kafka: Kafka) -> Opened:
         settings, last = self._settings, kafka.publisher.last
-        batches = BatchBuilder(settings.sink.tombstones)
+        batches = BatchBuilder(settings.sink.tombstones, settings.source.slot)
         stores: SchemaStore = FingerprintStore(batches)
         url = settings.avro.registry_url
         if url is not None:

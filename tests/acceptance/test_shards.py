@@ -17,7 +17,7 @@ import psycopg
 import pytest
 import topics
 from confluent_kafka import Producer
-from daemon import Daemon
+from daemon import Daemon, cdcd
 from meanwhile import Meanwhile
 from stream import Stream
 
@@ -210,3 +210,19 @@ def test_what_another_shard_has_open_on_its_own_tables_holds_nobody_up(shards: S
     a.wait_until_confirmed()
     assert a.stop() == 0
     assert len(shards.stream.check(("public", "a1"), ("public", "b1"))) == 3
+
+
+def test_a_shard_is_not_asked_for_what_another_is_asked_for(shards: Shards) -> None:
+    shards.stream.sql("INSERT INTO a1 VALUES (1)")
+    a, b = (shards.daemon(name, snapshot={"mode": "initial"}).start() for name in TABLES)
+    for daemon in (a, b):
+        daemon.wait_for_log("going on")
+        daemon.wait_until_confirmed()
+    cdcd(a, "snapshot", "public.a1")
+    for daemon in (a, b):
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    feeds = {key for key, _ in shards.stream.topics.progress()}
+    topic = f"{shards.stream.prefix}.public.a1"
+    assert f"{shards.slot('a')}/{topic}" in feeds
+    assert f"{shards.slot('b')}/{topic}" not in feeds
