@@ -71,6 +71,8 @@ class Kafka:
     """How far the copy of each table has come, by topic."""
     whole: bool
     """The slot has all that Kafka lacks: else a gap is to be declared."""
+    cluster_id: str
+    """Tells it from other clusters, whoever is asked for it."""
 
 
 class TakingOver:
@@ -339,7 +341,7 @@ class TakingOver:
             sink.transaction_linger_ms,
             timeout_ms if exactly_once else None,
         )
-        return Kafka(producer, publisher, policy, copies, whole)
+        return Kafka(producer, publisher, policy, copies, whole, self._admin.cluster_id())
 
 
 @contextmanager

@@ -212,6 +212,52 @@ def test_what_another_shard_has_open_on_its_own_tables_holds_nobody_up(shards: S
     assert len(shards.stream.check(("public", "a1"), ("public", "b1"))) == 3
 
 
+def test_of_two_new_slots_with_a_table_in_common_that_start_together_one_is_refused(shards: Shards) -> None:
+    shards.stream.sql("CREATE PUBLICATION pub_c FOR TABLE a2, b2")
+    daemons = [shards.daemon(name).start() for name in ("a", "c")]
+    deadline = time.monotonic() + 30
+    while all(daemon.running() for daemon in daemons):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    [refused, *_] = [daemon for daemon in daemons if not daemon.running()]
+    assert refused.wait() == 1
+    assert "publishes public.a2 to the same topics" in refused.log.read_text().splitlines()[-1]
+
+
+def test_a_table_that_another_slot_publishes_to_the_same_topic_is_refused(shards: Shards) -> None:
+    a, b = (shards.daemon(name).start() for name in TABLES)
+    for daemon in (a, b):
+        daemon.wait_for_log("going on")
+    sql = shards.stream.sql
+    sql("INSERT INTO a2 VALUES (1)", "INSERT INTO b1 VALUES (1)")
+    a.wait_until_confirmed()
+    b.wait_until_confirmed()
+    sql("CREATE TABLE c1 (id int PRIMARY KEY)", "CREATE PUBLICATION pub_c FOR TABLE a2, c1")
+    c = shards.daemon("c").start()
+    assert c.wait() == 1
+    said = c.log.read_text().splitlines()[-1]
+    assert f"the slot {shards.slot('a')} publishes public.a2 to the same topics" in said
+    # Another prefix has other topics.
+    elsewhere = shards.daemon("c", sink={"prefix": f"{shards.stream.prefix}.elsewhere"}).start()
+    elsewhere.wait_for_log("going on")
+    assert elsewhere.stop() == 0
+    # A table may be given from one to the other, while both go on.
+    sql("ALTER PUBLICATION pub_a DROP TABLE a2", "INSERT INTO c1 VALUES (1)", "INSERT INTO a2 VALUES (2)")
+    c.start()
+    sql("INSERT INTO a2 VALUES (3)")
+    c.wait_until_confirmed()
+    # Whoever comes later is refused; a slot that nobody streams is in nobody's way.
+    sql("ALTER PUBLICATION pub_b ADD TABLE a1")
+    b.kill()
+    b.start()
+    assert b.wait() == 1
+    assert a.stop() == 0
+    b.start()
+    sql("INSERT INTO a1 VALUES (1)")
+    b.wait_until_confirmed()
+    assert (b.stop(), c.stop()) == (0, 0)
+
+
 def test_a_shard_is_not_asked_for_what_another_is_asked_for(shards: Shards) -> None:
     shards.stream.sql("INSERT INTO a1 VALUES (1)")
     a, b = (shards.daemon(name, snapshot={"mode": "initial"}).start() for name in TABLES)

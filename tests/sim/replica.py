@@ -260,6 +260,16 @@ class SimPublication:
         return []
 
 
+class SimRivals:
+    """Plays `source.rivals.Rivals`: there is one slot."""
+
+    def show(self, slot: str) -> None:
+        pass
+
+    def of(self, slot: str, publication: str) -> dict[str, Any]:
+        return {}
+
+
 class SimWalsender:
     """Plays `source.walsender.Walsender`, over a `Link`."""
 
@@ -610,6 +620,7 @@ def installed(world: World) -> Iterator[None]:
             "Slot": SimSlot,
             "Catalogue": SimCatalogue,
             "Publication": SimPublication,
+            "Rivals": lambda *_: SimRivals(),
             "Walsender": SimWalsender,
             "TakingOver": SteppedTakingOver,
             "Handover": SteppedHandover,
@@ -647,6 +658,9 @@ class SimAdmin(FakeAdmin):
 
     def transaction_timeout_max_ms(self) -> int:
         return 900_000
+
+    def cluster_id(self) -> str:
+        return "sim"
 
 
 _fingerprint = cache(fingerprint)
