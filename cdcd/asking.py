@@ -31,7 +31,7 @@ def ask(settings: Settings, session: Session, what: str, schema: str, table: str
         raise Refused(
             "the daemon is asked by a logical message, and source.messages is false", "Set it to true, and restart"
         )
-    [(lsn, _)] = session.rows(_ASK, [request(what, schema, table)])
+    [(lsn, _)] = session.rows(_ASK, [request(what, schema, table, settings.source.slot)])
     return parse_lsn(lsn)
 
 

@@ -10,7 +10,7 @@ The order, and why:
 3. The producer takes over its transactional.id, which fences a zombie and ends its open Kafka transaction; only then is
    the progress read, because only then is it final. That can take as long as Kafka is away, so `taking_over` does it
    in a thread of its own while the server is kept content.
-4. Slot, server and progress must belong together, else GapError.
+4. Slot, server and progress must belong together, else GapError; and no other slot may publish to our tables' topics.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from cdcd.sink.producer import Producer
 from cdcd.sink.publisher import Publisher
 from cdcd.source.catalogue import Catalogue
 from cdcd.source.publication import Publication
+from cdcd.source.rivals import Rivals
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot
 from cdcd.source.walsender import Walsender
@@ -150,11 +151,13 @@ class Opening:
             extra={"slot": source.slot, "confirmed": format_lsn(state.confirmed_flush_lsn), "binary": binary},
         )
         self._taking_over.start(
-            Server(identity.system_id, identity.timeline, history, state.wal_lsn, state.confirmed_flush_lsn)
+            Server(identity.system_id, identity.timeline, history, state.wal_lsn, state.confirmed_flush_lsn),
+            [(table.schema, table.name) for table in Publication(self._session, source.publication).tables()],
         )
         kafka = self._wait_for_kafka(walsender, state.confirmed_flush_lsn)
         if kafka is None:
             return None
+        self._refuse_rivals(kafka.cluster_id)
         if not kafka.whole:
             kafka = self._declare_gap(kafka, state.confirmed_flush_lsn)
         return self._assemble(walsender, catalogue, state.confirmed_flush_lsn, kafka)
@@ -285,6 +288,20 @@ class Opening:
             self._check_holding(walsender)
             raise
 
+    def _refuse_rivals(self, cluster_id: str) -> None:
+        """Raise Refused if another slot publishes tables of ours to the same topics: each row would be there twice."""
+        source = self._settings.source
+        rivals = Rivals(self._session, f"{cluster_id} {self._taking_over.names.topic('schema', 'table')}")
+        rivals.show(source.slot)  # before looking: of two that come at once, one at least sees the other
+        for slot, tables in rivals.of(source.slot, source.publication).items():
+            more = f" and {len(tables) - 1} more of our tables" if len(tables) > 1 else ""
+            raise Refused(
+                f"the slot {slot} publishes {'.'.join(tables[0])}{more} to the same topics: each row would be there "
+                "twice",
+                "Give each slot of a prefix a publication of tables of its own (ALTER PUBLICATION ... DROP TABLE ...); "
+                "or take another sink.prefix",
+            )
+
     def _declare_gap(self, kafka: Kafka, confirmed_lsn: int) -> Kafka:
         last, source = kafka.publisher.last, self._settings.source
         tables = [(table.schema, table.name) for table in Publication(self._session, source.publication).tables()]
@@ -313,7 +330,7 @@ class Opening:
 
     def _assemble(self, walsender: Walsender, catalogue: Catalogue, confirmed_lsn: int, kafka: Kafka) -> Opened:
         settings, last = self._settings, kafka.publisher.last
-        batches = BatchBuilder(settings.sink.tombstones)
+        batches = BatchBuilder(settings.sink.tombstones, settings.source.slot)
         stores: SchemaStore = FingerprintStore(batches)
         url = settings.avro.registry_url
         if url is not None:

@@ -5,11 +5,16 @@ After: `opening` gives the publisher to the pipeline.
 
 It runs in a thread of its own, because it can take as long as Kafka is away. That thread must never outlive its
 attempt: it would fence the next one. So `close` tells it to end and waits for it, and only then closes the producer.
+
+Trap: other slots feed the same prefix. Where one of them has a transaction open, or died in one, cdcd's own topics end
+for everybody, and what we committed since is not seen: of that nothing may be concluded. So what is undecided counts
+as ours only on the topics of our tables, and where the first undecided record has our slot in its key; and as long as
+the progress is another's, it is waited for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +26,7 @@ from cdcd.avro.registry import RegistryStore
 from cdcd.avro.single_object import MARKER, split
 from cdcd.avro.stores import SchemaStore
 from cdcd.clock import monotonic_s
+from cdcd.errors import BrokerLost
 from cdcd.progress.continuity import Server, check_continuity
 from cdcd.progress.copies import TableCopy, parse_copy
 from cdcd.progress.record import (
@@ -43,12 +49,15 @@ from cdcd.sink.kafka_reading import KafkaReading
 from cdcd.sink.kafka_settings import client_config, transaction_timeout_ms
 from cdcd.sink.parked_tables import Rename
 from cdcd.sink.parking import Parking
-from cdcd.sink.publisher import Publisher, Source, TopicSettings
+from cdcd.sink.publisher import Publisher, Source, Table, TopicSettings
 from cdcd.sink.topics import TopicNames
 from cdcd.tail import SchemaFinder
 
 SETTLE_S: Final = 10.0
 _SETTLE_POLL_S: Final = 0.02
+OTHERS_S: Final = 60.0
+"""So long another slot's open transaction is waited for, before PostgreSQL gets its walsender back for a while."""
+_OTHERS_POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,8 @@ class Kafka:
     """How far the copy of each table has come, by topic."""
     whole: bool
     """The slot has all that Kafka lacks: else a gap is to be declared."""
+    cluster_id: str
+    """Tells it from other clusters, whoever is asked for it."""
 
 
 class TakingOver:
@@ -83,13 +94,15 @@ class TakingOver:
         self._done: Future[Kafka | None] = Future()
         self._thread: Thread | None = None
         self._producer: KafkaProducer | None = None
+        self._tables: list[str] = []
         self._admin = KafkaAdmin(
             settings.sink.bootstrap_servers, settings.source.application_name, settings.sink.librdkafka
         )
         self.names = TopicNames(settings.sink.prefix, settings.sink.topic)
 
-    def start(self, server: Server) -> None:
-        """Begin; `server` must be where the progress ends, or it is refused."""
+    def start(self, server: Server, tables: Iterable[Table]) -> None:
+        """Begin; `server` must be where the progress ends, or it is refused. `tables` (schema, name) are published."""
+        self._tables = [self.names.messages, *(self.names.topic(*table) for table in tables)]
         self._thread = Thread(target=self._run, args=(server,), name="cdcd-taking-over", daemon=True)
         self._thread.start()
 
@@ -164,24 +177,21 @@ class TakingOver:
     def _know(self, confirmed_lsn: int, hanging: Mapping[Place, int]) -> Known:
         """What the progress tells of transactions that are undecided in these partitions: it may be one of them."""
         names, slot = self.names, self._settings.source.slot
-        topics = {topic for topic, _ in hanging}
-        own = topics & {names.progress, names.schemas, names.snapshots}
-        standing = {
-            topic: self._reader(topic, None, undecided=True).every(self._ended)
-            if topic != names.progress
-            else self._reader(topic, None, undecided=True).last(frozenset({slot_key(slot)}), self._ended)
-            for topic in own
-        }
+        own = {place: begin for place, begin in hanging.items() if place[0] in self._shared - {names.parked}}
+        standing = {topic: self._standing(topic, partition, begin) for (topic, partition), begin in own.items()}
         fillers: dict[str, Message] = {
-            topic: {"key": key, "value": value} for topic, found in standing.items() for key, value in found.items()
+            topic: {"key": key, "value": value}
+            for topic, found in standing.items()
+            for key, value in list(found.items())[-1:]
         }
         undecided = standing.get(names.progress, {}).get(slot_key(slot))
         counted = self._undecided_tables(hanging)
-        keys = frozenset(table_key(slot, topic) for topic in (topics - own) | counted.keys())
+        tables = {topic for topic, _ in hanging} - self._shared
+        keys = frozenset(table_key(slot, topic) for topic in tables | counted.keys())
         visible = self._reader(names.progress, None, stable=True).last(keys | {slot_key(slot)}, self._ended)
         seen = visible.pop(slot_key(slot), None)
-        tables = [parse_record(*found) for found in visible.items()]
-        known = {record.topic: record for record in tables if isinstance(record, TableRecord)}
+        records = [parse_record(*found) for found in visible.items()]
+        known = {record.topic: record for record in records if isinstance(record, TableRecord)}
         return Known(
             confirmed_lsn,
             None if seen is None else parse_slot_record(slot_key(slot), seen),
@@ -191,9 +201,67 @@ class TakingOver:
             fillers,
         )
 
+    @property
+    def _shared(self) -> frozenset[str]:
+        """The topics that other slots write to as well."""
+        return frozenset({self.names.progress, self.names.schemas, self.names.snapshots, self.names.parked})
+
+    def _is_ours(self, key: bytes) -> bool:
+        slot = slot_key(self._settings.source.slot)
+        return key == slot or key.startswith(slot + b"/")
+
+    def _standing(self, topic: str, partition: int, begin: int) -> dict[bytes, bytes]:
+        """Of our records from `begin` on, undecided as they are, the last of each key; the last of all comes last."""
+        reading, found = self._reading(topic, partition=partition, undecided=True), dict[bytes, bytes]()
+        _, end = reading.bounds() or (0, 0)
+        with reading.consumer() as consumer:
+            for _, message in reading.read(consumer, begin, end, self._ended):
+                key, value = message.key(), message.value()
+                if key and value and (topic == self.names.schemas or self._is_ours(key)):
+                    found.pop(key, None)
+                    found[key] = value
+        return found
+
+    def _hangs(self, place: Place, begin: int) -> bool:
+        """Whether what is undecided there from `begin` on can be ours. Of schemas nobody can tell whose they are."""
+        topic, partition = place
+        if topic not in self._shared:
+            return topic in self._tables
+        if topic == self.names.schemas:
+            return True
+        reading = self._reading(topic, partition=partition, undecided=True)
+        with reading.consumer() as consumer:
+            return any(self._is_ours(m.key() or b"") for _, m in reading.read(consumer, begin, begin + 1, self._ended))
+
+    def unstable(self, prefix: str) -> dict[Place, int]:
+        """Plays `hanging.Undecided`: the partitions that hold something undecided that can be ours."""
+        found = self._admin.unstable(prefix)
+        return {place: begin for place, begin in found.items() if self._hangs(place, begin)}
+
+    def _wait_for_others(self) -> None:
+        """Wait until it can be read what we committed, unless what is undecided in the progress is ours.
+
+        Raises BrokerLost if another slot's transaction stays open.
+        """
+        progress = self.names.progress
+        written, decided = self._reading(progress).bounds(), self._reading(progress, stable=True)
+        deadline = monotonic_s() + OTHERS_S
+        while written is not None and not self._ended():
+            _, begin = decided.bounds() or written
+            if begin >= written[1] or self._hangs((progress, 0), begin):
+                return
+            if monotonic_s() >= deadline:
+                raise BrokerLost(
+                    f"another slot's Kafka transaction has been open on {progress} for {OTHERS_S:.0f} s, and hides "
+                    "what was committed since",
+                    "Start that slot's daemon again, which ends it. Else Kafka does, after its transaction.timeout.ms; "
+                    "kafka-transactions.sh find-hanging names one that it has forgotten",
+                )
+            self._pause(_OTHERS_POLL_S)
+
     def _undecided_tables(self, hanging: Mapping[Place, int]) -> dict[str, TableRecord]:
         """Our table records that are undecided themselves, by topic."""
-        progress, slot = self.names.progress, self._settings.source.slot
+        progress = self.names.progress
         begin = hanging.get((progress, 0))
         if begin is None:
             return {}
@@ -202,8 +270,8 @@ class TakingOver:
         assert bounds is not None, "a topic that holds something is there"
         with reading.consumer() as consumer:
             found = [(m.key(), m.value()) for _, m in reading.read(consumer, begin, bounds[1], self._ended)]
-        records = [parse_record(key, value) for key, value in found if key and value and key != slot_key(slot)]
-        return {each.topic: each for each in records if isinstance(each, TableRecord) and each.slot == slot}
+        records = [parse_record(key, value) for key, value in found if key and value and self._is_ours(key)]
+        return {each.topic: each for each in records if isinstance(each, TableRecord)}
 
     def _rows_visible(self, counted: TableRecord, before: TableRecord | None, hanging: Mapping[Place, int]) -> bool:
         """Whether a row that `counted` has and the record `before` has not can be read."""
@@ -243,8 +311,9 @@ class TakingOver:
         if not producer.start(self._ended):
             return None
         if exactly_once:
+            self._wait_for_others()
             prefix, know = f"{sink.prefix}.", partial(self._know, server.confirmed_lsn)
-            decide_hanging(self._admin, producer, prefix, know, self._pause, self._ended)
+            decide_hanging(self, producer, prefix, know, self._pause, self._ended)
         last = self.last_record()
         copies = self.copies()
         if self._ended():
@@ -272,7 +341,7 @@ class TakingOver:
             sink.transaction_linger_ms,
             timeout_ms if exactly_once else None,
         )
-        return Kafka(producer, publisher, policy, copies, whole)
+        return Kafka(producer, publisher, policy, copies, whole, self._admin.cluster_id())
 
 
 @contextmanager

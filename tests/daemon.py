@@ -21,7 +21,7 @@ class Daemon:
         """`more`: further settings by section, such as `sink={"partitions": 2}`."""
         self.folder = folder
         self.dsn = dsn
-        self.slot = "s" + prefix.replace("-", "_")
+        self.slot = str(more.get("source", {}).get("slot", "s" + prefix.replace("-", "_")))
         self.log = folder / "cdcd.log"
         self.config = folder / "cdcd.toml"
         sections: dict[str, dict[str, Any]] = {

@@ -2,6 +2,8 @@
 
 Before: `asking` writes one into the WAL. After: the daemon that has the slot finds it in its stream, and takes it into
 the progress in the Kafka transaction that passes its place: it is neither lost nor taken twice.
+
+Every slot of the database has it in its stream. So it names the slot that it is for.
 """
 
 from __future__ import annotations
@@ -15,9 +17,19 @@ UNPARK: Final = "unpark"
 """Replay a table's parked events."""
 
 
-def request(what: str, schema: str, table: str) -> str:
-    """The content of the message that asks for `what`."""
-    return json.dumps({what: {"schema": schema, "table": table}}, ensure_ascii=False)
+def request(what: str, schema: str, table: str, slot: str = "") -> str:
+    """The content of the message that asks the daemon of `slot` for `what`; without `slot`, all of them."""
+    to = {"slot": slot} if slot else {}
+    return json.dumps({what: {"schema": schema, "table": table}, **to}, ensure_ascii=False)
+
+
+def is_for(slot: str, content: bytes) -> bool:
+    """Whether such a message asks the daemon of `slot` for something, and not that of another."""
+    try:
+        to = json.loads(content)["slot"]
+    except (ValueError, KeyError, TypeError):
+        return True
+    return bool(to == slot)
 
 
 def table_of(what: str, content: bytes) -> tuple[str, str] | None:

@@ -21,6 +21,7 @@ from mypy_extensions import i64, u8
 
 from cdcd.avro.records import RecordConsumer
 from cdcd.progress.copies import TableCopy
+from cdcd.progress.requests import is_for
 
 Message: TypeAlias = "dict[str, bytes | None]"
 
@@ -103,8 +104,10 @@ class Batch:
 class BatchBuilder(RecordConsumer):
     """Gathers records into a batch until `take` is called."""
 
-    def __init__(self, tombstones: bool) -> None:
+    def __init__(self, tombstones: bool, slot: str = "") -> None:
+        """Requests to other slots than `slot` are left out; without it, none."""
         self._tombstones = tombstones
+        self._slot = slot
         self._numbers: dict[tuple[str, str], int] = {}
         self._names: list[tuple[str, str]] = []
         self._gathering: list[TableBatch | None] = []
@@ -139,7 +142,8 @@ class BatchBuilder(RecordConsumer):
         self._batch.schemas.append((fingerprint, text))
 
     def request(self, content: bytes) -> None:
-        self._batch.requests.append(content)
+        if not self._slot or is_for(self._slot, content):
+            self._batch.requests.append(content)
 
     def begin(self, commit_lsn: i64, commit_ts: i64) -> None:
         self._commit_lsn = commit_lsn

@@ -162,6 +162,12 @@ class KafkaAdmin:
         entry = entries.get("transaction.max.timeout.ms")
         return None if entry is None or entry.value is None else int(entry.value)
 
+    def cluster_id(self) -> str:
+        """What the cluster calls itself; empty if it does not."""
+        with self._asking("asking for the cluster's id"):
+            futures = {"": self._admin().describe_cluster(request_timeout=self._timeout_s)}
+            return str(self._answers(futures)[""].cluster_id or "")
+
     def _offsets(
         self,
         topic: str,

@@ -87,3 +87,20 @@ def test_undecided_progress_was_committed_if_its_rows_can_be_read(undecided: Kaf
     assert known.undecided is not None
     assert (known.visible.lsn, known.undecided.lsn) == (0x100, 0x200)
     assert committed(hanging, known) == (set(hanging) if commit else set())
+
+
+@pytest.mark.parametrize("first", ["s", "other"])
+def test_what_is_undecided_is_ours_where_its_first_record_or_the_table_is(undecided: Kafka, first: str) -> None:
+    kafka = undecided
+    second = "other" if first == "s" else "s"
+    strangers = kafka.names.topic("public", "strangers")
+    kafka.admin.ensure(TopicSpec(strangers, 1, 1))
+    for producer, slot in ((kafka.marker_lost, first), (kafka.ours, second)):
+        producer.begin()
+        producer.produce(kafka.names.progress, 0, [{"key": f"{slot}/x".encode(), "value": b"{}"}])
+        producer.produce(kafka.table if slot == "s" else strangers, 0, [{"key": b"k", "value": b"v"}])
+        producer.flush()
+    with reading(kafka.settings) as over:
+        over._tables = [kafka.table]
+        found = over.unstable(f"{kafka.settings.sink.prefix}.")
+    assert found.keys() == {(kafka.table, 0), *([(kafka.names.progress, 0)] if first == "s" else [])}

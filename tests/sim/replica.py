@@ -103,13 +103,21 @@ class SteppedHandover(Handover):
         return super().take(0.0)
 
 
+class AllTables(list[str]):
+    """One slot feeds all topics of the world."""
+
+    def __contains__(self, topic: object) -> bool:
+        return True
+
+
 class SteppedTakingOver(TakingOver):
     """Runs to its end when the scheduler says so, while `opening` waits for it."""
 
     world: World
 
-    def start(self, server: Any) -> None:
+    def start(self, server: Any, *_: Any) -> None:
         self._server = server
+        self._tables = AllTables()
         self.world.running[-1].taking_over = self
 
     def run(self) -> None:
@@ -247,6 +255,19 @@ class SimPublication:
 
     def exists(self) -> bool:
         return True
+
+    def tables(self) -> list[Any]:
+        return []
+
+
+class SimRivals:
+    """Plays `source.rivals.Rivals`: there is one slot."""
+
+    def show(self, slot: str) -> None:
+        pass
+
+    def of(self, slot: str, publication: str) -> dict[str, Any]:
+        return {}
 
 
 class SimWalsender:
@@ -599,6 +620,7 @@ def installed(world: World) -> Iterator[None]:
             "Slot": SimSlot,
             "Catalogue": SimCatalogue,
             "Publication": SimPublication,
+            "Rivals": lambda *_: SimRivals(),
             "Walsender": SimWalsender,
             "TakingOver": SteppedTakingOver,
             "Handover": SteppedHandover,
@@ -636,6 +658,9 @@ class SimAdmin(FakeAdmin):
 
     def transaction_timeout_max_ms(self) -> int:
         return 900_000
+
+    def cluster_id(self) -> str:
+        return "sim"
 
 
 _fingerprint = cache(fingerprint)
