@@ -182,7 +182,7 @@ def pg_recvlogical(task: peer.Task, end: str) -> Iterator[subprocess.Popen[bytes
 
 @contextlib.contextmanager
 def cdcd(task: peer.Task, command: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """The daemon, and its log."""
+    """The daemon, and its log. What the tables have already is none of its business, as it is none of the peer's."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "cdcd.toml"
         config.write_text(
@@ -198,6 +198,8 @@ def cdcd(task: peer.Task, command: str) -> Iterator[tuple[subprocess.Popen[bytes
             prefix = "{task.prefix}"
             partitions = {task.partitions}
             librdkafka = {{ "message.max.bytes" = {task.record_mb << 20} }}
+            [snapshot]
+            mode = "never"
             [spool]
             directory = "{folder}/spool"
             [monitoring]

@@ -69,7 +69,7 @@ class Connect(processes.Server):
     It streams some seconds after its start: when the slot is active.
     """
 
-    def __init__(self, task: Task, kind: Kind, registry_url: str) -> None:
+    def __init__(self, task: Task, kind: Kind, registry_url: str = "") -> None:
         super().__init__(
             f"connect-{kind}", home=task.kafka.home, data=None, port=None, python=sys.executable,
             say=jars.say_on_stderr,
