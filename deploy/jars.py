@@ -73,22 +73,29 @@ def say_on_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def locked_jars(name: str) -> dict[str, str]:
-    """Return coordinate -> SHA-256 of the jars that `servers.lock` lists for `name`, such as "kafka-4.3.1"."""
-    rows = [line.split() for line in LOCK.read_text().splitlines() if line and not line.startswith("#")]
+def locked_jars(name: str, lock: Path | None = None) -> dict[str, str]:
+    """Return coordinate -> SHA-256 of the jars that `servers.lock` lists for `name`, such as "kafka-4.3.1".
+
+    `lock` is another such file.
+    """
+    lock = lock or LOCK
+    rows = [line.split() for line in lock.read_text().splitlines() if line and not line.startswith("#")]
     jars = {coordinate: digest for server, digest, coordinate in rows if server == name}
     if not jars:
         known = ", ".join(sorted({row[0] for row in rows}))
-        raise ServerError(f"{name} is not in {LOCK.name}, which has: {known}")
+        raise ServerError(f"{name} is not in {lock.name}, which has: {known}")
     return jars
 
 
-def fetch_jars(name: str, home: Path, *, python: str = sys.executable, say: Say = say_on_stderr) -> list[Path]:
+def fetch_jars(
+    name: str, home: Path, *, lock: Path | None = None, python: str = sys.executable, say: Say = say_on_stderr
+) -> list[Path]:
     """Fetch the jars of `name` into the home's own Maven directory and return their paths, each checked by its sum.
 
     `python` is the interpreter that has jgo. Raises ServerError where a jar cannot be had or is not the locked one.
     """
-    wanted = locked_jars(name)
+    lock = lock or LOCK
+    wanted = locked_jars(name, lock)
     maven = home / "maven"
     missing = [c for c, digest in wanted.items() if not _intact(_jar_path(maven, c), digest)]
     if missing:
@@ -106,7 +113,7 @@ def fetch_jars(name: str, home: Path, *, python: str = sys.executable, say: Say 
             raise ServerError(f"cannot fetch {first}: {cause}")
         for coordinate in missing:
             if not _intact(path := _jar_path(maven, coordinate), wanted[coordinate]):
-                raise ServerError(f"{path} does not have the SHA-256 that {LOCK.name} gives for {coordinate}")
+                raise ServerError(f"{path} does not have the SHA-256 that {lock.name} gives for {coordinate}")
     return [_jar_path(maven, coordinate) for coordinate in wanted]
 
 
@@ -131,8 +138,6 @@ def _fetch_with_jgo(coordinates: Sequence[str]) -> None:
 
 def _write_lock() -> None:
     """Resolve every server anew through jgo and write `servers.lock` (after a change of a version above)."""
-    import jgo
-
     rows = [f"# Written by `python {Path(__file__).name} lock`: server, SHA-256 of the jar, Maven coordinate."]
     zonky = "io.zonky.test.postgres:embedded-postgres-binaries-linux"
     servers = [
@@ -146,18 +151,25 @@ def _write_lock() -> None:
     ]
     for server, endpoint in servers:
         try:
-            jars = jgo.resolve(endpoint)
+            jars = lock_rows(server, endpoint)
         except RuntimeError as absent:
             say_on_stderr(f"left out: {absent}")
             continue
         if server.startswith(("spark", "lake")):  # PySpark brings what these need
             jars = jars[:1]
-        for jar in jars:
-            digest = hashlib.sha256(jar.resolve().read_bytes()).hexdigest()
-            row = f"{server} {digest} {jar.groupId}:{jar.artifactId}:{jar.version}"
-            if row not in rows:
-                rows.append(row)
+        rows += [row for row in jars if row not in rows]
     LOCK.write_text("\n".join(rows) + "\n")
+
+
+def lock_rows(server: str, endpoint: str) -> list[str]:
+    """Return the lines of a lock file for a Maven coordinate and all that it needs, itself first.
+
+    Raises RuntimeError where Maven does not have it.
+    """
+    import jgo
+
+    jars = [(f"{jar.groupId}:{jar.artifactId}:{jar.version}", jar.resolve()) for jar in jgo.resolve(endpoint)]
+    return [f"{server} {hashlib.sha256(path.read_bytes()).hexdigest()} {coordinate}" for coordinate, path in jars]
 
 
 @contextlib.contextmanager
@@ -209,10 +221,16 @@ def install_postgresql(version: int, home: Path, *, python: str = sys.executable
 
 def install_kafka(home: Path, *, python: str = sys.executable, say: Say = say_on_stderr) -> Path:
     """Return the directory of Kafka's jars; fetch them when it is not there."""
-    name = f"kafka-{KAFKA}"
+    return install_jars(f"kafka-{KAFKA}", home, python=python, say=say)
+
+
+def install_jars(
+    name: str, home: Path, *, lock: Path | None = None, python: str = sys.executable, say: Say = say_on_stderr
+) -> Path:
+    """Return the directory of the jars of `name`; fetch them when it is not there."""
 
     def unpack(target: Path) -> None:
-        for jar in fetch_jars(name, home, python=python, say=say):
+        for jar in fetch_jars(name, home, lock=lock, python=python, say=say):
             jar.rename(target / jar.name)
 
     return _install(home, name, unpack)

@@ -1,28 +1,37 @@
-"""How long a committed row takes to be seen: PostgreSQL's commit to a `read_committed` consumer.
+"""How long a committed row takes to be seen: PostgreSQL's commit to a `read_committed` consumer, of cdcd and the peer.
 
-    python tests/bench/latency.py [--rates 10,200,1000] [--seconds 20] [--pg 18]
+    python tests/bench/latency.py [--rates 10,1000,5000] [--contestants cdcd,debezium-json,debezium-exactly-once]
+        [--seconds 20] [--warm-up 10] [--runs 1] [--pg 18] [--json]
 
 A procedure commits single-row transactions at a steady rate, each with its own `clock_timestamp()`, taken just before
 the commit. A consumer of librdkafka takes the events; the latency of a row is the time of its arrival less that
-timestamp.
+timestamp. The contestants run one after the other, each warmed up with 1,000 transactions a second before; the first of
+all finds a cold broker, so that more than one run, each in another order, tells more.
 Server, broker, daemon, writer and consumer share the machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
+import contextlib
+import datetime as dt
+import json
 import sys
-import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "deploy"), str(Path(__file__).resolve().parents[1])]
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "deploy")]
+import peer  # noqa: E402
 import servers  # noqa: E402
+from compare import in_turn  # noqa: E402
+from contestants import KINDS, cdcd  # noqa: E402
+from measuring import percentile, until  # noqa: E402
 from topics import Topics  # noqa: E402
 
 SCHEMA = """
@@ -44,71 +53,104 @@ END $$;
 """
 
 
+SHARES = (50, 99, 99.9, 100)
+
+
 def main() -> None:
-    """Run each rate and print one line."""
+    """Run each rate with each contestant and print one line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rates", default="10,200,1000,3000")
+    parser.add_argument("--rates", default="10,1000,5000", help="transactions a second")
+    parser.add_argument("--contestants", default="cdcd", help="of cdcd, debezium-json, debezium-exactly-once")
     parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--warm-up", type=int, default=10, help="seconds")
+    parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--pg", default="18")
+    parser.add_argument("--json", action="store_true", help="print each run's percentiles as JSON at the end")
     parser.add_argument("--cdcd", default=f"{sys.executable} -m cdcd", help="the command")
-    arguments = parser.parse_args()
+    given = parser.parse_args()
+    rates = [int(rate) for rate in given.rates.split(",")]
+    names = given.contestants.split(",")
+    if unknown := set(names) - {"cdcd", "debezium-json", "debezium-exactly-once"}:
+        parser.error(f"not one of them: {', '.join(unknown)}")
+    found: dict[str, dict[int, list[list[float]]]] = {name: {rate: [] for rate in rates} for name in names}
     with (
-        servers.PostgreSQL(arguments.pg, fsync=False) as postgres,
+        servers.PostgreSQL(given.pg, fsync=False) as postgres,
         servers.Kafka(jvm=()) as kafka,
-        tempfile.TemporaryDirectory() as folder,
         psycopg.connect(postgres.dsn(), autocommit=True) as sql,
     ):
         for statement in SCHEMA.split(";\n", 1):
             sql.execute(statement)
-        config = Path(folder) / "cdcd.toml"
-        config.write_text(
-            f'[source]\ndsn = "{postgres.dsn()}"\n[sink]\nbootstrap_servers = "{kafka.bootstrap}"\nprefix = "latency"\n'
-            '[monitoring]\nhost = "127.0.0.1"\nport = 0\n[log]\nlevel = "warning"\n'
-        )
-        process = subprocess.Popen([*arguments.cdcd.split(), "run", "--config", str(config)])
-        try:
-            _measure(sql, kafka.bootstrap, arguments)
-        finally:
-            process.terminate()
-            process.wait(20)
+        sql.execute("CREATE PUBLICATION latency FOR TABLE ticks")
+        for run, name in [(number, name) for number in range(given.runs) for name in in_turn(names, number)]:
+            slot = name.replace("-", "_")
+            task = peer.Task(postgres, kafka, slot, "latency", f"latency-{name}-{run}", streaming="auto", quick=True)
+            sql.execute("TRUNCATE ticks")
+            sql.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+            with started(name, task, given.cdcd):
+                for rate, late in _measure(sql, task, _commit_time(name, task), rates, given):
+                    found[name][rate].append([percentile(late, share) * 1000 for share in SHARES])
+                    figures = (f"p{p} {ms:7.1f} ms" for p, ms in zip(SHARES, found[name][rate][-1], strict=True))
+                    print(f"{name:22} {rate:6,} tx/s  {'  '.join(figures)}", flush=True)
+            sql.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+    if given.json:
+        print(json.dumps(found))
 
 
-def _measure(sql: psycopg.Connection, bootstrap: str, arguments: argparse.Namespace) -> None:
-    while not sql.execute("SELECT count(*) FROM pg_replication_slots WHERE active").fetchone()[0]:
-        time.sleep(0.05)
-    sql.execute("CALL tick(-1000, 100, 5)")  # makes the topic, and warms the broker's JIT
-    reader = Topics(bootstrap, "latency")
-    deadline = time.monotonic() + 30
-    while "latency.public.ticks" not in reader.names() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(2)  # the last rows of the warm-up are not to be measured
+@contextlib.contextmanager
+def started(name: str, task: peer.Task, command: str) -> Iterator[None]:
+    """The contestant, started."""
+    if name == "cdcd":
+        with cdcd(task, command):
+            yield
+    else:
+        with peer.Connect(task, KINDS[name]):
+            yield
+
+
+def _commit_time(name: str, task: peer.Task) -> Callable[[bytes], float]:
+    """What tells from an event when its row was committed, in seconds since 1970."""
+    if name == "cdcd":
+        reader = Topics(task.kafka.bootstrap, task.prefix)
+        return lambda value: float(reader._decode(value)["after"]["at"].timestamp())
+    return lambda value: dt.datetime.fromisoformat(json.loads(value)["after"]["at"]).timestamp()
+
+
+def _measure(
+    sql: psycopg.Connection,
+    task: peer.Task,
+    commit_time: Callable[[bytes], float],
+    rates: list[int],
+    given: argparse.Namespace,
+) -> Iterator[tuple[int, list[float]]]:
+    """Each rate, and how many seconds late its rows came, ascending."""
+    active = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND active"
+    until(lambda: sql.execute(active, (task.slot,)).fetchone(), 120)
+    # Makes the topic, and warms the JITs. What it has left behind is not to be measured.
+    sql.execute(f"CALL tick({-1000 * given.warm_up}, 1000, {given.warm_up})")
+    topic = f"{task.prefix}.public.ticks"
+    reader = Topics(task.kafka.bootstrap, task.prefix)
+    until(lambda: topic in reader.names(), 60)
+    until(lambda: sum(1 for _ in reader.raw(topic)) == 1000 * given.warm_up, 120)
     first = 1
-    for rate in map(int, arguments.rates.split(",")):
+    for rate in rates:
         arrivals: list[tuple[float, bytes]] = []
-        count = rate * arguments.seconds
+        count = rate * given.seconds
         ready = threading.Event()
-        thread = threading.Thread(target=_consume, args=(bootstrap, count, arrivals, ready))
+        thread = threading.Thread(target=_consume, args=(task.kafka.bootstrap, topic, count, arrivals, ready))
         thread.start()
         ready.wait(10)
-        sql.execute(f"CALL tick({first}, {rate}, {arguments.seconds})")
+        sql.execute(f"CALL tick({first}, {rate}, {given.seconds})")
         first += count
         thread.join(60)
-        late = sorted(seconds - reader._decode(value)["after"]["at"].timestamp() for seconds, value in arrivals)
+        late = sorted(seconds - commit_time(value) for seconds, value in arrivals)
         if len(late) != count:
             sys.exit(f"{len(late)} of {count} rows came")
-        p = {
-            name: late[min(len(late) - 1, int(len(late) * share))] * 1000
-            for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
-        }
-        print(
-            f"{rate:6} tx/s  "
-            + "  ".join(f"{name} {ms:6.1f} ms" for name, ms in p.items())
-            + f"  max {late[-1] * 1000:6.1f} ms",
-            flush=True,
-        )
+        yield rate, late
 
 
-def _consume(bootstrap: str, count: int, arrivals: list[tuple[float, bytes]], ready: threading.Event) -> None:
+def _consume(
+    bootstrap: str, topic: str, count: int, arrivals: list[tuple[float, bytes]], ready: threading.Event
+) -> None:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -119,7 +161,6 @@ def _consume(bootstrap: str, count: int, arrivals: list[tuple[float, bytes]], re
             "fetch.queue.backoff.ms": 1,
         }
     )
-    topic = "latency.public.ticks"
     partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
     ends = [TopicPartition(topic, p, consumer.get_watermark_offsets(TopicPartition(topic, p))[1]) for p in partitions]
     consumer.assign(ends)

