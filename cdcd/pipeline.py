@@ -234,6 +234,8 @@ class Pipeline:
     def _collect(self) -> None:
         """Hand on what the assembler made of the frames, and tell the tracker."""
         batch = self._batches.take()
+        batch.far = batch.open and self._assembler.far
+        batch.flowing = self._pacing.backlog
         for content in batch.requests:
             wanted = table_of(SNAPSHOT, content)
             if wanted is not None:

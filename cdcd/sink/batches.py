@@ -97,6 +97,10 @@ class Batch:
         """What the daemon is asked for, in its place: effective when the batch is durable."""
         self.open = False
         """The batch ends inside a transaction: more of it follows in the next one."""
+        self.far = False
+        """It is open, and the end of that transaction may be far."""
+        self.flowing = False
+        """The stream comes as a backlog: what follows, follows within milliseconds."""
         self.copies: list[TableCopy] | None = None
         """Not None: rows of a snapshot, and how far it has come with them. They are beside the transactions."""
 

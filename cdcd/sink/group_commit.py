@@ -3,8 +3,8 @@
 Before: `thread` has published what was waiting. After: `thread` lets `publisher` commit if this says so.
 
 The problem: a commit costs milliseconds whatever it holds, so a backlog wants few and large ones; a lone row wants to
-be seen at once. Both come of one rule: commit as soon as nothing more is waiting. While a commit is under way the next
-batches gather. The bounds on rows, bytes and time hold only in an unbroken backlog.
+be seen at once. Both come of one rule: commit as soon as nothing more is waiting, or on its way in an unbroken flow.
+While a commit is under way the next batches gather. The bounds on rows, bytes and time hold only in a backlog.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class GroupCommit:
     """The broker's patience with an open transaction (`transaction.timeout.ms`); None: it knows of none."""
 
     def should_commit(self, now: float, open_: OpenTransaction, waiting: bool) -> bool:
-        """Whether to commit now; `waiting` tells that another batch could be published at once.
+        """Whether to commit now; `waiting` tells that another batch can be published now or in a moment.
 
         Never inside a PostgreSQL transaction: then Kafka's would hold half of it. Raises Refused (see `check`).
         """

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 _HOUSEKEEPING_S: Final = 1.0
 """While nothing comes, the client gets a turn this often: it reports lost brokers and renews its tokens."""
 
+_FLOWING_S: Final = 0.01
+"""A flow from which nothing came for so long has ended."""
+
 
 class SinkThread:
     """One run of the sink, from a progress record to a stop or an error; never restarted."""
@@ -118,13 +121,15 @@ class SinkThread:
         open_ = publisher.open
         if publisher.unparking and self._replays(now, open_):
             return True
-        wait_s = _HOUSEKEEPING_S if open_ is None else min(_HOUSEKEEPING_S, self._policy.patience_s(now, open_))
+        wait_s = _HOUSEKEEPING_S
+        if open_ is not None:
+            wait_s = min(wait_s, self._policy.patience_s(now, open_) if open_.inside else _FLOWING_S)
         batch = handover.take(wait_s)
         now = self._clock()
         if batch is None:
             self._producer.serve()
         else:
-            if batch.open and open_ is not None and not open_.inside and not handover.end_waiting:
+            if batch.far and open_ is not None and not open_.inside and not handover.end_waiting:
                 # The end of this transaction is not here yet, and may be far: what is whole does not wait for it.
                 self._commit(now)
             self._publish(batch, now)
@@ -132,7 +137,8 @@ class SinkThread:
         if open_ is not None:
             # What was committed in PostgreSQL does not wait for the rows of a snapshot, of which there are always more.
             waiting = handover.stream_waiting if open_.end_lsn else handover.waiting
-            if self._policy.should_commit(now, open_, waiting):
+            flowing = batch is not None and batch.flowing
+            if self._policy.should_commit(now, open_, waiting or flowing):
                 self._commit(now)
         return True
 

@@ -43,6 +43,7 @@ from cdcd.transaction.relations import Relations
 from cdcd.transaction.replay import Phase, Replay, committed_at, prepared_name
 from cdcd.transaction.spool import Spool, Spooled
 
+NEAR_BYTES: Final[i64] = 4 << 20  # of WAL: what spans no more is sent within some 100 ms
 REPLAY_BYTES: Final = 1 << 20
 """About how much of a spooled transaction `proceed` hands on at once."""
 
@@ -82,11 +83,12 @@ class Assembler:
         self._replay: Replay | None = None
         self.in_transaction = False
         """A Begin has come and its Commit has not; or a spooled transaction is being handed on."""
+        self.far = False
+        """The end of that transaction may be far."""
         self.received_lsn: i64 = 0
         """`end_lsn` of the last transaction that is whole; 0 before the first."""
         self.quiet_lsn: i64 = 0
-        """The last keepalive's WAL position, if it came between transactions: all that committed before it has been
-        sent."""
+        """Where the last keepalive between transactions stood: all that committed before it has been sent."""
         self.server_lsn: i64 = 0
         """Where the server's WAL ended when it last wrote to us."""
         self.reply_requested = False
@@ -95,7 +97,7 @@ class Assembler:
         """What became of prepared transactions; whoever reads it empties it."""
         self._barrier_lsn: i64 = 0
         self.at_barrier = False
-        """All that committed before the barrier is handed on, and nothing else: `go_on` lets the rest follow."""
+        """All that committed before the barrier is handed on, and nothing else."""
 
     @property
     def busy(self) -> bool:
@@ -194,6 +196,7 @@ class Assembler:
         """What may come between transactions."""
         if isinstance(message, messages.Begin):
             self.in_transaction = True
+            self.far = message.final_lsn - read_i64_be(frame, 1) > NEAR_BYTES
             self._skipping = message.final_lsn < self._durable_lsn
             if not self._skipping:
                 self._consumer.begin(message.final_lsn, message.commit_time + POSTGRES_EPOCH_US, message.xid)
@@ -376,7 +379,7 @@ class Assembler:
         self._consumer.begin(commit_lsn, commit_time + POSTGRES_EPOCH_US, xid)
         self._replay = Replay(spooled, end_lsn, prepared)
         self._last = None
-        self.in_transaction = True
+        self.in_transaction = self.far = True
 
     def _hand_on(self, replay: Replay) -> None:
         """Hand on the next piece of a spooled transaction."""

@@ -51,12 +51,14 @@ class Sink:
         self.durable.append(durable)
         self.told.set()
 
-    def put(self, lsn: int, *, end: bool = True) -> None:
+    def put(self, lsn: int, *, end: bool = True, far: bool = False, flowing: bool = False) -> None:
         self.builder.begin(lsn, 1)
         self.builder.add(self.table, ord("c"), b"k", b"%d" % lsn)
         if end:
             self.builder.commit(lsn + 1)
-        assert self.handover.put(self.builder.take())
+        batch = self.builder.take()
+        batch.far, batch.flowing = far, flowing
+        assert self.handover.put(batch)
 
     def wait(self, end_lsn: int) -> None:
         while not self.durable or self.durable[-1].end_lsn < end_lsn:
@@ -171,8 +173,8 @@ def test_whole_transactions_do_not_wait_for_a_large_one_behind_them() -> None:
     sink = Sink()
     sink.put(10)
     sink.put(20)
-    sink.put(30, end=False)
-    sink.put(30, end=False)
+    sink.put(30, end=False, far=True)
+    sink.put(30, end=False, far=True)
     sink.thread.start()
     sink.wait(21)
     assert [durable.transactions for durable in sink.durable] == [2]
@@ -180,6 +182,29 @@ def test_whole_transactions_do_not_wait_for_a_large_one_behind_them() -> None:
     sink.wait(31)
     assert sink.durable[-1].rows == 3
     sink.end()
+
+
+def test_whole_transactions_wait_for_one_behind_them_whose_end_is_near() -> None:
+    sink = Sink()
+    sink.put(10)
+    sink.put(20, end=False)
+    sink.thread.start()
+    assert not sink.told.wait(0.1)
+    sink.put(20)
+    sink.wait(21)
+    assert [durable.transactions for durable in sink.durable] == [2]
+    sink.end()
+
+
+def test_a_flow_shares_a_kafka_transaction_until_it_ends_or_a_bound_is_reached() -> None:
+    sink = Sink(GroupCommit(rows_max=3, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30))
+    for lsn in (10, 20, 30, 40):  # turn by turn: nothing ever waits
+        sink.put(lsn, flowing=True)
+        assert sink.thread.step()
+    assert [durable.transactions for durable in sink.durable] == [3]
+    assert sink.thread.step()  # nothing came for a while
+    assert [durable.transactions for durable in sink.durable] == [3, 1]
+    sink.thread.stop(5)
 
 
 def test_a_large_transaction_whose_end_is_here_shares_a_kafka_transaction_too() -> None:
