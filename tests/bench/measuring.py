@@ -39,12 +39,3 @@ def until(ready: Callable[[], object], timeout_s: float) -> None:
         if time.monotonic() > deadline:
             sys.exit("waited too long")
         time.sleep(0.05)
-
-
-def cpu_s(pid: int) -> float:
-    """The CPU seconds that a process has used so far, in user and system mode; 0 once it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -24,8 +24,8 @@ import psycopg
 sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "deploy"), str(Path(__file__).resolve().parents[1])]
 import servers  # noqa: E402
 from daemon import Daemon  # noqa: E402
-from drain import FILL, ORDERS  # noqa: E402
 from measuring import cpu_s, memory_mb, until  # noqa: E402
+from workloads import FILL, ORDERS  # noqa: E402
 
 TABLES = ("orders_1", "orders_2", "orders_3", "orders_4")
 SHARDS = {1: (TABLES,), 2: (TABLES[:2], TABLES[2:])}
@@ -77,7 +77,8 @@ def _drain(
         for slot, tables in zip(slots, SHARDS[number], strict=True):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             source = {"slot": slot, "publication": _publication(tables), "messages": False}
-            made = Daemon(folder, postgres.dsn(), kafka.bootstrap, f"bench-{number}-{run}", source=source)
+            prefix, snapshot = f"bench-{number}-{run}", {"mode": "never"}
+            made = Daemon(folder, postgres.dsn(), kafka.bootstrap, prefix, source=source, snapshot=snapshot)
             daemons.append(stack.enter_context(made).start())
         until(lambda: any("going on" in daemon.log.read_text() for daemon in daemons), TIMEOUT_S)
         started = time.monotonic()

@@ -30,12 +30,13 @@ import stream as streams  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 
 from cdcd.spark import Cdc  # noqa: E402
+from cdcd.spark.snapshot import jdbc  # noqa: E402
 
 TABLE = """CREATE TABLE t (id bigint PRIMARY KEY, n int, a text, b text, amount numeric(10,2), at timestamptz, due date,
     paid boolean, doc jsonb, ref uuid, w double precision, note text)"""
 ROWS = """INSERT INTO t (id, n, a, b, amount, at, due, paid, doc, ref, w, note)
     SELECT g, g % 1000, 'name ' || g, md5(g::text), g % 9999 / 100.0, now(), current_date, g % 2 = 0,
-    '{"k": 1}', gen_random_uuid(), g * 0.5, 'note of ' || g FROM generate_series({first}::bigint, {last}) g"""
+    '{{"k": 1}}', gen_random_uuid(), g * 0.5, 'note of ' || g FROM generate_series({first}::bigint, {last}) g"""
 
 
 def main() -> None:
@@ -149,9 +150,6 @@ def snapshot(stream: streams.Stream, cdc: Cdc, _: str) -> None:
             while not stop.wait(0.05):
                 number += 1
                 connection.execute(ROWS.format(first=number, last=number).encode())
-
-    url = stream.dsn
-    from cdcd.spark.snapshot import jdbc
 
     url, properties = jdbc(stream.dsn)
     writer = threading.Thread(target=write)
