@@ -9,6 +9,7 @@ exactly that plan again; what it finds done, it leaves. Two processes at once me
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from cdcd.errors import Fenced
 from cdcd.spark.targets.target import Target
@@ -106,10 +108,12 @@ class Runs:
     def write(self, run: Run) -> None:
         """Add the run's row, or change it if it is there; raises Fenced if another process has planned the same run."""
         document = asdict(run)
-        stamp = datetime.fromtimestamp(run.commit_ts / 1e6, UTC) if run.commit_ts else None
-        document |= {"commit_ts": stamp, "at": datetime.now(UTC)}
+        stamp = datetime.fromtimestamp(run.commit_ts / 1e6, UTC).isoformat() if run.commit_ts else None
+        document |= {"commit_ts": stamp, "at": datetime.now(UTC).isoformat()}
         view = f"cdcd_run_{run.token}"
-        self._spark.createDataFrame([document], _COLUMNS).createOrReplaceTempView(view)
+        # As JSON: rows of Python's would be sent to the executors, and converted there.
+        row = f.from_json(f.lit(json.dumps(document)), _COLUMNS)
+        self._spark.range(0, 1, 1, 1).select(row.alias("row")).select("row.*").createOrReplaceTempView(view)
         try:
             self._spark.sql(
                 f"MERGE INTO {self.table} t USING {view} s ON t.mirror = s.mirror AND t.run = s.run"
