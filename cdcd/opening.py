@@ -45,7 +45,7 @@ from cdcd.sink.publisher import Publisher
 from cdcd.source.catalogue import Catalogue
 from cdcd.source.publication import Publication
 from cdcd.source.rivals import Rivals
-from cdcd.source.session import Session
+from cdcd.source.session import Locked, Session
 from cdcd.source.slot import Slot
 from cdcd.source.walsender import Walsender
 from cdcd.taking_over import Kafka, TakingOver
@@ -152,7 +152,7 @@ class Opening:
         )
         self._taking_over.start(
             Server(identity.system_id, identity.timeline, history, state.wal_lsn, state.confirmed_flush_lsn),
-            [(table.schema, table.name) for table in Publication(self._session, source.publication).tables()],
+            self._published(),
         )
         kafka = self._wait_for_kafka(walsender, state.confirmed_flush_lsn)
         if kafka is None:
@@ -180,9 +180,13 @@ class Opening:
     def _choose_binary(self, catalogue: Catalogue) -> bool:
         if self._binary is not None:
             return self._binary
-        unknown = [
-            t.qualified for t in catalogue.published_types(self._settings.source.publication) if not has_known_binary(t)
-        ]
+        try:
+            with self._session.impatient():
+                types = catalogue.published_types(self._settings.source.publication)
+        except Locked:
+            log.warning("streaming in text mode: a published table is locked, so its types are not known")
+            return False
+        unknown = [each.qualified for each in types if not has_known_binary(each)]
         if unknown:
             log.warning("streaming in text mode: no binary form is known of a type", extra={"types": ",".join(unknown)})
         return not unknown
@@ -293,7 +297,13 @@ class Opening:
         source = self._settings.source
         rivals = Rivals(self._session, f"{cluster_id} {self._taking_over.names.topic('schema', 'table')}")
         rivals.show(source.slot)  # before looking: of two that come at once, one at least sees the other
-        for slot, tables in rivals.of(source.slot, source.publication).items():
+        try:
+            with self._session.impatient():
+                found = rivals.of(source.slot, source.publication)
+        except Locked:
+            log.warning("a published table is locked: whether another slot publishes it, too, is not known")
+            return
+        for slot, tables in found.items():
             more = f" and {len(tables) - 1} more of our tables" if len(tables) > 1 else ""
             raise Refused(
                 f"the slot {slot} publishes {'.'.join(tables[0])}{more} to the same topics: each row would be there "
@@ -301,6 +311,15 @@ class Opening:
                 "Give each slot of a prefix a publication of tables of its own (ALTER PUBLICATION ... DROP TABLE ...); "
                 "or take another sink.prefix",
             )
+
+    def _published(self) -> list[tuple[str, str]] | None:
+        """The published tables, schema and name; None if that cannot be told now."""
+        try:
+            with self._session.impatient():
+                tables = Publication(self._session, self._settings.source.publication).tables()
+        except Locked:
+            return None
+        return [(table.schema, table.name) for table in tables]
 
     def _declare_gap(self, kafka: Kafka, confirmed_lsn: int) -> Kafka:
         last, source = kafka.publisher.last, self._settings.source

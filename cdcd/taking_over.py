@@ -94,15 +94,19 @@ class TakingOver:
         self._done: Future[Kafka | None] = Future()
         self._thread: Thread | None = None
         self._producer: KafkaProducer | None = None
-        self._tables: list[str] = []
+        self._tables: list[str] | None = []
         self._admin = KafkaAdmin(
             settings.sink.bootstrap_servers, settings.source.application_name, settings.sink.librdkafka
         )
         self.names = TopicNames(settings.sink.prefix, settings.sink.topic)
 
-    def start(self, server: Server, tables: Iterable[Table]) -> None:
-        """Begin; `server` must be where the progress ends, or it is refused. `tables` (schema, name) are published."""
-        self._tables = [self.names.messages, *(self.names.topic(*table) for table in tables)]
+    def start(self, server: Server, tables: Iterable[Table] | None) -> None:
+        """Begin; `server` must be where the progress ends, or it is refused.
+
+        `tables` (schema, name) are published; None: it is not known which.
+        """
+        known = None if tables is None else [self.names.topic(*table) for table in tables]
+        self._tables = None if known is None else [self.names.messages, *known]
         self._thread = Thread(target=self._run, args=(server,), name="cdcd-taking-over", daemon=True)
         self._thread.start()
 
@@ -186,7 +190,7 @@ class TakingOver:
         }
         undecided = standing.get(names.progress, {}).get(slot_key(slot))
         counted = self._undecided_tables(hanging)
-        tables = {topic for topic, _ in hanging} - self._shared
+        tables = {topic for topic, _ in hanging} - self._shared - {names.messages}
         keys = frozenset(table_key(slot, topic) for topic in tables | counted.keys())
         visible = self._reader(names.progress, None, stable=True).last(keys | {slot_key(slot)}, self._ended)
         seen = visible.pop(slot_key(slot), None)
@@ -226,7 +230,7 @@ class TakingOver:
         """Whether what is undecided there from `begin` on can be ours. Of schemas nobody can tell whose they are."""
         topic, partition = place
         if topic not in self._shared:
-            return topic in self._tables
+            return self._tables is None or topic in self._tables
         if topic == self.names.schemas:
             return True
         reading = self._reading(topic, partition=partition, undecided=True)
@@ -247,8 +251,8 @@ class TakingOver:
         written, decided = self._reading(progress).bounds(), self._reading(progress, stable=True)
         deadline = monotonic_s() + OTHERS_S
         while written is not None and not self._ended():
-            _, begin = decided.bounds() or written
-            if begin >= written[1] or self._hangs((progress, 0), begin):
+            bounds = decided.bounds()
+            if bounds is None or bounds[1] >= written[1] or self._hangs((progress, 0), bounds[1]):
                 return
             if monotonic_s() >= deadline:
                 raise BrokerLost(
@@ -271,7 +275,9 @@ class TakingOver:
         with reading.consumer() as consumer:
             found = [(m.key(), m.value()) for _, m in reading.read(consumer, begin, bounds[1], self._ended)]
         records = [parse_record(key, value) for key, value in found if key and value and self._is_ours(key)]
-        return {each.topic: each for each in records if isinstance(each, TableRecord)}
+        # What can be read of the messages may be another slot's.
+        own = [each for each in records if isinstance(each, TableRecord) and each.topic != self.names.messages]
+        return {each.topic: each for each in own}
 
     def _rows_visible(self, counted: TableRecord, before: TableRecord | None, hanging: Mapping[Place, int]) -> bool:
         """Whether a row that `counted` has and the record `before` has not can be read."""

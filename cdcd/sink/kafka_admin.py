@@ -101,18 +101,24 @@ class KafkaAdmin:
 
     def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has; None if there is no such topic, or not yet a leader for all of them."""
+        described = self._described(topic)
+        if described is None or any(each.leader is None or each.leader.id < 0 for each in described.partitions):
+            return None
+        return len(described.partitions)
+
+    def exists(self, topic: str) -> bool:
+        """Whether there is such a topic, with leaders or without."""
+        return self._described(topic) is not None
+
+    def _described(self, topic: str) -> Any:  # the client's TopicDescription, or None
         with self._asking(f"describing the topic {topic}"):
             try:
-                described = self._answers(
-                    self._admin().describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
-                )[topic]
+                futures = self._admin().describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
+                return self._answers(futures)[topic]
             except KafkaException as error:
                 if kafka_error(error).code() in _UNKNOWN:
                     return None
                 raise
-        if any(partition.leader is None or partition.leader.id < 0 for partition in described.partitions):
-            return None
-        return len(described.partitions)
 
     def end_offsets(self, topic: str, partitions: int) -> list[int]:
         """The high watermark of each partition: where the next record would go, whoever's transactions are open."""

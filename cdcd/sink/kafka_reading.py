@@ -72,7 +72,7 @@ class KafkaReading:
 
     def bounds(self) -> tuple[int, int] | None:
         """The topic's first offset and its end; None if there is no such topic."""
-        if self._admin.partitions(self.topic) is None:
+        if not self._admin.exists(self.topic):
             return None
         start = self._admin.start_offset(self.topic, self._partition)
         if self._stable:

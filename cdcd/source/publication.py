@@ -28,7 +28,8 @@ from cdcd.source.session import Asker, Session, StatementRefused
 Composed: TypeAlias = sql.SQL | sql.Composed
 
 INSUFFICIENT_PRIVILEGE: Final = "42501"
-DUPLICATE_OBJECT: Final = "42710"
+MADE_ALREADY: Final = frozenset({"42710", "23505"})
+"""duplicate_object; unique_violation, where another session made it at the very same moment."""
 
 _PART: Final = r'(?:"(?:[^"]|"")+"|[^".\s]+)'
 _PATTERN: Final = re.compile(rf"({_PART})\.({_PART})")
@@ -167,7 +168,7 @@ class Publication(Asker):
             try:
                 self.session.rows(statement)
             except StatementRefused as error:
-                if error.sqlstate == DUPLICATE_OBJECT:
+                if error.sqlstate in MADE_ALREADY:
                     return None
                 if error.sqlstate != INSUFFICIENT_PRIVILEGE:
                     raise

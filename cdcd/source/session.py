@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final, LiteralString, Self, TypeAlias
 
 import psycopg
@@ -21,6 +21,8 @@ from cdcd.source import refusals
 
 Query: TypeAlias = LiteralString | sql.SQL | sql.Composed
 
+LOCK_NOT_AVAILABLE: Final = "55P03"
+
 PINNED: Final[tuple[tuple[str, str], ...]] = (
     ("DateStyle", "ISO,MDY"),
     ("IntervalStyle", "postgres"),
@@ -29,6 +31,7 @@ PINNED: Final[tuple[tuple[str, str], ...]] = (
     ("TimeZone", "UTC"),
     ("search_path", ""),  # the text of regclass and its kin is qualified or not by it; and nobody's function is ours
     ("synchronous_commit", "local"),  # else our own CREATE PUBLICATION could wait for us, as the synchronous standby
+    ("idle_session_timeout", "0"),  # a session's advisory lock would go with it
     ("client_min_messages", "warning"),  # PostgreSQL 18 tells of a missing publication by a warning, and only so
 )
 """Settings that the text form of values depends on. ALTER DATABASE and ALTER ROLE reach a walsender, so each is set."""
@@ -77,6 +80,10 @@ class StatementRefused(Refused):
         self.sqlstate = sqlstate
 
 
+class Locked(StatementRefused):
+    """Somebody holds a lock for longer than was to be waited for."""
+
+
 class Session:
     """A connection for questions: opened when first used, again after it was lost. Safe for several threads.
 
@@ -101,6 +108,19 @@ class Session:
                     self._drop()
                     raise ServerLost(f"the connection to PostgreSQL ended: {_said(error)}") from error
                 raise refused(error) from error
+
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        """Statements within raise Locked rather than wait more than a second for a lock.
+
+        Its owner may be waiting for us: what a synchronous TRUNCATE has locked is free when Kafka has it.
+        """
+        self.rows("SET lock_timeout TO '1s'")
+        try:
+            yield
+        finally:
+            with suppress(ServerLost):
+                self.rows("RESET lock_timeout")
 
     @property
     def server_version(self) -> int:
@@ -188,7 +208,8 @@ def refused(error: psycopg.Error) -> CdcdError:
     said = _said(error)
     if sqlstate[:2] in {"08", "53", "57"} or (not sqlstate and isinstance(error, psycopg.OperationalError)):
         return ServerLost(f"PostgreSQL could not answer: {said}")
-    return StatementRefused(f"PostgreSQL refused a statement: {said} ({sqlstate})", sqlstate)
+    kind = Locked if sqlstate == LOCK_NOT_AVAILABLE else StatementRefused
+    return kind(f"PostgreSQL refused a statement: {said} ({sqlstate})", sqlstate)
 
 
 def _said(error: psycopg.Error) -> str:

@@ -185,3 +185,31 @@ def test_point_7_a_snapshot_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
     stream.check(("public", "t"))
+
+
+def test_point_7_a_start_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
+    synchronous_postgres: servers.PostgreSQL, stream: Stream
+) -> None:
+    daemon = streaming(stream)
+    done = threading.Event()
+    with waiting(synchronous_postgres, stream) as session:
+
+        def truncate() -> None:
+            session.execute("TRUNCATE t")
+            done.set()
+
+        session.execute("INSERT INTO t VALUES (1)")
+        daemon.kill()
+        thread = threading.Thread(target=truncate, daemon=True)
+        thread.start()
+        assert not done.wait(0.5), "the COMMIT returned without Kafka"
+        daemon.start()
+        try:
+            assert done.wait(30), "the daemon waits for the TRUNCATE, which waits for the daemon"
+        finally:
+            if not done.is_set():
+                session.cancel_safe()
+            thread.join()
+        session.execute("INSERT INTO t VALUES (2)")
+    assert daemon.stop() == 0
+    stream.check(("public", "t"))
