@@ -83,6 +83,8 @@ class Opened:
     """How often the server must hear from us, at least."""
     idle_interval_s: float
     """How often, at most, a slot record without rows is committed."""
+    synchronous: bool
+    """COMMITs wait for us."""
     copying: Copying
     only_copies: bool
     """When nothing is left to copy, it ends."""
@@ -372,6 +374,7 @@ class Opening:
         )
         self._stack.callback(copying.close)
         spool = self._spool()
+        synchronous = self._synchronous()
         opened = Opened(
             walsender=walsender,
             session=self._session,
@@ -390,7 +393,8 @@ class Opening:
             producer=kafka.producer,
             policy=kafka.policy,
             status_interval_s=self._status_interval_s,
-            idle_interval_s=SYNCHRONOUS_IDLE_S if self._synchronous() else self._status_interval_s,
+            idle_interval_s=SYNCHRONOUS_IDLE_S if synchronous else self._status_interval_s,
+            synchronous=synchronous,
             copying=copying,
             only_copies=settings.snapshot.mode == "only",
             wal_sender_timeout_s=self._wal_sender_timeout_s,

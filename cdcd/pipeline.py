@@ -88,6 +88,7 @@ class Pipeline:
         self._pacing = Pacing(0.0) if opened.walsender.local else Pacing()
         self._status_interval_s = opened.status_interval_s
         self._idle_interval_s = opened.idle_interval_s
+        self._synchronous = opened.synchronous
         self._status = status
         self._server_stage = status.stages[SERVER]
         self._sink_stage = status.stages[SINK]
@@ -234,8 +235,9 @@ class Pipeline:
     def _collect(self) -> None:
         """Hand on what the assembler made of the frames, and tell the tracker."""
         batch = self._batches.take()
-        batch.far = batch.open and self._assembler.far
-        batch.flowing = self._pacing.backlog
+        # A COMMIT that waits for us waits for nothing that comes after it.
+        batch.far = batch.open and (self._synchronous or self._assembler.far)
+        batch.flowing = self._pacing.backlog and not self._synchronous
         for content in batch.requests:
             wanted = table_of(SNAPSHOT, content)
             if wanted is not None:

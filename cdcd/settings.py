@@ -206,7 +206,7 @@ class SinkSettings(Section):
         ge=1,
         le=60_000,
         description="Commit the Kafka transaction once it has been open for so long in an unbroken backlog. "
-        "When there is nothing more to read it is committed at once, whatever this says.",
+        "When there is nothing more to read, or a COMMIT waits for cdcd, it is committed at once, whatever this says.",
     )
     queue_bytes_max: int = Field(
         32 * 1024**2,

@@ -344,7 +344,7 @@ class TakingOver:
         policy = GroupCommit(
             sink.transaction_rows_max,
             sink.transaction_bytes_max,
-            sink.transaction_linger_ms,
+            min(sink.transaction_linger_ms, timeout_ms // 4),
             timeout_ms if exactly_once else None,
         )
         return Kafka(producer, publisher, policy, copies, whole, self._admin.cluster_id())

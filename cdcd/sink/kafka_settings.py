@@ -103,8 +103,9 @@ def producer_config(
         "bootstrap.servers": bootstrap,
         "client.id": client_id,
         "compression.type": "lz4",
-        # Batches come whole from produce_batch, and flush sends at once: lingering only matters between two batches.
-        "linger.ms": 5,
+        # Every commit flushes, which sends at once. Between two, larger requests cost us and the broker less: measured
+        # in a backlog 3.8 and 2.6 us of CPU a row at 5 ms, 2.6 and 1.7 at 50.
+        "linger.ms": 50,
         # Bounded twice: a message takes some 150 bytes beside its own, and one row of 100 MB must fit.
         "queue.buffering.max.kbytes": 128 * 1024,
         "queue.buffering.max.messages": 100_000,

@@ -59,6 +59,8 @@ class SlotFacts:
 
 # What libpq says of a connection that will be refused again. English, because that is what servers and libpq say
 # unless they are told otherwise; in another language the connection is tried again for ever, with the text in the log.
+LOCK_NOT_AVAILABLE: Final = "55P03"
+
 _LOGIN: Final = (
     (
         r"permission denied to start WAL sender|must be superuser or replication role",

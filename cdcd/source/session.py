@@ -21,8 +21,6 @@ from cdcd.source import refusals
 
 Query: TypeAlias = LiteralString | sql.SQL | sql.Composed
 
-LOCK_NOT_AVAILABLE: Final = "55P03"
-
 PINNED: Final[tuple[tuple[str, str], ...]] = (
     ("DateStyle", "ISO,MDY"),
     ("IntervalStyle", "postgres"),
@@ -208,7 +206,7 @@ def refused(error: psycopg.Error) -> CdcdError:
     said = _said(error)
     if sqlstate[:2] in {"08", "53", "57"} or (not sqlstate and isinstance(error, psycopg.OperationalError)):
         return ServerLost(f"PostgreSQL could not answer: {said}")
-    kind = Locked if sqlstate == LOCK_NOT_AVAILABLE else StatementRefused
+    kind = Locked if sqlstate == refusals.LOCK_NOT_AVAILABLE else StatementRefused
     return kind(f"PostgreSQL refused a statement: {said} ({sqlstate})", sqlstate)
 
 
