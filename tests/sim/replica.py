@@ -10,7 +10,7 @@ What is played here: the clients (`Walsender`, `Session`, `Slot`, `Catalogue`), 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -182,6 +182,10 @@ class SimSession:
     def rows(self, query: object, parameters: object = None) -> list[tuple[str]]:
         self.check()
         return [("cdcd" if self.world.server.synchronous else "",)]
+
+    def impatient(self) -> AbstractContextManager[None]:
+        self.check()
+        return nullcontext()
 
     def __enter__(self) -> Self:
         return self
