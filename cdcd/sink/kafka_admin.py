@@ -113,8 +113,9 @@ class KafkaAdmin:
     def _described(self, topic: str) -> Any:  # the client's TopicDescription, or None
         with self._asking(f"describing the topic {topic}"):
             try:
-                futures = self._admin().describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
-                return self._answers(futures)[topic]
+                return self._answers(
+                    self._admin().describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
+                )[topic]
             except KafkaException as error:
                 if kafka_error(error).code() in _UNKNOWN:
                     return None
@@ -171,8 +172,7 @@ class KafkaAdmin:
     def cluster_id(self) -> str:
         """What the cluster calls itself; empty if it does not."""
         with self._asking("asking for the cluster's id"):
-            futures = {"": self._admin().describe_cluster(request_timeout=self._timeout_s)}
-            return str(self._answers(futures)[""].cluster_id or "")
+            return str(self._cluster().cluster_id or "")
 
     def _offsets(
         self,
@@ -222,8 +222,10 @@ class KafkaAdmin:
                 raise
 
     def _brokers(self) -> list[int]:
-        (cluster,) = self._answers({"": self._admin().describe_cluster(request_timeout=self._timeout_s)}).values()
-        return [node.id for node in cluster.nodes]
+        return [node.id for node in self._cluster().nodes]
+
+    def _cluster(self) -> Any:  # the client's DescribeClusterResult
+        return self._answers({"": self._admin().describe_cluster(request_timeout=self._timeout_s)})[""]
 
     def _answers(self, futures: dict[Any, Future[T]]) -> dict[Any, T]:
         """Wait for all. Raises what the first of them raises that did not succeed."""
