@@ -28,7 +28,7 @@ from sim.sql import TABLES, Database
 from cdcd.errors import BrokerLost, Fenced, GapError, Refused, ServerLost, Stop
 from cdcd.settings import Settings, SinkSettings, SnapshotSettings, SourceSettings, SpoolSettings
 
-HEALED_S = 200.0
+HEALED_S = 400.0
 STEPS_MAX = 60_000
 DEPTH_MAX = 6
 TRACE_MAX = 60
