@@ -318,14 +318,16 @@ class Opening:
         """The published tables, schema and name; None if that cannot be told now."""
         try:
             with self._session.impatient():
-                tables = Publication(self._session, self._settings.source.publication).tables()
+                return self._tables()
         except Locked:
             return None
+
+    def _tables(self) -> list[tuple[str, str]]:
+        tables = Publication(self._session, self._settings.source.publication).tables()
         return [(table.schema, table.name) for table in tables]
 
     def _declare_gap(self, kafka: Kafka, confirmed_lsn: int) -> Kafka:
-        last, source = kafka.publisher.last, self._settings.source
-        tables = [(table.schema, table.name) for table in Publication(self._session, source.publication).tables()]
+        last, tables = kafka.publisher.last, self._tables()
         log.warning(
             "changes are missing: copying all tables afresh",
             extra={"from": format_lsn(last.lsn if last else 0), "to": format_lsn(confirmed_lsn), "tables": len(tables)},

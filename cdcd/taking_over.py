@@ -188,14 +188,15 @@ class TakingOver:
             for topic, found in standing.items()
             for key, value in list(found.items())[-1:]
         }
-        undecided = standing.get(names.progress, {}).get(slot_key(slot))
-        counted = self._undecided_tables(hanging)
+        progress = standing.get(names.progress, {})
+        undecided = progress.pop(slot_key(slot), None)
+        # What can be read of the messages may be another slot's.
+        counted = {topic: record for topic, record in _table_records(progress).items() if topic != names.messages}
         tables = {topic for topic, _ in hanging} - self._shared - {names.messages}
         keys = frozenset(table_key(slot, topic) for topic in tables | counted.keys())
         visible = self._reader(names.progress, None, stable=True).last(keys | {slot_key(slot)}, self._ended)
         seen = visible.pop(slot_key(slot), None)
-        records = [parse_record(*found) for found in visible.items()]
-        known = {record.topic: record for record in records if isinstance(record, TableRecord)}
+        known = _table_records(visible)
         return Known(
             confirmed_lsn,
             None if seen is None else parse_slot_record(slot_key(slot), seen),
@@ -262,22 +263,6 @@ class TakingOver:
                     "kafka-transactions.sh find-hanging names one that it has forgotten",
                 )
             self._pause(_OTHERS_POLL_S)
-
-    def _undecided_tables(self, hanging: Mapping[Place, int]) -> dict[str, TableRecord]:
-        """Our table records that are undecided themselves, by topic."""
-        progress = self.names.progress
-        begin = hanging.get((progress, 0))
-        if begin is None:
-            return {}
-        reading = self._reading(progress, undecided=True)
-        bounds = reading.bounds()
-        assert bounds is not None, "a topic that holds something is there"
-        with reading.consumer() as consumer:
-            found = [(m.key(), m.value()) for _, m in reading.read(consumer, begin, bounds[1], self._ended)]
-        records = [parse_record(key, value) for key, value in found if key and value and self._is_ours(key)]
-        # What can be read of the messages may be another slot's.
-        own = [each for each in records if isinstance(each, TableRecord) and each.topic != self.names.messages]
-        return {each.topic: each for each in own}
 
     def _rows_visible(self, counted: TableRecord, before: TableRecord | None, hanging: Mapping[Place, int]) -> bool:
         """Whether a row that `counted` has and the record `before` has not can be read."""
@@ -348,6 +333,12 @@ class TakingOver:
             timeout_ms if exactly_once else None,
         )
         return Kafka(producer, publisher, policy, copies, whole, self._admin.cluster_id())
+
+
+def _table_records(found: Mapping[bytes, bytes]) -> dict[str, TableRecord]:
+    """The table records among these, by topic."""
+    records = [parse_record(key, value) for key, value in found.items()]
+    return {record.topic: record for record in records if isinstance(record, TableRecord)}
 
 
 @contextmanager

@@ -7,29 +7,18 @@ from __future__ import annotations
 
 import io
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 
 import fastavro
+from json_server import JsonHandler, JsonServer
 
 
-class Registry:
+class Registry(JsonServer):
     def __init__(self) -> None:
+        super().__init__(_handler(self))
         self.schemas: list[str] = []
         self.subjects: dict[str, list[int]] = {}
         self.frozen: set[str] = set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def register(self, subject: str, schema: str) -> tuple[int, dict[str, Any]]:
         versions = self.subjects.setdefault(subject, [])
@@ -58,28 +47,17 @@ class Registry:
         return record
 
 
-def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self._answer(*registry.register(self.path.split("/")[2], body["schema"]))
+def _handler(registry: Registry) -> type[JsonHandler]:
+    class Handler(JsonHandler):
+        content_type = "application/vnd.schemaregistry.v1+json"
 
-        def do_GET(self) -> None:
+        def post(self, body: bytes) -> tuple[int, object]:
+            return registry.register(self.path.split("/")[2], json.loads(body)["schema"])
+
+        def get(self) -> tuple[int, object]:
             _, _, subject, _, *version = self.path.partition("?")[0].split("/")
             if version:
-                self._answer(*registry.version(subject, version[0]))
-            else:
-                self._answer(200, list(range(1, len(registry.subjects[subject]) + 1)))
-
-        def _answer(self, status: int, document: dict[str, Any] | list[int]) -> None:
-            body = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
+                return registry.version(subject, version[0])
+            return 200, list(range(1, len(registry.subjects[subject]) + 1))
 
     return Handler

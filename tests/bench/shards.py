@@ -21,7 +21,8 @@ from pathlib import Path
 
 import psycopg
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "deploy"), str(Path(__file__).resolve().parents[1])]
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "deploy")]
 import servers  # noqa: E402
 from daemon import Daemon  # noqa: E402
 from measuring import cpu_s, memory_mb, until  # noqa: E402

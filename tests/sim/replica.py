@@ -103,13 +103,6 @@ class SteppedHandover(Handover):
         return super().take(0.0)
 
 
-class AllTables(list[str]):
-    """One slot feeds all topics of the world."""
-
-    def __contains__(self, topic: object) -> bool:
-        return True
-
-
 class SteppedTakingOver(TakingOver):
     """Runs to its end when the scheduler says so, while `opening` waits for it."""
 
@@ -117,7 +110,7 @@ class SteppedTakingOver(TakingOver):
 
     def start(self, server: Any, *_: Any) -> None:
         self._server = server
-        self._tables = AllTables()
+        self._tables = None  # one slot feeds all topics of the world
         self.world.running[-1].taking_over = self
 
     def run(self) -> None:
