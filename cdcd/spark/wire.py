@@ -4,14 +4,15 @@ Before: `kafka` reads records, `writers` knows their schemas. After: `changes` a
 Source: Spark, "Apache Avro Data Source Guide" (`from_avro`).
 
 One fixed schema would turn the rows of other versions into nulls, or into other numbers. So the first bytes of each
-record choose among the writers' schemas. Where Avro's own resolution is right, one expression per schema decodes
-straight into the common type; where it is not (another scale, another type) the record is decoded as it was written and
-cast by Catalyst. A record of an unknown schema is an error.
+record choose among the writers' schemas, and all of them decode into one struct. Where Avro's own resolution is right,
+a field decodes straight into the common type. Where it is not (another scale, another type) it decodes as it was
+written, into a field of its own (names are not on the wire: the writer's schema may call it anything), and Catalyst
+casts it. A record of an unknown schema is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.avro.functions import from_avro
 
-from cdcd.spark.types import avro_resolves, common_fields, envelope, row
+from cdcd.spark.types import avro_resolves, cast, common_fields, envelope
 from cdcd.spark.writers import Writer
 
 FIELDS: Final = ("op", "source", "identity", "before", "after", "unchanged", "unrepresentable")
@@ -46,21 +47,12 @@ def decode(records: DataFrame, writers: Sequence[Writer], columns: Sequence[dict
 
     `columns` must hold what `common_columns` of the writers does. Records without a value (tombstones) are left out.
     """
-    records = records.where("value IS NOT NULL")
-    wanted = list(columns)
-    foreign = [each for each in writers if not _resolves(each, wanted)]
+    versions = _versions(writers, columns)
     event: Column | None = None
-    for index, each in enumerate(foreign):
-        # A column of its own: as a shared subexpression it would be decoded once a field.
-        records = records.withColumn(f"_as_written_{index}", f.when(_is(each), _from_avro(each)))
-    for each in writers:
-        if each in foreign:
-            written = f.col(f"_as_written_{foreign.index(each)}")
-            decoded = f.struct(*(_field(written, name, each, wanted) for name in FIELDS))
-        else:
-            same = each.columns == wanted and tuple(field["name"] for field in each.schema["fields"]) == FIELDS
-            decoded = _from_avro(each, None if same else envelope(wanted, each.schema, FIELDS))
-        event = f.when(_is(each), decoded) if event is None else event.when(_is(each), decoded)
+    for each in reversed(writers):
+        is_its = f.startswith("value", f.lit(each.header))
+        decoded = _from_avro(each, versions)
+        event = f.when(is_its, decoded) if event is None else event.when(is_its, decoded)
     unknown = f.raise_error(
         f.concat(
             f.lit(f"cdcd: a record of {topic} names a schema that was not known when the query was made: "),
@@ -69,29 +61,40 @@ def decode(records: DataFrame, writers: Sequence[Writer], columns: Sequence[dict
         )
     )
     event = unknown if event is None else event.otherwise(unknown)
-    kept = [name for name in records.columns if name != "value" and not name.startswith("_as_written_")]
-    return records.select(*kept, event.alias("_event")).select("_event.*", *kept)
+    kept = [name for name in records.columns if name != "value"]
+    records = records.where("value IS NOT NULL").select(*kept, event.alias("_event"))
+    return records.select(*(_field(name, versions).alias(name) for name in FIELDS), *kept)
 
 
-def _resolves(writer: Writer, wanted: Sequence[dict[str, Any]]) -> bool:
-    types = {field["name"]: field["type"] for field in wanted}
-    return all(avro_resolves(field["type"], types[field["name"]]) for field in writer.columns)
+def _versions(writers: Sequence[Writer], columns: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """What each column decodes into: itself, and other versions of it, under names that no column can have.
+
+    `_x0_` would be the escape of a zero byte, see `avro.names`.
+    """
+    versions = {column["name"]: [column] for column in columns}
+    for column in (column for writer in writers for column in writer.columns):
+        known = versions[column["name"]]
+        if not avro_resolves(column["type"], known[0]["type"]) and all(column["type"] != e["type"] for e in known):
+            known.append({"name": f"_x0_{len(known)}_{column['name']}", "type": column["type"]})
+    return versions
 
 
-def _is(writer: Writer) -> Column:
-    return f.substring("value", 1, len(writer.header)) == f.lit(writer.header)
-
-
-def _from_avro(writer: Writer, reader: str | None = None) -> Column:
+def _from_avro(writer: Writer, versions: Mapping[str, list[dict[str, Any]]]) -> Column:
+    reader = envelope([each for known in versions.values() for each in known], writer.schema, FIELDS)
+    names = {}
+    for column in writer.columns:
+        same = (each["name"] for each in versions[column["name"]] if each["type"] == column["type"])
+        names[column["name"]] = next(same, column["name"])
     payload = f.substring("value", len(writer.header) + 1, _REST)
-    options = {"mode": "FAILFAST"}
-    if reader is not None:
-        options["avroSchema"] = reader
-    return from_avro(payload, writer.text, options)
+    return from_avro(payload, writer.renamed(names), {"mode": "FAILFAST", "avroSchema": reader})
 
 
-def _field(written: Column, name: str, writer: Writer, wanted: list[dict[str, Any]]) -> Column:
-    value = written.getField(name)
-    if name in ("before", "after"):
-        value = f.when(value.isNotNull(), row(value, writer.columns, wanted))
-    return value.alias(name)
+def _field(name: str, versions: Mapping[str, list[dict[str, Any]]]) -> Column:
+    decoded = f.col("_event").getField(name)
+    if name not in ("before", "after") or all(len(known) == 1 for known in versions.values()):
+        return decoded
+    made = []
+    for column, known in versions.items():
+        values = [cast(decoded.getField(each["name"]), each["type"], known[0]["type"]) for each in known]
+        made.append(f.coalesce(*values).alias(column))
+    return f.when(decoded.isNotNull(), f.struct(*made))

@@ -44,6 +44,14 @@ class Writer:
         [before] = [each for each in self.schema["fields"] if each["name"] == "before"]
         return list(before["type"][1]["fields"])
 
+    def renamed(self, names: Mapping[str, str]) -> str:
+        """The schema with other names for the row's columns. Names are not on the wire: it reads the same records."""
+        schema = json.loads(self.text)
+        [before] = [each for each in schema["fields"] if each["name"] == "before"]
+        for column in before["type"][1]["fields"]:
+            column["name"] = names[column["name"]]
+        return json.dumps(schema)
+
     def _row(self) -> dict[str, Any]:
         [before] = [each for each in self.schema["fields"] if each["name"] == "before"]
         found: Avro = resolved(before["type"], {})

@@ -106,7 +106,7 @@ def read(stream: streams.Stream, cdc: Cdc, _: str) -> None:
     record = cut.tables[cut.topic("public.t")]
     raw = cdc.kafka.ranges({record.topic: ([0] * len(record.offsets), record.offsets)}).select("key", "value")
     events = cdc.changes("public.t")
-    for turn in range(6):
+    for turn in range(7):
         plain, decoded = drained(raw), drained(events)
         print(
             f"turn {turn}: raw {1e6 / plain:,.0f}/s, decoded {1e6 / decoded:,.0f}/s = {plain / decoded:.0%}", flush=True
