@@ -3,9 +3,9 @@
 Before: `writers` (or `cdcd schema`) describes the columns. After: `snapshot` loads by these expressions, `verify`
 compares by their texts.
 
-Of each column PostgreSQL sends a text that both sides can make: numbers and strings as they are, times as microseconds,
-floats as their bits, arrays element by element with lengths. `NULL` stays NULL. What Avro cannot hold is sent in
-PostgreSQL's own text, and flagged.
+To compare, both sides make the same text: numbers and strings as they are, times as microseconds, floats as their bits,
+arrays element by element with lengths. To load, PostgreSQL sends what JDBC hands on fastest and exactly: numbers, also
+for times, and strings. `NULL` stays NULL. What Avro cannot hold is sent in PostgreSQL's own text, and flagged.
 Source: PostgreSQL, "Data Type Formatting Functions", "Date/Time Functions" (extract), "Bit String".
 """
 
@@ -18,12 +18,22 @@ from pyspark.sql import functions as f
 
 from cdcd.spark.types import Avro, ddl, logical, plain_decimal
 
-_FINITE: Final = "(isfinite({c}) AND extract(year FROM {c}) BETWEEN 1 AND 9999)"
 _REPRESENTABLE: Final = {
-    "date": _FINITE, "timestamp-micros": _FINITE, "local-timestamp-micros": _FINITE,
-    "time-micros": "{c} <> '24:00'", "decimal": "{c}::text NOT IN ('NaN', 'Infinity', '-Infinity')",
+    "date": "({c} >= date '0001-01-01' AND {c} < date '10000-01-01')",
+    "timestamp-micros": "({c} >= timestamptz '0001-01-01 00:00Z' AND {c} < timestamptz '10000-01-01 00:00Z')",
+    "local-timestamp-micros": "({c} >= timestamp '0001-01-01' AND {c} < timestamp '10000-01-01')",
+    "time-micros": "{c} <> '24:00'", "decimal": "({c} < 'Infinity' AND {c} > '-Infinity')",
     "array": "(array_ndims({c}) IS NULL OR array_ndims({c}) = 1 AND array_lower({c}, 1) = 1)",
 }  # fmt: skip
+"""By kind: Avro's years are 1 to 9999; to PostgreSQL infinities lie outside, and NaN above Infinity."""
+_NUMBER: Final = {
+    "date": "({c} - date '1970-01-01')",
+    **dict.fromkeys(
+        ("timestamp-micros", "local-timestamp-micros", "time-micros"), "((extract(epoch FROM {c}) * 1000000)::bigint)"
+    ),
+}
+_STRINGS: Final = ("text", "varchar")
+_EXACTLY_CAST: Final = ("json", "jsonb", "uuid")
 _INTERVAL: Final = ("months", "days", "micros")
 
 
@@ -65,10 +75,8 @@ def representable(expression: str, avro: Avro) -> str:
 def text_in_postgres(expression: str, avro: Avro) -> str:
     """An SQL expression: the value's text, of type text."""
     kind = logical(avro)
-    if kind in ("timestamp-micros", "local-timestamp-micros", "time-micros"):
-        return f"((extract(epoch FROM {expression}) * 1000000)::bigint)::text"
-    if kind == "date":
-        return f"({expression} - date '1970-01-01')::text"
+    if kind in _NUMBER:
+        return f"{_NUMBER[kind].format(c=expression)}::text"
     if kind == "double":
         return f"(('x' || encode(float8send({expression}), 'hex'))::bit(64)::bigint)::text"
     if kind == "float":
@@ -93,6 +101,16 @@ def text_in_postgres(expression: str, avro: Avro) -> str:
         return f"CASE WHEN {expression} IS NOT NULL THEN {whole} END"
     # The type's output function: a cast to text would trim character(n).
     return f"CASE WHEN {expression} IS NOT NULL THEN format('%s', {expression}) END"
+
+
+def sent_by_postgres(expression: str, avro: Avro, pg_type: str) -> str:
+    """An SQL expression for what `value_from` takes: a number of a time, else the text."""
+    kind = logical(avro)
+    if kind in _NUMBER:
+        return _NUMBER[kind].format(c=expression)
+    if pg_type in _STRINGS:
+        return expression
+    return f"{expression}::text" if pg_type in _EXACTLY_CAST else text_in_postgres(expression, avro)
 
 
 def text_in_spark(column: Column, avro: Avro) -> Column:
@@ -125,21 +143,21 @@ def text_in_spark(column: Column, avro: Avro) -> Column:
     return column.cast("string")
 
 
-def value_from_text(text: Column, avro: Avro) -> Column:
-    """The value that a text of `text_in_postgres` stands for; null for null."""
+def value_from(sent: Column, avro: Avro) -> Column:
+    """The value that was sent by `sent_by_postgres`, or as text by `text_in_postgres`; null for null."""
     kind = logical(avro)
     if kind == "timestamp-micros":
-        return f.timestamp_micros(text.cast("bigint"))
+        return f.timestamp_micros(sent.cast("bigint"))
     if kind == "local-timestamp-micros":
-        stamp = f.timestamp_micros(text.cast("bigint"))
+        stamp = f.timestamp_micros(sent.cast("bigint"))
         return f.to_utc_timestamp(stamp, f.current_timezone()).cast("timestamp_ntz")
     if kind == "date":
-        return f.date_from_unix_date(text.cast("int"))
+        return f.date_from_unix_date(sent.cast("int"))
     if kind == "bytes":
-        return f.unhex(text)
-    return text.cast(ddl(avro))
+        return f.unhex(sent)
+    return sent.cast(ddl(avro))
 
 
 def direct(avro: Avro) -> bool:
-    """JDBC gives the very value, so that no text is needed on the way."""
+    """JDBC gives the very value as it is."""
     return logical(avro) in ("int", "long", "float", "double", "boolean", "decimal", "bytes")

@@ -35,7 +35,7 @@ from cdcd.spark.collapse import COMMIT_LSN, COMMIT_TS, SEQ, UNREPRESENTABLE
 from cdcd.spark.types import ddl, logical
 from cdcd.spark.writers import Writer, writer
 
-FETCH_ROWS: Final = 10_000
+FETCH_ROWS: Final = 2_000
 SNAPSHOT_SEQ: Final = -1
 
 _INTEGERS: Final = ("int2", "int4", "int8")
@@ -111,8 +111,7 @@ class Snapshot:
     def rows(self, table: str) -> DataFrame:
         """The table's rows with the columns that a mirror has: the META ones, too."""
         described = {each["name"]: each for each in self.writer(table).described()}
-        selected, made = [], []
-        lost = []
+        selected, made, lost = [], [], {}
         for column in self.writer(table).columns:
             name, avro = column["name"], column["type"]
             expression = c.quoted(c.postgres_name(described[name]))
@@ -125,11 +124,8 @@ class Snapshot:
             selected.append(f"{sent} AS {c.quoted(name)}")
             made.append(value.alias(name))
             if fits != "true":
-                lost.append(f"'{name}', CASE WHEN NOT ({fits}) THEN format('%s', {expression}) END")
-        texts = (
-            f"nullif(jsonb_strip_nulls(jsonb_build_object({', '.join(lost)})), '{{}}')::text" if lost else "NULL::text"
-        )
-        read = self.read(table, f"{', '.join(selected)}, {texts} AS {UNREPRESENTABLE}")
+                lost[fits] = f"'{name}', CASE WHEN NOT ({fits}) THEN format('%s', {expression}) END"
+        read = self.read(table, f"{', '.join(selected)}, {_texts(lost)} AS {UNREPRESENTABLE}")
         return read.select(
             *made,
             f.lit(self.lsn).cast("bigint").alias(COMMIT_LSN),
@@ -173,6 +169,7 @@ class Snapshot:
         url, properties = jdbc(self._dsn)
         return url, properties | {
             "fetchsize": str(FETCH_ROWS),
+            "prepareThreshold": "-1",  # pgjdbc: binary from the first execution on
             "sessionInitStatement": "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;"
             f" SET TRANSACTION SNAPSHOT '{self.name}'; SET LOCAL extra_float_digits = 1; SET LOCAL TimeZone = 'UTC';"
             " SET LOCAL IntervalStyle = 'postgres'; SET LOCAL DateStyle = 'ISO,MDY'; SET LOCAL row_security = off",
@@ -213,6 +210,17 @@ def jdbc(dsn: str) -> tuple[str, dict[str, str]]:
     return f"jdbc:postgresql://{host}:{port}/{parts.get('dbname', '')}", {"driver": _DRIVER, **properties}
 
 
+def _texts(lost: Mapping[str, str]) -> str:
+    """What PostgreSQL sends for UNREPRESENTABLE: JSON of the texts of values that do not fit, NULL if all do.
+
+    `lost`: by condition, the name and the text. The JSON is made where one is not met: making it takes 2 us a row.
+    """
+    if not lost:
+        return "NULL::text"
+    texts = f"jsonb_strip_nulls(jsonb_build_object({', '.join(lost.values())}))::text"
+    return f"CASE WHEN NOT ({' AND '.join(lost)}) THEN {texts} END"
+
+
 def _transported(expression: str, name: str, avro: Any, pg_type: str) -> tuple[str, Column]:
     """What PostgreSQL sends of a column, and how Spark makes the value of it."""
     kind = logical(avro)
@@ -225,7 +233,7 @@ def _transported(expression: str, name: str, avro: Any, pg_type: str) -> tuple[s
         items = f"({expression})::real[]" if c.is_vector(pg_type) else expression
         texts = f"(SELECT array_agg({item} ORDER BY o) FROM unnest({items}) WITH ORDINALITY u(x, o))"
         whole = f"CASE WHEN {expression} IS NOT NULL THEN coalesce({texts}, '{{}}'::text[]) END"
-        return f"({whole})", f.transform(sent, lambda each: c.value_from_text(each, avro["items"]))
+        return f"({whole})", f.transform(sent, lambda each: c.value_from(each, avro["items"]))
     if kind == "map":
         return f"hstore_to_json({expression})::text", f.from_json(sent, ddl(avro))
     if kind in ("array", "record") and not c.comparable(avro, pg_type):
@@ -238,7 +246,7 @@ def _transported(expression: str, name: str, avro: Any, pg_type: str) -> tuple[s
         fields = [f.element_at(parts, index + 1).cast("bigint") for index in range(3)]
         typed = [e.cast(ddl(each["type"])).alias(each["name"]) for e, each in zip(fields, avro["fields"], strict=True)]
         return c.text_in_postgres(expression, avro), f.when(sent.isNotNull(), f.struct(*typed))
-    return c.text_in_postgres(expression, avro), c.value_from_text(sent, avro)
+    return c.sent_by_postgres(expression, avro, pg_type), c.value_from(sent, avro)
 
 
 def _by_text(avro: Any) -> bool:

@@ -160,7 +160,7 @@ def snapshot(stream: streams.Stream, cdc: Cdc, _: str) -> None:
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for turn in range(3):
+        for turn in range(5):
             plain = drained(cdc.spark.read.jdbc(url, "t", properties=properties))
             with cdc.snapshot(stream.dsn, ["public.t"], parallelism=4) as held:
                 [(there,)] = stream.sql("SELECT count(*) FROM t")
