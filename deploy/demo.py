@@ -68,7 +68,7 @@ def run(home: Path, servers_home: Path, *, seconds: float | None, spark: bool) -
     except (Ended, ServerError, psycopg.Error) as problem:
         print(f"quickstart: {problem}", file=sys.stderr)
         return 1
-    print(f"stopped. Again: it goes on where it was. Remove {home}: quickstart --clean")
+    print(f"stopped. Again: it goes on where it was. Remove {home}: deploy/quickstart --clean")
     return 0
 
 
