@@ -45,7 +45,7 @@ def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool
                 failover=failover or source.failover,
                 blockers=slot.writers,
             )
-        _show(slot.state(), None, as_json=as_json, out=out)
+        show(slot.state(), None, as_json=as_json, out=out)
 
 
 def status(settings: Settings, *, as_json: bool, out: TextIO) -> None:
@@ -56,10 +56,10 @@ def status(settings: Settings, *, as_json: bool, out: TextIO) -> None:
     if state is None:
         raise GapError(f"the slot {source.slot} does not exist", "cdcd slot create makes it, and so does cdcd run")
     try:
-        last = last_record(settings)
-    except CdcdError:
-        last = None  # the slot can be looked at while Kafka is away
-    _show(state, last, as_json=as_json, out=out)
+        last: SlotRecord | CdcdError | None = last_record(settings)
+    except CdcdError as error:
+        last = error  # the slot can be looked at while Kafka is away
+    show(state, last, as_json=as_json, out=out)
 
 
 def drop(settings: Settings, *, force: bool, as_json: bool, out: TextIO) -> None:
@@ -88,7 +88,8 @@ def drop(settings: Settings, *, force: bool, as_json: bool, out: TextIO) -> None
     out.write(json.dumps({"dropped": source.slot}) + "\n" if as_json else f"dropped the slot {source.slot}\n")
 
 
-def _show(state: SlotState | None, last: SlotRecord | None, *, as_json: bool, out: TextIO) -> None:
+def show(state: SlotState | None, last: SlotRecord | CdcdError | None, *, as_json: bool, out: TextIO) -> None:
+    """Write what the slot is; `last` is what Kafka holds of it, or why that is not known."""
     if state is None:
         raise GapError("the slot vanished while it was looked at", "Try again")
     if as_json:
@@ -100,7 +101,8 @@ def _show(state: SlotState | None, last: SlotRecord | None, *, as_json: bool, ou
             "retained_bytes": state.retained_bytes,
             "lag_bytes": state.lag_bytes,
             "lost": state.lost,
-            "kafka_lsn": None if last is None else format_lsn(last.lsn),
+            "kafka_lsn": format_lsn(last.lsn) if isinstance(last, SlotRecord) else None,
+            "kafka_error": last.message if isinstance(last, CdcdError) else None,
         }
         out.write(json.dumps(content) + "\n")
         return
@@ -115,9 +117,15 @@ def _show(state: SlotState | None, last: SlotRecord | None, *, as_json: bool, ou
         ),
         ("confirmed up to", f"{_lsn(state.confirmed_flush_lsn)}, {size(state.lag_bytes)} behind the server"),
         ("WAL kept", f"{size(state.retained_bytes)} from {_lsn(state.restart_lsn)} on; until it is in danger: {safe}"),
-        ("Kafka holds", "nothing of it" if last is None else f"all up to {format_lsn(last.lsn)}"),
+        ("Kafka holds", _held(last)),
     ]
     out.writelines(f"{name:16} {value}\n" for name, value in rows)
+
+
+def _held(last: SlotRecord | CdcdError | None) -> str:
+    if isinstance(last, CdcdError):
+        return f"nobody knows what: {last.message}"
+    return "nothing of it" if last is None else f"all up to {format_lsn(last.lsn)}"
 
 
 def _lsn(lsn: int | None) -> str:
