@@ -50,6 +50,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
             interval_s=source.status_interval_s,
             two_phase=source.two_phase,
             failover=source.failover,
+            copies=settings.snapshot.mode != "never",
         )
     except CdcdError as failure:
         yield of_error("server", failure)

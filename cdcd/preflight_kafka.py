@@ -47,8 +47,8 @@ class Facts:
 def gather(bootstrap: str, properties: Mapping[str, Property], wanted: Sequence[str]) -> Facts:
     """Ask the brokers; `wanted` are the topics that cdcd would write. Raises as `kafka_errors.named`."""
     config: Any = client_config(bootstrap, "cdcd-check", properties)
-    admin = AdminClient(config, logger=LIBRDKAFKA_LOG)
     try:
+        admin = AdminClient(config, logger=LIBRDKAFKA_LOG)
         metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
         topics = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
         there = [name for name in wanted if name in topics]
@@ -79,7 +79,7 @@ def judge_registry(url: str, config: Mapping[str, Any]) -> Finding:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError:
         said = "avro.registry_url is set, and the registry's client is not installed"
-        return error("registry", said, "Install it: pip install 'cdcd[registry]'")
+        return error("registry", said, "Install it: pip install 'confluent-kafka[schemaregistry]'")
     try:
         subjects = SchemaRegistryClient({"url": url, **config}).get_subjects()
     except Exception as failure:  # noqa: BLE001  # the client raises whatever its HTTP library does

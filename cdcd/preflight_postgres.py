@@ -50,6 +50,10 @@ class Table:
     """There is the index that `identity` means: the primary key, or the chosen one."""
     owned: bool
     """The role is its owner, or a member of its owner."""
+    readable: bool = True
+    """The role may SELECT from it, as its copy does."""
+    all_rows: bool = True
+    """No row security hides rows from the role."""
 
     @property
     def quoted(self) -> str:
@@ -142,8 +146,12 @@ def judge(
     interval_s: float,
     two_phase: bool = False,
     failover: bool = False,
+    copies: bool = True,
 ) -> Iterator[Finding]:
-    """What the facts mean for these settings; one finding for each thing that was looked at."""
+    """What the facts mean for these settings; one finding for each thing that was looked at.
+
+    `copies`: the rows that a table has are published, too (snapshot.mode).
+    """
     yield from _server(facts, origin, interval_s)
     for setting, wanted, major in (("two_phase", two_phase, 15), ("failover", failover, 17)):
         if wanted and facts.version < major * 10000:
@@ -152,6 +160,8 @@ def judge(
     yield from _slot(facts, slot, create=create)
     yield from _publication(facts, publication, create=create)
     yield from _identities(facts)
+    if copies:
+        yield from _rights(facts)
 
 
 def _server(facts: Facts, origin: str, interval_s: float) -> Iterator[Finding]:
@@ -276,9 +286,7 @@ def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Fi
             cure = f"Run: ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"
             yield warning("publication", said, cure)
         return
-    listed = ", ".join(table.quoted for table in facts.tables[:TABLES_SHOWN])
-    more = ", ..." if len(facts.tables) > TABLES_SHOWN else ""
-    statement = f"CREATE PUBLICATION {name} FOR TABLE {listed or '...'}{more}"
+    statement = f"CREATE PUBLICATION {name} FOR TABLE {_listed(facts.tables) or '...'}"
     foreign = [table for table in facts.tables if not table.owned]
     if not create:
         said = f"There is no publication {publication}, and source.create is false"
@@ -316,6 +324,37 @@ def _identities(facts: Facts) -> Iterator[Finding]:
         yield ok("replica identity", f"All {len(facts.tables)} tables have a replica identity")
 
 
+def _rights(facts: Facts) -> Iterator[Finding]:
+    """The stream needs no right on a table; its copy does. Where there is a slot it may have been made already."""
+    level = error if facts.slot is None else warning
+    role = _quoted(facts.role)
+    closed = [table for table in facts.tables if not table.readable]
+    hidden = [table for table in facts.tables if table.readable and not table.all_rows]
+    if closed:
+        schemas = ", ".join(sorted({_quoted(table.schema) for table in closed}))
+        grants = f"GRANT USAGE ON SCHEMA {schemas} TO {role}; GRANT SELECT ON {_listed(closed)} TO {role}"
+        said = f"The role {facts.role} may not read {_first(closed)}: the snapshot cannot copy what is in there"
+        yield level("rights", said, f'As the owner, run: {grants}. Or set snapshot.mode = "never"')
+    if hidden:
+        said = f"Row security hides rows of {_first(hidden)} from the role {facts.role}: the snapshot refuses that"
+        cure = f'As a superuser, run: ALTER ROLE {role} BYPASSRLS. Or set snapshot.mode = "never"'
+        yield level("rights", said, cure)
+    if facts.tables and not closed and not hidden:
+        yield ok("rights", f"The role {facts.role} may read {_many(len(facts.tables))}, for the snapshot")
+
+
+def _first(tables: Sequence[Table]) -> str:
+    return tables[0].quoted + (f" and {len(tables) - 1} more" if len(tables) > 1 else "")
+
+
+def _listed(tables: Sequence[Table]) -> str:
+    return ", ".join(table.quoted for table in tables[:TABLES_SHOWN]) + (", ..." if len(tables) > TABLES_SHOWN else "")
+
+
+def _many(count: int) -> str:
+    return "the table" if count == 1 else f"all {count} tables"
+
+
 def _quoted(name: str) -> str:
     return sql.Identifier(name).as_string()
 
@@ -323,7 +362,9 @@ def _quoted(name: str) -> str:
 _TABLE: Final = (
     "SELECT n.nspname, c.relname, c.relreplident::text, EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid"
     "    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END),"
-    " pg_has_role(c.relowner, 'USAGE') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+    " pg_has_role(c.relowner, 'USAGE'), has_schema_privilege(n.oid, 'USAGE')"
+    "    AND (has_table_privilege(c.oid, 'SELECT') OR has_any_column_privilege(c.oid, 'SELECT')),"
+    " NOT row_security_active(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cdcd import preflight_kafka, preflight_postgres
+from cdcd.errors import SettingsError
 from cdcd.findings import Finding, Level
 from cdcd.preflight import as_text
 from cdcd.preflight_postgres import Publication, Table
@@ -193,6 +194,32 @@ def test_many_bare_tables_are_counted_not_listed() -> None:
     found = bad(server(tables=tables))
     assert len(found) == preflight_postgres.TABLES_SHOWN + 1
     assert "30 more tables" in found[-1].message
+
+
+def test_a_snapshot_of_tables_that_the_role_may_not_read_is_told_before_it_fails() -> None:
+    closed = [replace(TABLE, readable=False), replace(TABLE, name="items", readable=False)]
+    [told] = bad(server(tables=closed))
+    assert (told.level, told.about) == (Level.ERROR, "rights")
+    assert 'may not read "public"."orders" and 1 more' in told.message
+    assert 'GRANT USAGE ON SCHEMA "public" TO "cdc"; GRANT SELECT ON "public"."orders", "public"."items"' in told.cure
+    [told] = bad(server(tables=[replace(TABLE, all_rows=False)]))
+    assert "BYPASSRLS" in told.cure
+
+
+def test_a_right_to_read_that_may_not_be_needed_any_more_is_no_error() -> None:
+    closed = [replace(TABLE, readable=False)]
+    published = Publication(updates=True, deletes=True)
+    assert [told.level for told in bad(server(tables=closed, slot=SLOT, publication=published))] == [Level.WARNING]
+    facts = replace(SERVER, tables=closed)
+    only_changes = preflight_postgres.judge(
+        facts, "cdcd", "cdcd", create=True, origin="any", interval_s=10, copies=False
+    )
+    assert bad(list(only_changes)) == []
+
+
+def test_a_property_that_kafkas_client_does_not_know_is_a_wrong_setting() -> None:
+    with pytest.raises(SettingsError, match=r"security\.protocl"):
+        preflight_kafka.gather("127.0.0.1:1", {"security.protocl": "SSL"}, [])
 
 
 def test_names_are_quoted_in_the_sql_of_cures() -> None:
