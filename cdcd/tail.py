@@ -23,7 +23,7 @@ from cdcd.decode import Decoder, SchemaId, plain
 from cdcd.errors import DecodeError, Refused, SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.sink.kafka_errors import kafka_error, named
-from cdcd.sink.kafka_settings import Property, client_config
+from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
 
 log = logging.getLogger("cdcd.tail")
 
@@ -155,7 +155,7 @@ class SchemaFinder:
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as error:
-            cure = "Install it: pip install 'cdcd[registry]'"
+            cure = "Install it: pip install 'confluent-kafka[schemaregistry]'"
             raise SettingsError("The schema registry's client is not installed", cure) from error
         try:
             return str(SchemaRegistryClient(dict(self._registry)).get_schema(identifier).schema_str)
@@ -165,7 +165,10 @@ class SchemaFinder:
 
 
 def committed_consumer(config: Mapping[str, object], **more: object) -> Consumer:
-    """A consumer of what is committed that leaves no trace; `more` are further properties."""
+    """A consumer of what is committed that leaves no trace; `more` are further properties.
+
+    Raises SettingsError for properties that librdkafka does not know.
+    """
     own = {
         "group.id": "cdcd-tail",  # librdkafka wants one; none is ever joined
         "enable.auto.commit": False,
@@ -174,7 +177,10 @@ def committed_consumer(config: Mapping[str, object], **more: object) -> Consumer
         "allow.auto.create.topics": False,
         "fetch.wait.max.ms": 100,
     }
-    return Consumer({**config, **own, **more}, logger=log)
+    try:
+        return Consumer({**config, **own, **more}, logger=LIBRDKAFKA_LOG)
+    except KafkaException as error:
+        raise named(kafka_error(error), "making a consumer", str(config["bootstrap.servers"])) from None
 
 
 def _places(consumer: Consumer, topics: Sequence[str], *, from_beginning: bool) -> list[TopicPartition]:

@@ -21,13 +21,13 @@ _AUTHENTICATION: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_
 
 _SETTINGS: Final = frozenset({KafkaError._INVALID_ARG, KafkaError._NOT_CONFIGURED, KafkaError._UNKNOWN_PROTOCOL})
 
-TRY_AGAIN: Final = "cdcd tries again by itself; if it lasts, look at the brokers and at sink.bootstrap_servers."
+TRY_AGAIN: Final = "`cdcd run` tries again by itself; if it lasts, look at the brokers and at sink.bootstrap_servers."
 
 _CREDENTIALS: Final = "Check sasl.* and security.protocol under sink.librdkafka, and the user on the broker."
 _TLS: Final = "Check ssl.* and security.protocol under sink.librdkafka: the broker's certificate, CA and host name."
 SIZE_CURE: Final = (
     "Raise max.message.bytes of the topic (or message.max.bytes of the brokers) above the largest row; readers may "
-    "need a larger fetch size as well."
+    'need a larger fetch size as well. Or set sink.on_unpublishable = "park": the other tables go on.'
 )
 _UNPUBLISHABLE: Final = frozenset(
     {

@@ -1,0 +1,14 @@
+from confluent_kafka import KafkaError
+
+from cdcd.sink.kafka_errors import named
+
+
+def test_a_row_that_is_too_large_for_its_topic_may_be_published_or_parked() -> None:
+    failure = named(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "writing records", "k:9092")
+    assert "max.message.bytes" in failure.cure
+    assert 'sink.on_unpublishable = "park"' in failure.cure
+
+
+def test_a_command_that_has_ended_does_not_say_that_it_tries_again() -> None:
+    failure = named(KafkaError(KafkaError._TRANSPORT), "reading topics", "k:9092")
+    assert failure.cure.startswith("`cdcd run` tries again")

@@ -1,0 +1,29 @@
+import logging
+
+import pytest
+from confluent_kafka import KafkaException
+
+from cdcd.errors import SettingsError
+from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG
+from cdcd.tail import committed_consumer
+
+
+def test_a_property_that_librdkafka_does_not_know_is_a_wrong_setting() -> None:
+    with pytest.raises(SettingsError, match=r"security\.protocl"):
+        committed_consumer({"bootstrap.servers": "127.0.0.1:1", "security.protocl": "SSL"})
+
+
+def test_a_broker_that_does_not_answer_is_said_once_not_at_every_attempt() -> None:
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("cdcd").addHandler(handler)
+    LIBRDKAFKA_LOG.propagate = True
+    consumer = committed_consumer({"bootstrap.servers": "127.0.0.1:1", "reconnect.backoff.max.ms": 100})
+    try:
+        with pytest.raises(KafkaException):
+            consumer.list_topics(timeout=1.0)
+    finally:
+        consumer.close()
+        logging.getLogger("cdcd").removeHandler(handler)
+    assert len([line for line in said if line.startswith("FAIL")]) <= 1
