@@ -121,7 +121,7 @@ def _spark(given: argparse.Namespace) -> int:
         from cdcd.spark import jobs
     except ImportError as error:
         raise SettingsError(
-            f"PySpark is not installed: {error}", "Install it with: pip install 'cdcd[spark]'"
+            f"PySpark is not installed: {error}", "Install it with: pip install 'pyspark==4.1.3'"
         ) from error
     with jobs.naming():
         if given.job == "mirror":

@@ -20,17 +20,26 @@ class RegistryStore(SchemaStore):
     """Registers a schema under its topic's subject; the registry checks that it fits the ones before."""
 
     def __init__(self, url: str, topic_of: Callable[[str, str], str], extra: dict[str, str] | None = None) -> None:
-        """`topic_of(schema, name)` is the table's topic. Raises SettingsError if the client is not installed."""
+        """`topic_of(schema, name)` is the table's topic.
+
+        Raises SettingsError if the client is not installed, or refuses what it is given.
+        """
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as missing:
             raise SettingsError(
                 "avro.registry_url is set, but the schema registry's client is not installed",
-                "Install it with: pip install 'cdcd[registry]'",
+                "Install it with: pip install 'confluent-kafka[schemaregistry]'",
             ) from missing
         self._shown_url = _without_password(url)
         self._topic_of = topic_of
-        self._client = SchemaRegistryClient({"url": url, **(extra or {})})
+        try:
+            self._client = SchemaRegistryClient({"url": url, **(extra or {})})
+        except (ValueError, TypeError) as refused:
+            raise SettingsError(
+                f"the schema registry's client refuses its settings: {_without_password(str(refused))}",
+                "Correct avro.registry_url, such as http://localhost:8081, or avro.registry_config",
+            ) from None
 
     def header(self, schema: str, name: str, subject: str, text: str) -> bytes:
         from confluent_kafka.schema_registry import Schema, SchemaRegistryError
@@ -54,9 +63,12 @@ class RegistryStore(SchemaStore):
             ) from error
         except Exception as error:  # the client raises whatever its HTTP library does
             said = _without_password(str(error))
-            raise BrokerLost(f"the schema registry at {self._shown_url} does not answer: {said}") from error
+            raise BrokerLost(
+                f"the schema registry at {self._shown_url} does not answer: {said}",
+                "Look at the registry, and at avro.registry_url",
+            ) from error
         return b"\x00" + schema_id.to_bytes(4, "big")
 
 
 def _without_password(text: str) -> str:
-    return re.sub(r"(\w+://)[^/\s@]*@", r"\1", text)
+    return re.sub(r"(\w+:/+)[^/\s@]*@", r"\1", text)

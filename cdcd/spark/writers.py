@@ -132,7 +132,8 @@ class RegistryWriters(Writers):
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as missing:
             raise SettingsError(
-                "the schema registry's client is not installed", "Install it with: pip install 'cdcd[registry]'"
+                "the schema registry's client is not installed",
+                "Install it with: pip install 'confluent-kafka[schemaregistry]'",
             ) from missing
         self._client: Any = SchemaRegistryClient(dict(config))
         self._url = str(config["url"])
