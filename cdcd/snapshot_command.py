@@ -8,6 +8,7 @@ The copy has begun when the table's record names a consistent point beyond the r
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from cdcd.source.session import Session
 from cdcd.taking_over import reading
 
 POLL_S: Final = 0.5
+
+log = logging.getLogger("cdcd.snapshot")
 
 
 def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bool, out: TextIO) -> None:
@@ -47,6 +50,8 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                 lsn = ask(settings, session, SNAPSHOT, *published[name])
                 asked[progress.names.topic(*published[name])] = (name, lsn)
         bar = Bar(sys.stderr)
+        if wait:
+            log.info("asked; waiting for the daemon", extra={"tables": len(asked)})
         while wait and asked:
             copies = progress.copies()
             for topic, (name, lsn) in list(asked.items()):

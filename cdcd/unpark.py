@@ -37,6 +37,8 @@ def unpark(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bo
         parked = _parked(progress)
         if not tables:
             shown = _as_json if as_json else _as_text
+            if not parked:
+                log.info("no table is parked")
             out.writelines(f"{shown(name, table)}\n" for name, table in sorted(parked.items()))
             return
         for name in tables:

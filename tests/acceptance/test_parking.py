@@ -81,6 +81,7 @@ def test_point_9_a_table_with_a_row_too_large_is_parked_and_comes_back_whole(str
     set_config(stream, f"{stream.prefix}.public.t", max_message_bytes=str(8 << 20))
     assert cdcd(daemon, "unpark", "public.t", "--json") == '{"table": "public.t", "state": "unparked"}\n'
     assert parked(stream) == []
+    assert "no table is parked" in cdcd(daemon, "unpark")
     stream.sql("INSERT INTO t VALUES (6, 'f')", "TRUNCATE u", "INSERT INTO u VALUES (6, 'f')")
     daemon.wait_until_confirmed()
     assert metric(daemon, "cdcd_parked_tables") == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from daemon import cdcd, command
+from daemon import cdcd, command, environment
 from stream import Stream
 
 
@@ -41,6 +41,14 @@ def test_point_10_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_b
     [gone] = [finding for finding in found if finding["about"] == "progress"]
     assert gone["level"] == "error"
     assert "is gone" in gone["message"]
+
+
+def test_a_request_to_a_daemon_that_is_away_says_that_it_waits(stream: Stream) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION cdcd FOR TABLE t")
+    arguments = ["snapshot", "public.t", "--config", str(stream.daemon().config)]
+    with pytest.raises(subprocess.TimeoutExpired) as waited:
+        subprocess.run([*command(), *arguments], capture_output=True, timeout=8, check=False, env=environment())
+    assert b"asked; waiting for the daemon" in (waited.value.stderr or b"")
 
 
 def test_point_10_check_looks_at_everything_that_support_would_ask_for(stream: Stream) -> None:
