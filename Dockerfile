@@ -1,8 +1,8 @@
 # cdcd as a container: a wheel with compiled hot rooms, no compiler inside, an unprivileged user.
 #
-#   docker build -t cdcd .
-#   docker run --rm --read-only -v ./cdcd.toml:/etc/cdcd/cdcd.toml:ro -p 9478:9478 cdcd
-#   docker run --rm -v ./cdcd.toml:/etc/cdcd/cdcd.toml:ro cdcd check --config /etc/cdcd/cdcd.toml
+#   docker build -t cdcd:0.1.0 .
+#   docker run --rm --read-only -v ./cdcd.toml:/etc/cdcd/cdcd.toml:ro -p 9478:9478 cdcd:0.1.0
+#   docker run --rm -v ./cdcd.toml:/etc/cdcd/cdcd.toml:ro cdcd:0.1.0 check --config /etc/cdcd/cdcd.toml
 #
 # The base may be any Debian with Python 3.11 or later and its libraries for wheels (glibc 2.28+).
 ARG PYTHON=python:3.13-slim
