@@ -124,7 +124,7 @@ def show(state: SlotState | None, last: SlotRecord | CdcdError | None, *, as_jso
 
 def _held(last: SlotRecord | CdcdError | None) -> str:
     if isinstance(last, CdcdError):
-        return f"nobody knows what: {last.message}"
+        return f"not known: {last.message}"
     return "nothing of it" if last is None else f"all up to {format_lsn(last.lsn)}"
 
 

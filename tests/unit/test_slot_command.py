@@ -28,7 +28,7 @@ AWAY = BrokerLost("Kafka (k:9092) did not answer in time")
 def test_what_kafka_holds_is_not_guessed_while_it_does_not_answer() -> None:
     out = io.StringIO()
     show(STATE, AWAY, as_json=False, out=out)
-    assert "Kafka holds      nobody knows what: Kafka (k:9092) did not answer in time\n" in out.getvalue()
+    assert "Kafka holds      not known: Kafka (k:9092) did not answer in time\n" in out.getvalue()
 
 
 def test_a_script_can_tell_no_progress_from_a_kafka_that_does_not_answer() -> None:
