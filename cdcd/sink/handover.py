@@ -59,12 +59,15 @@ class Handover:
             self._changed.notify()
             return True
 
-    def take(self, wait_s: float) -> Batch | None:
-        """The next batch, as soon as there is one; None if none came within `wait_s` seconds, or after `close`."""
+    def take(self, wait_s: float, *, copies: bool = True) -> Batch | None:
+        """The next batch, as soon as there is one; None if none came within `wait_s` seconds, or after `close`.
+
+        Without `copies` also if it holds rows of a snapshot: one may come while this waits.
+        """
         with self._changed:
             if not self._batches and not self._closed:
                 self._changed.wait(wait_s)
-            if not self._batches:
+            if not self._batches or (not copies and self.copies_next):
                 return None
             batch = self._batches.popleft()
             self._bytes -= occupied_bytes(batch)

@@ -124,7 +124,9 @@ class SinkThread:
         wait_s = _HOUSEKEEPING_S
         if open_ is not None:
             wait_s = min(wait_s, self._policy.patience_s(now, open_) if open_.inside else _FLOWING_S)
-        batch = handover.take(wait_s)
+        # A snapshot begins between two transactions, and behind what a broken-off one has left to be replayed.
+        inside = open_ is not None and open_.inside
+        batch = handover.take(wait_s, copies=inside or not publisher.unparking)
         now = self._clock()
         if batch is None:
             self._producer.serve()

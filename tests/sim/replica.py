@@ -99,8 +99,8 @@ class SteppedHandover(Handover):
     def closed(self) -> bool:
         return self._closed
 
-    def take(self, wait_s: float) -> Batch | None:
-        return super().take(0.0)
+    def take(self, wait_s: float, *, copies: bool = True) -> Batch | None:
+        return super().take(0.0, copies=copies)
 
 
 class SteppedTakingOver(TakingOver):

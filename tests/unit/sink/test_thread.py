@@ -148,6 +148,44 @@ def test_a_replay_takes_turns_with_the_stream_and_what_is_copied_stands_behind_i
     assert rows == [b"20", b"50", b"30", b"60", b"40", b"copied"]
 
 
+def test_rows_of_a_snapshot_that_come_while_a_flow_is_waited_for_stand_behind_a_replay() -> None:
+    sink = Sink()
+    publisher = sink.thread._publisher
+    publisher._parked._reader = KafkaParkedReader(FakeReading(sink.broker, "p.parked"))  # type: ignore[arg-type]
+    other = sink.builder.open_table("public", "u")
+
+    def copied(state: str, *, rows: int = 0, end_lsn: int = 0) -> Batch:
+        for _ in range(rows):
+            sink.builder.add(sink.table, ord("r"), b"k", b"copied")
+        batch = sink.builder.take()
+        batch.copies = [TableCopy("s", "p.public.t", "public", "t", state, 10)]
+        batch.end_lsn = end_lsn
+        return batch
+
+    assert sink.handover.put(copied(COPYING, end_lsn=5))
+    sink.put(20)  # set aside
+    assert sink.handover.put(copied(DONE))
+    sink.builder.begin(30, 1)
+    sink.builder.add(other, ord("c"), b"k", b"30")
+    sink.builder.commit(31)
+    flow = sink.builder.take()
+    flow.flowing = True
+    assert sink.handover.put(flow)
+    while sink.handover.waiting or publisher.open is None:
+        assert sink.thread.step()
+    begun = [copied(COPYING, rows=1)]
+
+    def comes_meanwhile(wait_s: float, *, copies: bool = True) -> Batch | None:
+        while begun:
+            assert sink.handover.put(begun.pop())
+        return Handover.take(sink.handover, wait_s, copies=copies)
+
+    sink.handover.take = comes_meanwhile  # type: ignore[method-assign]
+    while begun or sink.handover.waiting or publisher.unparking or publisher.open:
+        assert sink.thread.step()
+    assert sink.rows() == [b"20", b"copied"]
+
+
 def test_a_bound_ends_a_kafka_transaction_within_a_backlog() -> None:
     sink = Sink(GroupCommit(rows_max=2, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30))
     for lsn in range(10, 60, 10):
