@@ -4,8 +4,11 @@ Before: `publisher` and preflight ask.
 After: the broker, through confluent-kafka's AdminClient. Its futures fail when it is collected, so it is kept.
 Source: Kafka protocol guide, CreateTopics, Metadata, ListOffsets and DescribeConfigs.
 
-Trap: a future keeps the exception that it raised, which keeps the frames it passed through. A frame that keeps the
-future closes a circle, in which the client and its four threads live on: so no future keeps a name here.
+Traps that this module knows:
+
+- A future keeps the exception that it raised, which keeps the frames it passed through. A frame that keeps the future
+  closes a circle, in which the client and its four threads live on: so no future keeps a name here.
+- The dict of futures that the client returns is the one it fills: who takes futures out of it takes them from a copy.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ T = TypeVar("T")
 
 _PAUSE_S: Final = 0.05
 """Between two questions whether the cluster knows a new topic."""
+_RECORDS_MAX: Final = 1_000
+"""Of a request for new topics: each topic, partition and setting is one. KRaft takes 10,000, has these in seconds."""
 _UNKNOWN: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _NOT_YET: Final = frozenset(
     {
@@ -79,56 +84,73 @@ class KafkaAdmin:
         """End the client's threads."""
         self._client = None
 
-    def ensure(self, spec: TopicSpec) -> int:
-        """Make the topic if it is missing, wait until the cluster knows it; returns how many partitions it has.
+    def ensure(self, *specs: TopicSpec) -> list[int]:
+        """Make the topics that are missing, wait until the cluster knows them; returns how many partitions each has.
 
         Raises Refused, with the command that makes the topic, if the broker does not let us.
         """
-        partitions = self.partitions(spec.name)
-        if partitions is not None:
-            return partitions
-        self._create(spec)
-        deadline = self._patience.deadline()
-        while (partitions := self.partitions(spec.name)) is None:
-            if self._patience.is_over(deadline):
-                raise BrokerLost(
-                    f"Kafka ({self._bootstrap}) made the topic {spec.name}, but no leader for all of its partitions "
-                    f"within {self._timeout_s:.0f} s",
-                    TRY_AGAIN,
-                )
-            time.sleep(_PAUSE_S)
-        return partitions
+        return [partitions for some in _requests(specs) for partitions in self._ensure(some)]
 
-    def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has; None if there is no such topic, or not yet a leader for all of them."""
-        described = self._described(topic)
-        if described is None or any(each.leader is None or each.leader.id < 0 for each in described.partitions):
-            return None
-        return len(described.partitions)
+    def _ensure(self, specs: list[TopicSpec]) -> list[int]:
+        found = self.partitions([spec.name for spec in specs])
+        missing = made = [spec for spec in specs if spec.name not in found]
+        if made:
+            self._create(made)
+        deadline = self._patience.deadline()
+        while missing:
+            found |= self.partitions([spec.name for spec in missing])
+            missing = [spec for spec in missing if spec.name not in found]
+            if missing:
+                if self._patience.is_over(deadline):
+                    raise BrokerLost(
+                        f"Kafka ({self._bootstrap}) made the topic {missing[0].name}, but no leader for all of its "
+                        f"partitions within {self._timeout_s:.0f} s",
+                        TRY_AGAIN,
+                    )
+                time.sleep(_PAUSE_S)
+        if made:
+            # The leaders take their time, which is not to be that of the next request.
+            self.end_offsets({spec.name: found[spec.name] for spec in made})
+        return [found[spec.name] for spec in specs]
+
+    def partitions(self, topics: list[str]) -> dict[str, int]:
+        """How many partitions each topic has; without those that do not exist, or lack a leader for one of them."""
+        return {
+            topic: len(described.partitions)
+            for topic, described in self._described(topics).items()
+            if all(each.leader is not None and each.leader.id >= 0 for each in described.partitions)
+        }
 
     def exists(self, topic: str) -> bool:
         """Whether there is such a topic, with leaders or without."""
-        return self._described(topic) is not None
+        return topic in self._described([topic])
 
-    def _described(self, topic: str) -> Any:  # the client's TopicDescription, or None
-        with self._asking(f"describing the topic {topic}"):
-            try:
-                return self._answers(
-                    self._admin().describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
-                )[topic]
-            except KafkaException as error:
-                if kafka_error(error).code() in _UNKNOWN:
-                    return None
-                raise
+    def _described(self, topics: list[str]) -> dict[str, Any]:  # the client's TopicDescription of those that exist
+        described: dict[str, Any] = {}
+        with self._asking("describing topics"):
+            futures = {**self._admin().describe_topics(TopicCollection(topics), request_timeout=self._timeout_s)}
+            for topic in topics:
+                with self._asking(f"describing the topic {topic}"):
+                    try:
+                        described |= self._answers({topic: futures.pop(topic)})
+                    except KafkaException as error:
+                        if kafka_error(error).code() not in _UNKNOWN:
+                            raise
+        return described
 
-    def end_offsets(self, topic: str, partitions: int) -> list[int]:
-        """The high watermark of each partition: where the next record would go, whoever's transactions are open."""
-        return self._offsets(topic, range(partitions), OffsetSpec.latest())  # type: ignore[no-untyped-call]  # a class without annotations
+    def end_offsets(self, partitions: Mapping[str, int]) -> dict[str, list[int]]:
+        """By topic, given with how many partitions it has, the high watermark of each partition.
+
+        It is where the next record would go, whoever's transactions are open.
+        """
+        places = [(topic, partition) for topic, count in partitions.items() for partition in range(count)]
+        found = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # a class without annotations
+        return {topic: [found[topic, partition] for partition in range(count)] for topic, count in partitions.items()}
 
     def stable_end(self, topic: str, partition: int) -> int:
         """The last stable offset: where the first transaction begins that is not decided, or the end."""
-        [offset] = self._offsets(topic, [partition], OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]  # as above
-        return offset
+        place = topic, partition
+        return self._offsets([place], OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)[place]  # type: ignore[no-untyped-call]  # as above
 
     def unstable(self, prefix: str) -> dict[tuple[str, int], int]:
         """Partitions of topics with this prefix that hold an undecided transaction, with the offset it begins at."""
@@ -149,7 +171,8 @@ class KafkaAdmin:
 
     def start_offset(self, topic: str, partition: int) -> int:
         """The first offset that the partition still holds."""
-        return self._offsets(topic, [partition], OffsetSpec.earliest())[0]  # type: ignore[no-untyped-call]  # as above
+        place = topic, partition
+        return self._offsets([place], OffsetSpec.earliest())[place]  # type: ignore[no-untyped-call]  # as above
 
     def transaction_timeout_max_ms(self) -> int | None:
         """The brokers' `transaction.max.timeout.ms`; None if we may not see it (ACL DescribeConfigs on the cluster)."""
@@ -176,14 +199,13 @@ class KafkaAdmin:
 
     def _offsets(
         self,
-        topic: str,
-        partitions: Iterable[int],
+        places: list[tuple[str, int]],
         spec: OffsetSpec,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> list[int]:
-        wanted = {TopicPartition(topic, partition): spec for partition in partitions}
+    ) -> dict[tuple[str, int], int]:
+        wanted = {TopicPartition(*place): spec for place in places}
         deadline = self._patience.deadline()
-        with self._asking(f"asking for the offsets of {topic}"):
+        with self._asking(f"asking for the offsets of {places[0][0]}"):
             while True:
                 try:
                     answers = self._answers(
@@ -197,29 +219,33 @@ class KafkaAdmin:
                         raise
                     time.sleep(_PAUSE_S)
                 else:
-                    found = {each.partition: answer.offset for each, answer in answers.items()}
-                    return [found[partition] for partition in sorted(found)]
+                    return {(each.topic, each.partition): answer.offset for each, answer in answers.items()}
 
-    def _create(self, spec: TopicSpec) -> None:
-        new = NewTopic(spec.name, spec.partitions, spec.replication_factor, config=dict(spec.config))
-        with self._asking(f"creating the topic {spec.name}"):
-            try:
-                self._answers(self._admin().create_topics([new], request_timeout=self._timeout_s))
-            except KafkaException as error:
-                found = kafka_error(error)
-                if found.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                    return
-                if found.code() == KafkaError.INVALID_REPLICATION_FACTOR:
-                    # So it is also called when every broker is just starting or stopping, and that passes.
-                    brokers = self._brokers()
-                    if not brokers or spec.replication_factor <= len(brokers):
-                        raise BrokerLost(f"Kafka cannot create {spec.name} now: {found.str()}", TRY_AGAIN) from None
-                if found.code() in _NOT_ALLOWED:
-                    raise Refused(
-                        f"Kafka does not let us create the topic {spec.name}: {found.str()} ({found.name()})",
-                        f"Grant the user Create on topics with that prefix, or make it: {creating_command(spec)}",
-                    ) from None
-                raise
+    def _create(self, specs: list[TopicSpec]) -> None:
+        with self._asking("creating topics"):
+            new = [NewTopic(s.name, s.partitions, s.replication_factor, config=dict(s.config)) for s in specs]
+            futures = {**self._admin().create_topics(new, request_timeout=self._timeout_s)}
+            for spec in specs:
+                with self._asking(f"creating the topic {spec.name}"):
+                    try:
+                        self._answers({spec.name: futures.pop(spec.name)})
+                    except KafkaException as error:
+                        found = kafka_error(error)
+                        if found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                            self._refuse_passing_or_forbidden(spec, found)
+                            raise
+
+    def _refuse_passing_or_forbidden(self, spec: TopicSpec, found: KafkaError) -> None:
+        if found.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+            # So it is also called when every broker is just starting or stopping, and that passes.
+            brokers = self._brokers()
+            if not brokers or spec.replication_factor <= len(brokers):
+                raise BrokerLost(f"Kafka cannot create {spec.name} now: {found.str()}", TRY_AGAIN) from None
+        if found.code() in _NOT_ALLOWED:
+            raise Refused(
+                f"Kafka does not let us create the topic {spec.name}: {found.str()} ({found.name()})",
+                f"Grant the user Create on topics with that prefix, or make it: {creating_command(spec)}",
+            ) from None
 
     def _brokers(self) -> list[int]:
         return [node.id for node in self._cluster().nodes]
@@ -270,6 +296,22 @@ class KafkaAdmin:
     def _unanswered(self, doing: str) -> Exception:
         self._admin().poll(0)
         return unanswered(doing, self._bootstrap, self._reports.last(self._timeout_s))
+
+
+def _requests(specs: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
+    """Topics in as many requests as it takes: none makes two that Kafka takes as one, for there it does not see it."""
+    some: dict[str, TopicSpec] = {}
+    records = 0
+    for spec in specs:
+        own = 1 + spec.partitions + len(spec.config)
+        alike = spec.name.replace(".", "_")
+        if some and (alike in some or records + own > _RECORDS_MAX):
+            yield list(some.values())
+            some, records = {}, 0
+        some[alike] = spec
+        records += own
+    if some:
+        yield list(some.values())
 
 
 def creating_command(spec: TopicSpec) -> str:

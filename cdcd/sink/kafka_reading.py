@@ -77,7 +77,7 @@ class KafkaReading:
         start = self._admin.start_offset(self.topic, self._partition)
         if self._stable:
             return start, self._admin.stable_end(self.topic, self._partition)
-        return start, self._admin.end_offsets(self.topic, self._partition + 1)[self._partition]
+        return start, self._admin.end_offsets({self.topic: self._partition + 1})[self.topic][self._partition]
 
     @contextmanager
     def consumer(self) -> Iterator[Consumer]:

@@ -58,11 +58,14 @@ class TopicAdmin(Protocol):
     def hurry(self, within_s: float) -> None:
         """From now on no call takes longer than this in all. May be called by another thread."""
 
-    def ensure(self, spec: TopicSpec) -> int:
-        """Make the topic if it is missing; returns how many partitions it has in truth."""
+    def ensure(self, *specs: TopicSpec) -> list[int]:
+        """Make the topics that are missing; returns how many partitions each has in truth."""
 
-    def end_offsets(self, topic: str, partitions: int) -> list[int]:
-        """The high watermark of each partition: where the next record would go, whoever's transactions are open."""
+    def end_offsets(self, partitions: Mapping[str, int]) -> dict[str, list[int]]:
+        """By topic, given with how many partitions it has, the high watermark of each partition.
+
+        It is where the next record would go, whoever's transactions are open.
+        """
 
 
 class ProgressReader(Protocol):

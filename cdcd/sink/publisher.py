@@ -167,9 +167,8 @@ class Publisher:
         self._topics: dict[str, _Topic] = {}
         self._by_table: dict[Table, _Topic] = {}
         self._open: _Open | None = None
-        admin.ensure(progress_spec(names, settings.replication_factor))
-        admin.ensure(snapshots_spec(names, settings.replication_factor))
-        self._schema_partitions = admin.ensure(schemas_spec(names, settings.replication_factor))
+        own = (progress_spec, snapshots_spec, schemas_spec)
+        *_, self._schema_partitions = admin.ensure(*(spec(names, settings.replication_factor) for spec in own))
         self._parked = ParkedTables(
             last,
             parking or Parking(),
@@ -229,12 +228,16 @@ class Publisher:
             self._publish_schemas(batch.schemas)
         if batch.copies:
             self._parked.copied(batch.copies, batch.end_lsn)
+        tables: dict[Table, TableBatch] = {}
         for table in batch.tables:
             parked = self._parked.get((table.schema, table.name), copied=batch.copies is not None)
             if parked is not None:
                 self._park(at, parked, table)
-                continue
-            topic = self._topic((table.schema, table.name))
+            else:
+                tables[table.schema, table.name] = table
+        self._find(tables)
+        for name, table in tables.items():
+            topic = self._by_table[name]
             at.touched[topic.name] = topic
             at.count(table)
             for partition, messages in enumerate(split(table.messages, table.everywhere, topic.partitions)):
@@ -316,8 +319,9 @@ class Publisher:
 
     def _publish_copies(self, copies: list[TableCopy]) -> None:
         assert self._open is not None
+        self._find((copy.schema, copy.table) for copy in copies)
         for copy in copies:
-            topic = self._topic((copy.schema, copy.table))
+            topic = self._by_table[copy.schema, copy.table]
             topic.snapshot = copy.snapshot
             self._open.touched[topic.name] = topic
         messages: list[Message] = [{"key": copy.key(), "value": copy.value()} for copy in copies]
@@ -344,7 +348,7 @@ class Publisher:
 
     def _parked_end(self) -> int:
         self._admin.ensure(parked_spec(self._names, self._settings.replication_factor))
-        [offset] = self._admin.end_offsets(self._names.parked, 1)
+        [offset] = self._admin.end_offsets({self._names.parked: 1})[self._names.parked]
         return offset
 
     def _naming(self) -> AbstractContextManager[None]:
@@ -364,27 +368,28 @@ class Publisher:
             "a batch without a position ends no transaction"
         )
 
-    def _topic(self, table: Table) -> _Topic:
-        topic = self._by_table.get(table)
-        if topic is None:
-            topic = self._by_table[table] = self._found(table)
-        return topic
-
-    def _found(self, table: Table) -> _Topic:
-        name = self._names.topic(*table)
-        other = self._topics.get(name)
-        if other is not None:
-            raise SettingsError(
-                f"the tables {'.'.join(other.table)} and {'.'.join(table)} would share the topic {name}",
-                "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}.",
-            )
+    def _find(self, tables: Iterable[Table]) -> None:
+        """Have the topics of these tables in `_by_table`; the new ones are asked for together: they can be many."""
+        new: dict[str, Table] = {}
+        for table in tables:
+            if table in self._by_table:
+                continue
+            name = self._names.topic(*table)
+            other = self._topics[name].table if name in self._topics else new.setdefault(name, table)
+            if other != table:
+                raise SettingsError(
+                    f"the tables {'.'.join(other)} and {'.'.join(table)} would share the topic {name}",
+                    "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}.",
+                )
+        if not new:
+            return
         settings = self._settings
-        spec = TopicSpec(name, settings.partitions, settings.replication_factor, settings.config)
-        partitions = self._admin.ensure(spec)
+        specs = [TopicSpec(name, settings.partitions, settings.replication_factor, settings.config) for name in new]
+        partitions = dict(zip(new, self._admin.ensure(*specs), strict=True))
         # Asked for before the first record of ours: so the table record is right for the partitions that get none.
-        offsets = self._admin.end_offsets(name, partitions)
-        topic = self._topics[name] = _Topic(name, table, offsets, self._snapshots.get(name))
-        return topic
+        for name, offsets in self._admin.end_offsets(partitions).items():
+            topic = _Topic(name, new[name], offsets, self._snapshots.get(name))
+            self._topics[name] = self._by_table[topic.table] = topic
 
     def _publish_schemas(self, schemas: list[tuple[str, str]]) -> None:
         by_partition: dict[int, list[Message]] = {}

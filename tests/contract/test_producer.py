@@ -136,7 +136,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 def topic_of(world: World, name: str, partitions: int = 1) -> str:
     topic = f"{world.prefix}.{name}"
-    assert world.admin.ensure(TopicSpec(topic, partitions, 1)) == partitions
+    assert world.admin.ensure(TopicSpec(topic, partitions, 1)) == [partitions]
     return topic
 
 
@@ -209,18 +209,18 @@ def test_end_offsets_are_those_after_the_last_record_of_each_partition(world: Wo
 
 
 def test_high_watermarks_count_markers_and_open_transactions(world: World) -> None:
-    orders = topic_of(world, "orders", 2)
-    assert world.admin.end_offsets(orders, 2) == [0, 0]
+    orders, lines = topic_of(world, "orders", 2), topic_of(world, "lines")
+    assert world.admin.end_offsets({orders: 2}) == {orders: [0, 0]}
     producer = started(world)
     producer.begin()
     producer.produce(orders, 1, [{"value": b"a"}])
     producer.commit()
     world.visible(orders, 2)
-    assert world.admin.end_offsets(orders, 2) == [0, 2]
+    assert world.admin.end_offsets({orders: 2}) == {orders: [0, 2]}
     producer.begin()
     producer.produce(orders, 0, [{"value": b"b"}])
     producer.flush()
-    assert world.admin.end_offsets(orders, 2) == [1, 2]
+    assert world.admin.end_offsets({orders: 2, lines: 1}) == {orders: [1, 2], lines: [0]}
 
 
 def test_an_older_producer_is_fenced_and_its_open_transaction_ended(world: World) -> None:
@@ -292,7 +292,15 @@ def test_a_producer_without_transactions_makes_rows_visible_once_they_are_flushe
 
 def test_ensure_takes_a_topic_as_it_is(world: World) -> None:
     orders = topic_of(world, "orders", 3)
-    assert world.admin.ensure(TopicSpec(orders, 7, 1)) == 3
+    assert world.admin.ensure(TopicSpec(orders, 7, 1)) == [3]
+
+
+def test_ensure_finds_and_makes_many_topics_together(world: World) -> None:
+    there = topic_of(world, "n1", 3)
+    specs = [TopicSpec(f"{world.prefix}.n{number}", 2, 1) for number in range(4)]
+    assert world.admin.ensure(*specs) == [2, 3, 2, 2]
+    ends = world.admin.end_offsets({spec.name: 2 for spec in specs} | {there: 3})
+    assert ends == {spec.name: [0, 0] for spec in specs} | {there: [0, 0, 0]}
 
 
 def test_the_reader_finds_nothing_where_there_is_nothing(world: World) -> None:
@@ -456,7 +464,7 @@ def test_a_full_queue_delays_but_never_reorders_or_drops(real: RealWorld) -> Non
         producer.start(never)
         producer.begin()
         real.visible(orders, 1)  # waits until the marker of the transaction before is there
-        start = real.admin.end_offsets(orders, 1)[0]
+        [start] = real.admin.end_offsets({orders: 1})[orders]
         producer.produce(orders, 0, [{"key": b"k", "value": b"%d" % number} for number in range(5_000)])
         assert producer.flush() == {(orders, 0): start + 5_000}
         producer.commit()
@@ -534,11 +542,11 @@ def test_a_client_that_is_dropped_frees_its_threads_at_once(real: RealWorld) -> 
 
     def use_admin() -> None:
         admin = KafkaAdmin(real.bootstrap, "contract")
-        assert admin.partitions(f"{real.prefix}.nosuch") is None
-        assert admin.ensure(TopicSpec(f"{real.prefix}.{time.monotonic_ns()}", 1, 1)) == 1
+        assert admin.partitions([f"{real.prefix}.nosuch"]) == {}
+        assert admin.ensure(TopicSpec(f"{real.prefix}.{time.monotonic_ns()}", 1, 1)) == [1]
         assert admin.transaction_timeout_max_ms()
         with pytest.raises(Refused):
-            admin.ensure(TopicSpec(f"{real.prefix}.bad", 1, 99))
+            admin.ensure(*(TopicSpec(f"{real.prefix}.bad{number}", 1, 99) for number in range(3)))
 
     def use_producer() -> None:
         producer = KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-threads")
@@ -672,24 +680,66 @@ def test_a_property_that_is_unknown_or_not_the_users_is_a_wrong_setting(
 )
 def test_a_topic_that_cannot_be_made_is_refused_with_the_setting_to_change(real: RealWorld, spec: TopicSpec) -> None:
     spec = TopicSpec(f"{real.prefix}.{spec.name}", spec.partitions, spec.replication_factor, spec.config)
-    with pytest.raises(Refused, match=r"sink\.(replication_factor|topic_config)"):
-        real.admin.ensure(spec)
+    good = TopicSpec(f"{real.prefix}.good", 1, 1)
+    with pytest.raises(Refused, match=rf"creating the topic {spec.name}:.*sink\.(replication_factor|topic_config)"):
+        real.admin.ensure(good, spec)
+
+
+def test_topics_are_made_by_few_requests_that_no_controller_finds_too_large(
+    real: RealWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    client = real.real_admin._client
+    assert client is not None
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(client, name)
+
+        def create_topics(self, new: list[Any], **more: Any) -> Any:
+            made.append(len(new))
+            return client.create_topics(new, **more)
+
+    monkeypatch.setattr(real.real_admin, "_client", Counting())
+    assert real.admin.ensure(*(TopicSpec(f"{real.prefix}.n{n}", 1, 1) for n in range(100))) == [1] * 100
+    monkeypatch.setattr("cdcd.sink.kafka_admin._RECORDS_MAX", 10)
+    specs = [TopicSpec(f"{real.prefix}.m{n}", 2, 1, {"retention.ms": "1"}) for n in range(5)]
+    assert real.admin.ensure(*specs, TopicSpec(f"{real.prefix}.wide", 11, 1)) == [2, 2, 2, 2, 2, 11]
+    assert made == [100, 2, 2, 1, 1]
+
+
+def test_a_topic_that_somebody_else_makes_meanwhile_is_taken_as_it_is(
+    real: RealWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = [TopicSpec(f"{real.prefix}.n{number}", 1, 1) for number in range(3)]
+    create = real.real_admin._create
+
+    def late(missing: list[TopicSpec]) -> None:
+        other = KafkaAdmin(real.bootstrap, "contract")
+        other.ensure(TopicSpec(specs[1].name, 5, 1))
+        other.close()
+        create(missing)
+
+    monkeypatch.setattr(real.real_admin, "_create", late)
+    assert real.admin.ensure(*specs) == [1, 5, 1]
 
 
 def test_two_topics_that_kafka_takes_as_one_are_refused(real: RealWorld) -> None:
     topic_of(real, "a.b_c")
     with pytest.raises(Refused, match=r"sink\.topic"):
         topic_of(real, "a_b.c")
+    with pytest.raises(Refused, match=r"sink\.topic"):
+        real.admin.ensure(*(TopicSpec(f"{real.prefix}.{name}", 1, 1) for name in ("d.e_f", "d_e.f")))
 
 
 def test_tables_that_kafka_takes_as_one_are_kept_apart_by_the_template_of_the_cure(real: RealWorld) -> None:
     tables = [("sales_eu", "orders"), ("sales", "eu_orders")]
     names = TopicNames(real.prefix)
-    assert real.admin.ensure(TopicSpec(names.topic(*tables[0]), 1, 1)) == 1
+    assert real.admin.ensure(TopicSpec(names.topic(*tables[0]), 1, 1)) == [1]
     with pytest.raises(Refused, match=r"\{prefix\}\.\{schema\}-\{table\}"):
         real.admin.ensure(TopicSpec(names.topic(*tables[1]), 1, 1))
     cured = TopicNames(real.prefix, "{prefix}.{schema}-{table}")
-    assert [real.admin.ensure(TopicSpec(cured.topic(*table), 1, 1)) for table in tables] == [1, 1]
+    assert real.admin.ensure(*(TopicSpec(cured.topic(*table), 1, 1) for table in tables)) == [1, 1]
 
 
 def test_partitions_are_those_of_kafkas_own_murmur2_partitioner(real: RealWorld) -> None:
@@ -777,7 +827,7 @@ def test_close_is_quick_and_quiet_in_any_state(real: RealWorld) -> None:
     "call",
     [
         lambda admin: admin.ensure(TopicSpec("t", 1, 1)),
-        lambda admin: admin.end_offsets("t", 1),
+        lambda admin: admin.end_offsets({"t": 1}),
         lambda admin: admin.transaction_timeout_max_ms(),
     ],
 )
@@ -796,7 +846,7 @@ def test_a_client_that_was_closed_under_a_call_says_so() -> None:
     admin.close()
     producer.close()
     with pytest.raises(BrokerLost, match="admin client was closed"):
-        admin.partitions("t")
+        admin.partitions(["t"])
     with pytest.raises(BrokerLost, match="producer was closed"):
         producer.serve()
 

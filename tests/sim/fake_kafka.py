@@ -12,7 +12,7 @@ has not heard of it (`commit_late`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -247,11 +247,12 @@ class FakeAdmin:
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
 
-    def ensure(self, spec: TopicSpec) -> int:
-        self._broker.on_call("ensure")
-        if spec.name not in self._broker.topics:
-            self._broker.create(spec)
-        return len(self._broker.topics[spec.name])
+    def ensure(self, *specs: TopicSpec) -> list[int]:
+        for spec in specs:  # a fault may leave some of them made
+            self._broker.on_call("ensure")
+            if spec.name not in self._broker.topics:
+                self._broker.create(spec)
+        return [len(self._broker.topics[spec.name]) for spec in specs]
 
     def hurry(self, within_s: float) -> None:
         pass
@@ -268,9 +269,12 @@ class FakeAdmin:
                     found[topic, partition] = self._broker.stable_end(log)
         return found
 
-    def end_offsets(self, topic: str, partitions: int) -> list[int]:
+    def end_offsets(self, partitions: Mapping[str, int]) -> dict[str, list[int]]:
         self._broker.on_call("end_offsets")
-        return [len(self._broker.log(topic, partition)) for partition in range(partitions)]
+        return {
+            topic: [len(self._broker.log(topic, partition)) for partition in range(count)]
+            for topic, count in partitions.items()
+        }
 
 
 class FakeReading:

@@ -26,10 +26,17 @@ SOURCE = Source(slot="s", system_id="7000000000000000001", timeline=1)
 class World:
     """A broker, and one publisher after the other, each with a builder of its own."""
 
-    def __init__(self, *, partitions: int = 2, template: str = "{prefix}.{schema}.{table}") -> None:
+    def __init__(
+        self,
+        *,
+        partitions: int = 2,
+        template: str = "{prefix}.{schema}.{table}",
+        admin: type[FakeAdmin] = FakeAdmin,
+    ) -> None:
         self.broker = FakeBroker()
         self.names = TopicNames("p", template)
         self.partitions = partitions
+        self.admin = admin
         self.restart()
 
     def restart(self, transactional_id: str | None = "p-s") -> None:
@@ -37,7 +44,7 @@ class World:
         self.producer.start(lambda: False)
         self.publisher = Publisher(
             self.producer,
-            FakeAdmin(self.broker),
+            self.admin(self.broker),
             self.names,
             TopicSettings(self.partitions, 1, {"retention.ms": "1"}),
             SOURCE,
@@ -286,6 +293,41 @@ def test_two_tables_never_share_a_topic() -> None:
     world.builder.commit(0x208)
     with pytest.raises(SettingsError, match=r"public\.a and other\.a would share the topic p\.a"):
         world.publish()
+
+
+def test_two_tables_of_one_transaction_never_share_a_topic() -> None:
+    world = World(template="{prefix}.{table}")
+    world.begin(0x100)
+    world.rows(("a", b"1", b"row"))
+    world.builder.add(world.builder.open_table("other", "a"), INSERT, b"1", b"row")
+    world.builder.commit(0x108)
+    with pytest.raises(SettingsError, match=r"public\.a and other\.a would share the topic p\.a"):
+        world.publish()
+    assert "p.a" not in world.broker.topics
+
+
+def test_the_topics_of_a_transaction_and_those_of_a_snapshot_are_asked_for_together() -> None:
+    asked: list[list[str]] = []
+
+    class Admin(FakeAdmin):
+        def ensure(self, *specs: TopicSpec) -> list[int]:
+            asked.append([spec.name for spec in specs])
+            return super().ensure(*specs)
+
+    world = World(admin=Admin)
+    asked.clear()
+    for lsn in (0x100, 0x200):
+        world.transaction(lsn, *((table, b"1", b"row") for table in "abc"))
+        world.publish()
+    batch = Batch()
+    copies = [TableCopy("s", f"p.public.{table}", "public", table, DONE, 0x280) for table in "cdede"]
+    batch.copies = copies
+    batch.end_lsn = 0x290
+    world.publisher.publish(batch, 0.0)
+    assert asked == [[f"p.public.{table}" for table in "abc"], ["p.public.d", "p.public.e"]]
+    world.publisher.commit()
+    tables = [record for record in world.progress() if isinstance(record, TableRecord)]
+    assert [record.table for record in tables] == list("abcde")
 
 
 def test_the_state_of_a_snapshot_is_in_every_table_record_from_then_on() -> None:
