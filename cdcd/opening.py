@@ -296,23 +296,14 @@ class Opening:
 
     def _refuse_rivals(self, cluster_id: str) -> None:
         """Raise Refused if another slot publishes tables of ours to the same topics: each row would be there twice."""
-        source = self._settings.source
-        rivals = Rivals(self._session, f"{cluster_id} {self._taking_over.names.topic('schema', 'table')}")
-        rivals.show(source.slot)  # before looking: of two that come at once, one at least sees the other
+        slot, example = self._settings.source.slot, self._taking_over.names.topic("schema", "table")
+        rivals = Rivals(self._session, cluster_id, example)
+        rivals.show(slot)  # before looking: of two that come at once, one at least sees the other
         try:
             with self._session.impatient():
-                found = rivals.of(source.slot, source.publication)
+                rivals.refuse(slot, self._tables())
         except Locked:
             log.warning("a published table is locked: whether another slot publishes it, too, is not known")
-            return
-        for slot, tables in found.items():
-            more = f" and {len(tables) - 1} more of our tables" if len(tables) > 1 else ""
-            raise Refused(
-                f"the slot {slot} publishes {'.'.join(tables[0])}{more} to the same topics: each row would be there "
-                "twice",
-                "Give each slot of a prefix a publication of tables of its own (ALTER PUBLICATION ... DROP TABLE ...); "
-                "or take another sink.prefix",
-            )
 
     def _published(self) -> list[tuple[str, str]] | None:
         """The published tables, schema and name; None if that cannot be told now."""

@@ -6,7 +6,7 @@ Before: `cli` has loaded the settings. After: a person reads the lines, or a scr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
 from cdcd import preflight_kafka, preflight_postgres, preflight_progress
@@ -14,7 +14,8 @@ from cdcd.errors import CdcdError
 from cdcd.findings import Finding, Level, of_error, warning
 from cdcd.settings import Settings
 from cdcd.sink.topics import TopicNames
-from cdcd.source.session import said_in
+from cdcd.source.rivals import Rivals
+from cdcd.source.session import Session, said_in
 from cdcd.taking_over import last_record
 from cdcd.unverified import unverified
 
@@ -36,11 +37,13 @@ def findings(settings: Settings) -> Iterator[Finding]:
     source, sink, avro = settings.source, settings.sink, settings.avro
     names = TopicNames(sink.prefix, sink.topic)
     tables: list[str] = []
+    published: list[tuple[str, str]] = []
     slot_there: bool | None = None
     try:
         server = preflight_postgres.gather(source.dsn, source.slot, source.publication, source.tables)
         slot_there = server.slot is not None
-        tables = [names.topic(table.schema, table.name) for table in server.tables]
+        published = [(table.schema, table.name) for table in server.tables]
+        tables = [names.topic(*table) for table in published]
         yield from preflight_postgres.judge(
             server,
             source.slot,
@@ -60,6 +63,8 @@ def findings(settings: Settings) -> Iterator[Finding]:
         yield from preflight_kafka.judge(
             brokers, names, tables, partitions=sink.partitions, replication_factor=sink.replication_factor
         )
+        if published:
+            yield from _rivals(settings, brokers.cluster_id, names, published)
         yield from preflight_progress.judge(last_record(settings), slot_there=slot_there)
     except CdcdError as failure:
         yield of_error("brokers", failure)
@@ -67,6 +72,18 @@ def findings(settings: Settings) -> Iterator[Finding]:
         yield warning("tls", what, cure)
     if avro.registry_url is not None:
         yield preflight_kafka.judge_registry(avro.registry_url, avro.registry_config)
+
+
+def _rivals(
+    settings: Settings, cluster_id: str, names: TopicNames, tables: Sequence[tuple[str, str]]
+) -> Iterator[Finding]:
+    """What `run` would refuse: another slot that publishes some of `tables` to the same topics."""
+    source = settings.source
+    try:
+        with Session(source.dsn, source.application_name) as session:
+            Rivals(session, cluster_id, names.topic("schema", "table")).refuse(source.slot, tables)
+    except CdcdError as failure:
+        yield of_error("rivals", failure)
 
 
 def as_text(finding: Finding, *, colour: bool) -> str:

@@ -42,17 +42,20 @@ class Facts:
     """Of one broker; empty if the user may not see it."""
     denied: Mapping[str, frozenset[str]]
     """Topics that exist and that cdcd would use, and what this user may not do with them."""
+    cluster_id: str = ""
+    """What the cluster calls itself."""
 
 
 def gather(bootstrap: str, properties: Mapping[str, Property], wanted: Sequence[str]) -> Facts:
     """Ask the brokers; `wanted` are the topics that cdcd would write. Raises as `kafka_errors.named`."""
-    config: Any = client_config(bootstrap, "cdcd-check", properties)
+    client: Any = client_config(bootstrap, "cdcd-check", properties)
     try:
-        admin = AdminClient(config, logger=LIBRDKAFKA_LOG)
+        admin = AdminClient(client, logger=LIBRDKAFKA_LOG)
         metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
         topics = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
         there = [name for name in wanted if name in topics]
-        return Facts(len(metadata.brokers), topics, _config(admin, min(metadata.brokers)), _denied(admin, there))
+        config, denied = _config(admin, min(metadata.brokers)), _denied(admin, there)
+        return Facts(len(metadata.brokers), topics, config, denied, str(metadata.cluster_id))
     except KafkaException as failure:
         raise named(kafka_error(failure), "answering `cdcd check`", bootstrap) from failure
 

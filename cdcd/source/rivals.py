@@ -1,6 +1,7 @@
 """Other slots of this database that publish tables of ours to the same topics: found while they are streamed.
 
-Before: `opening` holds our slot. After: `opening` refuses to go on, because each row would be there twice.
+Before: `opening` is about to make our slot, or holds it; `preflight` only looks. After: `opening` refuses to go on,
+because each row would be there twice.
 Source: PostgreSQL, "pg_stat_activity": the `query` of a walsender is its START_REPLICATION command; "Streaming
 Replication Protocol" for its options; "Advisory Locks"; "pg_locks" for how their keys are shown.
 
@@ -16,9 +17,11 @@ join a publication later, until one of the two daemons is started again.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from hashlib import sha256
 from typing import Final
 
+from cdcd.errors import Refused
 from cdcd.source.session import Session
 
 _SHOW: Final = "SELECT pg_catalog.pg_try_advisory_lock_shared(%s::int4, %s::int4)"
@@ -33,10 +36,8 @@ _STREAMED: Final = """
     WHERE s.slot_type = 'logical' AND s.database = pg_catalog.current_database() AND s.slot_name <> %s
     ORDER BY 1
 """
-_SHARED: Final = """
-    SELECT schemaname::text, tablename::text FROM pg_catalog.pg_publication_tables WHERE pubname = ANY(%s)
-    INTERSECT
-    SELECT schemaname::text, tablename::text FROM pg_catalog.pg_publication_tables WHERE pubname = %s
+_PUBLISHED: Final = """
+    SELECT DISTINCT schemaname::text, tablename::text FROM pg_catalog.pg_publication_tables WHERE pubname = ANY(%s)
     ORDER BY 1, 2
 """
 _NAMES: Final = re.compile(r"\bpublication_names\"? '((?:[^']|'')*)'")
@@ -46,24 +47,35 @@ _NAME: Final = re.compile(r'"((?:[^"]|"")*)"|([^\s,"]+)')
 class Rivals:
     """Whoever publishes to the same place. Errors as `Session` names them."""
 
-    def __init__(self, session: Session, place: str) -> None:
-        """`place` is where the tables' topics are: the same text for all that publish there, and for nobody else."""
+    def __init__(self, session: Session, cluster_id: str, example: str) -> None:
+        """`cluster_id` of Kafka, and an `example` of how topics are named there: the topic of `schema.table`."""
         self._session = session
-        self._place = place
+        self._place = f"{cluster_id} {example}"
 
     def show(self, slot: str) -> None:
         """Let others see, as long as the session lasts, that `slot` is published to the place."""
         self._session.rows(_SHOW, [_signed(_number(self._place)), _signed(_number(slot))])
 
-    def of(self, slot: str, publication: str) -> dict[str, list[tuple[str, str]]]:
-        """By slot, not `slot` itself, those tables (schema, name) of `publication` that it publishes there, too."""
+    def refuse(self, slot: str, tables: Collection[tuple[str, str]]) -> None:
+        """Raise Refused if another slot than `slot` publishes one of `tables` (schema, name) there, too."""
+        for other, shared in self._of(slot, tables).items():
+            more = f" and {len(shared) - 1} more of our tables" if len(shared) > 1 else ""
+            raise Refused(
+                f"the slot {other} publishes {'.'.join(shared[0])}{more} to the same topics: each row would be there "
+                "twice",
+                "Give each slot of a prefix a publication of tables of its own (ALTER PUBLICATION ... DROP TABLE ...); "
+                "or take another sink.prefix",
+            )
+
+    def _of(self, slot: str, tables: Collection[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
         shown = {number for (number,) in self._session.rows(_SHOWN, [_number(self._place)])}
         found = {}
         for other, query in self._session.rows(_STREAMED, [slot]):
             names = publications(query or "") if _number(other) in shown else []
-            shared = self._session.rows(_SHARED, [names, publication]) if names else []
+            published = self._session.rows(_PUBLISHED, [names]) if names else []
+            shared = [(str(schema), str(name)) for schema, name in published if (schema, name) in tables]
             if shared:
-                found[str(other)] = [(str(schema), str(name)) for schema, name in shared]
+                found[str(other)] = shared
         return found
 
 

@@ -236,7 +236,13 @@ def test_a_table_that_another_slot_publishes_to_the_same_topic_is_refused(shards
     c = shards.daemon("c").start()
     assert c.wait() == 1
     said = c.log.read_text().splitlines()[-1]
-    assert f"the slot {shards.slot('a')} publishes public.a2 to the same topics" in said
+    refusal = f"the slot {shards.slot('a')} publishes public.a2 to the same topics"
+    assert refusal in said
+    # `cdcd check` says the same, also of a publication that is still to be made.
+    unmade = shards.stream.daemon(source={"slot": shards.slot("c"), "publication": "p", "tables": ["public.a2"]})
+    for daemon in (c, unmade):
+        assert f"error    {refusal}" in cdcd(daemon, "check", code=1)
+    assert refusal not in cdcd(a, "check")
     # Another prefix has other topics.
     elsewhere = shards.daemon("c", sink={"prefix": f"{shards.stream.prefix}.elsewhere"}).start()
     elsewhere.wait_for_log("going on")

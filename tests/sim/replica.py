@@ -263,8 +263,8 @@ class SimRivals:
     def show(self, slot: str) -> None:
         pass
 
-    def of(self, slot: str, publication: str) -> dict[str, Any]:
-        return {}
+    def refuse(self, slot: str, tables: list[Any]) -> None:
+        pass
 
 
 class SimWalsender:
