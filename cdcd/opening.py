@@ -5,7 +5,9 @@ After: `pipeline` runs what was opened; `close` gives it back.
 
 The order, and why:
 
-1. Publication and slot are made if they are missing; the published types decide between binary and text.
+1. Publication and slot are made if they are missing; the published types decide between binary and text. A slot that
+   nobody reads keeps WAL for ever: so first everything is looked at that would end the stream again, as far as it can
+   be known before.
 2. START_REPLICATION: the slot has one reader, so this is the lock. A second daemon waits here.
 3. The producer takes over its transactional.id, which fences a zombie and ends its open Kafka transaction; only then is
    the progress read, because only then is it final. That can take as long as Kafka is away, so `taking_over` does it
@@ -33,6 +35,7 @@ from cdcd.copying import Copying
 from cdcd.errors import GapError, Refused, ServerLost
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.decoder import Decoder
+from cdcd.preflight_postgres import refuse_unreadable
 from cdcd.progress.continuity import RESNAPSHOT, Server
 from cdcd.progress.tracker import Tracker
 from cdcd.settings import Settings
@@ -117,6 +120,8 @@ class Opening:
         self._may_spool = may_spool
         self._wake = wake
         self._stopping = stopping
+        self.made_slot = False
+        """It was missing, and is there by this attempt."""
         self._stack = ExitStack()
         self._alive = alive
         self._session = self._stack.enter_context(Session(settings.source.dsn, settings.source.application_name))
@@ -141,9 +146,10 @@ class Opening:
         walsender = self._stack.enter_context(Walsender(source.dsn, source.application_name))
         identity = walsender.identify()
         history = walsender.timeline_history(identity.timeline)
+        options = self._options(walsender.server_version, binary)
         self._ensure_slot(walsender)
         walsender.grow_input()
-        walsender.start(source.slot, 0, self._options(walsender.server_version, binary))
+        walsender.start(source.slot, 0, options)
         # Read only now: as long as we hold the slot nobody else moves it.
         state = self._slot.state()
         if state is None or state.confirmed_flush_lsn is None:
@@ -228,6 +234,7 @@ class Opening:
                 f"{format_lsn(last.lsn)}: what was changed since is not to be had",
                 f"{RESNAPSHOT} Or take a new slot name (source.slot) or a new sink.prefix",
             )
+        self._refuse_early()
         try:
             created = walsender.create_slot(
                 source.slot, two_phase=source.two_phase, failover=source.failover, blockers=self._slot.writers
@@ -236,7 +243,19 @@ class Opening:
             if self._slot.state() is None:
                 raise
             return  # another daemon was faster by a moment
+        self.made_slot = True
         log.info("made the slot", extra={"slot": source.slot, "lsn": format_lsn(created.consistent_lsn)})
+
+    def _refuse_early(self) -> None:
+        """Raise what would end the stream as soon as it has begun, for a reason that needs a person."""
+        self._registry()
+        try:
+            with self._session.impatient():
+                if self._settings.snapshot.mode != "never":
+                    refuse_unreadable(self._session, self._settings.source.publication)
+        except Locked:
+            log.warning("a published table is locked: whether the role may copy all tables is not known")
+        self._refuse_rivals(self._taking_over.cluster_id())
 
     def _options(self, server_version: int, binary: bool) -> dict[str, str]:
         """What START_REPLICATION asks of pgoutput. Raises Refused if the server is too old for a setting."""
@@ -332,6 +351,12 @@ class Opening:
         if state is None or state.active_pid != walsender.backend_pid:
             raise ServerLost("another connection took the slot while Kafka was being taken over")
 
+    def _registry(self) -> RegistryStore | None:
+        avro = self._settings.avro
+        if avro.registry_url is None:
+            return None
+        return RegistryStore(avro.registry_url, self._taking_over.names.topic, avro.registry_config)
+
     def _spool(self) -> Spool:
         """Only now that we hold the slot is the directory surely ours."""
         settings = self._settings.spool
@@ -346,9 +371,8 @@ class Opening:
         settings, last = self._settings, kafka.publisher.last
         batches = BatchBuilder(settings.sink.tombstones, settings.source.slot)
         stores: SchemaStore = FingerprintStore(batches)
-        url = settings.avro.registry_url
-        if url is not None:
-            registry = RegistryStore(url, self._taking_over.names.topic, settings.avro.registry_config)
+        registry = self._registry()
+        if registry is not None:
             stores = ParkedStore(registry, stores, frozenset(kafka.publisher.parked))
         types = TypeOptions(
             numeric=settings.avro.numeric,
@@ -361,7 +385,7 @@ class Opening:
             settings,
             kafka.copies,
             self._taking_over.names,
-            Encoder(copies, FingerprintStore(copies) if url is None else stores, types),
+            Encoder(copies, FingerprintStore(copies) if registry is None else stores, types),
             copies,
             self._wake.set,
         )

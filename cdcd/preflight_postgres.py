@@ -8,14 +8,15 @@ pure. Source: PostgreSQL, "Logical Replication: Configuration Settings" and "Sec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from psycopg import sql
 
-from cdcd.findings import Finding, error, ok, warning
+from cdcd.errors import Refused
+from cdcd.findings import Finding, Level, error, ok, warning
 from cdcd.source.session import Session
 from cdcd.source.walsender import Walsender
 from cdcd.status_page import duration, size
@@ -161,7 +162,8 @@ def judge(
     yield from _publication(facts, publication, create=create)
     yield from _identities(facts)
     if copies:
-        yield from _rights(facts)
+        # Where there is a slot, the copies may have been made already.
+        yield from _rights(facts.role, facts.tables, error if facts.slot is None else warning)
 
 
 def _server(facts: Facts, origin: str, interval_s: float) -> Iterator[Finding]:
@@ -324,23 +326,30 @@ def _identities(facts: Facts) -> Iterator[Finding]:
         yield ok("replica identity", f"All {len(facts.tables)} tables have a replica identity")
 
 
-def _rights(facts: Facts) -> Iterator[Finding]:
-    """The stream needs no right on a table; its copy does. Where there is a slot it may have been made already."""
-    level = error if facts.slot is None else warning
-    role = _quoted(facts.role)
-    closed = [table for table in facts.tables if not table.readable]
-    hidden = [table for table in facts.tables if table.readable and not table.all_rows]
+def refuse_unreadable(session: Session, publication: str) -> None:
+    """Raise Refused, as `judge` says it, if the role may not copy a table that is published."""
+    [(user,)] = session.rows("SELECT current_user")
+    for finding in _rights(user, _published(session, publication), error):
+        if finding.level is Level.ERROR:
+            raise Refused(finding.message, finding.cure)
+
+
+def _rights(user: str, tables: Sequence[Table], level: Callable[[str, str, str], Finding]) -> Iterator[Finding]:
+    """The stream needs no right on a table; its copy does."""
+    role = _quoted(user)
+    closed = [table for table in tables if not table.readable]
+    hidden = [table for table in tables if table.readable and not table.all_rows]
     if closed:
         schemas = ", ".join(sorted({_quoted(table.schema) for table in closed}))
         grants = f"GRANT USAGE ON SCHEMA {schemas} TO {role}; GRANT SELECT ON {_listed(closed)} TO {role}"
-        said = f"The role {facts.role} may not read {_first(closed)}: the snapshot cannot copy what is in there"
+        said = f"The role {user} may not read {_first(closed)}: the snapshot cannot copy what is in there"
         yield level("rights", said, f'As the owner, run: {grants}. Or set snapshot.mode = "never"')
     if hidden:
-        said = f"Row security hides rows of {_first(hidden)} from the role {facts.role}: the snapshot refuses that"
+        said = f"Row security hides rows of {_first(hidden)} from the role {user}: the snapshot refuses that"
         cure = f'As a superuser, run: ALTER ROLE {role} BYPASSRLS. Or set snapshot.mode = "never"'
         yield level("rights", said, cure)
-    if facts.tables and not closed and not hidden:
-        yield ok("rights", f"The role {facts.role} may read {_many(len(facts.tables))}, for the snapshot")
+    if tables and not closed and not hidden:
+        yield ok("rights", f"The role {user} may read {_many(len(tables))}, for the snapshot")
 
 
 def _first(tables: Sequence[Table]) -> str:

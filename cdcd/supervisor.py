@@ -26,6 +26,7 @@ from cdcd.clock import monotonic_s, wall_us
 from cdcd.compiled import rooms
 from cdcd.errors import BrokerLost, ModeChanged, Restart, Stop, Unpublishable, WholeOnly
 from cdcd.health import HealthServer
+from cdcd.lsn import INVALID
 from cdcd.metrics import Metrics
 from cdcd.opening import Opening
 from cdcd.pipeline import Pipeline
@@ -45,6 +46,8 @@ BACKOFF_MAX_S: Final = 10.0
 FIRST_STREAM_WITHIN_S: Final = 60.0
 """No first attempt begins later than this. Standing by for another daemon does not count."""
 
+_LEFT_BEHIND: Final = "This start has made the slot {}, which keeps WAL until it is read; cdcd slot drop removes it"
+
 STANDBY_S: Final = 0.5
 STOP_WITHIN_S: Final = 9.0
 
@@ -61,6 +64,7 @@ class Supervisor:
         self._wake = Wake()
         self._stop = False
         self._streamed = False
+        self._made_slot = False
         self._may_spool = True
         self._parking = Parking()
         source = settings.source
@@ -83,6 +87,8 @@ class Supervisor:
             with self._signals():
                 self._attempts()
         except Stop as error:
+            if self._made_slot and self.status.durable_lsn == INVALID:
+                error.cure = f"{error.cure.rstrip('.')}. {_LEFT_BEHIND.format(source.slot)}"
             self.status.state = State.FAILED
             self.status.failed(monotonic_s(), error)
             raise
@@ -150,6 +156,7 @@ class Supervisor:
             Pipeline(opened, self.status, self.metrics, self._wake).run(lambda: self._stop)
             self._stop = True  # it was asked to, or only had tables to copy
         finally:
+            self._made_slot = self._made_slot or opening.made_slot
             if self.status.state is State.STREAMING:
                 self.status.end_stream(monotonic_s(), wall_us())
             opening.close()

@@ -129,6 +129,10 @@ class TakingOver:
             self._producer.close()
         self._admin.close()
 
+    def cluster_id(self) -> str:
+        """Tells the cluster from others, whoever is asked for it. Raises BrokerLost while it does not answer."""
+        return self._admin.cluster_id()
+
     def last_record(self) -> SlotRecord | None:
         """The last slot record that can be read now. Not final before the producer has started."""
         rank = None if self._settings.sink.delivery == "exactly_once" else _position

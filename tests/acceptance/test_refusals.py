@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 import servers
+from daemon import cdcd
 from psycopg.conninfo import make_conninfo
 from stream import Stream, eventually
 
@@ -158,6 +159,54 @@ def test_a_traceback_comes_with_log_level_debug_only(stream: Stream) -> None:
     done = stream.run("--log-level", "debug", source={"create": False})
     assert done.returncode == 1
     assert "Traceback" in done.stderr
+
+
+# The slot that a first start makes keeps WAL, whatever becomes of that start
+
+
+def _slots(stream: Stream) -> list[tuple[Any, ...]]:
+    return stream.sql(f"SELECT slot_name FROM pg_replication_slots WHERE slot_name = '{stream.slot}'")
+
+
+def test_a_registry_that_cannot_be_asked_is_refused_before_the_slot_is_made(stream: Stream) -> None:
+    stream.sql(TABLE)
+    _refused(stream, "avro.registry_url", code=2, avro={"registry_url": "localhost:8081"})
+    assert _slots(stream) == []
+
+
+@pytest.mark.postgres_versions("oldest", "newest")
+def test_a_table_that_may_not_be_copied_is_refused_before_the_slot_is_made(stream: Stream) -> None:
+    stream.sql(TABLE, "CREATE PUBLICATION cdcd FOR TABLE t", "DROP ROLE IF EXISTS blind")
+    stream.sql("CREATE ROLE blind LOGIN REPLICATION")
+    blind = make_conninfo(stream.dsn, user="blind")
+    given: dict[str, Any] = {"source": {"dsn": blind}, "snapshot": {"mode": "initial"}}
+    try:
+        _refused(stream, 'may not read "public"."t"', 'GRANT SELECT ON "public"."t" TO "blind"', **given)
+        assert _slots(stream) == []
+        stream.sql("GRANT SELECT ON t TO blind")
+        with stream.daemon(**given).start() as daemon:
+            daemon.wait_for_log("going on")
+            assert daemon.stop() == 0
+    finally:
+        stream.sql("DROP OWNED BY blind", "DROP ROLE blind")
+
+
+def test_a_start_that_fails_behind_the_making_of_its_slot_says_that_it_is_there_and_how_to_drop_it(
+    stream: Stream,
+) -> None:
+    stream.sql(TABLE)
+    said = f"This start has made the slot {stream.slot}"
+    _refused(stream, "replication_factor", said, "cdcd slot drop", sink={"replication_factor": 5})
+    daemon = stream.daemon()
+    assert "dropped" in cdcd(daemon, "slot", "drop")
+    assert _slots(stream) == []
+    # One that has published something is not to be dropped.
+    daemon.start().wait_for_log("going on")
+    stream.sql("INSERT INTO t VALUES (1)")
+    daemon.wait_until_confirmed()
+    stream.sql("DROP PUBLICATION cdcd", "INSERT INTO t VALUES (2)")
+    assert daemon.wait(15) == 1
+    assert said not in daemon.log.read_text()
 
 
 # A stream that can no longer go on without a gap

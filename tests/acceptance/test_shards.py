@@ -238,6 +238,8 @@ def test_a_table_that_another_slot_publishes_to_the_same_topic_is_refused(shards
     said = c.log.read_text().splitlines()[-1]
     refusal = f"the slot {shards.slot('a')} publishes public.a2 to the same topics"
     assert refusal in said
+    slots = "SELECT 1 FROM pg_replication_slots WHERE slot_name = "
+    assert sql(f"{slots}'{shards.slot('c')}'") == [], "it would keep WAL, and nobody would read it"
     # `cdcd check` says the same, also of a publication that is still to be made.
     unmade = shards.stream.daemon(source={"slot": shards.slot("c"), "publication": "p", "tables": ["public.a2"]})
     for daemon in (c, unmade):

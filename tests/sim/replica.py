@@ -618,6 +618,7 @@ def installed(world: World) -> Iterator[None]:
             "Catalogue": SimCatalogue,
             "Publication": SimPublication,
             "Rivals": lambda *_: SimRivals(),
+            "refuse_unreadable": lambda *_: None,
             "Walsender": SimWalsender,
             "TakingOver": SteppedTakingOver,
             "Handover": SteppedHandover,
