@@ -8,6 +8,7 @@ Source: PostgreSQL, "Client Connection Defaults"; libpqwalreceiver.c (which pins
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -50,15 +51,33 @@ def parameters(dsn: str, application_name: str) -> dict[str, Any]:
     """
     try:
         params: dict[str, Any] = {**_KEEPALIVES, "connect_timeout": 10, **conninfo.conninfo_to_dict(dsn)}
-    except psycopg.ProgrammingError:
-        # What libpq says may repeat the DSN, and so a password: it stays out of the message and of the traceback.
-        raise SettingsError("source.dsn cannot be read", "Write it as postgresql://user@host:5432/dbname") from None
+    except psycopg.ProgrammingError as error:
+        # What libpq says may repeat the DSN, and so a password: it stays out of the traceback, too.
+        raise SettingsError(
+            f"source.dsn cannot be read{_why(str(error), dsn)}", "Write it as postgresql://user@host:5432/dbname"
+        ) from None
     params.setdefault("application_name", application_name)
     own = params.get("options") or os.environ.get("PGOPTIONS", "")
     pinned = " ".join(f"-c {name}={value}" for name, value in PINNED)
     params["options"] = f"{own} {pinned}".strip()
     params["client_encoding"] = "UTF8"
     return params
+
+
+_WORDS: Final = re.compile(r'([a-zA-Z][^"]*(?:"="[^"]*)?)"(\w+)"([^"]*)')
+"""What libpq says of one word of the DSN, with or without the sign that it misses."""
+
+
+def _why(said: str, dsn: str) -> str:
+    """What libpq says against a DSN, as far as nothing of it can be part of a password."""
+    match = _WORDS.fullmatch(said.strip())
+    if match is None:
+        return "" if '"' in said else f": {said.strip()}"
+    _, word, _ = match.groups()
+    # A password with a space, a # or the like in it ends early, and its rest is taken for something else.
+    before, _, _ = dsn.rpartition(word)
+    _, _, after = dsn.partition(word)
+    return "" if "passw" in before.lower() or "@" in after else f": {said.strip()}"
 
 
 def said_in(dsn: str) -> dict[str, str]:

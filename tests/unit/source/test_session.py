@@ -1,0 +1,46 @@
+"""A DSN that cannot be read: the error says which word is wrong, and nothing that could be part of a password."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdcd.errors import SettingsError
+from cdcd.source.session import parameters
+
+
+def _said(dsn: str) -> str:
+    with pytest.raises(SettingsError) as raised:
+        parameters(dsn, "cdcd")
+    return raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("dsn", "words"),
+    [
+        ("hots=localhost dbname=shop", 'invalid connection option "hots"'),
+        ("host=localhost passwort=secret", 'invalid connection option "passwort"'),
+        ("host localhost", 'missing "=" after "host"'),
+        ("host='localhost password=secret", "unterminated quoted string"),
+        ("postgresql://cdc:secret@localhost/shop?sslmod=require", 'invalid URI query parameter: "sslmod"'),
+    ],
+)
+def test_the_word_that_is_wrong_is_named(dsn: str, words: str) -> None:
+    assert words in _said(dsn)
+    assert "secret" not in _said(dsn)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "host=localhost password=two secret",
+        "host=localhost password=two secret=words",
+        'password=a"b "secret" c',
+        "postgresql://cdc:a%zzsecret@localhost/shop",
+        "postgresql://cdc:a secret@localhost/shop",
+        "postgresql://cdc:a/b?secret=1@localhost/shop",
+        "postgresql://localhost/shop?password=a&secret=b",
+        "postgresql://cdc:secret@[::1/shop",
+    ],
+)
+def test_what_may_be_part_of_a_password_is_not_repeated(dsn: str) -> None:
+    assert _said(dsn) == "source.dsn cannot be read"
