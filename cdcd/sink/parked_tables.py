@@ -163,8 +163,11 @@ class ParkedTables:
         batch.end_lsn = lsn
         batch.rows = len(piece.events)
         batch.tables = [replayed] if piece.events else []
-        said = "unparked" if piece.end else "unparking"
-        log.info(said, extra={"table": ".".join(table), "events": len(piece.events)})
+        if not parked.copying:
+            said = "unparked" if piece.end else "unparking"
+            log.info(said, extra={"table": ".".join(table), "events": len(piece.events)})
+        elif piece.events:
+            log.info("publishing what changed during the copy", extra={"table": ".".join(table), "events": batch.rows})
         return batch
 
     def settled(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from dataclasses import replace
 
@@ -349,3 +350,12 @@ def test_the_rows_of_a_snapshot_stand_where_it_was_taken_though_the_stream_goes_
     scene.deadly = seed % 3 > 0
     scene.run()
     scene.check()
+
+
+def test_an_ordinary_copy_is_not_told_as_a_table_that_is_unparked(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        scene = CopyScene(0)
+        scene.deadly = False
+        scene.run()
+    scene.check()
+    assert "unpark" not in caplog.text
