@@ -16,6 +16,9 @@ from cdcd.status_history import Sample
 TABLES_SHOWN: Final = 50
 """The busiest tables; the others are counted in one line below."""
 
+_NAMES: Final = {".messages": "logical messages, and what cdcd was asked for"}
+"""No table is called so: it has no schema."""
+
 RELOAD_S: Final = 5
 
 PLOT_WIDTH: Final = 720
@@ -151,7 +154,9 @@ def _tables(status: Status, now_s: float) -> str:
     tables = status.tables.copy()
     busiest = sorted(tables.items(), key=lambda item: (-item[1].rows, item[0]))
     shown = busiest[:TABLES_SHOWN]
-    lines = [(name, f"{table.rows:,}", f"{table.rate.per_second(now_s):,.0f}") for name, table in shown]
+    lines = [
+        (_NAMES.get(name, name), f"{table.rows:,}", f"{table.rate.per_second(now_s):,.0f}") for name, table in shown
+    ]
     if rest := [table for _, table in busiest[TABLES_SHOWN:]]:
         rows, rate = sum(table.rows for table in rest), sum(table.rate.per_second(now_s) for table in rest)
         lines.append((f"{len(rest)} more tables", f"{rows:,}", f"{rate:,.0f}"))

@@ -138,6 +138,13 @@ def test_the_page_shows_the_busiest_tables_and_counts_the_rest() -> None:
     assert '<th scope="row">3 more tables</th><td>6</td>' in shown
 
 
+def test_the_page_names_what_is_of_no_table() -> None:
+    it = status()
+    it.published(1001.0, 1, {".messages": 1})
+    assert ".messages" not in page(it, 1002.0)
+    assert '<th scope="row">logical messages' in page(it, 1002.0)
+
+
 def test_the_page_says_what_stalls() -> None:
     it = status()
     it.begin_stream(1000.0)
