@@ -66,7 +66,9 @@ class Event:
             return f"{head} {_columns(self.key)} {_columns(self.value)}"
         event, source = self.value, self.value["source"]
         operation = _OPERATIONS.get(event.get("op", ""), event.get("op"))
-        position = f"{format_lsn(source['commit_lsn'])} #{source['seq']} xid {source['xid']}"
+        position = f"{format_lsn(source['commit_lsn'])} #{source['seq']}"
+        if source["xid"]:  # rows of a snapshot have none
+            position += f" xid {source['xid']}"
         lines = [f"{head} {operation} {_columns(self.key)} ({position})".replace("  ", " ")]
         lines += [f"    {image:9}{_columns(event[image])}" for image in ("before", "after") if event.get(image)]
         if event.get("truncate"):

@@ -5,7 +5,7 @@ from confluent_kafka import KafkaException
 
 from cdcd.errors import SettingsError
 from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG
-from cdcd.tail import committed_consumer
+from cdcd.tail import Event, committed_consumer
 
 
 def test_a_property_that_librdkafka_does_not_know_is_a_wrong_setting() -> None:
@@ -27,3 +27,9 @@ def test_a_broker_that_does_not_answer_is_said_once_not_at_every_attempt() -> No
         consumer.close()
         logging.getLogger("cdcd").removeHandler(handler)
     assert len([line for line in said if line.startswith("FAIL")]) <= 1
+
+
+@pytest.mark.parametrize(("xid", "shown"), [(0, "(0/10 #3)"), (741, "(0/10 #3 xid 741)")])
+def test_a_row_of_a_snapshot_has_no_transaction(xid: int, shown: str) -> None:
+    value = {"op": "r", "source": {"commit_lsn": 16, "seq": 3, "xid": xid}, "after": {"id": 1}}
+    assert shown in Event("t", 0, 0, 0, {"id": 1}, value).as_text()
