@@ -130,7 +130,8 @@ def _topics(facts: Facts, names: TopicNames, tables: Sequence[str], partitions: 
     there = [topic for topic in tables if topic in facts.topics]
     missing = len(tables) - len(there)
     made = f", {_many(missing, 'topic')} will be made with {_many(partitions, 'partition')}" if missing else ""
-    yield ok("topics", f"{_many(len(there), 'topic')} of {_many(len(tables), 'table')} there{made}")
+    if tables:  # else their absence was told
+        yield ok("topics", f"{_many(len(there), 'topic')} of {_many(len(tables), 'table')} there{made}")
     for topic, operations in facts.denied.items():
         wanted = " ".join(f"--operation {operation.title()}" for operation in sorted(operations))
         said = f"This user may not {' or '.join(sorted(operations)).lower()} the topic {topic}"

@@ -222,6 +222,10 @@ def test_a_property_that_kafkas_client_does_not_know_is_a_wrong_setting() -> Non
         preflight_kafka.gather("127.0.0.1:1", {"security.protocl": "SSL"}, [])
 
 
+def test_topics_are_not_counted_where_the_tables_are_not_known() -> None:
+    assert [told for told in brokers(tables=[]) if told.about == "topics"] == []
+
+
 def test_names_are_quoted_in_the_sql_of_cures() -> None:
     (finding,) = bad(server(tables=[Table('odd"schema', "Ta ble", "n", has_index=False, owned=True)]))
     assert 'ALTER TABLE "odd""schema"."Ta ble"' in finding.cure
