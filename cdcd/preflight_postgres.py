@@ -272,7 +272,7 @@ def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Fi
     name = sql.Identifier(publication).as_string()
     if facts.publication is not None:
         if facts.tables:
-            yield ok("publication", f"The publication {publication} has {len(facts.tables)} tables")
+            yield ok("publication", f"The publication {publication} has {_counted(facts.tables)}")
         else:
             cure = f"Run: ALTER PUBLICATION {name} ADD TABLE ..."
             yield warning("publication", f"The publication {publication} has no tables", cure)
@@ -306,7 +306,7 @@ def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Fi
         said = f"The role {facts.role} does not own {foreign[0].quoted}, which source.tables names"
         yield error("publication", said, cure)
     else:
-        said = f"There is no publication {publication} yet: cdcd run makes it for {len(facts.tables)} tables"
+        said = f"There is no publication {publication} yet: cdcd run makes it for {_counted(facts.tables)}"
         yield ok("publication", said)
 
 
@@ -323,7 +323,7 @@ def _identities(facts: Facts) -> Iterator[Finding]:
     if len(bare) > TABLES_SHOWN:
         yield error("replica identity", f"The same holds for {len(bare) - TABLES_SHOWN} more tables", "As above")
     if facts.tables and not bare:
-        yield ok("replica identity", f"All {len(facts.tables)} tables have a replica identity")
+        yield ok("replica identity", f"{_counted(facts.tables)} with a replica identity, none without")
 
 
 def refuse_unreadable(session: Session, publication: str) -> None:
@@ -362,6 +362,10 @@ def _listed(tables: Sequence[Table]) -> str:
 
 def _many(count: int) -> str:
     return "the table" if count == 1 else f"all {count} tables"
+
+
+def _counted(tables: Sequence[Table]) -> str:
+    return "1 table" if len(tables) == 1 else f"{len(tables)} tables"
 
 
 def _quoted(name: str) -> str:

@@ -145,8 +145,8 @@ class Publication(Asker):
         blind = [table for table, has_identity in chosen if not has_identity]
         if blind and not accept_without_identity:
             raise Refused(
-                f"{len(blind)} of the tables have no replica identity ({_names(blind)}): once published, "
-                "they would refuse every UPDATE and DELETE",
+                f"{'a table has' if len(blind) == 1 else f'{len(blind)} of the tables have'} no replica identity "
+                f"({_names(blind)}): once published, every UPDATE and DELETE would be refused",
                 "Give each a primary key, or run "
                 + "; ".join(self._text(_FULL.format(sql.Identifier(*table))) for table in blind[:5])
                 + ("; and so on" if len(blind) > 5 else "")

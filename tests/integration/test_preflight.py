@@ -73,7 +73,7 @@ def test_the_cures_for_what_is_missing_work_where_nothing_may_be_created(
         assert level == "error"
         database.execute(cure.removeprefix("Run: ").partition(";")[0])
     after = looked_at(given)
-    assert after["publication"][:2] == ("ok", "The publication cdcd has 1 tables")
+    assert after["publication"][:2] == ("ok", "The publication cdcd has 1 table")
     assert after["slot"][0] == "ok"
     assert "not in use, confirmed up to " in after["slot"][1]
 
