@@ -48,6 +48,7 @@ class Screen:
         self._topics = {topic: Topic() for topic in topics}
         self._drawn = 0
         self._shown = time.monotonic()
+        self._printed = -1
         self.rows = 0
 
     def add(self, topic: str, event: Mapping[str, Any]) -> None:
@@ -68,8 +69,8 @@ class Screen:
             lines = [line[: width - 1] for line in (*self._table(now), "", *footer)]
             self._out.write(up + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
             self._drawn = len(lines)
-        elif at_once or now - self._shown >= LINES_EVERY_S:
-            self._shown = now
+        elif (at_once and self.rows != self._printed) or now - self._shown >= LINES_EVERY_S:
+            self._shown, self._printed = now, self.rows
             self._out.write("".join(f"{line[:PRINTED]}\n" for line in self._table(now)))
         self._out.flush()
 

@@ -60,3 +60,15 @@ def test_without_a_terminal_lines_come_now_and_then():
     shown.show(["footer"], at_once=True)
     assert out.getvalue().startswith("topic")
     assert "footer" not in out.getvalue()
+
+
+def test_without_a_terminal_nothing_is_printed_twice_at_the_end():
+    out = io.StringIO()
+    shown = screen.Screen(out, ["t"])
+    shown.add("t", event(id=1))
+    shown.show([], at_once=True)
+    shown.show([], at_once=True)
+    assert out.getvalue().count("topic") == 1
+    shown.add("t", event(id=2))
+    shown.show([], at_once=True)
+    assert out.getvalue().count("topic") == 2
