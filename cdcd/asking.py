@@ -9,8 +9,6 @@ daemon has the slot, and needs no right but to connect. Once the slot's progress
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final
 
 from cdcd.errors import Refused
@@ -33,9 +31,3 @@ def ask(settings: Settings, session: Session, what: str, schema: str, table: str
         )
     [(lsn, _)] = session.rows(_ASK, [request(what, schema, table, settings.source.slot)])
     return parse_lsn(lsn)
-
-
-def unknown(message: str, name: str, known: Iterable[str], lists_them: str) -> Refused:
-    """An error for a table that is not there, with the nearest that is, or else with the command that lists them."""
-    nearest = get_close_matches(name, known, n=1)
-    return Refused(message, f"Did you mean {nearest[0]}?" if nearest else f"{lists_them} lists those that are")

@@ -288,7 +288,7 @@ def _parser() -> argparse.ArgumentParser:
         "ask the daemon for a fresh copy of tables, and wait until Kafka has it",
         "cdcd snapshot --config cdcd.toml public.orders",
     )
-    snapshot.add_argument("tables", nargs="+", metavar="TABLE", help="schema.table")
+    snapshot.add_argument("tables", nargs="+", metavar="TABLE", help="schema.table; * stands for any characters")
     snapshot.add_argument("--no-wait", action="store_true", help="ask the daemon, and do not wait until it has done it")
     snapshot.add_argument("--json", action="store_true", help="one JSON object a table")
 
@@ -298,7 +298,7 @@ def _parser() -> argparse.ArgumentParser:
         "replay the parked events of tables onto their own topics, in order; without a table, list what is parked",
         "cdcd unpark --config cdcd.toml public.orders",
     )
-    unpark.add_argument("tables", nargs="*", metavar="TABLE", help="schema.table")
+    unpark.add_argument("tables", nargs="*", metavar="TABLE", help="schema.table; * stands for any characters")
     unpark.add_argument("--no-wait", action="store_true", help="ask the daemon, and do not wait until it has done it")
     unpark.add_argument("--json", action="store_true", help="one JSON object a table")
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from typing import Any, Literal, TextIO
 
 from cdcd.avro.schema import envelope_schema, key_schema
 from cdcd.avro.types import TypeOptions, codec_for
+from cdcd.chosen import of_publication
 from cdcd.errors import Refused
 from cdcd.settings import Settings
 from cdcd.sink.topics import TopicNames
@@ -69,14 +68,8 @@ def schemas(settings: Settings, tables: Sequence[str], *, as_json: bool, out: Te
             f"the publication {source.publication} has no tables, or does not exist",
             f'Add some: ALTER PUBLICATION "{source.publication}" ADD TABLE ...',
         )
-    for wanted in tables:
-        if not any(fnmatchcase(table, wanted) for table in found):
-            nearest = get_close_matches(wanted, found, n=1)
-            cure = f"Did you mean {nearest[0]}?" if nearest else "cdcd schema without names lists all that are"
-            raise Refused(f"the publication {source.publication} has no table {wanted}", cure)
-    for table, made in found.items():
-        if not tables or any(fnmatchcase(table, wanted) for wanted in tables):
-            out.write(f"{made.as_json() if as_json else made.as_text()}\n")
+    wanted = [found[table] for table in of_publication(tables, found, source.publication)]
+    out.writelines(f"{table.as_json() if as_json else table.as_text()}\n" for table in wanted)
 
 
 def published_schemas(

@@ -14,8 +14,9 @@ import time
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from cdcd.asking import ask, unknown
+from cdcd.asking import ask
 from cdcd.bar import Bar
+from cdcd.chosen import of_publication
 from cdcd.lsn import format_lsn
 from cdcd.progress.copies import DONE
 from cdcd.progress.requests import SNAPSHOT
@@ -30,7 +31,7 @@ log = logging.getLogger("cdcd.snapshot")
 
 
 def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bool, out: TextIO) -> None:
-    """Ask for each of `tables` (`schema.table`), and wait until the daemon has copied them all.
+    """Ask for each of `tables` (`schema.table`, `*` stands for any characters), and wait until all are copied.
 
     Raises Refused if one is not published, or the daemon cannot be asked.
     """
@@ -41,12 +42,8 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                 f"{table.schema}.{table.name}": (table.schema, table.name)
                 for table in Publication(session, source.publication).tables()
             }
-            for name in tables:
-                if name not in published:
-                    message = f"the publication {source.publication} has no table {name}"
-                    raise unknown(message, name, published, "cdcd schema")
             asked = {}
-            for name in tables:
+            for name in of_publication(tables, published, source.publication):
                 lsn = ask(settings, session, SNAPSHOT, *published[name])
                 asked[progress.names.topic(*published[name])] = (name, lsn)
         bar = Bar(sys.stderr)

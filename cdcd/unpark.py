@@ -13,7 +13,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from cdcd.asking import ask, unknown
+from cdcd.asking import ask
+from cdcd.chosen import chosen
 from cdcd.errors import Refused
 from cdcd.lsn import format_lsn
 from cdcd.progress.record import ParkedTable
@@ -29,7 +30,9 @@ log = logging.getLogger("cdcd.unpark")
 
 
 def unpark(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bool, out: TextIO) -> None:
-    """Ask for each of `tables` (`schema.table`) and wait until it is done; without tables, list what is parked.
+    """Ask for each of `tables` and wait until it is done; without tables, list what is parked.
+
+    `tables` are written as `schema.table`; `*` stands for any characters.
 
     Raises Refused if a table is not parked, if the daemon cannot be asked, or if the replay was refused again.
     """
@@ -41,11 +44,9 @@ def unpark(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bo
                 log.info("no table is parked")
             out.writelines(f"{shown(name, table)}\n" for name, table in sorted(parked.items()))
             return
-        for name in tables:
-            if name not in parked:
-                raise unknown(f"the table {name} is not parked", name, parked, "cdcd unpark without a table")
+        wanted = chosen(tables, parked, lambda word: f"the table {word} is not parked", "cdcd unpark without a table")
         with Session(settings.source.dsn, settings.source.application_name) as session:
-            for name in tables:
+            for name in wanted:
                 table = parked[name]
                 lsn = ask(settings, session, UNPARK, table.schema, table.table)
                 if wait:

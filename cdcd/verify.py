@@ -20,7 +20,6 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TextIO
@@ -30,6 +29,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from cdcd.avro.types import TypeOptions
 from cdcd.bar import Bar
+from cdcd.chosen import of_publication
 from cdcd.clock import monotonic_s
 from cdcd.decode import SchemaId, schema_id
 from cdcd.errors import BrokerLost, DecodeError, Refused
@@ -153,19 +153,13 @@ class _Comparison:
         with Session(source.dsn, source.application_name) as session:
             types = TypeOptions(self._settings.avro.numeric, any_encoding=session.encoding == "SQL_ASCII")
             found = list(published(session, source.publication, self._names, types))
-        for pattern in tables:
-            if not any(fnmatchcase(made.table, pattern) for _, _, made in found):
-                raise Refused(
-                    f"the publication {source.publication} has no table {pattern}",
-                    "cdcd schema without names lists all that are",
-                )
-        wanted = [each for each in found if not tables or any(fnmatchcase(each[2].table, p) for p in tables)]
-        if not wanted:
+        names = set(of_publication(tables, [made.table for _, _, made in found], source.publication))
+        if not names:
             raise Refused(
                 f"the publication {source.publication} has no tables, or does not exist",
                 f'Add some: ALTER PUBLICATION "{source.publication}" ADD TABLE ...',
             )
-        return wanted
+        return [each for each in found if each[2].table in names]
 
     # Kafka
 

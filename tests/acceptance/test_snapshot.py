@@ -191,6 +191,7 @@ def test_a_fresh_copy_that_was_asked_for_survives_a_kill(
         daemon.start().wait_for_log("the snapshot is whole", timeout_s=40)
         assert cdcd(daemon, "snapshot", "public.t") == "done public.t (3,000 rows)\n"
         assert "has no table public.x" in cdcd(daemon, "snapshot", "public.t", "public.x", code=1)
+        assert cdcd(daemon, "snapshot", "public.*") == "done public.t (3,000 rows)\n"
         assert daemon.stop() == 0
     _check(database, broker, prefix, [("public", "t")])
 
