@@ -174,13 +174,15 @@ class Supervisor:
         parked: whoever comes after us meets the same error, and does the same.
         """
         table = error.table
+        name = ".".join(table or ())
         if self._settings.sink.on_unpublishable == "stop" or table is None or table in self._parking.parked:
+            if name not in error.message:
+                error.message = f"the table {name} cannot be published: {error.message}"
             raise error
         if error.unparking:
             self._parking.refused[table] = error.message
         else:
             self._parking.parked[table] = error.message
-        name = ".".join(table)
         said = "still cannot be published, so it stays parked" if error.unparking else "is parked"
         log.warning("the table %s %s: %s. Then run: cdcd unpark %s", name, said, str(error).rstrip("."), name)
         self.status.state = State.RESTARTING

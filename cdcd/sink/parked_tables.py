@@ -184,4 +184,6 @@ class ParkedTables:
         except Unpublishable as error:
             error.table = error.table or table_of(error.topic)
             error.unparking = self.replaying is not None
+            if error.topic and error.topic not in error.message:
+                error.message = f"the topic {error.topic} does not take a row: {error.message}"
             raise

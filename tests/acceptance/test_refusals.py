@@ -313,10 +313,11 @@ def test_what_the_server_cannot_decode_of_prepared_transactions_has_a_cure_that_
 
 def test_a_row_that_the_topic_does_not_take_gets_the_property_to_raise(stream: Stream) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    daemon = stream.daemon().start()
+    daemon = stream.daemon(sink={"topic": "{prefix}.of-{table}"}).start()
     daemon.wait_for_log("going on")
     stream.sql("INSERT INTO t SELECT 1, string_agg(md5(n::text), '') FROM generate_series(1, 100000) n")
     assert daemon.wait(20) == 1
     last = daemon.log.read_text().splitlines()[-1]
     assert "max.message.bytes" in last
+    assert f"the table public.t cannot be published: the topic {stream.prefix}.of-t " in last
     assert " ERROR cdcd: " in last

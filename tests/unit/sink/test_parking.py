@@ -164,6 +164,7 @@ class Scene:
     def learn(self, error: Unpublishable) -> None:
         """What the supervisor does."""
         assert error.table == ("public", "a")
+        assert "the topic p.public.a " in error.message
         assert error.unparking or error.table not in self.parking.parked
         (self.parking.refused if error.unparking else self.parking.parked)[error.table] = error.message
         self.parked_once = True
