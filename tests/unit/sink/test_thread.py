@@ -60,6 +60,16 @@ class Sink:
         batch.far, batch.flowing = far, flowing
         assert self.handover.put(batch)
 
+    def copied(self, state: str, *, rows: int = 0, end_lsn: int = 0) -> Batch:
+        """A batch of the copy of `table`: what is set aside meanwhile can be replayed from then on."""
+        self.thread._publisher._parked._reader = KafkaParkedReader(FakeReading(self.broker, "p.parked"))  # type: ignore[arg-type]
+        for _ in range(rows):
+            self.builder.add(self.table, ord("r"), b"k", b"copied")
+        batch = self.builder.take()
+        batch.copies = [TableCopy("s", "p.public.t", "public", "t", state, 10)]
+        batch.end_lsn = end_lsn
+        return batch
+
     def wait(self, end_lsn: int) -> None:
         while not self.durable or self.durable[-1].end_lsn < end_lsn:
             assert self.told.wait(5), "nothing became durable"
@@ -116,27 +126,17 @@ def test_a_replay_takes_turns_with_the_stream_and_what_is_copied_stands_behind_i
     monkeypatch.setattr("cdcd.sink.kafka_parked.PIECE_EVENTS", 1)
     sink = Sink(GroupCommit(rows_max=1, bytes_max=1 << 40, linger_ms=0, timeout_ms=1 << 30))
     publisher = sink.thread._publisher
-    publisher._parked._reader = KafkaParkedReader(FakeReading(sink.broker, "p.parked"))  # type: ignore[arg-type]
     other = sink.builder.open_table("public", "u")
-
-    def copied(state: str, *, rows: int = 0, end_lsn: int = 0) -> None:
-        for _ in range(rows):
-            sink.builder.add(sink.table, ord("r"), b"k", b"copied")
-        batch = sink.builder.take()
-        batch.copies = [TableCopy("s", "p.public.t", "public", "t", state, 10)]
-        batch.end_lsn = end_lsn
-        assert sink.handover.put(batch)
-
-    copied(COPYING, end_lsn=5)
+    assert sink.handover.put(sink.copied(COPYING, end_lsn=5))
     for lsn in (20, 30, 40):
         sink.put(lsn)  # set aside
-    copied(DONE)
+    assert sink.handover.put(sink.copied(DONE))
     for lsn in (50, 60):
         sink.builder.begin(lsn, 1)
         sink.builder.add(other, ord("c"), b"k", b"%d" % lsn)
         sink.builder.commit(lsn + 1)
         assert sink.handover.put(sink.builder.take())
-    copied(COPYING, rows=1)
+    assert sink.handover.put(sink.copied(COPYING, rows=1))
     while sink.handover.waiting or publisher.unparking or publisher.open:
         assert sink.thread.step()
     rows = [
@@ -151,20 +151,10 @@ def test_a_replay_takes_turns_with_the_stream_and_what_is_copied_stands_behind_i
 def test_rows_of_a_snapshot_that_come_while_a_flow_is_waited_for_stand_behind_a_replay() -> None:
     sink = Sink()
     publisher = sink.thread._publisher
-    publisher._parked._reader = KafkaParkedReader(FakeReading(sink.broker, "p.parked"))  # type: ignore[arg-type]
     other = sink.builder.open_table("public", "u")
-
-    def copied(state: str, *, rows: int = 0, end_lsn: int = 0) -> Batch:
-        for _ in range(rows):
-            sink.builder.add(sink.table, ord("r"), b"k", b"copied")
-        batch = sink.builder.take()
-        batch.copies = [TableCopy("s", "p.public.t", "public", "t", state, 10)]
-        batch.end_lsn = end_lsn
-        return batch
-
-    assert sink.handover.put(copied(COPYING, end_lsn=5))
+    assert sink.handover.put(sink.copied(COPYING, end_lsn=5))
     sink.put(20)  # set aside
-    assert sink.handover.put(copied(DONE))
+    assert sink.handover.put(sink.copied(DONE))
     sink.builder.begin(30, 1)
     sink.builder.add(other, ord("c"), b"k", b"30")
     sink.builder.commit(31)
@@ -173,7 +163,7 @@ def test_rows_of_a_snapshot_that_come_while_a_flow_is_waited_for_stand_behind_a_
     assert sink.handover.put(flow)
     while sink.handover.waiting or publisher.open is None:
         assert sink.thread.step()
-    begun = [copied(COPYING, rows=1)]
+    begun = [sink.copied(COPYING, rows=1)]
 
     def comes_meanwhile(wait_s: float, *, copies: bool = True) -> Batch | None:
         while begun:
