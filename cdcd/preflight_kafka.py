@@ -15,7 +15,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource  # type: ignore[attr-defined]
 
-from cdcd.findings import Finding, error, ok, warning
+from cdcd.avro.registry import registry_client
+from cdcd.errors import SettingsError
+from cdcd.findings import Finding, error, of_error, ok, warning
 from cdcd.sink.kafka_errors import kafka_error, named
 from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
 from cdcd.sink.topics import TopicNames
@@ -79,12 +81,9 @@ def judge(
 def judge_registry(url: str, config: Mapping[str, Any]) -> Finding:
     """Ask the schema registry for its subjects, which every registry answers."""
     try:
-        from confluent_kafka.schema_registry import SchemaRegistryClient
-    except ImportError:
-        said = "avro.registry_url is set, and the registry's client is not installed"
-        return error("registry", said, "Install it: pip install 'confluent-kafka[schemaregistry]'")
-    try:
-        subjects = SchemaRegistryClient({"url": url, **config}).get_subjects()
+        subjects = registry_client({"url": url, **config}).get_subjects()
+    except SettingsError as failure:
+        return of_error("registry", failure)
     except Exception as failure:  # noqa: BLE001  # the client raises whatever its HTTP library does
         cure = "Check avro.registry_url and avro.registry_config"
         return error("registry", f"The schema registry does not answer: {failure}", cure)

@@ -18,6 +18,7 @@ from typing import Any, Final, TextIO
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from cdcd.avro.registry import registry_client
 from cdcd.clock import monotonic_s
 from cdcd.decode import Decoder, SchemaId, plain
 from cdcd.errors import DecodeError, Refused, SettingsError
@@ -154,13 +155,9 @@ class SchemaFinder:
                 f"A record names schema {identifier} of a registry, and avro.registry_url is not set",
                 "Set it to the registry that the record's writer uses",
             )
+        client = registry_client(self._registry)
         try:
-            from confluent_kafka.schema_registry import SchemaRegistryClient
-        except ImportError as error:
-            cure = "Install it: pip install 'confluent-kafka[schemaregistry]'"
-            raise SettingsError("The schema registry's client is not installed", cure) from error
-        try:
-            return str(SchemaRegistryClient(dict(self._registry)).get_schema(identifier).schema_str)
+            return str(client.get_schema(identifier).schema_str)
         except Exception as error:  # the client raises whatever its HTTP library does
             cure = "Check avro.registry_url and avro.registry_config"
             raise DecodeError(f"The schema registry does not give schema {identifier}: {error}", cure) from error
