@@ -105,8 +105,9 @@ class Topics:
         return events
 
     def progress(self) -> list[tuple[str, dict[str, Any]]]:
-        """Every committed progress record: key and value."""
-        return [(m.key().decode(), json.loads(m.value())) for m in self.raw(f"{self.prefix}.progress")]
+        """Every committed progress record: key and value; tombstones say nothing."""
+        every = self.raw(f"{self.prefix}.progress")
+        return [(m.key().decode(), json.loads(m.value())) for m in every if m.value() is not None]
 
     def by_table(self) -> dict[tuple[str, str], str]:
         """The topic of each table, as the table records have it."""

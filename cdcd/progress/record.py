@@ -9,6 +9,8 @@ The format, stable since version 1. Keys are text: `{slot}` for a slot record, `
 
 A slot record and everything before it in its partition is a *cut*: all tables as they were at exactly `lsn`. The
 table records since the last slot record say up to which offset the topics touched belong to it.
+
+Tombstones say nothing: that of `{slot}/`, which names no topic, stands before the table records of a transaction.
 """
 
 from __future__ import annotations

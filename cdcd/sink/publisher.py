@@ -266,6 +266,9 @@ class Publisher:
         assert at is not None, "no Kafka transaction is open"
         assert not at.inside, "half a PostgreSQL transaction would become visible"
         assert at.end_lsn or self._last is not None, "no position to go on from"
+        if at.touched:
+            # The first record takes a partition into the transaction, which is a request: beside the rows, not after.
+            self._produce_progress([{"key": table_key(self._source.slot, ""), "value": None}])
         offsets = self._producer.flush()
         for (name, partition), end in offsets.items():
             topic = at.touched.get(name)
@@ -274,7 +277,7 @@ class Publisher:
         slot_record = self._slot_record(at)
         messages = [self._table_message(topic, slot_record) for topic in at.touched.values()]
         messages.append({"key": slot_record.key(), "value": slot_record.value()})
-        self._producer.produce(self._names.progress, _PROGRESS_PARTITION, messages)
+        self._produce_progress(messages)
         self._producer.commit()
         self._open = None
         self._last = slot_record
@@ -401,6 +404,9 @@ class Publisher:
             self._producer.produce(self._names.schemas, partition, messages)
         # Without transactions readers see a row as soon as it is written: then its schema must be there.
         self._producer.flush()
+
+    def _produce_progress(self, messages: list[Message]) -> None:
+        self._producer.produce(self._names.progress, _PROGRESS_PARTITION, messages)
 
     def _table_message(self, topic: _Topic, slot_record: SlotRecord) -> Message:
         schema, table = topic.table

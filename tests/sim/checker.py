@@ -185,7 +185,7 @@ class Checker:
                 self._same("commit_ts", source["commit_ts"], _EPOCH + timedelta(microseconds=of.commit_us))
 
     def _judge_progress(self, progress: list[Placed], inside: list[Committed], rows: int, touched: set[str]) -> None:
-        records = [parse_record(placed.key or b"", placed.value or b"") for placed in progress]
+        records = [parse_record(placed.key or b"", placed.value) for placed in progress if placed.value is not None]
         self._demand(bool(records) and isinstance(records[-1], SlotRecord), "no slot record at the end")
         *tables, last = records
         assert isinstance(last, SlotRecord)
