@@ -121,6 +121,13 @@ class KafkaAdmin:
             if all(each.leader is not None and each.leader.id >= 0 for each in described.partitions)
         }
 
+    def keeps_leader(self, topic: str) -> bool:
+        """Whether the topic has a leader as long as any other has one: it is replicated, or there is but one broker."""
+        partitions = self._described([topic])[topic].partitions
+        with self._asking("asking for the brokers"):
+            brokers = self._cluster().nodes
+        return len(brokers) == 1 or all(len(each.replicas) > 1 for each in partitions)
+
     def exists(self, topic: str) -> bool:
         """Whether there is such a topic, with leaders or without."""
         return topic in self._described([topic])

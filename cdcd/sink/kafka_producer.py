@@ -92,6 +92,11 @@ class KafkaProducer:
         except KafkaException as error:
             raise named(kafka_error(error), "making a producer", bootstrap) from None
 
+    @property
+    def transactional(self) -> bool:
+        """It delivers exactly once."""
+        return self._transactional_id is not None
+
     def start(self, stopping: Callable[[], bool]) -> bool:
         """Take over the transactional.id: fence a zombie and end its open transaction. False if `stopping` said so.
 

@@ -24,6 +24,10 @@ class Producer(Protocol):
     will. After either the producer can only be closed.
     """
 
+    @property
+    def transactional(self) -> bool:
+        """It delivers exactly once."""
+
     def start(self, stopping: Callable[[], bool]) -> bool:
         """Take over the transactional.id: fence a zombie and end its open transaction. False if `stopping` said so."""
 
@@ -60,6 +64,9 @@ class TopicAdmin(Protocol):
 
     def ensure(self, *specs: TopicSpec) -> list[int]:
         """Make the topics that are missing; returns how many partitions each has in truth."""
+
+    def keeps_leader(self, topic: str) -> bool:
+        """Whether the topic has a leader as long as any other has one: it is replicated, or there is but one broker."""
 
     def end_offsets(self, partitions: Mapping[str, int]) -> dict[str, list[int]]:
         """By topic, given with how many partitions it has, the high watermark of each partition.

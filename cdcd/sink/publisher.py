@@ -169,6 +169,9 @@ class Publisher:
         self._open: _Open | None = None
         own = (progress_spec, snapshots_spec, schemas_spec)
         *_, self._schema_partitions = admin.ensure(*(spec(names, settings.replication_factor) for spec in own))
+        # What hangs in the progress (`hanging`) is decided by our next marker there: where it can hang while rows
+        # cannot be written, the progress is left alone until they are.
+        self._opens_early = producer.transactional and admin.keeps_leader(names.progress)
         self._parked = ParkedTables(
             last,
             parking or Parking(),
@@ -266,7 +269,7 @@ class Publisher:
         assert at is not None, "no Kafka transaction is open"
         assert not at.inside, "half a PostgreSQL transaction would become visible"
         assert at.end_lsn or self._last is not None, "no position to go on from"
-        if at.touched:
+        if at.touched and self._opens_early:
             # The first record takes a partition into the transaction, which is a request: beside the rows, not after.
             self._produce_progress([{"key": table_key(self._source.slot, ""), "value": None}])
         offsets = self._producer.flush()

@@ -366,6 +366,10 @@ def test_the_reader_finds_a_record_behind_thousands_of_others(world: World) -> N
     assert found == {b"slot": b"1", b"old": b"0", b"other-399": b"29"}
 
 
+def test_a_topic_keeps_its_leader_where_there_is_but_one_broker(world: World) -> None:
+    assert world.admin.keeps_leader(topic_of(world, "progress"))
+
+
 def test_what_lies_between_two_cuts_is_what_lies_between_two_lsns(world: World) -> None:
     """The publisher on either broker: offsets of the table records cut the topic at exactly their LSN."""
     names, source = TopicNames(world.prefix), Source("slot", "1", 1)

@@ -94,6 +94,7 @@ class FakeBroker:
         self.hanging: list[Transaction] = []
         self.loses_markers: Callable[[Transaction], set[tuple[str, int]]] = lambda _: set()
         """Where the transaction that is being aborted stays undecided."""
+        self.keeps_leaders = True
         self.on_call: Callable[[str], None] = nothing
         self.on_done: Callable[[str], None] = nothing
 
@@ -164,6 +165,10 @@ class FakeProducer:
         self._id = transactional_id
         self._transaction: Transaction | None = None
         self._offsets: dict[tuple[str, int], int] = {}
+
+    @property
+    def transactional(self) -> bool:
+        return self._id is not None
 
     def start(self, stopping: Callable[[], bool]) -> bool:
         if stopping():
@@ -268,6 +273,9 @@ class FakeAdmin:
                 if topic.startswith(prefix) and self._broker.stable_end(log) < len(log):
                     found[topic, partition] = self._broker.stable_end(log)
         return found
+
+    def keeps_leader(self, topic: str) -> bool:
+        return self._broker.keeps_leaders
 
     def end_offsets(self, partitions: Mapping[str, int]) -> dict[str, list[int]]:
         self._broker.on_call("end_offsets")

@@ -421,6 +421,23 @@ def test_the_progress_is_taken_into_the_transaction_beside_the_rows() -> None:
     assert touched == [True]
 
 
+@pytest.mark.parametrize(("transactional_id", "keeps_leaders"), [("p-s", False), (None, True)])
+def test_the_progress_is_left_alone_until_the_rows_are_written(
+    transactional_id: str | None, keeps_leaders: bool
+) -> None:
+    # What Kafka left undecided there is decided by our next marker: not by the abort of rows that cannot be written.
+    world = World(partitions=1)
+    world.broker.keeps_leaders = keeps_leaders
+    world.restart(transactional_id)
+    world.transaction(0x100, ("a", b"1", b"row"))
+    world.publish()
+    written: list[int] = []
+    progress = world.broker.topics[world.names.progress][0]
+    world.broker.on_call = lambda step: written.append(len(progress)) if step == "flush" else None
+    world.publisher.commit()
+    assert written == [0]
+
+
 def test_the_progress_is_json_that_a_person_can_read() -> None:
     world = World(partitions=1)
     world.transaction(0x16_B374_D848, ("a", b"1", b"row"))
