@@ -23,6 +23,8 @@ The tree::
 
 from __future__ import annotations
 
+import re
+
 
 class CdcdError(Exception):
     """Any failure that cdcd names: what happened in `message`, what to do about it in `cure`."""
@@ -109,3 +111,8 @@ class WholeOnly(Restart):
 
 class SpoolFull(WholeOnly):
     """There is no room for transactions in progress."""
+
+
+def without_password(text: str) -> str:
+    """The text as people may see it: URLs lose their user and password."""
+    return re.sub(r"(\w+:/+)[^/\s@]*@", r"\1", text)

@@ -6,12 +6,11 @@ Source: Confluent, "Schema Registry: Wire format"; the client of `confluent-kafk
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cdcd.avro.stores import SchemaStore
-from cdcd.errors import BrokerLost, Refused, SettingsError, Unpublishable
+from cdcd.errors import BrokerLost, Refused, SettingsError, Unpublishable, without_password
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -36,7 +35,7 @@ def registry_client(config: Mapping[str, Any]) -> SchemaRegistryClient:
         return SchemaRegistryClient(dict(config))
     except (ValueError, TypeError) as refused:
         raise SettingsError(
-            f"the schema registry's client refuses its settings: {_without_password(str(refused))}",
+            f"the schema registry's client refuses its settings: {without_password(str(refused))}",
             "Correct avro.registry_url, such as http://localhost:8081, or avro.registry_config",
         ) from None
 
@@ -46,7 +45,7 @@ class RegistryStore(SchemaStore):
 
     def __init__(self, url: str, topic_of: Callable[[str, str], str], extra: dict[str, str] | None = None) -> None:
         """`topic_of(schema, name)` is the table's topic. Raises as `registry_client`."""
-        self._shown_url = _without_password(url)
+        self._shown_url = without_password(url)
         self._topic_of = topic_of
         self._client = registry_client({"url": url, **(extra or {})})
 
@@ -71,13 +70,9 @@ class RegistryStore(SchemaStore):
                 "Check the registry's URL, credentials and rights",
             ) from error
         except Exception as error:  # the client raises whatever its HTTP library does
-            said = _without_password(str(error))
+            said = without_password(str(error))
             raise BrokerLost(
                 f"the schema registry at {self._shown_url} does not answer: {said}",
                 "Look at the registry, and at avro.registry_url",
             ) from error
         return b"\x00" + schema_id.to_bytes(4, "big")
-
-
-def _without_password(text: str) -> str:
-    return re.sub(r"(\w+:/+)[^/\s@]*@", r"\1", text)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cdcd.avro.names import namespace
 from cdcd.avro.single_object import header
-from cdcd.errors import GapError, Refused, SettingsError
+from cdcd.errors import GapError, Refused, SettingsError, without_password
 from cdcd.spark.kafka import EARLIEST, KafkaReader
 from cdcd.spark.types import Avro, resolved
 
@@ -135,8 +135,14 @@ class RegistryWriters(Writers):
                 "the schema registry's client is not installed",
                 "Install it with: pip install 'confluent-kafka[schemaregistry]'",
             ) from missing
-        self._client: Any = SchemaRegistryClient(dict(config))
-        self._url = str(config["url"])
+        try:
+            self._client: Any = SchemaRegistryClient(dict(config))
+        except (ValueError, TypeError) as refused:
+            raise SettingsError(
+                f"the schema registry's client refuses its settings: {without_password(str(refused))}",
+                "Correct the registry's URL, such as http://localhost:8081, or its properties",
+            ) from None
+        self._url = without_password(str(config["url"]))
         self._known: dict[tuple[str, int], Writer] = {}
         """By subject and version."""
 
@@ -153,7 +159,8 @@ class RegistryWriters(Writers):
             if getattr(error, "http_status_code", None) == 404:
                 return []
             raise Refused(
-                f"the schema registry at {self._url} does not give {name}: {error}", "Check its URL"
+                f"the schema registry at {self._url} does not give {name}: {without_password(str(error))}",
+                "Check its URL",
             ) from error
         return self.known(schema, table, topic, subject)
 

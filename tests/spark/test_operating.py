@@ -11,7 +11,7 @@ from processes import free_port
 from registry import Registry
 from stream import Stream
 
-from cdcd.errors import Refused
+from cdcd.errors import Refused, SettingsError
 
 if TYPE_CHECKING:
     from cdcd.spark import Cdc
@@ -35,6 +35,14 @@ def test_events_are_decoded_by_the_schemas_of_a_registry(stream: Stream, cdc: Cd
         forgetful = Cdc(cdc.spark, stream.broker, stream.prefix, registry=registry.url)
         with pytest.raises(Exception, match="names a schema that was not known when the query was made"):
             forgetful.changes("public.t").collect()
+
+
+def test_a_registry_that_has_no_url_is_refused_with_the_cure(cdc: Cdc) -> None:
+    pytest.importorskip("confluent_kafka.schema_registry", reason="needs the extra `registry`")
+    from cdcd.spark import Cdc
+
+    with pytest.raises(SettingsError, match=r"refuses its settings: .*Correct the registry's URL"):
+        Cdc(cdc.spark, "localhost:1", "p", registry="me:secret@registry:8081")
 
 
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
