@@ -47,3 +47,8 @@ def error(about: str, message: str, cure: str) -> Finding:
 def of_error(about: str, failure: CdcdError) -> Finding:
     """The finding that an error of ours is."""
     return Finding(Level.ERROR, about, failure.message, failure.cure)
+
+
+def many(count: int, noun: str) -> str:
+    """Like `1 table`, `2 tables`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource  # t
 
 from cdcd.avro.registry import registry_client
 from cdcd.errors import SettingsError
-from cdcd.findings import Finding, error, of_error, ok, warning
+from cdcd.findings import Finding, error, many, of_error, ok, warning
 from cdcd.sink.kafka_errors import kafka_error, named
 from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
 from cdcd.sink.topics import TopicNames
@@ -66,7 +66,7 @@ def judge(
     facts: Facts, names: TopicNames, tables: Sequence[str], *, partitions: int, replication_factor: int
 ) -> Iterator[Finding]:
     """What the facts mean for these settings; `tables` are the topics of the tables."""
-    yield ok("brokers", f"Kafka answers, {_many(facts.brokers, 'broker')}")
+    yield ok("brokers", f"Kafka answers, {many(facts.brokers, 'broker')}")
     if replication_factor > facts.brokers:
         said = f"sink.replication_factor is {replication_factor}, more than the cluster has brokers ({facts.brokers})"
         yield error("replication", said, f"Set it to {facts.brokers} or less, or add brokers")
@@ -87,7 +87,7 @@ def judge_registry(url: str, config: Mapping[str, Any]) -> Finding:
     except Exception as failure:  # noqa: BLE001  # the client raises whatever its HTTP library does
         cure = "Check avro.registry_url and avro.registry_config"
         return error("registry", f"The schema registry does not answer: {failure}", cure)
-    return ok("registry", f"The schema registry answers, {_many(len(subjects), 'subject')}")
+    return ok("registry", f"The schema registry answers, {many(len(subjects), 'subject')}")
 
 
 def _transactions(facts: Facts) -> Iterator[Finding]:
@@ -128,9 +128,9 @@ def _topics(facts: Facts, names: TopicNames, tables: Sequence[str], partitions: 
         yield error("topics", said, "Choose another sink.prefix, or delete the topic if nothing was published yet")
     there = [topic for topic in tables if topic in facts.topics]
     missing = len(tables) - len(there)
-    made = f", {_many(missing, 'topic')} will be made with {_many(partitions, 'partition')}" if missing else ""
+    made = f", {many(missing, 'topic')} will be made with {many(partitions, 'partition')}" if missing else ""
     if tables:  # else their absence was told
-        yield ok("topics", f"{_many(len(there), 'topic')} of {_many(len(tables), 'table')} there{made}")
+        yield ok("topics", f"{many(len(there), 'topic')} of {many(len(tables), 'table')} there{made}")
     for topic, operations in facts.denied.items():
         wanted = " ".join(f"--operation {operation.title()}" for operation in sorted(operations))
         said = f"This user may not {' or '.join(sorted(operations)).lower()} the topic {topic}"
@@ -159,7 +159,3 @@ def _denied(admin: AdminClient, topics: Sequence[str]) -> dict[str, frozenset[st
         if lacking and AclOperation.ALL not in allowed:
             denied[topic] = lacking
     return denied
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -16,7 +16,7 @@ from typing import Any, Final
 from psycopg import sql
 
 from cdcd.errors import Refused
-from cdcd.findings import Finding, Level, error, ok, warning
+from cdcd.findings import Finding, Level, error, many, ok, warning
 from cdcd.source.session import Session
 from cdcd.source.walsender import Walsender
 from cdcd.status_page import duration, size
@@ -55,11 +55,19 @@ class Table:
     """The role may SELECT from it, as its copy does."""
     all_rows: bool = True
     """No row security hides rows from the role."""
+    closed_partitions: Sequence[Sequence[str]] = ()
+    """Schemas and names of its partitions that the role may not SELECT from: a copy reads them, and not their root."""
 
     @property
     def quoted(self) -> str:
         """The name as SQL has it."""
         return sql.Identifier(self.schema, self.name).as_string()
+
+    @property
+    def closed(self) -> list[tuple[str, str]]:
+        """Schema and name of whatever a copy of it cannot read."""
+        own = [] if self.readable else [(self.schema, self.name)]
+        return own + [(schema, name) for schema, name in self.closed_partitions]
 
 
 @dataclass(frozen=True)
@@ -272,7 +280,7 @@ def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Fi
     name = sql.Identifier(publication).as_string()
     if facts.publication is not None:
         if facts.tables:
-            yield ok("publication", f"The publication {publication} has {_counted(facts.tables)}")
+            yield ok("publication", f"The publication {publication} has {many(len(facts.tables), 'table')}")
         else:
             cure = f"Run: ALTER PUBLICATION {name} ADD TABLE ..."
             yield warning("publication", f"The publication {publication} has no tables", cure)
@@ -288,7 +296,7 @@ def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Fi
             cure = f"Run: ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"
             yield warning("publication", said, cure)
         return
-    statement = f"CREATE PUBLICATION {name} FOR TABLE {_listed(facts.tables) or '...'}"
+    statement = f"CREATE PUBLICATION {name} FOR TABLE {_listed([table.quoted for table in facts.tables]) or '...'}"
     foreign = [table for table in facts.tables if not table.owned]
     if not create:
         said = f"There is no publication {publication}, and source.create is false"
@@ -306,7 +314,7 @@ def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Fi
         said = f"The role {facts.role} does not own {foreign[0].quoted}, which source.tables names"
         yield error("publication", said, cure)
     else:
-        said = f"There is no publication {publication} yet: cdcd run makes it for {_counted(facts.tables)}"
+        said = f"There is no publication {publication} yet: cdcd run makes it for {many(len(facts.tables), 'table')}"
         yield ok("publication", said)
 
 
@@ -323,7 +331,7 @@ def _identities(facts: Facts) -> Iterator[Finding]:
     if len(bare) > TABLES_SHOWN:
         yield error("replica identity", f"The same holds for {len(bare) - TABLES_SHOWN} more tables", "As above")
     if facts.tables and not bare:
-        yield ok("replica identity", f"{_counted(facts.tables)} with a replica identity, none without")
+        yield ok("replica identity", f"{many(len(facts.tables), 'table')} with a replica identity, none without")
 
 
 def refuse_unreadable(session: Session, publication: str) -> None:
@@ -337,35 +345,33 @@ def refuse_unreadable(session: Session, publication: str) -> None:
 def _rights(user: str, tables: Sequence[Table], level: Callable[[str, str, str], Finding]) -> Iterator[Finding]:
     """The stream needs no right on a table; its copy does."""
     role = _quoted(user)
-    closed = [table for table in tables if not table.readable]
+    closed = [name for table in tables for name in table.closed]
     hidden = [table for table in tables if table.readable and not table.all_rows]
     if closed:
-        schemas = ", ".join(sorted({_quoted(table.schema) for table in closed}))
-        grants = f"GRANT USAGE ON SCHEMA {schemas} TO {role}; GRANT SELECT ON {_listed(closed)} TO {role}"
-        said = f"The role {user} may not read {_first(closed)}: the snapshot cannot copy what is in there"
+        names = [sql.Identifier(*name).as_string() for name in closed]
+        schemas = ", ".join(sorted({_quoted(schema) for schema, _ in closed}))
+        grants = f"GRANT USAGE ON SCHEMA {schemas} TO {role}; GRANT SELECT ON {_listed(names)} TO {role}"
+        said = f"The role {user} may not read {_first(names)}: the snapshot cannot copy what is in there"
         yield level("rights", said, f'As the owner, run: {grants}. Or set snapshot.mode = "never"')
     if hidden:
-        said = f"Row security hides rows of {_first(hidden)} from the role {user}: the snapshot refuses that"
+        shown = _first([table.quoted for table in hidden])
+        said = f"Row security hides rows of {shown} from the role {user}: the snapshot refuses that"
         cure = f'As a superuser, run: ALTER ROLE {role} BYPASSRLS. Or set snapshot.mode = "never"'
         yield level("rights", said, cure)
     if tables and not closed and not hidden:
-        yield ok("rights", f"The role {user} may read {_many(len(tables))}, for the snapshot")
+        yield ok("rights", f"The role {user} may read {_every(len(tables))}, for the snapshot")
 
 
-def _first(tables: Sequence[Table]) -> str:
-    return tables[0].quoted + (f" and {len(tables) - 1} more" if len(tables) > 1 else "")
+def _first(names: Sequence[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
-def _listed(tables: Sequence[Table]) -> str:
-    return ", ".join(table.quoted for table in tables[:TABLES_SHOWN]) + (", ..." if len(tables) > TABLES_SHOWN else "")
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:TABLES_SHOWN]) + (", ..." if len(names) > TABLES_SHOWN else "")
 
 
-def _many(count: int) -> str:
+def _every(count: int) -> str:
     return "the table" if count == 1 else f"all {count} tables"
-
-
-def _counted(tables: Sequence[Table]) -> str:
-    return "1 table" if len(tables) == 1 else f"{len(tables)} tables"
 
 
 def _quoted(name: str) -> str:
@@ -377,7 +383,12 @@ _TABLE: Final = (
     "    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END),"
     " pg_has_role(c.relowner, 'USAGE'), has_schema_privilege(n.oid, 'USAGE')"
     "    AND (has_table_privilege(c.oid, 'SELECT') OR has_any_column_privilege(c.oid, 'SELECT')),"
-    " NOT row_security_active(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+    " NOT row_security_active(c.oid),"
+    " ARRAY(SELECT ARRAY[m.nspname::text, l.relname] FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid"
+    "    JOIN pg_namespace m ON m.oid = l.relnamespace WHERE c.relkind = 'p' AND t.isleaf"
+    "    AND NOT (has_schema_privilege(m.oid, 'USAGE') AND (has_table_privilege(l.oid, 'SELECT')"
+    "        OR has_any_column_privilege(l.oid, 'SELECT'))) ORDER BY 1)"
+    " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
 )
 
 

@@ -177,14 +177,23 @@ def test_a_registry_that_cannot_be_asked_is_refused_before_the_slot_is_made(stre
 
 @pytest.mark.postgres_versions("oldest", "newest")
 def test_a_table_that_may_not_be_copied_is_refused_before_the_slot_is_made(stream: Stream) -> None:
-    stream.sql(TABLE, "CREATE PUBLICATION cdcd FOR TABLE t", "DROP ROLE IF EXISTS blind")
-    stream.sql("CREATE ROLE blind LOGIN REPLICATION")
+    stream.sql(
+        TABLE,
+        "CREATE TABLE whole (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF whole DEFAULT",
+        "CREATE PUBLICATION cdcd FOR TABLE t, whole WITH (publish_via_partition_root = true)",
+        "DROP ROLE IF EXISTS blind",
+    )
+    stream.sql("CREATE ROLE blind LOGIN REPLICATION", "GRANT SELECT ON whole TO blind")
     blind = make_conninfo(stream.dsn, user="blind")
     given: dict[str, Any] = {"source": {"dsn": blind}, "snapshot": {"mode": "initial"}}
     try:
         _refused(stream, 'may not read "public"."t"', 'GRANT SELECT ON "public"."t" TO "blind"', **given)
         assert _slots(stream) == []
         stream.sql("GRANT SELECT ON t TO blind")
+        _refused(stream, 'may not read "public"."part"', 'GRANT SELECT ON "public"."part" TO "blind"', **given)
+        assert _slots(stream) == []
+        stream.sql("GRANT SELECT ON part TO blind")
         with stream.daemon(**given).start() as daemon:
             daemon.wait_for_log("going on")
             assert daemon.stop() == 0
