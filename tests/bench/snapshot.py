@@ -4,7 +4,8 @@
 
 First, of a 12-column table: `COPY ... TO STDOUT (FORMAT binary)` by psql, two connections with half of the blocks each,
 to /dev/null; and `cdcd run --snapshot-only` with two workers, exactly once, into Kafka; in rows a second, of cdcd from
-the moment at which the snapshot is taken until the copy is whole. Start and memory are printed beside it.
+the moment at which the snapshot is taken until the copy is whole. Memory is printed beside it, and the rate at which
+librdkafka alone, with both cores for itself and the broker, writes the same events from memory: the other limit.
 
 Then a daemon streams single-row transactions of another table, and the same table, changed all along, is added to its
 publication. The latency of the small transactions is printed for the time before and the time of the copy.
@@ -25,9 +26,12 @@ import tempfile
 import threading
 import time
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 import psycopg
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "deploy")]
@@ -37,6 +41,8 @@ from contestants import client  # noqa: E402
 from measuring import memory_mb, percentile, until  # noqa: E402
 from topics import Topics  # noqa: E402
 from workloads import FILL, ORDERS  # noqa: E402
+
+from cdcd.sink.kafka_settings import producer_config  # noqa: E402
 
 SHARE_MIN = 0.6
 LATER_MAX_MS = 100.0
@@ -70,7 +76,7 @@ def main() -> None:
 
 
 def _speed(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, given: argparse.Namespace) -> bool:
-    rates: dict[str, list[float]] = {"COPY": [], "cdcd": []}
+    rates: dict[str, list[float]] = {"COPY": [], "librdkafka": [], "cdcd": []}
     peak_mb = 0.0
     with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
         sql.execute("CREATE PUBLICATION speed FOR TABLE orders")
@@ -88,11 +94,15 @@ def _speed(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, giv
             sys.exit(said)
         seconds = _at(said, "the snapshot is whole") - _at(said, "took a snapshot")
         rates["cdcd"].append(given.rows / seconds)
-        print(f"COPY {rates['COPY'][-1]:,.0f}, cdcd {rates['cdcd'][-1]:,.0f} rows/s", flush=True)
+        rates["librdkafka"].append(given.rows / _produce(kafka, f"speed-{run}", given.rows))
+        print(", ".join(f"{name} {found[-1]:,.0f}" for name, found in rates.items()), "rows/s", flush=True)
         with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
             sql.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
-    theirs, ours = statistics.median(rates["COPY"]), statistics.median(rates["cdcd"])
-    print(f"median: cdcd {ours:,.0f}, COPY {theirs:,.0f} rows/s; {ours / theirs:.2f} of it; peak {peak_mb:.0f} MB")
+    theirs, alone, ours = (statistics.median(rates[name]) for name in rates)
+    print(
+        f"median: cdcd {ours:,.0f}, COPY {theirs:,.0f} rows/s; {ours / theirs:.2f} of it, "
+        f"and {ours / alone:.2f} of librdkafka's {alone:,.0f}; peak {peak_mb:.0f} MB"
+    )
     return ours >= SHARE_MIN * theirs and peak_mb < RSS_MAX_MB
 
 
@@ -112,6 +122,30 @@ def _copy(postgres: servers.PostgreSQL) -> float:
     for half in halves:
         if half.wait():
             sys.exit("psql failed")
+    return time.monotonic() - began
+
+
+def _produce(kafka: servers.Kafka, prefix: str, rows: int) -> float:
+    """Seconds in which librdkafka, set as cdcd's is, writes `rows` of the events of a copy into a topic of its own."""
+    events = [
+        {"key": seen.key(), "value": seen.value()}
+        for seen in islice(Topics(kafka.bootstrap, prefix).raw(f"{prefix}.public.orders"), 50_000)
+    ]
+    topic = f"{prefix}.alone"
+    AdminClient({"bootstrap.servers": kafka.bootstrap}).create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer(producer_config(kafka.bootstrap, "alone", topic, 60_000, {}))
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    began, left = time.monotonic(), rows
+    while left > 0:
+        for at in range(0, min(left, len(events)), 1_000):
+            some = [dict(event) for event in events[at : at + 1_000]]
+            while some := some[producer.produce_batch(topic, some, 0) :]:
+                for event in some:
+                    event.pop("_error", None)
+                producer.poll(0.01)
+        left -= len(events)
+    producer.commit_transaction(60)
     return time.monotonic() - began
 
 
