@@ -132,7 +132,8 @@ def _produce(kafka: servers.Kafka, prefix: str, rows: int) -> float:
         for seen in islice(Topics(kafka.bootstrap, prefix).raw(f"{prefix}.public.orders"), 50_000)
     ]
     topic = f"{prefix}.alone"
-    AdminClient({"bootstrap.servers": kafka.bootstrap}).create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     producer = Producer(producer_config(kafka.bootstrap, "alone", topic, 60_000, {}))
     producer.init_transactions(30)
     producer.begin_transaction()
