@@ -381,13 +381,13 @@ def _quoted(name: str) -> str:
 _TABLE: Final = (
     "SELECT n.nspname, c.relname, c.relreplident::text, EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid"
     "    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END),"
+    # A privilege on the whole table is one on any of its columns.
     " pg_has_role(c.relowner, 'USAGE'), has_schema_privilege(n.oid, 'USAGE')"
-    "    AND (has_table_privilege(c.oid, 'SELECT') OR has_any_column_privilege(c.oid, 'SELECT')),"
+    "    AND has_any_column_privilege(c.oid, 'SELECT'),"
     " NOT row_security_active(c.oid),"
     " ARRAY(SELECT ARRAY[m.nspname::text, l.relname] FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid"
     "    JOIN pg_namespace m ON m.oid = l.relnamespace WHERE c.relkind = 'p' AND t.isleaf"
-    "    AND NOT (has_schema_privilege(m.oid, 'USAGE') AND (has_table_privilege(l.oid, 'SELECT')"
-    "        OR has_any_column_privilege(l.oid, 'SELECT'))) ORDER BY 1)"
+    "    AND NOT (has_schema_privilege(m.oid, 'USAGE') AND has_any_column_privilege(l.oid, 'SELECT')) ORDER BY 1)"
     " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
 )
 

@@ -122,11 +122,17 @@ class KafkaAdmin:
         }
 
     def keeps_leader(self, topic: str) -> bool:
-        """Whether the topic has a leader as long as any other has one: it is replicated, or there is but one broker."""
-        partitions = self._described([topic])[topic].partitions
+        """Whether the topic has a leader as long as any other has one: it is replicated, or there is but one broker.
+
+        Of a topic that the broker which is asked does not know (yet), nothing is promised.
+        """
+        found = self._described([topic]).get(topic)
+        if found is None:
+            return False
+        if all(len(each.replicas) > 1 for each in found.partitions):
+            return True
         with self._asking("asking for the brokers"):
-            brokers = self._cluster().nodes
-        return len(brokers) == 1 or all(len(each.replicas) > 1 for each in partitions)
+            return len(self._cluster().nodes) == 1
 
     def exists(self, topic: str) -> bool:
         """Whether there is such a topic, with leaders or without."""

@@ -368,6 +368,7 @@ def test_the_reader_finds_a_record_behind_thousands_of_others(world: World) -> N
 
 def test_a_topic_keeps_its_leader_where_there_is_but_one_broker(world: World) -> None:
     assert world.admin.keeps_leader(topic_of(world, "progress"))
+    assert not world.admin.keeps_leader(f"{world.prefix}.not-made-yet")
 
 
 def test_what_lies_between_two_cuts_is_what_lies_between_two_lsns(world: World) -> None:

@@ -275,7 +275,7 @@ class FakeAdmin:
         return found
 
     def keeps_leader(self, topic: str) -> bool:
-        return self._broker.keeps_leaders
+        return topic in self._broker.topics and self._broker.keeps_leaders
 
     def end_offsets(self, partitions: Mapping[str, int]) -> dict[str, list[int]]:
         self._broker.on_call("end_offsets")
