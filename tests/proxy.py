@@ -26,6 +26,7 @@ class Link:
         self.server: asyncio.StreamWriter | None = None
         self.half = False
         self.deaf = False
+        self.late: _Late | None = None
 
     def swallow_answers(self) -> None:
         """Let nothing more come from the server, and end the connection when it would have."""
@@ -33,9 +34,18 @@ class Link:
 
     def abort(self, *, reset: bool) -> None:
         """End both sides at once; with `reset`, by RST, as a firewall does that has forgotten the connection."""
-        for side in (self.client, self.server):
+        for side in (self.client, None if self.late else self.server):
             if side is not None:
                 _abort(side, reset=reset)
+
+
+class _Late:
+    """What a client has sent before it lost its connection, and the server is to get later."""
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        self.chunk = b""
+        self.answered = threading.Event()
 
 
 class Proxy:
@@ -100,6 +110,31 @@ class Proxy:
         """Once: at the first chunk of a client that is `wanted`, do `action`, which says whether it is handed on."""
         self._armed = (wanted, action)
 
+    def late(self, wanted: Callable[[bytes], bool]) -> Callable[[], bool]:
+        """Once: a client loses its connection with a chunk that is `wanted`.
+
+        Call what is returned to have the server get it all the same; it tells whether the server has answered.
+        """
+        late = _Late()
+
+        def is_it(data: bytes) -> bool:
+            late.chunk = data
+            return wanted(data)
+
+        def lose(link: Link) -> bool:
+            late.link, link.late = link, late
+            link.abort(reset=True)
+            return False
+
+        def hand_on() -> bool:
+            assert late.link is not None, "it has not come yet"
+            assert late.link.server is not None
+            self._call(late.link.server.write, late.chunk)
+            return late.answered.wait(10)
+
+        self.arm(is_it, lose)
+        return hand_on
+
     @property
     def waiting(self) -> bool:
         """Whether what was armed has not come yet."""
@@ -132,6 +167,7 @@ class Proxy:
             pass
         finally:
             self._links.discard(link)
+            link.late = None
             link.abort(reset=False)
 
     def _upward(self, link: Link, data: bytes) -> bool:
@@ -153,6 +189,8 @@ class Proxy:
                 self.bytes += len(data)
                 if look is not None and not look(link, data):
                     continue
+                if look is None and link.late is not None:
+                    link.late.answered.set()
                 if look is None and link.deaf:
                     break
                 await self._open.wait()

@@ -13,6 +13,9 @@ Traps that this module knows:
   Without transactions nothing else would tell, so there every record gets one.
 - A producer whose transaction outlived `transaction.timeout.ms` is told that it was fenced. Which of the two it was
   only our clock can tell.
+- When a connection is lost under the request that ends a transaction, librdkafka sends it again; the broker may get to
+  the first one later, and end the *next* transaction with it, half of its rows written (what KIP-890 ends, which
+  librdkafka 2.16 does not speak: its issue 5423). A new producer fences it: see `_refuse_sent_twice`.
 - A fatal error is raised by whatever poll comes next; if a delivery report is served in that same poll, Python sees
   a SystemError with the KafkaException as its cause.
 """
@@ -40,7 +43,7 @@ from cdcd.sink.kafka_errors import (
     refuses_credentials,
     unanswered,
 )
-from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config, producer_config
+from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, RETRY_BACKOFF_MS, Property, client_config, producer_config
 from cdcd.sink.patience import SLICE_S, Patience
 from cdcd.sink.producer import Offsets
 
@@ -54,6 +57,8 @@ _SUSPICIOUS_S: Final = 10.0
 _STUCK_S: Final = 30.0
 """If it does for so long, it is the client that hangs."""
 _QUESTION_S: Final = 2.0
+_SENT_ONCE_S: Final = 0.8 * RETRY_BACKOFF_MS / 1000
+"""Librdkafka repeats no request sooner: it takes up to a fifth off the backoff."""
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """What an abort gives up is reported so; librdkafka does the purging, ours would leave gaps in the sequence numbers."""
 
@@ -81,6 +86,8 @@ class KafkaProducer:
         self._patience = Patience(timeout_s)
         self._began_at: float | None = None
         self._offsets: dict[tuple[str, int], int] = {}
+        self._delivered_at = 0.0
+        """When the last record was delivered, or the commit began: what ends the transaction is sent after both."""
         self._undelivered: KafkaError | None = None
         self._undelivered_topic = ""
         self._reports = Reports()
@@ -190,6 +197,7 @@ class KafkaProducer:
             self._began_at = None
             return
         doing = "committing a transaction"
+        self._delivered_at = time.monotonic()
         deadline = self._patience.deadline()
         watch = _Watch()
         while True:
@@ -204,6 +212,7 @@ class KafkaProducer:
         # What is committed was delivered: a report of the opposite would have failed the commit.
         self._refuse_undelivered(doing)
         self._began_at = None
+        self._refuse_sent_twice(self._delivered_at, doing)
 
     def abort(self) -> None:
         """Give up the open transaction, if there is one."""
@@ -214,7 +223,8 @@ class KafkaProducer:
             return
         doing = "aborting a transaction"
         client = self._producer()
-        deadline = time.monotonic() + min(self._patience.timeout_s, _ABORT_S)
+        began = time.monotonic()
+        deadline = began + min(self._patience.timeout_s, _ABORT_S)
         while True:
             try:
                 client.abort_transaction(SLICE_S)
@@ -225,6 +235,7 @@ class KafkaProducer:
                     self._fail(found, doing)
         self._undelivered = None
         self._poll(doing)  # reports of what was given up belong to no later transaction
+        self._refuse_sent_twice(began, doing)
 
     def serve(self) -> None:
         """Let librdkafka do its housekeeping (tokens, log, errors); raises what it found fatal."""
@@ -311,6 +322,16 @@ class KafkaProducer:
         if now - watch.answers_since_s >= _STUCK_S:
             raise BrokerLost(f"Kafka ({self._bootstrap}) answers, but the client does not get on, {doing}", TRY_AGAIN)
 
+    def _refuse_sent_twice(self, since: float, doing: str) -> None:
+        """Take no further transaction if the request that ended this one, not sent before `since`, may be repeated."""
+        took_s = time.monotonic() - since
+        if took_s >= _SENT_ONCE_S:
+            raise BrokerLost(
+                f"Kafka ({self._bootstrap}) took {took_s:.1f} s, {doing}: a request that was sent twice could end the "
+                "next one, too",
+                "cdcd goes on as a new producer by itself; if it happens often, look at the load of the brokers.",
+            )
+
     def _time_out(self, doing: str) -> NoReturn:
         raise unanswered(doing, self._bootstrap, self._reports.last(self._patience.timeout_s))
 
@@ -346,6 +367,7 @@ class KafkaProducer:
         return self._began_at is not None and time.monotonic() - self._began_at >= self._transaction_timeout_s
 
     def _on_delivery(self, error: KafkaError | None, report: DeliveryReport) -> None:
+        self._delivered_at = time.monotonic()
         if error is None:
             topic, partition, offset = report.topic(), report.partition(), report.offset()
             assert topic is not None

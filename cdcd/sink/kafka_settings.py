@@ -25,8 +25,13 @@ _OURS: Final[dict[str, str]] = {
     "isolation.level": "nothing: cdcd reads committed records only",
     "enable.auto.commit": "nothing: cdcd uses no consumer group",
     "delivery.report.only.error": "nothing: the progress needs the reports",
+    "retry.backoff.ms": "nothing: it tells whether a request may have been sent twice",
+    "retry.backoff.max.ms": "nothing: it tells whether a request may have been sent twice",
 }
 """Properties that would break a promise, and what decides about them."""
+
+RETRY_BACKOFF_MS: Final = 1_000
+"""How long a producer waits before it repeats a request: longer than a broker takes that is well."""
 
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MS: Final = 900_000
@@ -34,7 +39,7 @@ _TRANSACTION_TIMEOUT_MS: Final = 900_000
 
 _CONNECTION: Final = (
     "allow.", "api.", "broker.", "client.", "connections.", "debug", "enable.sasl", "enable.ssl", "https.", "log",
-    "max.in.flight.requests", "metadata.", "oauthbearer", "reconnect.", "resolve.", "retry.", "sasl.", "security.",
+    "max.in.flight.requests", "metadata.", "oauthbearer", "reconnect.", "resolve.", "sasl.", "security.",
     "socket.", "ssl.", "topic.metadata.",
 )  # fmt: skip
 """How the properties begin that concern every client, not only a producer."""
@@ -116,6 +121,8 @@ def producer_config(
         "statistics.interval.ms": 0,
         "socket.nagle.disable": True,
         "reconnect.backoff.max.ms": 2_000,
+        "retry.backoff.ms": RETRY_BACKOFF_MS,
+        "retry.backoff.max.ms": RETRY_BACKOFF_MS,
     }
     config.update(properties)
     config["enable.idempotence"] = True

@@ -85,6 +85,7 @@ class Faults(threading.Thread):
             "kafka: SIGSTOP, SIGCONT": ("kafka", 2, self._pause_kafka),
             "network to kafka: answer to a commit lost": ("to_kafka", 2, self._lose_answer),
             "network to kafka: commit lost": ("to_kafka", 1, self._lose_commit),
+            "network to kafka: commit late": ("to_kafka", 2, self._delay_commit),
             **{
                 f"network to {server}: {name}": (f"to_{server}", often, self._network(server, how))
                 for server in ("postgres", "kafka")
@@ -273,8 +274,18 @@ class Faults(threading.Thread):
 
         self._armed(end)
 
+    def _delay_commit(self, dice: random.Random) -> None:
+        """The daemon asks for a commit, loses its connection, and asks again; Kafka hears of the first one later."""
+        hand_on = self._world.to_kafka.late(is_end_of_transaction)
+        self._wait_for_commit()
+        time.sleep(dice.choice([0.3, 1, 2]) + dice.random())
+        hand_on()
+
     def _armed(self, action: Callable[[Link], bool]) -> None:
         self._world.to_kafka.arm(is_end_of_transaction, action)
+        self._wait_for_commit()
+
+    def _wait_for_commit(self) -> None:
         deadline = time.monotonic() + 8
         while time.monotonic() < deadline:
             if not self._world.to_kafka.waiting:

@@ -31,7 +31,7 @@ from faults import Faults, World  # noqa: E402
 from jars import NEWEST  # noqa: E402
 from judge import Judge  # noqa: E402
 from pods import Pod, wait_for  # noqa: E402
-from processes import free_port  # noqa: E402
+from proxied_kafka import proxied_kafka  # noqa: E402
 from proxy import Proxy  # noqa: E402
 from report import Report  # noqa: E402
 from writers import SCHEMA, Ledger, Writer  # noqa: E402
@@ -81,7 +81,7 @@ def chaos(folder: Path, minutes: float, seed: int, *, only: str = "", version: i
     ledger = Ledger()
     with ExitStack() as stack:
         postgres = stack.enter_context(servers.PostgreSQL(version, settings=POSTGRES))
-        kafka, to_kafka = _kafka(stack)
+        kafka, to_kafka = stack.enter_context(proxied_kafka({"log.segment.bytes": str(64 << 20)}))
         to_postgres = stack.enter_context(Proxy(postgres.port))
         with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
             sql.execute(SCHEMA.encode())
@@ -112,20 +112,6 @@ def chaos(folder: Path, minutes: float, seed: int, *, only: str = "", version: i
     report = Report(seed, commit(), f"{began:%Y-%m-%d %H:%M} UTC", minutes, version_text, tables=tables)
     _fill(report, ledger, judge, faults, pods, writers, problems)
     return report
-
-
-def _kafka(stack: ExitStack) -> tuple[servers.Kafka, Proxy]:
-    """Start a broker that tells those who come through the proxy to stay there."""
-    port, behind, controller = free_port(), free_port(), free_port()
-    to_kafka = stack.enter_context(Proxy(behind))
-    names = "PLAINTEXT://127.0.0.1:{},PROXIED://127.0.0.1:{}"
-    settings = {
-        "listeners": f"{names.format(port, behind)},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": names.format(port, to_kafka.port),
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.segment.bytes": str(64 << 20),
-    }
-    return stack.enter_context(servers.Kafka(port=port, controller_port=controller, settings=settings)), to_kafka
 
 
 def _wait(seconds: float, faults: Faults, judge: Judge, writers: list[Writer]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import time
@@ -13,6 +14,8 @@ import confluent_kafka as librdkafka
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from proxied_kafka import proxied_kafka
+from proxy import is_end_of_transaction
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading, Seen
 
 from cdcd.errors import BrokerLost, Fenced, Refused, SettingsError
@@ -774,7 +777,8 @@ def test_an_outage_of_the_broker_in_the_middle_of_a_transaction_is_waited_out(st
     producer.produce(orders, 0, [{"value": b"after"}])
     assert producer.flush() == {(orders, 0): 2}
     kafka.restart()
-    producer.commit()
+    with contextlib.suppress(BrokerLost):  # it is committed, but may have been sent twice
+        producer.commit()
     assert values(world.visible(orders, 1)[0]) == [b"before", b"after"]
     world.close()
 
@@ -807,6 +811,38 @@ def test_a_broker_that_does_not_come_back_is_lost_and_its_heir_goes_on_from_the_
     write(heir, progress, (b"slot", b"2"))
     assert world.reader(progress).last(frozenset([b"slot"]), never) == {b"slot": b"2"}
     heir.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_an_end_that_reaches_the_broker_late_ends_no_transaction_but_its_own(end: str) -> None:
+    # The first request is lost on its way and repeated; it comes when the next transaction has written its first half.
+    with proxied_kafka() as (kafka, proxy):
+        world = RealWorld(kafka.bootstrap, "late")
+        orders, others = topic_of(world, "orders"), topic_of(world, "others")
+        producer = KafkaProducer(f"127.0.0.1:{proxy.port}", "contract", "late", timeout_s=20)
+        producer.start(never)
+        hand_on = proxy.late(is_end_of_transaction)
+        producer.begin()
+        producer.produce(orders, 0, [{"value": b"first"}])
+        producer.flush()
+        with pytest.raises(BrokerLost, match="sent twice"):
+            getattr(producer, end)()
+        producer.close()
+        heir = KafkaProducer(f"127.0.0.1:{proxy.port}", "contract", "late", timeout_s=20)
+        assert heir.start(never)
+        heir.begin()
+        heir.produce(orders, 0, [{"value": b"half"}])
+        heir.flush()
+        assert hand_on()
+        visible = [b"first"] if end == "commit" else []
+        assert values(world.visible(orders, 1, while_open=True)[0]) == visible
+        heir.produce(others, 0, [{"value": b"other half"}])
+        heir.commit()
+        assert values(world.visible(orders, 1)[0]) == [*visible, b"half"]
+        assert values(world.visible(others, 1)[0]) == [b"other half"]
+        heir.close()
+        world.close()
 
 
 def test_close_is_quick_and_quiet_in_any_state(real: RealWorld) -> None:
