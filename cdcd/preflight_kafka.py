@@ -15,9 +15,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource  # type: ignore[attr-defined]  # as in kafka_admin
 
-from cdcd.avro.registry import registry_client
-from cdcd.errors import SettingsError
+from cdcd.errors import SettingsError, without_password
 from cdcd.findings import Finding, error, many, of_error, ok, warning
+from cdcd.registry_client import registry_client
 from cdcd.sink.kafka_errors import kafka_error, named
 from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
 from cdcd.sink.topics import TopicNames
@@ -86,7 +86,7 @@ def judge_registry(url: str, config: Mapping[str, Any]) -> Finding:
         return of_error("registry", failure)
     except Exception as failure:  # noqa: BLE001  # the client raises whatever its HTTP library does
         cure = "Check avro.registry_url and avro.registry_config"
-        return error("registry", f"The schema registry does not answer: {failure}", cure)
+        return error("registry", f"The schema registry does not answer: {without_password(str(failure))}", cure)
     return ok("registry", f"The schema registry answers, {many(len(subjects), 'subject')}")
 
 

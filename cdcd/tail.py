@@ -18,11 +18,11 @@ from typing import Any, Final, TextIO
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from cdcd.avro.registry import registry_client
 from cdcd.clock import monotonic_s
 from cdcd.decode import Decoder, SchemaId, plain
-from cdcd.errors import DecodeError, Refused, SettingsError
+from cdcd.errors import DecodeError, Refused, SettingsError, without_password
 from cdcd.lsn import format_lsn
+from cdcd.registry_client import registry_client
 from cdcd.sink.kafka_errors import kafka_error, named
 from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
 
@@ -160,7 +160,8 @@ class SchemaFinder:
             return str(client.get_schema(identifier).schema_str)
         except Exception as error:  # the client raises whatever its HTTP library does
             cure = "Check avro.registry_url and avro.registry_config"
-            raise DecodeError(f"The schema registry does not give schema {identifier}: {error}", cure) from error
+            said = without_password(str(error))
+            raise DecodeError(f"The schema registry does not give schema {identifier}: {said}", cure) from error
 
 
 def committed_consumer(config: Mapping[str, object], **more: object) -> Consumer:

@@ -6,45 +6,21 @@ Source: Confluent, "Schema Registry: Wire format"; the client of `confluent-kafk
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
 
 from cdcd.avro.stores import SchemaStore
-from cdcd.errors import BrokerLost, Refused, SettingsError, Unpublishable, without_password
-
-if TYPE_CHECKING:
-    from confluent_kafka.schema_registry import SchemaRegistryClient
+from cdcd.errors import BrokerLost, Refused, Unpublishable, without_password
+from cdcd.registry_client import registry_client
 
 _CONFLICT = 409
 _INCOMPATIBLE = 42201
-
-
-def registry_client(config: Mapping[str, Any]) -> SchemaRegistryClient:
-    """A client with these properties, `url` at least; nothing is asked yet.
-
-    Raises SettingsError if it is not installed, or refuses them.
-    """
-    try:
-        from confluent_kafka.schema_registry import SchemaRegistryClient
-    except ImportError as missing:
-        raise SettingsError(
-            "a schema registry is set, but its client is not installed",
-            "Install it with: pip install 'confluent-kafka[schemaregistry]'",
-        ) from missing
-    try:
-        return SchemaRegistryClient(dict(config))
-    except (ValueError, TypeError) as refused:
-        raise SettingsError(
-            f"the schema registry's client refuses its settings: {without_password(str(refused))}",
-            "Correct avro.registry_url, such as http://localhost:8081, or avro.registry_config",
-        ) from None
 
 
 class RegistryStore(SchemaStore):
     """Registers a schema under its topic's subject; the registry checks that it fits the ones before."""
 
     def __init__(self, url: str, topic_of: Callable[[str, str], str], extra: dict[str, str] | None = None) -> None:
-        """`topic_of(schema, name)` is the table's topic. Raises as `registry_client`."""
+        """`topic_of(schema, name)` is the table's topic. Raises as `registry_client` does."""
         self._shown_url = without_password(url)
         self._topic_of = topic_of
         self._client = registry_client({"url": url, **(extra or {})})

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from cdcd.avro.names import namespace
 from cdcd.avro.single_object import header
-from cdcd.errors import GapError, Refused, SettingsError, without_password
+from cdcd.errors import GapError, Refused, without_password
+from cdcd.registry_client import registry_client
 from cdcd.spark.kafka import EARLIEST, KafkaReader
 from cdcd.spark.types import Avro, resolved
 
@@ -127,21 +128,8 @@ class RegistryWriters(Writers):
     cure = "Check that the registry is the one the daemon uses, and that no version of the subject was deleted"
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """`config`: the properties of confluent-kafka's registry client, `url` at least."""
-        try:
-            from confluent_kafka.schema_registry import SchemaRegistryClient
-        except ImportError as missing:
-            raise SettingsError(
-                "the schema registry's client is not installed",
-                "Install it with: pip install 'confluent-kafka[schemaregistry]'",
-            ) from missing
-        try:
-            self._client: Any = SchemaRegistryClient(dict(config))
-        except (ValueError, TypeError) as refused:
-            raise SettingsError(
-                f"the schema registry's client refuses its settings: {without_password(str(refused))}",
-                "Correct the registry's URL, such as http://localhost:8081, or its properties",
-            ) from None
+        """`config`: the properties of confluent-kafka's registry client, `url` at least. Raises as `registry_client`."""
+        self._client: Any = registry_client(config)
         self._url = without_password(str(config["url"]))
         self._known: dict[tuple[str, int], Writer] = {}
         """By subject and version."""

@@ -28,6 +28,7 @@ IO_MODULES = {
     "cdcd.taking_over",
     "cdcd.preflight_kafka",
     "cdcd.preflight_postgres",
+    "cdcd.registry_client",
     "cdcd.sink.handover",
     "cdcd.sink.kafka_admin",
     "cdcd.sink.kafka_errors",
@@ -42,7 +43,6 @@ IO_MODULES = {
     "cdcd.spark.mirror",
     "cdcd.spark.snapshot",
     "cdcd.spark.verify",
-    "cdcd.spark.writers",
     "cdcd.source.catalogue",
     "cdcd.source.checksums",
     "cdcd.source.connection",
@@ -75,7 +75,7 @@ KNOW_ALL = {
 SPARK_KNOWS = {"cdcd.avro.names", "cdcd.avro.single_object", "cdcd.progress.record", "cdcd.sink.topics"}
 """Of the other rooms: the vocabulary of the wire format and of the progress record."""
 
-FOR_EVERY_ROOM = {"cdcd", "cdcd.errors", "cdcd.lsn", "cdcd.clock"}
+FOR_EVERY_ROOM = {"cdcd", "cdcd.errors", "cdcd.lsn", "cdcd.clock", "cdcd.registry_client"}
 
 ids = {"argvalues": modules(), "ids": lambda module: module.name}
 
