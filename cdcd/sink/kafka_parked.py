@@ -36,6 +36,8 @@ class KafkaParkedReader:
                 "replayed: they were removed",
                 "Take a new snapshot of the table; and give the topic retention.ms=-1",
             )
+        if offset == stop:
+            return ParkedPiece([], stop, True)
         assembly, events, size = Assembly(), list[ParkedEvent](), 0
         with self._reading.consumer() as consumer:
             for at, message in self._reading.read(consumer, offset, stop):

@@ -139,12 +139,18 @@ class ParkedTables:
         The state is the one after it: publish it and commit, or throw all of this away. Empty if all there is to tell
         is that a replay was refused.
         """
+        batch = Batch()
+        batch.end_lsn = lsn
         if self._unsettled:
-            batch = Batch()
-            batch.end_lsn = lsn
             return batch
+        for table, parked in [each for each in self._tables.items() if each[1].unparking]:
+            self._replay(batch, table, parked)
+            if batch.rows:
+                break  # but what has nothing to replay, as most that was copied, is told of together
+        return batch
+
+    def _replay(self, batch: Batch, table: Table, parked: ParkedTable) -> None:
         assert self._reader is not None
-        table, parked = next((table, parked) for table, parked in self._tables.items() if parked.unparking)
         self.replaying = table
         rename = None if parked.copying else self._rename
         piece = self._reader.read(self._key_of(table), parked.offset)
@@ -153,22 +159,21 @@ class ParkedTables:
             self.renamed |= rename is not None
         else:
             self._tables[table] = replace(parked, offset=piece.offset)
+        said = "publishing what changed during the copy"
+        if not parked.copying:
+            said = "unparked" if piece.end else "unparking"
+        if piece.events or not parked.copying:
+            log.info(said, extra={"table": ".".join(table), "events": len(piece.events)})
+        if not piece.events:
+            return
         replayed = batch_of(parked, piece.events)
         if rename is not None:
             for message in replayed.messages:
                 for subject, data in message.items():
                     if data is not None:
                         message[subject] = rename(table, subject, data)
-        batch = Batch()
-        batch.end_lsn = lsn
         batch.rows = len(piece.events)
-        batch.tables = [replayed] if piece.events else []
-        if not parked.copying:
-            said = "unparked" if piece.end else "unparking"
-            log.info(said, extra={"table": ".".join(table), "events": len(piece.events)})
-        elif piece.events:
-            log.info("publishing what changed during the copy", extra={"table": ".".join(table), "events": batch.rows})
-        return batch
+        batch.tables = [replayed]
 
     def settled(self) -> None:
         """A slot record with this state is committed."""

@@ -128,7 +128,7 @@ class RegistryWriters(Writers):
     cure = "Check that the registry is the one the daemon uses, and that no version of the subject was deleted"
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """`config`: the properties of confluent-kafka's registry client, `url` at least. Raises as `registry_client`."""
+        """`config` and what it raises: as `registry_client`."""
         self._client: Any = registry_client(config)
         self._url = without_password(str(config["url"]))
         self._known: dict[tuple[str, int], Writer] = {}

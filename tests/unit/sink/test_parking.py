@@ -360,3 +360,33 @@ def test_an_ordinary_copy_is_not_told_as_a_table_that_is_unparked(caplog: pytest
         scene.run()
     scene.check()
     assert "unpark" not in caplog.text
+
+
+def test_tables_that_nothing_changed_during_their_copy_are_done_with_in_one_transaction() -> None:
+    broker, names = FakeBroker(), "abcd"
+    producer = FakeProducer(broker, "p-s")
+    producer.start(lambda: False)
+    reader = FakeParkedReader(broker, 9)
+    publisher = Publisher(
+        producer, FakeAdmin(broker), NAMES, TopicSettings(1, 1), SOURCE, None, parking=Parking(), parked_reader=reader
+    )
+    copies = [TableCopy("s", f"p.public.{name}", "public", name, COPYING, 0x10) for name in names]
+    for lsn, state in ((0x10, COPYING), (0x20, DONE)):
+        batch = BatchBuilder(tombstones=False).take()
+        batch.copies, batch.end_lsn = [replace(copy, state=state) for copy in copies], lsn
+        publisher.publish(batch, 0.0)
+        stream = BatchBuilder(tombstones=False)
+        stream.begin(lsn, lsn)
+        stream.add(stream.open_table("public", "c"), INSERT, None, state.encode())
+        stream.commit(lsn + 8)
+        publisher.publish(stream.take(), 0.0)
+        publisher.commit()
+        assert publisher.unparking == (state == DONE)
+    pieces = 0
+    while publisher.unparking:
+        publisher.unpark(0.0)
+        pieces += 1
+    assert pieces == 2, "a and b, with the events of c; then d"
+    assert [record.value for record in broker.visible("p.public.c")[0]] == [COPYING.encode(), DONE.encode()]
+    assert publisher.last is not None
+    assert publisher.last.parked == ()
