@@ -50,7 +50,7 @@ from cdcd.sink.kafka_settings import client_config, transaction_timeout_ms
 from cdcd.sink.parked_tables import Rename
 from cdcd.sink.parking import Parking
 from cdcd.sink.publisher import Publisher, Source, Table, TopicSettings
-from cdcd.sink.topics import TopicNames
+from cdcd.sink.topics import TopicNames, progress_spec, snapshots_spec
 from cdcd.tail import SchemaFinder
 
 SETTLE_S: Final = 10.0
@@ -95,6 +95,8 @@ class TakingOver:
         self._thread: Thread | None = None
         self._producer: KafkaProducer | None = None
         self._tables: list[str] | None = []
+        self._made: frozenset[str] = frozenset()
+        """Topics that exist for sure."""
         self._admin = KafkaAdmin(
             settings.sink.bootstrap_servers, settings.source.application_name, settings.sink.librdkafka
         )
@@ -164,7 +166,7 @@ class TakingOver:
         sink, name = self._settings.sink, self._settings.source.application_name
         return KafkaReading(
             sink.bootstrap_servers, name, topic, self._admin, sink.librdkafka,
-            partition=partition, undecided=undecided, stable=stable,
+            partition=partition, undecided=undecided, stable=stable, there=topic in self._made,
         )  # fmt: skip
 
     def _run(self, server: Server) -> None:
@@ -305,6 +307,9 @@ class TakingOver:
         )
         if not producer.start(self._ended):
             return None
+        own = [spec(self.names, sink.replication_factor) for spec in (progress_spec, snapshots_spec)]
+        self._admin.ensure(*own)
+        self._made = frozenset(spec.name for spec in own)
         if exactly_once:
             self._wait_for_others()
             prefix, know = f"{sink.prefix}.", partial(self._know, server.confirmed_lsn)

@@ -235,8 +235,18 @@ class Proxy:
         self._thread.join(5)
 
 
+def is_produce(data: bytes) -> bool:
+    """Whether a chunk begins with Kafka's Produce request: 4 bytes of length, then the number of the request."""
+    return data[4:6] == b"\x00\x00"
+
+
+def is_list_offsets(data: bytes) -> bool:
+    """Whether it begins with ListOffsets."""
+    return data[4:6] == b"\x00\x02"
+
+
 def is_end_of_transaction(data: bytes) -> bool:
-    """Whether a chunk begins with Kafka's EndTxn request: 4 bytes of length, then the number of the request."""
+    """Whether it begins with EndTxn."""
     return data[4:6] == b"\x00\x1a"
 
 

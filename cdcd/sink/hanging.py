@@ -115,6 +115,8 @@ def decide_hanging(
         if not hanging:
             return decided
         known = know(hanging)
+        if stopping():
+            return decided  # what is known may be a part of it
         to_commit = committed(hanging, known)
         log.warning(
             "deciding transactions that Kafka left undecided",

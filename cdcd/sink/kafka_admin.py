@@ -8,6 +8,7 @@ Traps that this module knows:
 
 - A future keeps the exception that it raised, which keeps the frames it passed through. A frame that keeps the future
   closes a circle, in which the client and its four threads live on: so no future keeps a name here.
+- Of a leader that was lost under ListOffsets, librdkafka 2.16 says that its offsets are -1001, without an error.
 - The dict of futures that the client returns is the one it fills: who takes futures out of it takes them from a copy.
 """
 
@@ -41,11 +42,13 @@ _PAUSE_S: Final = 0.05
 _RECORDS_MAX: Final = 1_000
 """Of a request for new topics: each topic, partition and setting is one. KRaft takes 10,000, has these in seconds."""
 _UNKNOWN: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
-_NOT_YET: Final = frozenset(
+_NOT_YET: Final = frozenset(  # such as from a leader that the metadata names before it knows that it is
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.UNKNOWN_LEADER_EPOCH,  # the metadata knows of a later epoch than the leader does
+        KafkaError._TRANSPORT,
+        KafkaError._NOENT,  # no leader is known, while the connection is made anew
         *_UNKNOWN,
     }
 )
@@ -175,11 +178,8 @@ class KafkaAdmin:
                 if name.startswith(prefix)
                 for partition in topic.partitions
             }
-            ends = []
-            for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
-                futures = self._admin().list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout_s)
-                ends.append({(p.topic, p.partition): answer.offset for p, answer in self._answers(futures).items()})
-        stable, written = ends
+            stable = self._listed(wanted, IsolationLevel.READ_COMMITTED)
+            written = self._listed(wanted, IsolationLevel.READ_UNCOMMITTED)
         return {place: offset for place, offset in stable.items() if offset < written[place]}
 
     def start_offset(self, topic: str, partition: int) -> int:
@@ -216,23 +216,26 @@ class KafkaAdmin:
         spec: OffsetSpec,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[tuple[str, int], int]:
-        wanted = {TopicPartition(*place): spec for place in places}
-        deadline = self._patience.deadline()
         with self._asking(f"asking for the offsets of {places[0][0]}"):
-            while True:
-                try:
-                    answers = self._answers(
-                        self._admin().list_offsets(
-                            wanted, isolation_level=isolation, request_timeout=self._timeout_s
-                        )
-                    )
-                except KafkaException as error:
-                    # The metadata names the leader of a new partition before that one knows that it is.
-                    if kafka_error(error).code() not in _NOT_YET or self._patience.is_over(deadline):
-                        raise
-                    time.sleep(_PAUSE_S)
-                else:
-                    return {(each.topic, each.partition): answer.offset for each, answer in answers.items()}
+            return self._listed({TopicPartition(*place): spec for place in places}, isolation)
+
+    def _listed(
+        self, wanted: dict[TopicPartition, OffsetSpec], isolation: IsolationLevel
+    ) -> dict[tuple[str, int], int]:
+        deadline = self._patience.deadline()
+        while True:
+            try:
+                answers = self._answers(
+                    self._admin().list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout_s)
+                )
+                if any(answer.offset < 0 for answer in answers.values()):
+                    raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no answer to ListOffsets"))
+            except KafkaException as error:
+                if kafka_error(error).code() not in _NOT_YET or self._patience.is_over(deadline):
+                    raise
+                time.sleep(_PAUSE_S)
+            else:
+                return {(each.topic, each.partition): answer.offset for each, answer in answers.items()}
 
     def _create(self, specs: list[TopicSpec]) -> None:
         with self._asking("creating topics"):

@@ -15,7 +15,7 @@ Traps that this module knows:
   only our clock can tell.
 - When a connection is lost under the request that ends a transaction, librdkafka sends it again; the broker may get to
   the first one later, and end the *next* transaction with it, half of its rows written (what KIP-890 ends, which
-  librdkafka 2.16 does not speak: its issue 5423). A new producer fences it: see `_refuse_sent_twice`.
+  librdkafka 2.16 does not speak: its issue 5423). A new producer fences it: see `begin`.
 - A fatal error is raised by whatever poll comes next; if a delivery report is served in that same poll, Python sees
   a SystemError with the KafkaException as its cause.
 """
@@ -88,6 +88,8 @@ class KafkaProducer:
         self._offsets: dict[tuple[str, int], int] = {}
         self._delivered_at = 0.0
         """When the last record was delivered, or the commit began: what ends the transaction is sent after both."""
+        self._ended_in_s = 0.0
+        """How long the last transaction's end took, from the moment on when it can have been asked for."""
         self._undelivered: KafkaError | None = None
         self._undelivered_topic = ""
         self._reports = Reports()
@@ -128,6 +130,12 @@ class KafkaProducer:
 
     def begin(self) -> None:
         """Open a transaction."""
+        if self._ended_in_s >= _SENT_ONCE_S:
+            raise BrokerLost(
+                f"Kafka ({self._bootstrap}) took {self._ended_in_s:.1f} s to end a transaction: what was asked twice "
+                "could end the next one, too",
+                "cdcd goes on as a new producer by itself; if it happens often, look at the load of the brokers.",
+            )
         self._offsets = {}
         self._began_at = time.monotonic()
         if self._transactional_id is not None:
@@ -212,7 +220,7 @@ class KafkaProducer:
         # What is committed was delivered: a report of the opposite would have failed the commit.
         self._refuse_undelivered(doing)
         self._began_at = None
-        self._refuse_sent_twice(self._delivered_at, doing)
+        self._ended_in_s = time.monotonic() - self._delivered_at
 
     def abort(self) -> None:
         """Give up the open transaction, if there is one."""
@@ -223,8 +231,16 @@ class KafkaProducer:
             return
         doing = "aborting a transaction"
         client = self._producer()
+        deadline = time.monotonic() + min(self._patience.timeout_s, _ABORT_S)
+        try:
+            # A record that is on its way and comes after the abort would stand there for the next transaction to end.
+            while client.flush(SLICE_S):
+                self._refuse_failed(doing)
+                if self._patience.is_over(deadline):
+                    self._time_out(doing)
+        except (KafkaException, SystemError) as error:
+            self._fail(_inside(error), doing)
         began = time.monotonic()
-        deadline = began + min(self._patience.timeout_s, _ABORT_S)
         while True:
             try:
                 client.abort_transaction(SLICE_S)
@@ -235,7 +251,7 @@ class KafkaProducer:
                     self._fail(found, doing)
         self._undelivered = None
         self._poll(doing)  # reports of what was given up belong to no later transaction
-        self._refuse_sent_twice(began, doing)
+        self._ended_in_s = time.monotonic() - began
 
     def serve(self) -> None:
         """Let librdkafka do its housekeeping (tokens, log, errors); raises what it found fatal."""
@@ -321,16 +337,6 @@ class KafkaProducer:
             watch.answers_since_s = now
         if now - watch.answers_since_s >= _STUCK_S:
             raise BrokerLost(f"Kafka ({self._bootstrap}) answers, but the client does not get on, {doing}", TRY_AGAIN)
-
-    def _refuse_sent_twice(self, since: float, doing: str) -> None:
-        """Take no further transaction if the request that ended this one, not sent before `since`, may be repeated."""
-        took_s = time.monotonic() - since
-        if took_s >= _SENT_ONCE_S:
-            raise BrokerLost(
-                f"Kafka ({self._bootstrap}) took {took_s:.1f} s, {doing}: a request that was sent twice could end the "
-                "next one, too",
-                "cdcd goes on as a new producer by itself; if it happens often, look at the load of the brokers.",
-            )
 
     def _time_out(self, doing: str) -> NoReturn:
         raise unanswered(doing, self._bootstrap, self._reports.last(self._patience.timeout_s))

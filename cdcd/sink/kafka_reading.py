@@ -43,15 +43,18 @@ class KafkaReading:
         partition: int = 0,
         undecided: bool = False,
         stable: bool = False,
+        there: bool = False,
     ) -> None:
         """Asks nothing yet. `timeout_s` bounds how long nothing may come, not the whole reading.
 
         With `undecided` records count whatever their transaction came to; with `stable` the end is where the first
-        transaction begins that is not decided yet, so that nobody waits for it.
+        transaction begins that is not decided yet, so that nobody waits for it. `there`: that the topic exists is
+        known, and no broker that has not heard of it is believed.
         """
         self.topic = topic
         self._partition = partition
         self._stable = stable
+        self._there = there
         self._bootstrap = bootstrap
         self._admin = admin
         self._timeout_s = timeout_s
@@ -72,7 +75,7 @@ class KafkaReading:
 
     def bounds(self) -> tuple[int, int] | None:
         """The topic's first offset and its end; None if there is no such topic."""
-        if not self._admin.exists(self.topic):
+        if not self._there and not self._admin.exists(self.topic):
             return None
         start = self._admin.start_offset(self.topic, self._partition)
         if self._stable:

@@ -289,8 +289,15 @@ class FakeReading:
     """Plays `cdcd.sink.kafka_reading.KafkaReading`."""
 
     def __init__(
-        self, broker: FakeBroker, topic: str, partition: int = 0, undecided: bool = False, stable: bool = False
+        self,
+        broker: FakeBroker,
+        topic: str,
+        partition: int = 0,
+        undecided: bool = False,
+        stable: bool = False,
+        there: bool = False,
     ) -> None:
+        assert topic in broker.topics or not there
         self.topic = topic
         self._broker = broker
         self._partition = partition

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from sim.fake_kafka import FakeBroker, FakeProducer
+
 from cdcd.progress.record import SlotRecord, TableRecord
-from cdcd.sink.hanging import Known, committed
+from cdcd.sink.hanging import Known, Place, committed, decide_hanging
 
 
 def slot_record(lsn: int) -> SlotRecord:
@@ -54,3 +58,22 @@ def test_progress_whose_rows_can_be_read_was_committed_though_postgresql_was_not
     hanging = {("p.progress", 0): 7}
     assert committed(hanging, known(confirmed=0x100, visible=0x100, undecided=0x200, rows_visible=True)) == set(hanging)
     assert committed(hanging, known(confirmed=0x100, visible=0x100, undecided=0x200)) == set()
+
+
+def test_who_is_told_to_stop_while_it_asks_decides_nothing_by_half_an_answer() -> None:
+    class Admin:
+        def unstable(self, prefix: str) -> Mapping[Place, int]:
+            return HANGING
+
+    stops = False
+
+    def know(hanging: Mapping[Place, int]) -> Known:
+        nonlocal stops
+        stops = True
+        return known(confirmed=0x200, visible=0)
+
+    broker = FakeBroker()
+    producer = FakeProducer(broker, "p-s")
+    producer.start(lambda: False)
+    assert decide_hanging(Admin(), producer, "p.", know, lambda _: None, lambda: stops) == 0
+    assert not broker.topics
