@@ -1,6 +1,6 @@
 """cdcd's stream as the source of Spark's own AutoCDC (`pyspark.pipelines`, PySpark 4.2 and newer): an example.
 
-    pip install 'pyspark==4.2.0' '.[spark]'      # in a checkout of cdcd
+    pip install 'pyspark[pipelines]==4.2.0' .     # in a checkout of cdcd; not '.[spark]', which is PySpark 4.1.3
     spark-pipelines run --spec pipeline.yml       # whose `libraries` glob names this file
 
 What it cannot do, and `Cdc.mirror` can:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
+from jars import OLDEST_SPARK, SPARK
+from packaging.requirements import Requirement
 
 pytest.importorskip("pyspark")
 
@@ -20,6 +23,8 @@ from cdcd.spark.targets.iceberg import Iceberg
 from cdcd.spark.targets.target import Target
 from cdcd.spark.types import avro_resolves, common, ddl
 from cdcd.spark.writers import Writer, writer
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def _decimal(precision: int, scale: int) -> dict[str, object]:
@@ -64,6 +69,13 @@ def test_known_bad_pairs_are_refused() -> None:
             check_jars(bad)
 
 
+def test_the_extra_installs_the_newest_pyspark_that_is_tested() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    [pyspark] = map(Requirement, project["optional-dependencies"]["spark"])
+    versions = ["4.0.0", "4.1.0", "4.1.1", "4.1.2", "4.1.3", "4.1.4", "4.2.0", "4.3.0"]
+    assert list(pyspark.specifier.filter(versions)) == [OLDEST_SPARK, SPARK]
+
+
 def test_ranges_cover_every_page_and_the_last_is_open() -> None:
     assert ctid_ranges(0, 4) == ["ctid >= '(0,0)'::tid"]
     ranges = ctid_ranges(10, 4)
@@ -80,7 +92,7 @@ def test_a_dsn_becomes_a_jdbc_url() -> None:
 
 
 def test_the_shipped_file_loads_and_a_wrong_key_is_named(tmp_path: Path) -> None:
-    shipped = Path(__file__).parents[2] / "config" / "mirror.toml"
+    shipped = REPOSITORY / "config" / "mirror.toml"
     loaded = settings.load(str(shipped))
     assert loaded.mirror is not None
     assert loaded.mirror.model_dump() == settings.Mirror(catalog=loaded.mirror.catalog).model_dump()
