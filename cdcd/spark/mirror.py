@@ -207,7 +207,9 @@ class Mirror:
             lsn = parse_lsn(moment) if isinstance(moment, str) else moment
             found = self._runs.published(f"lsn <= {lsn}")
         if found is None:
-            raise Refused(f"the mirror {self._name} has published nothing by then", "Run it: run_once()")
+            raise Refused(
+                f"the mirror {self._name} has published nothing by then", "Run it: cdcd spark mirror, or run_once()"
+            )
         return found
 
     def table_at(self, table: MirroredTable) -> DataFrame:

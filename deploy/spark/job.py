@@ -3,7 +3,10 @@ r"""`cdcd spark ...` as spark-submit wants it: a file.
 spark-submit --packages "$(python -c 'from cdcd.spark import packages; print(packages())')" \
         --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension \
         --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog \
+        --conf spark.sql.catalogImplementation=hive --conf spark.sql.shuffle.partitions=8 \
         deploy/spark/job.py mirror --config config/mirror.toml --once
+
+The file's [spark] says nothing here; config/mirror.toml says there what these settings mean.
 """
 
 import sys
