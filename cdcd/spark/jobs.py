@@ -35,8 +35,11 @@ def naming() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
-        said = str(error).strip().split("\n", 1)[0] or type(error).__name__
-        cure = "Spark's own log says more. Start the job again: it goes on where it was"
+        said = str(error).strip().split("\n", 1)[0].rstrip(".") or type(error).__name__
+        if said.startswith("[JAVA_GATEWAY_EXITED]"):
+            cure = "See what it printed above: it needs a Java (JAVA_HOME), and the jars that spark.jars.packages names"
+        else:
+            cure = "Spark's own log says more. Start the job again: it goes on where it was"
         raise CdcdError(f"Spark failed: {said}", cure) from error
 
 
@@ -121,13 +124,20 @@ def _session(settings: s.Settings) -> SparkSession:
     if session is not None:
         return session
     builder: Any = SparkSession.builder.appName("cdcd")
-    form = "delta" if settings.mirror is None else settings.mirror.format
-    own = {"spark.sql.session.timeZone": "UTC", "spark.log.level": "WARN"}
-    if not settings.spark.keys() & {"spark.jars", "spark.jars.packages"} and "--" not in sys.argv:
-        own["spark.jars.packages"] = packages(formats=(form,))
-    for name, value in (own | settings.spark).items():
+    for name, value in _options(settings).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _options(settings: s.Settings) -> dict[str, str]:
+    """What a session of our own is made with: the file's [spark] wins."""
+    form = "delta" if settings.mirror is None else settings.mirror.format
+    own = {"spark.sql.session.timeZone": "UTC", "spark.log.level": "WARN"}
+    if not sys.stderr.isatty():
+        own["spark.ui.showConsoleProgress"] = "false"
+    if not settings.spark.keys() & {"spark.jars", "spark.jars.packages"} and "--" not in sys.argv:
+        own["spark.jars.packages"] = packages(formats=(form,))
+    return own | settings.spark
 
 
 def _mirror(cdc: Cdc, settings: s.Settings, out: TextIO) -> Mirror:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tomllib
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from packaging.requirements import Requirement
 
 pytest.importorskip("pyspark")
 
-from cdcd.errors import Refused, SettingsError
-from cdcd.spark import settings
+from pyspark.errors import PySparkRuntimeError
+
+from cdcd.errors import CdcdError, Refused, SettingsError
+from cdcd.spark import jobs, settings
 from cdcd.spark.evolution import evolve
 from cdcd.spark.merge import merge
 from cdcd.spark.packages import check_jars, packages
@@ -96,10 +99,42 @@ def test_the_shipped_file_loads_and_a_wrong_key_is_named(tmp_path: Path) -> None
     loaded = settings.load(str(shipped))
     assert loaded.mirror is not None
     assert loaded.mirror.model_dump() == settings.Mirror(catalog=loaded.mirror.catalog).model_dump()
+    assert loaded.spark["spark.sql.catalogImplementation"] == "hive", "the second run would not find the first's tables"
+    assert "spark.sql.shuffle.partitions" in loaded.spark
     wrong = tmp_path / "wrong.toml"
     wrong.write_text(shipped.read_text().replace("deletes =", "delete ="))
     with pytest.raises(SettingsError, match=r"no setting mirror\.delete .* Did you mean mirror\.deletes"):
         settings.load(str(wrong))
+
+
+def test_a_session_draws_progress_on_a_terminal_only_and_the_file_wins(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = "spark.ui.showConsoleProgress"
+
+    def options(**spark: str) -> dict[str, str]:
+        return jobs._options(settings.Settings(kafka=settings.Kafka(bootstrap_servers="k:9092"), spark=spark))
+
+    assert options()[progress] == "false"
+    assert options(**{progress: "true"})[progress] == "true"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert progress not in options()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}),
+            r"its port number\. See what it printed above: it needs a Java",
+        ),
+        (ConnectionRefusedError("refused."), r"refused\. Spark's own log says more\. Start the job again"),
+        (ConnectionResetError(), r"ConnectionResetError\. Spark's own log says more"),
+    ],
+)
+def test_what_spark_raises_is_a_sentence_and_its_cure(error: Exception, said: str) -> None:
+    with pytest.raises(CdcdError, match=said), jobs.naming():
+        raise error
 
 
 def _writer(**columns: str) -> Writer:
