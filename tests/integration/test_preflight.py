@@ -125,6 +125,24 @@ def test_what_cannot_be_reached_is_a_finding_and_the_rest_is_still_looked_at(
     assert without_kafka["brokers"][0] == "error"
 
 
+@pytest.mark.parametrize(
+    ("named", "sink"),
+    [
+        ("compresion.type", {"librdkafka": {"compresion.type": "lz4"}}),
+        ("retention.sm", {"topic_config": {"retention.sm": "1"}}),
+    ],
+)
+def test_what_kafka_or_its_client_would_refuse_is_an_error_and_no_topic_is_made(
+    database: Database, broker: str, prefix: str, named: str, sink: dict[str, Any]
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    given = Settings(source={"dsn": database.dsn}, sink={"bootstrap_servers": broker, "prefix": prefix, **sink})
+    level, message, _ = looked_at(given)["sink"]
+    assert (level, named in message) == ("error", True)
+    topics = AdminClient({"bootstrap.servers": broker}).list_topics(timeout=10).topics
+    assert [topic for topic in topics if topic.startswith(prefix)] == []
+
+
 def test_a_server_that_is_not_set_up_for_logical_decoding_is_told_how(
     start_postgres: Callable[..., servers.PostgreSQL], broker: str, prefix: str, postgres: servers.PostgreSQL
 ) -> None:
