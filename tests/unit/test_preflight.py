@@ -118,6 +118,12 @@ def test_what_keeps_the_daemon_from_running_is_one_error_with_its_cure(
     assert cure in finding.cure
 
 
+def test_a_right_that_would_not_help_with_tables_of_another_role_is_not_offered() -> None:
+    (finding,) = bad(server(may_create=False, tables=[replace(TABLE, owned=False)]))
+    assert "As a superuser" in finding.cure
+    assert "GRANT" not in finding.cure
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
