@@ -127,6 +127,7 @@ def test_a_wrong_password_is_told_without_the_password(on_rough_postgres: Stream
     said = _sentence(done, 1)
     assert "password" in said
     assert "source.dsn" in said
+    assert "~/.pgpass" in said
     assert "wrong-one" not in done.stderr
 
 
