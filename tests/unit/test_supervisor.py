@@ -26,9 +26,10 @@ def test_a_stream_that_ends_while_it_is_told_to_stop_is_not_started_again(
 
     monkeypatch.setattr(supervisor, "_stream", stream)
     monkeypatch.setattr(supervisor, "_sleep", lambda _: pytest.fail("it waits"))
-    logging.getLogger("cdcd").propagate = True
-    with caplog.at_level("INFO", "cdcd.supervisor"):
-        supervisor._attempts()
+    log = logging.Logger("own")  # noqa: LOG001 - other tests change the one that all share
+    log.addHandler(caplog.handler)
+    monkeypatch.setattr("cdcd.supervisor.log", log)
+    supervisor._attempts()
     supervisor._wake.close()
     assert supervisor.status.state is State.STOPPING
     [line] = caplog.messages
