@@ -58,8 +58,8 @@ def findings(settings: Settings) -> Iterator[Finding]:
     except CdcdError as failure:
         yield of_error("server", failure)
     try:
-        wanted = [*tables, names.messages, names.progress, names.schemas]
-        brokers = preflight_kafka.gather(sink.bootstrap_servers, sink.librdkafka, wanted)
+        wanted = [*tables, names.messages, *names.compacted]
+        brokers = preflight_kafka.gather(sink.bootstrap_servers, sink.librdkafka, wanted, names.compacted)
         yield from preflight_kafka.judge(
             brokers, names, tables, partitions=sink.partitions, replication_factor=sink.replication_factor
         )

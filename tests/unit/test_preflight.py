@@ -249,6 +249,12 @@ def test_names_are_quoted_in_the_sql_of_cures() -> None:
         ({"config": {"transaction.max.timeout.ms": "5000"}}, Level.WARNING, "allow a transaction 5 s"),
         ({"topics": {"cdcd.progress": 3}}, Level.ERROR, "cdcd.progress has 3 partitions"),
         (
+            {"policies": {"cdcd.progress": "delete", "cdcd.schemas": "compact"}},
+            Level.ERROR,
+            "cdcd.progress has cleanup.policy=delete",
+        ),
+        ({"policies": {"cdcd.snapshots": "compact,delete"}}, Level.ERROR, "cleanup.policy=compact,delete"),
+        (
             {"denied": {"cdcd.public.orders": frozenset({"WRITE"})}},
             Level.ERROR,
             "may not write the topic cdcd.public.orders",
