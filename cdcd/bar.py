@@ -15,9 +15,10 @@ SHOW_S: Final = 0.2
 CLEAR: Final = "\r\x1b[K"
 """Begins the line anew."""
 
+COPY_FIRST_S: Final = 1.0
+"""A copy that is whole sooner shows nothing on its way: no rate, and nothing left, could be told of it yet."""
+
 _WIDTH: Final = 20
-_ANOTHER_S: Final = 10.0
-"""Rows that come so much later belong to another snapshot."""
 
 
 class Bar:
@@ -47,25 +48,26 @@ class Bar:
 
 
 class CopyBar:
-    """Rows of a snapshot on their way, in place of the lines that a log would get."""
+    """Rows of one snapshot on their way, in place of the lines that a log would get."""
 
     def __init__(self, bar: Bar) -> None:
         self._bar = bar
         self._rows = 0
-        self._began_s = self._added_s = float("-inf")
+        self._began_s: float | None = None
         self._whole_bytes = 0
 
     def add(self, now_s: float, counts: Mapping[str, int], latest: Mapping[str, object]) -> None:
         """As `log.Summary`: `counts` has the rows that are new, `latest` what `copying` says is left."""
         left_bytes, tables, seconds = (latest[name] for name in ("bytes_left", "tables_left", "seconds_left"))
         assert isinstance(left_bytes, int)
-        if now_s - self._added_s > _ANOTHER_S:
+        if self._began_s is None:
             self._began_s = now_s
-            self._rows = self._whole_bytes = 0
-        self._added_s = now_s
         self._rows += counts["rows"]
         self._whole_bytes = max(self._whole_bytes, left_bytes)
-        rate = self._rows / max(now_s - self._began_s, 0.1)
+        took_s = now_s - self._began_s
+        if took_s < COPY_FIRST_S:
+            return
+        rate = self._rows / took_s
         share = 1 - left_bytes / self._whole_bytes if self._whole_bytes else 0.0
         eta = "" if not isinstance(seconds, int) else f", {timedelta(seconds=seconds)} left"
         self._bar.show(

@@ -72,13 +72,17 @@ class Summary:
     logged at once; what follows within the interval joins the next line, which `add` or `flush` writes when it is due.
     """
 
-    def __init__(self, logger: logging.Logger, message: str, interval_s: float = 1.0) -> None:
+    def __init__(
+        self, logger: logging.Logger, message: str, interval_s: float = 1.0, first_after_s: float = 0.0
+    ) -> None:
+        """The very first line comes no sooner than `first_after_s` behind the first event."""
         self._logger = logger
         self._message = message
         self._interval_s = interval_s
+        self._first_after_s = first_after_s
         self._counts: dict[str, int] = {}
         self._latest: dict[str, object] = {}
-        self._due_s = float("-inf")
+        self._due_s: float | None = None
 
     def add(self, now_s: float, counts: Mapping[str, int], latest: Mapping[str, object]) -> None:
         """Count an event: `counts` are summed up, of `latest` the last value stays. `now_s` is monotonic."""
@@ -89,7 +93,9 @@ class Summary:
 
     def flush(self, now_s: float) -> None:
         """Write what is counted if its time has come. Loops call it when they turn with nothing to add."""
-        if self._counts and now_s >= self._due_s:
+        if self._counts and self._due_s is None:
+            self._due_s = now_s + self._first_after_s
+        if self._counts and self._due_s is not None and now_s >= self._due_s:
             self._logger.info(self._message, extra={**self._counts, **self._latest})
             self._counts.clear()
             self._latest.clear()

@@ -256,6 +256,7 @@ class Opening:
         except Locked:
             log.warning("a published table is locked: whether the role may copy all tables is not known")
         self._refuse_rivals(self._taking_over.cluster_id())
+        self._taking_over.refuse_early(self._published() or [])
 
     def _options(self, server_version: int, binary: bool) -> dict[str, str]:
         """What START_REPLICATION asks of pgoutput. Raises Refused if the server is too old for a setting."""

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cdcd.bar import Bar, CopyBar
+from cdcd.bar import COPY_FIRST_S, Bar, CopyBar
 from cdcd.clock import monotonic_s, wall_us
 from cdcd.errors import ServerLost
 from cdcd.log import Summary
@@ -115,8 +115,8 @@ class Pipeline:
         ask_after_s = min(ASK_AFTER_S, status.stalled_after_s / 4)
         self._silence = Silence(monotonic_s(), opened.wal_sender_timeout_s, ask_after_s)
         self._summary = Summary(log, "published")
-        bar = Bar(sys.stderr)
-        self._copied = CopyBar(bar) if bar.on else Summary(log, "copied", 5.0)
+        self._bar = Bar(sys.stderr)
+        self._copied = self._rows_copied()
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Stream until `stopping()`, then finish in order. Raises whatever error ended the stream."""
@@ -215,6 +215,11 @@ class Pipeline:
         if self._copying.whole is not None:
             self._whole = self._handed_over, self._copying.whole
             self._copying.whole = None
+            self._copied = self._rows_copied()
+
+    def _rows_copied(self) -> CopyBar | Summary:
+        """What tells of one snapshot on its way."""
+        return CopyBar(self._bar) if self._bar.on else Summary(log, "copied", 5.0, COPY_FIRST_S)
 
     # From the server to the sink
 

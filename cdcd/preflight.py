@@ -16,7 +16,7 @@ from cdcd.settings import Settings
 from cdcd.sink.topics import TopicNames
 from cdcd.source.rivals import Rivals
 from cdcd.source.session import Session, said_in
-from cdcd.taking_over import last_record
+from cdcd.taking_over import last_record, reading
 from cdcd.unverified import unverified
 
 _COLOURS: Final = {Level.OK: "32", Level.WARNING: "33", Level.ERROR: "31"}
@@ -58,11 +58,13 @@ def findings(settings: Settings) -> Iterator[Finding]:
     except CdcdError as failure:
         yield of_error("server", failure)
     try:
-        wanted = [*tables, names.messages, names.progress, names.schemas]
-        brokers = preflight_kafka.gather(sink.bootstrap_servers, sink.librdkafka, wanted)
+        wanted = [*tables, names.messages, *names.compacted]
+        brokers = preflight_kafka.gather(sink.bootstrap_servers, sink.librdkafka, wanted, names.compacted)
         yield from preflight_kafka.judge(
             brokers, names, tables, partitions=sink.partitions, replication_factor=sink.replication_factor
         )
+        if sink.replication_factor <= brokers.brokers:  # else that was told
+            yield from _refused_early(settings, published)
         if published:
             yield from _rivals(settings, brokers.cluster_id, names, published)
         yield from preflight_progress.judge(last_record(settings), slot_there=slot_there)
@@ -84,6 +86,15 @@ def _rivals(
             Rivals(session, cluster_id, names.topic("schema", "table")).refuse(source.slot, tables)
     except CdcdError as failure:
         yield of_error("rivals", failure)
+
+
+def _refused_early(settings: Settings, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    """What librdkafka or the brokers would refuse `run`: properties, or how topics are to be made."""
+    try:
+        with reading(settings) as kafka:
+            kafka.refuse_early(tables)
+    except CdcdError as failure:
+        yield of_error("sink", failure)
 
 
 def as_text(finding: Finding, *, colour: bool) -> str:

@@ -9,7 +9,7 @@ that runs. Whether transactions work is told from the brokers' own settings. `ju
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicCollection
@@ -46,18 +46,27 @@ class Facts:
     """Topics that exist and that cdcd would use, and what this user may not do with them."""
     cluster_id: str = ""
     """What the cluster calls itself."""
+    policies: Mapping[str, str] = field(default_factory=dict)
+    """`cleanup.policy` of topics that exist, as far as the user may see it."""
 
 
-def gather(bootstrap: str, properties: Mapping[str, Property], wanted: Sequence[str]) -> Facts:
-    """Ask the brokers; `wanted` are the topics that cdcd would write. Raises as `kafka_errors.named`."""
+def gather(
+    bootstrap: str, properties: Mapping[str, Property], wanted: Sequence[str], compacted: Sequence[str] = ()
+) -> Facts:
+    """Ask the brokers; `wanted` are the topics that cdcd would write, `compacted` those that must keep every key.
+
+    Raises as `kafka_errors.named`.
+    """
     client: Any = client_config(bootstrap, "cdcd-check", properties)
     try:
         admin = AdminClient(client, logger=LIBRDKAFKA_LOG)
         metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
         topics = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
         there = [name for name in wanted if name in topics]
-        config, denied = _config(admin, min(metadata.brokers)), _denied(admin, there)
-        return Facts(len(metadata.brokers), topics, config, denied, str(metadata.cluster_id))
+        broker = ConfigResource(ConfigResource.Type.BROKER, str(min(metadata.brokers)))
+        config, denied = _config(admin, broker), _denied(admin, there)
+        policies = _policies(admin, [name for name in compacted if name in topics])
+        return Facts(len(metadata.brokers), topics, config, denied, str(metadata.cluster_id), policies)
     except KafkaException as failure:
         raise named(kafka_error(failure), "answering `cdcd check`", bootstrap) from failure
 
@@ -126,6 +135,11 @@ def _topics(facts: Facts, names: TopicNames, tables: Sequence[str], partitions: 
     if facts.topics.get(names.progress, 1) != 1:
         said = f"{names.progress} has {facts.topics[names.progress]} partitions: its order would be lost"
         yield error("topics", said, "Choose another sink.prefix, or delete the topic if nothing was published yet")
+    for topic in names.compacted:
+        if (policy := facts.policies.get(topic, "compact")) != "compact":
+            said = f"{topic} has cleanup.policy={policy}: Kafka would delete what cdcd must find there at each start"
+            alter = "kafka-configs.sh --alter --entity-type topics --entity-name"
+            yield error("topics", said, f"Run: {alter} {topic} --add-config cleanup.policy=compact")
     there = [topic for topic in tables if topic in facts.topics]
     missing = len(tables) - len(there)
     made = f", {many(missing, 'topic')} will be made with {many(partitions, 'partition')}" if missing else ""
@@ -137,8 +151,16 @@ def _topics(facts: Facts, names: TopicNames, tables: Sequence[str], partitions: 
         yield error("rights", said, f"Run: kafka-acls.sh --add --allow-principal User:... {wanted} --topic {topic}")
 
 
-def _config(admin: AdminClient, broker: int) -> dict[str, str]:
-    resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+def _policies(admin: AdminClient, topics: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for topic in topics:
+        config = _config(admin, ConfigResource(ConfigResource.Type.TOPIC, topic))
+        if "cleanup.policy" in config:
+            found[topic] = config["cleanup.policy"]
+    return found
+
+
+def _config(admin: AdminClient, resource: ConfigResource) -> dict[str, str]:
     try:
         answers = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
         return {name: entry.value for name, entry in answers[resource].result().items() if entry.value is not None}

@@ -307,7 +307,8 @@ def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Fi
         )
     elif not facts.may_create:
         grant = f"GRANT CREATE ON DATABASE {_quoted(facts.database)} TO {_quoted(facts.role)}"
-        cure = f"As a superuser, run: {statement}. Or: {grant}"
+        # Tables of other roles it could not publish with that right, either.
+        cure = f"As a superuser, run: {statement}" + ("" if foreign else f". Or: {grant}")
         yield error("publication", f"The role {facts.role} may not make publications in {facts.database}", cure)
     elif foreign:
         cure = f"As the owner of the tables, run: {statement}"

@@ -119,6 +119,9 @@ class Supervisor:
                     self._fall_back_to_text(error)
                 elif isinstance(error, WholeOnly):
                     self._may_spool = False
+                if self._stopping():
+                    log.info("stopped; what Kafka has not committed will be sent again: %s", error.message)
+                    break
                 if self.status.transactions > published:
                     backoff_s = BACKOFF_MIN_S
                 self.status.state = State.RESTARTING
@@ -140,7 +143,7 @@ class Supervisor:
             self._binary,
             self._may_spool,
             self._wake,
-            lambda: self._stop,
+            self._stopping,
             self._alive,
             self.metrics.schema,
             self._parking,
@@ -153,13 +156,16 @@ class Supervisor:
                 return
             self._streamed = True
             self.status.begin_stream(monotonic_s())
-            Pipeline(opened, self.status, self.metrics, self._wake).run(lambda: self._stop)
+            Pipeline(opened, self.status, self.metrics, self._wake).run(self._stopping)
             self._stop = True  # it was asked to, or only had tables to copy
         finally:
             self._made_slot = self._made_slot or opening.made_slot
             if self.status.state is State.STREAMING:
                 self.status.end_stream(monotonic_s(), wall_us())
             opening.close()
+
+    def _stopping(self) -> bool:
+        return self._stop
 
     def _exposition(self) -> bytes:
         return self.metrics.exposition(self.status, monotonic_s(), wall_us())

@@ -100,7 +100,7 @@ def tail(
     config = client_config(bootstrap, "cdcd-tail", properties)
     consumer = committed_consumer(config)
     try:
-        places = _places(consumer, topics, from_beginning=from_beginning)
+        places = _places(consumer, topics, prefix, from_beginning=from_beginning)
         consumer.assign(places)
         log.info("reading", extra={"topics": len({place.topic for place in places}), "partitions": len(places)})
         decoder = Decoder(SchemaFinder(config, f"{prefix}.schemas", registry).find)
@@ -183,16 +183,14 @@ def committed_consumer(config: Mapping[str, object], **more: object) -> Consumer
         raise named(kafka_error(error), "making a consumer", str(config["bootstrap.servers"])) from None
 
 
-def _places(consumer: Consumer, topics: Sequence[str], *, from_beginning: bool) -> list[TopicPartition]:
+def _places(consumer: Consumer, topics: Sequence[str], prefix: str, *, from_beginning: bool) -> list[TopicPartition]:
     """Where to start in every partition of the topics that are meant. Ends are fixed now, not at the first fetch."""
     there = consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
     places: list[TopicPartition] = []
     for wanted in dict.fromkeys(topics):
         matching = sorted(topic for topic in there if fnmatchcase(topic, wanted))
         if not matching:
-            nearest = get_close_matches(wanted, there, n=1)
-            cure = f"Did you mean {nearest[0]}?" if nearest else "cdcd makes a table's topic with its first event"
-            raise Refused(f"There is no topic {wanted}", cure)
+            raise Refused(f"There is no topic {wanted}", _nearest(wanted, prefix, there))
         for topic in matching:
             for partition in sorted(there[topic].partitions):
                 place = TopicPartition(topic, partition)
@@ -200,6 +198,18 @@ def _places(consumer: Consumer, topics: Sequence[str], *, from_beginning: bool) 
                 place.offset = low if from_beginning else high
                 places.append(place)
     return places
+
+
+def _nearest(wanted: str, prefix: str, there: Iterable[str]) -> str:
+    """The cure for a topic that is not there: what was meant, rather one of ours."""
+    prefixed = f"{prefix}.{wanted}"
+    own = [topic for topic in there if topic.startswith(f"{prefix}.")]
+    if any(fnmatchcase(topic, prefixed) for topic in own):
+        return f"Did you mean {prefixed}?"
+    for name, topics in ((wanted, own), (prefixed, own), (wanted, there)):
+        if nearest := get_close_matches(name, topics, n=1):
+            return f"Did you mean {nearest[0]}?"
+    return "cdcd makes a table's topic with its first event"
 
 
 def good(messages: Iterable[Message], bootstrap: str) -> Iterator[Message]:

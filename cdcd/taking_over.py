@@ -50,7 +50,7 @@ from cdcd.sink.kafka_settings import client_config, transaction_timeout_ms
 from cdcd.sink.parked_tables import Rename
 from cdcd.sink.parking import Parking
 from cdcd.sink.publisher import Publisher, Source, Table, TopicSettings
-from cdcd.sink.topics import TopicNames, progress_spec, snapshots_spec
+from cdcd.sink.topics import TopicNames, TopicSpec, progress_spec, schemas_spec, snapshots_spec
 from cdcd.tail import SchemaFinder
 
 SETTLE_S: Final = 10.0
@@ -134,6 +134,18 @@ class TakingOver:
     def cluster_id(self) -> str:
         """Tells the cluster from others, whoever is asked for it. Raises BrokerLost while it does not answer."""
         return self._admin.cluster_id()
+
+    def refuse_early(self, tables: Iterable[Table]) -> None:
+        """Raise what librdkafka and the brokers have against the settings; fences nobody, and makes no topic.
+
+        `tables` (schema, name) are published. Raises BrokerLost while Kafka does not answer.
+        """
+        self._new_producer(self._timeout_ms()).close()
+        sink = self._settings.sink
+        own = [spec(self.names, sink.replication_factor) for spec in (progress_spec, snapshots_spec, schemas_spec)]
+        topics = [self.names.topic(*table) for table in tables]
+        made = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
+        self._admin.validate(*own, *made)
 
     def last_record(self) -> SlotRecord | None:
         """The last slot record that can be read now. Not final before the producer has started."""
@@ -289,22 +301,30 @@ class TakingOver:
     def _ended(self) -> bool:
         return self._closed.is_set() or self._stopping()
 
-    def _take_over(self, server: Server) -> Kafka | None:
-        sink, slot = self._settings.sink, self._settings.source.slot
-        exactly_once = sink.delivery == "exactly_once"
-        timeout_ms = transaction_timeout_ms(self._admin.transaction_timeout_max_ms(), sink.librdkafka)
-        if self._ended():
-            return None
-        producer = self._producer = KafkaProducer(
+    def _timeout_ms(self) -> int:
+        """How long a Kafka transaction may be open, milliseconds."""
+        return transaction_timeout_ms(self._admin.transaction_timeout_max_ms(), self._settings.sink.librdkafka)
+
+    def _new_producer(self, timeout_ms: int) -> KafkaProducer:
+        sink, source = self._settings.sink, self._settings.source
+        return KafkaProducer(
             sink.bootstrap_servers,
-            self._settings.source.application_name,
-            f"{sink.prefix}-{slot}" if exactly_once else None,
+            source.application_name,
+            f"{sink.prefix}-{source.slot}" if sink.delivery == "exactly_once" else None,
             timeout_ms,
             sink.librdkafka,
             # Brokers that fall silent are waited for as long as they would wait for us: to start again sooner costs
             # the connection to the server, and brings nothing back.
             timeout_s=timeout_ms / 1000,
         )
+
+    def _take_over(self, server: Server) -> Kafka | None:
+        sink, slot = self._settings.sink, self._settings.source.slot
+        exactly_once = sink.delivery == "exactly_once"
+        timeout_ms = self._timeout_ms()
+        if self._ended():
+            return None
+        producer = self._producer = self._new_producer(timeout_ms)
         if not producer.start(self._ended):
             return None
         own = [spec(self.names, sink.replication_factor) for spec in (progress_spec, snapshots_spec)]

@@ -61,7 +61,7 @@ def run(home: Path, servers_home: Path, *, seconds: float | None, spark: bool) -
     """Run everything below `home` until Ctrl-C, SIGTERM or for so many seconds; return the exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with _alone(home), ExitStack() as stack:
+        with alone(home), ExitStack() as stack:
             _run(stack, home, servers_home, seconds, spark=spark)
     except KeyboardInterrupt:
         pass
@@ -77,12 +77,16 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 @contextlib.contextmanager
-def _alone(home: Path) -> Iterator[None]:
-    with (home / "running").open("w") as lock:
+def alone(home: Path) -> Iterator[None]:
+    """Hold the directory, with the process id for whoever asks; raises Ended if another quickstart runs there."""
+    with (home / "running").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Ended(f"a quickstart runs in {home} already; stop it, or choose another --home") from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
         yield
 
 

@@ -168,6 +168,8 @@ def _toml_value(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml_value(each) for each in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml_value(name)} = {_toml_value(each)}" for name, each in value.items()) + "}"
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return str(value)

@@ -94,6 +94,17 @@ class KafkaAdmin:
         """
         return [partitions for some in _requests(specs) for partitions in self._ensure(some)]
 
+    def validate(self, *specs: TopicSpec) -> None:
+        """Raise what `ensure` would raise of topics that are missing, and make none.
+
+        Of those that are to be alike the first is asked about.
+        """
+        there = self._described([spec.name for spec in specs])
+        missing = [spec for spec in reversed(specs) if spec.name not in there]
+        kinds = {(spec.partitions, spec.replication_factor, *sorted(spec.config.items())): spec for spec in missing}
+        if kinds:
+            self._create(list(kinds.values()), validate_only=True)
+
     def _ensure(self, specs: list[TopicSpec]) -> list[int]:
         found = self.partitions([spec.name for spec in specs])
         missing = made = [spec for spec in specs if spec.name not in found]
@@ -237,10 +248,12 @@ class KafkaAdmin:
             else:
                 return {(each.topic, each.partition): answer.offset for each, answer in answers.items()}
 
-    def _create(self, specs: list[TopicSpec]) -> None:
+    def _create(self, specs: list[TopicSpec], *, validate_only: bool = False) -> None:
         with self._asking("creating topics"):
             new = [NewTopic(s.name, s.partitions, s.replication_factor, config=dict(s.config)) for s in specs]
-            futures = {**self._admin().create_topics(new, request_timeout=self._timeout_s)}
+            futures = {
+                **self._admin().create_topics(new, request_timeout=self._timeout_s, validate_only=validate_only)
+            }
             for spec in specs:
                 with self._asking(f"creating the topic {spec.name}"):
                     try:

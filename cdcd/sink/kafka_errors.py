@@ -21,7 +21,7 @@ _AUTHENTICATION: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_
 
 _SETTINGS: Final = frozenset({KafkaError._INVALID_ARG, KafkaError._NOT_CONFIGURED, KafkaError._UNKNOWN_PROTOCOL})
 
-TRY_AGAIN: Final = "`cdcd run` tries again by itself; if it lasts, look at the brokers and at sink.bootstrap_servers."
+TRY_AGAIN: Final = "Look at the brokers and at sink.bootstrap_servers: a daemon that runs tries again by itself."
 
 _CREDENTIALS: Final = "Check sasl.* and security.protocol under sink.librdkafka, and the user on the broker."
 _TLS: Final = "Check ssl.* and security.protocol under sink.librdkafka: the broker's certificate, CA and host name."

@@ -76,6 +76,8 @@ class TopicNames:
         """How far the copy of each table has come."""
         self.parked = f"{prefix}.parked"
         """Events of tables that cannot be published now."""
+        self.compacted = (self.progress, self.schemas, self.snapshots)
+        """Of these, the ones that keep the last record of every key for ever."""
 
     def topic(self, schema: str, table: str) -> str:
         """The topic of a table; with the schema "" (no table has it) cdcd's own topic `{prefix}.{table}`.

@@ -175,9 +175,14 @@ class Publication(Asker):
                 denied = error
             else:
                 return CreatedPublication(self._text(statement), follows)
+        # What new tables join by themselves only a superuser may make; a list of tables their owner, too.
+        whole = [self._text(statement) for statement, follows in attempts if follows]
+        listed = [self._text(statement) for statement, follows in attempts if not follows]
+        cures = [f"Let a superuser run: {statement}" for statement in whole]
+        cures += [f"Let the tables' owner (with CREATE on the database) run: {statement}" for statement in listed]
         raise Refused(
             f'the role may not make the publication "{self.name}": {denied.message if denied else "permission denied"}',
-            f"Let the tables' owner (with CREATE on the database) or a superuser run: {self._text(attempts[0][0])}",
+            "; or: ".join(cures),
         )
 
     def _matching(self, patterns: Iterable[TablePattern]) -> list[tuple[tuple[str, str], bool]]:

@@ -70,7 +70,7 @@ _LOGIN: Final = (
     (
         r"password authentication failed|no password supplied|authentication failed for user",
         "PostgreSQL refused the login",
-        "Check the user and the password in source.dsn",
+        "Check the user in source.dsn, and the password: in PGPASSWORD, ~/.pgpass, a secrets file or source.dsn",
     ),
     (
         r"no pg_hba\.conf entry|pg_hba\.conf rejects",

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import demo
 import pytest
 import servers
 
@@ -25,6 +26,18 @@ def quickstart(home: Path, *arguments: str) -> str:
     done = subprocess.run(command, env=environment, cwd=home.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_nothing_is_removed_while_it_runs(tmp_path):
+    (tmp_path / "venv").mkdir()
+    with demo.alone(tmp_path):
+        done = subprocess.run(
+            [sys.executable, QUICKSTART, "--home", tmp_path, "--clean"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert f"it is running in {tmp_path} (process {os.getpid()})" in done.stderr
+        assert (tmp_path / "venv").exists()
+    assert quickstart(tmp_path, "--clean") == f"removed {tmp_path}\n"
 
 
 @pytest.fixture

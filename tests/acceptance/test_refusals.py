@@ -75,6 +75,19 @@ def test_a_property_that_librdkafka_does_not_know_is_a_setting(stream: Stream) -
     config = stream.daemon().config
     config.write_text(config.read_text() + '[sink.librdkafka]\n"compresion.type" = "lz4"\n')
     assert "compresion.type" in _sentence(stream.run("--config", str(config)), 2)
+    assert _slots(stream) == []
+
+
+@pytest.mark.parametrize(
+    ("named", "sink"),
+    [("retention.sm", {"topic_config": {"retention.sm": "1"}}), ("replication_factor", {"replication_factor": 5})],
+)
+def test_topics_that_kafka_will_not_make_are_refused_before_the_slot_is_made(
+    stream: Stream, named: str, sink: dict[str, Any]
+) -> None:
+    stream.sql(TABLE)
+    _refused(stream, named, sink=sink)
+    assert _slots(stream) == []
 
 
 # PostgreSQL
@@ -114,6 +127,7 @@ def test_a_wrong_password_is_told_without_the_password(on_rough_postgres: Stream
     said = _sentence(done, 1)
     assert "password" in said
     assert "source.dsn" in said
+    assert "~/.pgpass" in said
     assert "wrong-one" not in done.stderr
 
 
@@ -207,7 +221,7 @@ def test_a_start_that_fails_behind_the_making_of_its_slot_says_that_it_is_there_
 ) -> None:
     stream.sql(TABLE)
     said = f"This start has made the slot {stream.slot}"
-    _refused(stream, "replication_factor", said, "cdcd slot drop", sink={"replication_factor": 5})
+    _refused(stream, "spool directory", said, "cdcd slot drop", spool={"directory": "/dev/null"})
     daemon = stream.daemon()
     assert "dropped" in cdcd(daemon, "slot", "drop")
     assert _slots(stream) == []

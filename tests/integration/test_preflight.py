@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 import servers
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from fix_postgres import Database
 
 from cdcd.preflight import check, findings
@@ -123,6 +123,42 @@ def test_what_cannot_be_reached_is_a_finding_and_the_rest_is_still_looked_at(
     without_kafka = looked_at(settings(database.dsn, "127.0.0.1:1", prefix))
     assert without_kafka["server"][0] == "ok"
     assert without_kafka["brokers"][0] == "error"
+
+
+@pytest.mark.parametrize(
+    ("named", "sink"),
+    [
+        ("compresion.type", {"librdkafka": {"compresion.type": "lz4"}}),
+        ("retention.sm", {"topic_config": {"retention.sm": "1"}}),
+    ],
+)
+def test_what_kafka_or_its_client_would_refuse_is_an_error_and_no_topic_is_made(
+    database: Database, broker: str, prefix: str, named: str, sink: dict[str, Any]
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    given = Settings(source={"dsn": database.dsn}, sink={"bootstrap_servers": broker, "prefix": prefix, **sink})
+    level, message, _ = looked_at(given)["sink"]
+    assert (level, named in message) == ("error", True)
+    topics = AdminClient({"bootstrap.servers": broker}).list_topics(timeout=10).topics
+    assert [topic for topic in topics if topic.startswith(prefix)] == []
+
+
+def test_a_topic_of_our_own_that_forgets_is_an_error_until_it_is_compacted(
+    database: Database, broker: str, prefix: str
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    admin, topic = AdminClient({"bootstrap.servers": broker}), f"{prefix}.progress"
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+    given = settings(database.dsn, broker, prefix)
+    level, message, cure = looked_at(given)["topics"]
+    assert (level, f"{topic} has cleanup.policy=delete" in message) == ("error", True)
+    assert cure.endswith(f"--entity-name {topic} --add-config cleanup.policy=compact")
+    compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    [done] = admin.incremental_alter_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[compact])]
+    ).values()
+    done.result()
+    assert looked_at(given)["topics"][0] == "ok"
 
 
 def test_a_server_that_is_not_set_up_for_logical_decoding_is_told_how(

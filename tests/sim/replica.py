@@ -116,6 +116,9 @@ class SteppedTakingOver(TakingOver):
     def run(self) -> None:
         self._run(self._server)
 
+    def refuse_early(self, *_: Any) -> None:
+        pass
+
     def _pause(self, seconds: float) -> None:
         self.world.meanwhile(0.5)
 

@@ -83,6 +83,14 @@ def test_a_summary_is_logged_at_most_once_an_interval_and_loses_no_count() -> No
     assert [line["lsn"] for line in written] == [0, 10, 20, 24]
 
 
+def test_the_very_first_line_can_be_made_to_wait_and_loses_no_count() -> None:
+    out = lines("json")
+    summary = log.Summary(logging.getLogger("cdcd.pipeline"), "copied", interval_s=5.0, first_after_s=1.0)
+    for half in range(20):
+        summary.add(100 + half / 2, {"rows": 2}, {})
+    assert [json.loads(line)["rows"] for line in out.getvalue().splitlines()] == [6, 20]
+
+
 def test_the_first_event_after_a_quiet_time_is_logged_at_once() -> None:
     out = lines("text")
     summary = log.Summary(logging.getLogger("cdcd.sink"), "published")

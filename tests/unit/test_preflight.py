@@ -118,6 +118,12 @@ def test_what_keeps_the_daemon_from_running_is_one_error_with_its_cure(
     assert cure in finding.cure
 
 
+def test_a_right_that_would_not_help_with_tables_of_another_role_is_not_offered() -> None:
+    (finding,) = bad(server(may_create=False, tables=[replace(TABLE, owned=False)]))
+    assert "As a superuser" in finding.cure
+    assert "GRANT" not in finding.cure
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -242,6 +248,12 @@ def test_names_are_quoted_in_the_sql_of_cures() -> None:
         ({"config": {}}, Level.WARNING, "transactions not checked"),
         ({"config": {"transaction.max.timeout.ms": "5000"}}, Level.WARNING, "allow a transaction 5 s"),
         ({"topics": {"cdcd.progress": 3}}, Level.ERROR, "cdcd.progress has 3 partitions"),
+        (
+            {"policies": {"cdcd.progress": "delete", "cdcd.schemas": "compact"}},
+            Level.ERROR,
+            "cdcd.progress has cleanup.policy=delete",
+        ),
+        ({"policies": {"cdcd.snapshots": "compact,delete"}}, Level.ERROR, "cleanup.policy=compact,delete"),
         (
             {"denied": {"cdcd.public.orders": frozenset({"WRITE"})}},
             Level.ERROR,

@@ -5,7 +5,7 @@ from confluent_kafka import KafkaException
 
 from cdcd.errors import SettingsError
 from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG
-from cdcd.tail import Event, committed_consumer
+from cdcd.tail import Event, _nearest, committed_consumer
 
 
 def test_a_property_that_librdkafka_does_not_know_is_a_wrong_setting() -> None:
@@ -33,3 +33,19 @@ def test_a_broker_that_does_not_answer_is_said_once_not_at_every_attempt() -> No
 def test_a_row_of_a_snapshot_has_no_transaction(xid: int, shown: str) -> None:
     value = {"op": "r", "source": {"commit_lsn": 16, "seq": 3, "xid": xid}, "after": {"id": 1}}
     assert shown in Event("t", 0, 0, 0, {"id": 1}, value).as_text()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cure"),
+    [
+        ("public.*", "Did you mean cdcd.public.*?"),
+        ("public.orders", "Did you mean cdcd.public.orders?"),
+        ("public.ordres", "Did you mean cdcd.public.orders?"),
+        ("cdcd.public.ordres", "Did you mean cdcd.public.orders?"),
+        ("elsewher", "Did you mean elsewhere?"),
+        ("shipping.*", "cdcd makes a table's topic with its first event"),
+    ],
+)
+def test_a_topic_that_is_not_there_has_a_neighbour_rather_of_our_own(wanted: str, cure: str) -> None:
+    there = ["public.order", "cdcd.public.orders", "cdcd.progress", "elsewhere"]
+    assert _nearest(wanted, "cdcd", there) == cure

@@ -11,4 +11,4 @@ def test_a_row_that_is_too_large_for_its_topic_may_be_published_or_parked() -> N
 
 def test_a_command_that_has_ended_does_not_say_that_it_tries_again() -> None:
     failure = named(KafkaError(KafkaError._TRANSPORT), "reading topics", "k:9092")
-    assert failure.cure.startswith("`cdcd run` tries again")
+    assert failure.cure.startswith("Look at the brokers and at sink.bootstrap_servers")
