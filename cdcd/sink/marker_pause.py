@@ -7,9 +7,9 @@ Source: KIP-98; librdkafka, `rd_kafka_txn_handle_AddPartitionsToTxn`.
 The problem: a commit is answered before its markers are written. A partition that is taken into the next transaction
 before that is refused (CONCURRENT_TRANSACTIONS), and librdkafka asks again 20 ms later, whatever happens. A broker that
 is cold, or waits for replicas, refuses nearly every transaction that follows at once. How long the markers take nobody
-tells; but a transaction of few records that took 20 ms longer than others do was refused. So the pause grows by a step
-when one was, and shrinks slowly. Measured on two cores: p99 of a single row 59 ms without, 29 with it; p50 on a cold
-broker 40 and 18.
+tells; but a transaction of few records that took 20 ms longer than others do was refused. So the pause grows when one
+was and shrinks when none was, until one in ten is. A warm broker refuses fewer: there is no pause. Measured on a cold
+one: p50 of a single row 41 ms without it, 21 with it; on one that is 3 ms away from itself 105 and 80.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import Final
 
 _RETRY_S: Final = 0.02
-_STEP_S: Final = 0.001
 _LONGEST_S: Final = 0.015
-_SHRINK: Final = 0.995
+_GROW_S: Final = 0.0009
+_SHRINK_S: Final = 0.0001
 _FORGET: Final = 1.01
 """Of how long records take at least, a transaction."""
 _GATHERED_S: Final = 0.005
@@ -52,6 +52,6 @@ class MarkerPause:
         took_s = now - first_at
         self._least_s = min(took_s, self._least_s * _FORGET)
         if took_s >= self._least_s + 0.9 * _RETRY_S:
-            self._pause_s = min(self._pause_s + _STEP_S, _LONGEST_S)
+            self._pause_s = min(self._pause_s + _GROW_S, _LONGEST_S)
         else:
-            self._pause_s *= _SHRINK
+            self._pause_s = max(self._pause_s - _SHRINK_S, 0.0)
