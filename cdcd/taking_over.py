@@ -142,10 +142,13 @@ class TakingOver:
         """
         self._new_producer(self._timeout_ms()).close()
         sink = self._settings.sink
-        own = [spec(self.names, sink.replication_factor) for spec in (progress_spec, snapshots_spec, schemas_spec)]
         topics = [self.names.topic(*table) for table in tables]
         made = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
-        self._admin.validate(*own, *made)
+        self._admin.validate(*self._own_topics(), *made)
+
+    def _own_topics(self) -> list[TopicSpec]:
+        makers = (progress_spec, snapshots_spec, schemas_spec)
+        return [maker(self.names, self._settings.sink.replication_factor) for maker in makers]
 
     def last_record(self) -> SlotRecord | None:
         """The last slot record that can be read now. Not final before the producer has started."""
@@ -327,7 +330,7 @@ class TakingOver:
         producer = self._producer = self._new_producer(timeout_ms)
         if not producer.start(self._ended):
             return None
-        own = [spec(self.names, sink.replication_factor) for spec in (progress_spec, snapshots_spec)]
+        own = self._own_topics()
         self._admin.ensure(*own)
         self._made = frozenset(spec.name for spec in own)
         if exactly_once:
