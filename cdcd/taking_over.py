@@ -50,7 +50,7 @@ from cdcd.sink.kafka_settings import client_config, transaction_timeout_ms
 from cdcd.sink.parked_tables import Rename
 from cdcd.sink.parking import Parking
 from cdcd.sink.publisher import Publisher, Source, Table, TopicSettings
-from cdcd.sink.topics import TopicNames, TopicSpec, progress_spec, schemas_spec, snapshots_spec
+from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
 from cdcd.tail import SchemaFinder
 
 SETTLE_S: Final = 10.0
@@ -144,11 +144,7 @@ class TakingOver:
         sink = self._settings.sink
         topics = [self.names.topic(*table) for table in tables]
         made = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
-        self._admin.validate(*self._own_topics(), *made)
-
-    def _own_topics(self) -> list[TopicSpec]:
-        makers = (progress_spec, snapshots_spec, schemas_spec)
-        return [maker(self.names, self._settings.sink.replication_factor) for maker in makers]
+        self._admin.validate(*own_specs(self.names, sink.replication_factor), *made)
 
     def last_record(self) -> SlotRecord | None:
         """The last slot record that can be read now. Not final before the producer has started."""
@@ -330,7 +326,7 @@ class TakingOver:
         producer = self._producer = self._new_producer(timeout_ms)
         if not producer.start(self._ended):
             return None
-        own = self._own_topics()
+        own = own_specs(self.names, sink.replication_factor)
         self._admin.ensure(*own)
         self._made = frozenset(spec.name for spec in own)
         if exactly_once:

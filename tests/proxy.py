@@ -32,6 +32,11 @@ class Link:
         """Let nothing more come from the server, and end the connection when it would have."""
         self.deaf = True
 
+    def lose(self) -> bool:
+        """For `Proxy.arm`: end the connection with what has just come, which is not handed on."""
+        self.abort(reset=True)
+        return False
+
     def abort(self, *, reset: bool) -> None:
         """End both sides at once; with `reset`, by RST, as a firewall does that has forgotten the connection."""
         for side in (self.client, None if self.late else self.server):
@@ -123,8 +128,7 @@ class Proxy:
 
         def lose(link: Link) -> bool:
             late.link, link.late = link, late
-            link.abort(reset=True)
-            return False
+            return link.lose()
 
         def hand_on() -> bool:
             assert late.link is not None, "it has not come yet"

@@ -28,7 +28,7 @@ from cdcd.sink.parked_tables import ParkedTables, Rename
 from cdcd.sink.parking import Parking, records
 from cdcd.sink.partition import partition_for, split
 from cdcd.sink.producer import ParkedReader, Producer, TopicAdmin
-from cdcd.sink.topics import TopicNames, TopicSpec, parked_spec, progress_spec, schemas_spec, snapshots_spec
+from cdcd.sink.topics import TopicNames, TopicSpec, own_specs, parked_spec
 
 Table: TypeAlias = "tuple[str, str]"
 """PostgreSQL's schema and name."""
@@ -167,8 +167,7 @@ class Publisher:
         self._topics: dict[str, _Topic] = {}
         self._by_table: dict[Table, _Topic] = {}
         self._open: _Open | None = None
-        own = (progress_spec, snapshots_spec, schemas_spec)
-        *_, self._schema_partitions = admin.ensure(*(spec(names, settings.replication_factor) for spec in own))
+        *_, self._schema_partitions = admin.ensure(*own_specs(names, settings.replication_factor))
         # What hangs in the progress (`hanging`) is decided by our next marker there: where it can hang while rows
         # cannot be written, the progress is left alone until they are.
         self._opens_early = producer.transactional and admin.keeps_leader(names.progress)

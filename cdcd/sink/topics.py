@@ -119,6 +119,11 @@ def snapshots_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
     return TopicSpec(names.snapshots, 1, replication_factor, {"cleanup.policy": "compact"})
 
 
+def own_specs(names: TopicNames, replication_factor: int) -> list[TopicSpec]:
+    """The topics of cdcd's own that every daemon needs: progress, snapshots, schemas."""
+    return [spec(names, replication_factor) for spec in (progress_spec, snapshots_spec, schemas_spec)]
+
+
 def parked_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
     """One partition, kept until somebody removes it: nothing else has these events."""
     config = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(PARKED_MESSAGE_BYTES)}

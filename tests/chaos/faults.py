@@ -267,12 +267,7 @@ class Faults(threading.Thread):
 
     def _lose_commit(self, dice: random.Random) -> None:
         """The daemon asks for a commit, and Kafka does not hear of it."""
-
-        def end(link: Link) -> bool:
-            link.abort(reset=True)
-            return False
-
-        self._armed(end)
+        self._armed(Link.lose)
 
     def _delay_commit(self, dice: random.Random) -> None:
         """The daemon asks for a commit, loses its connection, and asks again; Kafka hears of the first one later."""

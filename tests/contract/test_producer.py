@@ -873,10 +873,6 @@ def test_a_record_that_reaches_the_broker_late_is_of_no_later_transaction() -> N
 @pytest.mark.slow
 def test_an_offset_that_nobody_answered_is_asked_for_again() -> None:
     # librdkafka says -1001, and no error: an empty progress it would be, and all that it tells of be published again.
-    def end(link: Link) -> bool:
-        link.abort(reset=True)
-        return False
-
     with proxied_kafka() as (kafka, proxy):
         world = RealWorld(kafka.bootstrap, "cut")
         orders = topic_of(world, "orders")
@@ -885,10 +881,10 @@ def test_an_offset_that_nobody_answered_is_asked_for_again() -> None:
         assert values(world.visible(orders, 1)[0]) == [b"v"]
         admin = KafkaAdmin(f"127.0.0.1:{proxy.port}", "contract")
         assert admin.end_offsets({orders: 1}) == {orders: [2]}  # and its connection is there
-        proxy.arm(is_list_offsets, end)
+        proxy.arm(is_list_offsets, Link.lose)
         assert admin.end_offsets({orders: 1}) == {orders: [2]}
         assert not proxy.waiting
-        proxy.arm(is_list_offsets, end)
+        proxy.arm(is_list_offsets, Link.lose)
         assert admin.unstable("cut.") == {}
         assert not proxy.waiting
         admin.close()
