@@ -44,9 +44,10 @@ from cdcd.wake import Wake
 
 log = logging.getLogger("cdcd.pipeline")
 
-FRAMES_MAX: Final = 1_000
-READ_BYTES_MAX: Final = 1 << 20
-"""What one turn takes from the socket: small enough that answers to the server and to the sink are never late."""
+FRAMES_MAX: Final = 5_000
+READ_BYTES_MAX: Final = 2 << 20
+"""What one turn takes from the socket: more than comes in an interval of `pacing` and the time a busy machine adds to
+it, or these would bound the rate; and so little that answers to the server and to the sink are never late."""
 
 COPIES_WAITING_BYTES: Final = 1 << 20
 """What may wait for the sink when rows of a snapshot are added: the stream's rows wait behind it."""

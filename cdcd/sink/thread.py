@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _HOUSEKEEPING_S: Final = 1.0
 """While nothing comes, the client gets a turn this often: it reports lost brokers and renews its tokens."""
 
-_FLOWING_S: Final = 0.005
+_FLOWING_S: Final = 0.01
 """A flow from which nothing came for so long has ended."""
 
 

@@ -1,12 +1,14 @@
 """cdcd beside the limit and the peer: the same backlog, in the same run, each from its own slot into the same broker.
 
     python tests/bench/compare.py [--workloads orders,mixed] [--contestants pg_recvlogical,cdcd,debezium-json]
-        [--rows 600000] [--runs 5] [--pg 18] [--text] [--work-mem 64MB] [--json]
+        [--rows 600000] [--runs 5] [--warm-up 2] [--pg 18] [--text] [--work-mem 64MB] [--json]
 
 The limit is `pg_recvlogical -f /dev/null` with the same options; the peer is Debezium on Kafka Connect (`peer.py`, with
 JSON, with Avro, and exactly once). Each run makes a slot for every contestant and one backlog behind all of them, which
 they drain one after the other, in an order that changes with the run; `contestants.py` says what counts. The topics are
-there before, and read back afterwards: every change must have arrived once. A line a drain, and at the end a table of
+there before, and cdcd has published a message from its slot; the topics are read back afterwards: every change must
+have arrived once. The first runs, of the first workload, do not count: a broker that was just started compiles
+itself, and takes four times the CPU that it takes some million records later. A line a drain, and at the end a table of
 the medians, with the ratio of cdcd's rate to each one's.
 
 --rows is what a workload's size follows from; some take a part of it (`workloads.py`). Its transactions in progress are
@@ -33,7 +35,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "deploy")]
 import peer  # noqa: E402
 import servers  # noqa: E402
 from avro_registry import AvroRegistry  # noqa: E402
-from contestants import CONTESTANTS, END, END_TABLE, KINDS, Backlog, Figures, drain  # noqa: E402
+from contestants import CONTESTANTS, END, END_TABLE, KINDS, Backlog, Figures, drain, warm  # noqa: E402
 from topics import Topics  # noqa: E402
 from workloads import WORKLOADS, Workload  # noqa: E402
 
@@ -51,6 +53,7 @@ def main() -> None:
     parser.add_argument("--contestants", type=_some(CONTESTANTS), default="all", help=f"of {', '.join(CONTESTANTS)}")
     parser.add_argument("--rows", type=int, default=600_000)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--warm-up", type=int, default=2, help="runs of the first that do not count")
     parser.add_argument("--pg", default="18")
     parser.add_argument("--text", action="store_true", help="text mode instead of binary (the peer has text only)")
     parser.add_argument("--work-mem", default="64MB", help="the server's logical_decoding_work_mem")
@@ -66,7 +69,7 @@ def main() -> None:
         psycopg.connect(postgres.dsn(), autocommit=True) as sql,
         AvroRegistry() as registry,
     ):
-        for name in given.workloads:
+        for number, name in enumerate(given.workloads):
             workload = WORKLOADS[name]
             bench = Bench(postgres, kafka, sql, registry.url, workload, not given.text, given.cdcd)
             changes = workload.changes(given.rows)
@@ -74,10 +77,12 @@ def main() -> None:
             print(f"{title}\n{HEADER}", flush=True)
             results: Results = {contestant: [] for contestant in given.contestants}
             with bench.tables():
-                for run in range(given.runs):
+                for run in range(0 if number else -given.warm_up, given.runs):
                     for contestant, figures in bench.run(changes, in_turn(given.contestants, run)):
-                        results[contestant].append(figures)
-                        print(line(contestant, figures, changes), flush=True)
+                        counts = run >= 0
+                        if counts:
+                            results[contestant].append(figures)
+                        print(line(contestant, figures, changes) + ("" if counts else "  warm-up"), flush=True)
             table += [title, *medians(results, changes)]
             document[name] = {who: [asdict(figures) for figures in all_] for who, all_ in results.items()}
     print("\n" + "\n".join(table))
@@ -117,6 +122,8 @@ class Bench:
         tasks = {name: self._task(name) for name in contestants}
         for task in tasks.values():
             self.sql.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (task.slot,))
+        if "cdcd" in tasks:
+            warm(tasks["cdcd"], self.sql, self.command)
         for statement in self.workload.backlog(changes):
             self.sql.execute(statement)
         self.sql.execute(f"INSERT INTO {END} VALUES (1)")

@@ -34,7 +34,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "deploy")]
 import peer  # noqa: E402
-from measuring import cpu_s, memory_mb  # noqa: E402
+from measuring import cpu_s, memory_mb, until  # noqa: E402
 from processes import alive  # noqa: E402
 
 PROTOCOL = {"off": "1", "on": "2", "parallel": "4"}
@@ -144,6 +144,15 @@ class Backlog:
     tables: tuple[str, ...]
     changes: int
     end: str
+
+
+def warm(task: peer.Task, sql: psycopg.Connection, command: str) -> None:
+    """Let cdcd publish one logical message of a new slot: its own topics and its progress are there from then on."""
+    with cdcd(task, command) as (process, log):
+        until(lambda: b"going on" in log.read_bytes() or not alive(process.pid), 60)
+        (lsn,) = sql.execute("SELECT pg_logical_emit_message(false, 'warm', '')").fetchone()
+        watch = Watch(task, sql)
+        until(lambda: watch.confirmed(lsn) or not alive(process.pid), 60)
 
 
 def drain(name: str, task: peer.Task, backlog: Backlog, sql: psycopg.Connection, command: str, url: str) -> Figures:
