@@ -18,7 +18,7 @@ is published as always. What is copied twice is copied as of a later LSN the sec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Final
 
 from cdcd.avro.envelope import Encoder
@@ -57,8 +57,12 @@ class Copying:
         encoder: Encoder,
         batches: BatchBuilder,
         wake: Callable[[], None],
+        parked: Callable[[], Container[tuple[str, str]]] = frozenset,
     ) -> None:
-        """`copies`: how far each table is, by topic. `encoder` writes to `batches`; both are for the copies alone."""
+        """`copies`: how far each table is, by topic. `encoder` writes to `batches`; both are for the copies alone.
+
+        `parked`, called by any thread, tells which tables wait: behind what is set aside their rows would win.
+        """
         self._settings = settings
         self._copies = dict(copies)
         self._asked: set[str] = set()
@@ -67,6 +71,7 @@ class Copying:
         self._encoder = encoder
         self._batches = batches
         self._wake = wake
+        self._parked = parked
         self._looking: Looking | None = None
         self._look_s = 0.0
         self._exporting: Exporting | None = None
@@ -96,16 +101,20 @@ class Copying:
 
     def look(self, now: float) -> None:
         """Notice, every LOOK_S seconds, tables that are published only now: call it once a turn."""
-        if not self.ended or self._settings.snapshot.mode == "never":
+        if not self.ended:
             return
         if self._looking is None:
-            if now >= self._look_s:
+            if now >= self._look_s and self._may_find():
                 self._looking = Looking(self._settings, self._choose, self._wake)
         elif self._looking.found is not None:
             if self._looking.found:
                 self._begin_again()
             self._looking = None
             self._look_s = now + LOOK_S
+
+    def _may_find(self) -> bool:
+        # One that was asked for may have been parked.
+        return self._settings.snapshot.mode != "never" or any(copy.state != DONE for copy in self._copies.values())
 
     def _begin_again(self) -> None:
         self._exporting = self._export = self._copier = None
@@ -173,7 +182,7 @@ class Copying:
         batch = self._batches.take()
         batch.copies = copier.copies()
         # Who asked for a table while it was being copied asked for another copy: whoever starts next is to know that.
-        batch.copies += [self._copies[c.topic] for c in batch.copies if c.state == DONE and c.topic in self._asked]
+        batch.copies += [self._copies[c.topic] for c in batch.copies if c.topic in self._asked]
         return batch if batch.rows or batch.copies else None
 
     @property
@@ -199,6 +208,8 @@ class Copying:
             self._exporting.close()
 
     def _choose(self, schema: str, table: str) -> TableCopy | None:
+        if (schema, table) in self._parked():
+            return None
         topic = self._names.topic(schema, table)
         known = self._copies.get(topic)
         if known is None and self._settings.snapshot.mode != "never":

@@ -52,6 +52,9 @@ PATIENCE_S: Final = 10.0
 Choose: TypeAlias = "Callable[[str, str], TableCopy | None]"
 """Says, by schema and name, what Kafka has of a table that is to be copied; None if it is not."""
 
+_TEXT: Final = "CASE WHEN {c} IS NOT DISTINCT FROM NULL THEN NULL ELSE pg_catalog.concat({c}) END"
+"""What the type's output function says, as the stream does; a cast to text may be another function."""
+
 LOCK_TABLES: Final = 500
 """In one statement."""
 
@@ -71,7 +74,7 @@ class TableExport:
     def columns(self) -> list[sql.Composable]:
         """What is to be selected."""
         return [
-            sql.SQL("{}::text" if kind == TEXT else "{}").format(sql.Identifier(column.name))
+            sql.SQL(_TEXT if kind == TEXT else "{c}").format(c=sql.Identifier(column.name))
             for column, kind in zip(self.relation.columns, self.kinds, strict=True)
         ]
 
@@ -252,11 +255,18 @@ class Exporting:
         if gone:
             raise SnapshotGone(f"{gone[0].schema}.{gone[0].name} was rewritten while the snapshot was taken")
         relations = Relations(Catalogue(session))
-        return [self._described(each, copy, relations, locked[each.relation.relation_oid]) for each, copy in wanted]
+        return [
+            self._described(each, copy, relations, locked[each.relation.relation_oid], session.encoding)
+            for each, copy in wanted
+        ]
 
-    def _described(self, each: Published, copy: TableCopy, relations: Relations, own: list[Heap]) -> TableExport:
+    def _described(
+        self, each: Published, copy: TableCopy, relations: Relations, own: list[Heap], encoding: str
+    ) -> TableExport:
         relation = relations.resolve(each.relation)
-        kinds = bytes(BINARY if has_known_binary(column.pgtype) else TEXT for column in relation.columns)
+        kinds = bytes(
+            BINARY if has_known_binary(column.pgtype, encoding) else TEXT for column in relation.columns
+        )
         return TableExport(copy, relation, own, kinds, each.row_filter)
 
 

@@ -29,7 +29,7 @@ from typing import Final
 from cdcd.avro.envelope import Encoder
 from cdcd.avro.registry import RegistryStore
 from cdcd.avro.stores import FingerprintStore, NotedStore, ParkedStore, SchemaStore
-from cdcd.avro.types import TypeOptions, has_known_binary
+from cdcd.avro.types import TypeOptions, has_known_binary, is_converted
 from cdcd.clock import monotonic_s
 from cdcd.copying import Copying
 from cdcd.errors import GapError, Refused, ServerLost
@@ -197,7 +197,8 @@ class Opening:
         except Locked:
             log.warning("streaming in text mode: a published table is locked, so its types are not known")
             return False
-        unknown = [each.qualified for each in types if not has_known_binary(each)]
+        encoding = self._session.encoding
+        unknown = [each.qualified for each in types if not has_known_binary(each, encoding)]
         if unknown:
             log.warning("streaming in text mode: no binary form is known of a type", extra={"types": ",".join(unknown)})
         return not unknown
@@ -381,6 +382,7 @@ class Opening:
         types = TypeOptions(
             numeric=settings.avro.numeric,
             any_encoding=walsender.encoding == "SQL_ASCII",
+            converted=is_converted(walsender.encoding),
             position=lambda: encoder.commit_lsn,
         )
         encoder = Encoder(batches, NotedStore(stores, self._on_schema), types)
@@ -392,6 +394,7 @@ class Opening:
             Encoder(copies, FingerprintStore(copies) if registry is None else stores, types),
             copies,
             self._wake.set,
+            lambda: kafka.publisher.parked,
         )
         self._stack.callback(copying.close)
         spool = self._spool()

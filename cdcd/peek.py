@@ -24,7 +24,7 @@ import fastavro
 from cdcd.avro.envelope import Encoder
 from cdcd.avro.single_object import split
 from cdcd.avro.stores import FingerprintStore
-from cdcd.avro.types import TypeOptions, has_known_binary
+from cdcd.avro.types import TypeOptions, has_known_binary, is_converted
 from cdcd.clock import wall_us
 from cdcd.decode import plain
 from cdcd.errors import GapError, ModeChanged, Refused
@@ -105,14 +105,17 @@ def peek(settings: Settings, limit: int, *, as_json: bool, out: TextIO) -> None:
         catalogue = Catalogue(session)
         binary = source.binary
         if binary == "auto":
-            binary = all(map(has_known_binary, catalogue.published_types(source.publication)))
-        types = TypeOptions(numeric=settings.avro.numeric, any_encoding=session.encoding == "SQL_ASCII")
+            types = catalogue.published_types(source.publication)
+            binary = all(has_known_binary(each, session.encoding) for each in types)
+        encoding = session.encoding
+        numeric = settings.avro.numeric
+        options = TypeOptions(numeric, any_encoding=encoding == "SQL_ASCII", converted=is_converted(encoding))
         try:
-            events = _events(session, catalogue, settings, types, limit, binary=binary)
+            events = _events(session, catalogue, settings, options, limit, binary=binary)
         except ModeChanged:
             if source.binary is True:
                 raise
-            events = _events(session, catalogue, settings, types, limit, binary=False)
+            events = _events(session, catalogue, settings, options, limit, binary=False)
     out.writelines(f"{event.as_json(names) if as_json else event.as_text()}\n" for event in events)
 
 

@@ -113,13 +113,14 @@ def _timestamp(micros: int) -> str:
 
 def _record(avro_type: Mapping[str, Any], named: dict[str, Any]) -> Render:
     names = [field["name"] for field in avro_type["fields"]]
-    if names == _INTERVAL:
+    nullable = any(isinstance(field["type"], list) for field in avro_type["fields"][-1:])  # as a composite's all are
+    if names == _INTERVAL and not nullable:
         return lambda value: interval_text(value["months"], value["days"], value["micros"])
     parts = {
         field["name"]: _renderer(next(b for b in _branches(field["type"]) if b != "null"), "", named)
         for field in avro_type["fields"]
     }
-    if names == _RANGE:
+    if names == _RANGE and not nullable:
         bound = parts["lower"]
         return lambda value: _range(value, bound)
     return lambda value: (
@@ -137,10 +138,11 @@ def _range(value: Mapping[str, Any], bound: Render) -> str:
 def _array(items: Any, pg_type: str, named: dict[str, Any]) -> Render:
     if items == "float":  # pgvector
         return lambda value: "[" + ",".join(map(float4_text, value)) + "]"
-    element = _renderer(next(b for b in _branches(items) if b != "null"), pg_type.removesuffix("[]"), named)
+    of = pg_type.rpartition(".")[2].removesuffix("[]").removeprefix("_")  # PostgreSQL's name of text[] is _text
+    element = _renderer(next(b for b in _branches(items) if b != "null"), of, named)
     if not isinstance(items, list):  # a multirange: its ranges are never null
         return lambda value: "{" + ",".join(map(element, value)) + "}"
-    delimiter = ";" if pg_type == "box[]" else ","
+    delimiter = {"box": ";", "geometry": ":", "geography": ":"}.get(of, ",")
     return lambda value: (
         "{" + delimiter.join("NULL" if v is None else quote_element(element(v), delimiter) for v in value) + "}"
     )

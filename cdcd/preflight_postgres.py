@@ -381,6 +381,7 @@ def _quoted(name: str) -> str:
 
 _TABLE: Final = (
     "SELECT n.nspname, c.relname, c.relreplident::text, EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid"
+    "    AND i.indimmediate"
     "    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END),"
     # A privilege on the whole table is one on any of its columns.
     " pg_has_role(c.relowner, 'USAGE'), has_schema_privilege(n.oid, 'USAGE')"

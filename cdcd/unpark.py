@@ -60,7 +60,7 @@ def _wait(progress: TakingOver, name: str, lsn: int) -> None:
     wake, told = Wake(), False
     while True:
         last = progress.last_record()
-        if last is not None and last.lsn > lsn:
+        if last is not None and last.lsn >= lsn:
             table = {f"{each.schema}.{each.table}": each for each in last.parked}.get(name)
             if table is None:
                 return

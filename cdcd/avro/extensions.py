@@ -19,6 +19,7 @@ from cdcd.avro.malformed import malformed, wrong_text
 from cdcd.avro.parts import Parts
 from cdcd.avro.quoting import Items
 from cdcd.avro.varint import write_bytes, write_long
+from cdcd.errors import ModeChanged
 
 _NULL_BRANCH: Final = 0
 _VALUE_BRANCH: Final = 2  # index 1, zigzag
@@ -105,6 +106,23 @@ class Hstore(TextCodec):
             raise malformed("hstore", "a key", "null")
         write_bytes(out, data, parts.at, length)
         parts.skip(length)
+
+
+class ConvertedHstore(Hstore):
+    """hstore of a database whose text the server converts to UTF-8: only in text mode.
+
+    `hstore_send` writes the lengths that keys and values have in the database, and then the converted ones.
+    """
+
+    def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        raise _text_is_needed()
+
+    def raw(self, data: bytes, at: i64, size: i64) -> bytes:
+        raise _text_is_needed()
+
+
+def _text_is_needed() -> ModeChanged:
+    return ModeChanged("hstore has a wrong binary form where the database is not UTF8: the stream goes on in text mode")
 
 
 def _quote(text: bytes) -> bytes:

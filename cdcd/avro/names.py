@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-_ESCAPE_LIKE = re.compile(r"_(?=[xX][0-9a-fA-F]+_)")
+_ESCAPE_LIKE = re.compile(r"_(?=[xX][0-9a-fA-F]+[^A-Za-z0-9])")
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_]")
 _CAPITAL = re.compile(r"[A-Z]")
 

@@ -84,7 +84,10 @@ def key_schema(relation: Relation, codecs: list[Codec]) -> str:
         fields.append(field | _of_postgresql(column, name))
     if fallible:
         items = _record("Unrepresentable", _texts("column", "text"))
-        fields.append(_field("unrepresentable", {"type": "array", "items": items}))
+        name = "unrepresentable"
+        while name in {str(field["name"]).lower() for field in fields}:
+            name = f"_{name}"
+        fields.append(_field(name, {"type": "array", "items": items}))
     return _json(relation, _record("Key", fields))
 
 
@@ -112,11 +115,14 @@ def _record(name: str, fields: Fields) -> dict[str, object]:
 
 def _json(relation: Relation, record: dict[str, object]) -> str:
     record = {"type": "record", "name": record["name"], "namespace": namespace(relation.schema, relation.name)} | record
-    return json.dumps(_define_once(record, set()), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(_define_once(record, {}), ensure_ascii=False, separators=(",", ":"))
 
 
-def _define_once(avro_type: object, defined: set[str]) -> object:
-    """Replace every definition of a named type but the first by its name, as Avro demands."""
+def _define_once(avro_type: object, defined: dict[str, object]) -> object:
+    """Replace every definition of a named type but the first by its name, as Avro demands.
+
+    Another type of the same name (`a.b`.`c` and `a`.`b.c` are two) gets another one.
+    """
     if isinstance(avro_type, list):
         return [_define_once(branch, defined) for branch in avro_type]
     if not isinstance(avro_type, dict):
@@ -124,9 +130,12 @@ def _define_once(avro_type: object, defined: set[str]) -> object:
     kind = avro_type.get("type")
     if kind in ("record", "enum", "fixed"):
         name = str(avro_type["name"])
+        while name in defined and defined[name] != avro_type:
+            name += "_"
         if name in defined:
             return name
-        defined.add(name)
+        defined[name] = avro_type
+        avro_type = avro_type | {"name": name}
         if kind == "record":
             fields = [field | {"type": _define_once(field["type"], defined)} for field in avro_type["fields"]]
             return avro_type | {"fields": fields}

@@ -99,7 +99,8 @@ class Char(Codec):
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         if size == 1:
             write_text(out, self.render(data, at, size))
-        elif size == 0 or size == 4:
+        elif size == 0 or size == 4 or (size <= 3 and data[at] >= 0xC0):
+            # `\ooo`; or, before PostgreSQL 16, the byte as a character of the database's encoding
             write_bytes(out, data, at, size)
         else:
             raise wrong_text('"char"', "at most one character", size)

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from cdcd.avro.codec import Codec
 from cdcd.avro.encodings import OfAnyEncoding, OnlyUtf8, TextCodec
-from cdcd.avro.extensions import Hstore, Vector
+from cdcd.avro.extensions import ConvertedHstore, Hstore, Vector
 from cdcd.avro.floats import Float4, Float8
 from cdcd.avro.interval import Interval
 from cdcd.avro.names import avro_name, field_names
@@ -47,6 +47,8 @@ class TypeOptions:
     json: Literal["string"] = "string"
     any_encoding: bool = False
     """The database has no encoding (SQL_ASCII): its text is checked, what is no UTF-8 is unrepresentable."""
+    converted: bool = False
+    """The database is neither UTF8 nor SQL_ASCII: the server converts its text."""
     position: Callable[[], int] = at_the_start
     """The commit LSN of the transaction at hand: whether a type may have been altered since the catalogue was asked."""
 
@@ -92,13 +94,20 @@ def _shape(pgtype: PgType, options: TypeOptions) -> Shape:
     return Shape(pgtype.qualified, oids, pgtype.dropped, pgtype.asked_lsn, options.position, built_in)
 
 
-def has_known_binary(pgtype: PgType) -> bool:
-    """Values of this type can be read in binary; if not, the stream must run in text mode."""
-    return _is_known(_codec(pgtype, -1, TypeOptions()))
+def has_known_binary(pgtype: PgType, encoding: str = "UTF8") -> bool:
+    """Values of this type can be read in binary, from a database of this encoding; if not, the stream must run in text
+    mode.
+    """
+    return _is_known(_codec(pgtype, -1, TypeOptions(converted=is_converted(encoding))))
+
+
+def is_converted(encoding: str) -> bool:
+    """Whether the server converts the text of a database of this encoding to UTF-8."""
+    return encoding not in ("UTF8", "SQL_ASCII")
 
 
 def _is_known(codec: Codec) -> bool:
-    if isinstance(codec, AsText):
+    if isinstance(codec, (AsText, ConvertedHstore)):
         return False
     if isinstance(codec, (Array, Multirange)):
         return _is_known(codec.element)
@@ -129,7 +138,7 @@ def _base_codec(pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
     if pgtype.schema == "pg_catalog":
         codec = _numeric_codec(typmod, options) if pgtype.name == "numeric" else _catalog_codec(pgtype.name)
     elif pgtype.kind == "b":
-        codec = _extension_codec(pgtype.name)
+        codec = _extension_codec(pgtype.name, options)
     return codec or AsText(pgtype.qualified)
 
 
@@ -195,14 +204,14 @@ def _catalog_codec(name: str) -> Codec | None:
             return None
 
 
-def _extension_codec(name: str) -> Codec | None:
+def _extension_codec(name: str, options: TypeOptions) -> Codec | None:
     match name:
         case "citext":
             return Text()
         case "ltree" | "lquery" | "ltxtquery":
             return VersionedText(name)
         case "hstore":
-            return Hstore()
+            return ConvertedHstore() if options.converted else Hstore()
         case "vector":
             return Vector()
         case "geometry" | "geography":

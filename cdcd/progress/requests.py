@@ -27,7 +27,7 @@ def is_for(slot: str, content: bytes) -> bool:
     """Whether such a message asks the daemon of `slot` for something, and not that of another."""
     try:
         to = json.loads(content)["slot"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return True
     return bool(to == slot)
 
@@ -37,6 +37,7 @@ def table_of(what: str, content: bytes) -> tuple[str, str] | None:
     try:
         wanted = json.loads(content)[what]
         schema, table = wanted["schema"], wanted["table"]
-    except (ValueError, KeyError, TypeError):
+        names = schema.encode(), table.encode()  # half a character has no bytes, and no table such a name
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return (schema, table) if isinstance(schema, str) and isinstance(table, str) else None
+    return (schema, table) if all(names) else None

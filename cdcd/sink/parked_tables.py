@@ -25,7 +25,7 @@ from cdcd.progress.copies import COPYING, DONE, TableCopy
 from cdcd.progress.record import ParkedTable, SlotRecord
 from cdcd.progress.requests import UNPARK, table_of
 from cdcd.sink.batches import Batch
-from cdcd.sink.parking import Parking, batch_of
+from cdcd.sink.parking import ParkedPiece, Parking, batch_of
 from cdcd.sink.producer import ParkedReader
 
 Table: TypeAlias = "tuple[str, str]"
@@ -67,6 +67,8 @@ class ParkedTables:
         self._tables = {(each.schema, each.table): each for each in (last.parked if last is not None else ())}
         self._unsettled = False
         """A replay was refused, and whoever asked for it waits to hear that."""
+        self._spared: set[Table] = set()
+        """Set aside by us, and nothing of theirs is on the parked topic yet."""
         for table, parked in self._tables.items():
             if parked.copying:
                 self._tables[table] = replace(parked, unparking=True)
@@ -85,6 +87,7 @@ class ParkedTables:
                 if offset is None:
                     offset = self._end_offset()  # asked for before the first record of ours
                 self._tables[schema, name] = ParkedTable(schema, name, reason, lsn, offset, copying=copying)
+                self._spared.add((schema, name))
             elif known.copying and not copying:
                 self._tables[schema, name] = replace(known, reason=reason, unparking=False, copying=False)
 
@@ -104,6 +107,15 @@ class ParkedTables:
         if parked is None or self.replaying is not None or (copied and parked.copying):
             return None
         return parked
+
+    def begins(self, table: Table) -> None:
+        """Something of it goes to the parked topic."""
+        self._spared.discard(table)
+
+    def passed(self, offset: int) -> None:
+        """The parked topic reaches to `offset` now: of whom nothing is there, none of it need be read."""
+        for table in self._spared:
+            self._tables[table] = replace(self._tables[table], offset=offset)
 
     def copied(self, copies: Collection[TableCopy], lsn: int) -> None:
         """Set aside, from here on (`lsn`), the events of tables that are being copied; replay those that are whole.
@@ -153,9 +165,13 @@ class ParkedTables:
         assert self._reader is not None
         self.replaying = table
         rename = None if parked.copying else self._rename
-        piece = self._reader.read(self._key_of(table), parked.offset)
+        if table in self._spared:
+            piece = ParkedPiece([], parked.offset, True)
+        else:
+            piece = self._reader.read(self._key_of(table), parked.offset)
         if piece.end:
             del self._tables[table]
+            self._spared.discard(table)
             self.renamed |= rename is not None
         else:
             self._tables[table] = replace(parked, offset=piece.offset)

@@ -255,7 +255,8 @@ class Publisher:
         assert not at.inside, "half a PostgreSQL transaction would become visible"
         assert at.end_lsn or self._last is not None, "no position to go on from"
         slot_record = self._slot_record(at)
-        foreseen = foreseen_ends(at.touched.values()) if self._opens_early and self._alone.so_far else None
+        foreseeable = self._opens_early and self._alone.so_far and not self._parked.tables
+        foreseen = foreseen_ends(at.touched.values()) if foreseeable else None
         if foreseen is not None:
             self._produce_progress(at, foreseen, slot_record)
         elif at.touched and self._opens_early:
@@ -267,10 +268,13 @@ class Publisher:
             topic = at.touched.get(name)
             if topic is not None:
                 topic.written(partition, end)
+            elif name == self._names.parked:
+                self._parked.passed(end)
         ends = {name: topic.offsets for name, topic in at.touched.items()}
         if ends != foreseen:
             if foreseen is not None:
                 self._alone.check(foreseen, ends)
+            slot_record = self._slot_record(at)  # with what is parked up to here
             self._produce_progress(at, ends, slot_record)
         self._producer.commit()
         self._open = None
@@ -337,6 +341,7 @@ class Publisher:
 
     def _park(self, at: _Open, parked: ParkedTable, table: TableBatch) -> None:
         name = (table.schema, table.name)
+        self._parked.begins(name)
         if not parked.copying:
             at.parked_counts[name] = at.parked_counts.get(name, 0) + sum(table.counts.values())
         messages = records(self._parked.key_of(name), parked, table)

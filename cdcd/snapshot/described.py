@@ -22,8 +22,10 @@ _TABLES: Final = """
            array_agg(a.atttypmod ORDER BY a.attnum) FILTER (WHERE a.attname IS NOT NULL),
            coalesce(pg_catalog.to_jsonb(p)->>'rowfilter', ''),
            (SELECT pg_catalog.array_agg(k.attname::text) FROM pg_catalog.pg_index i
-            JOIN pg_catalog.pg_attribute k ON k.attrelid = c.oid AND k.attnum = ANY(i.indkey)
-            WHERE i.indrelid = c.oid AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END)
+            CROSS JOIN LATERAL pg_catalog.unnest(i.indkey) WITH ORDINALITY part (attnum, position)
+            JOIN pg_catalog.pg_attribute k ON k.attrelid = c.oid AND k.attnum = part.attnum
+            WHERE i.indrelid = c.oid AND i.indimmediate AND part.position <= i.indnkeyatts
+              AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END)
     FROM pg_catalog.pg_publication_tables p
     JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
     JOIN pg_catalog.pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid

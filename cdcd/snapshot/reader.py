@@ -44,6 +44,11 @@ class SnapshotConnection:
             if any_encoding:
                 self._conn.execute("SET client_encoding TO 'SQL_ASCII'")
             self._conn.execute("SET row_security TO off")
+            # The role's own are for people. Between `see` and the first unit the stream comes to the snapshot first.
+            self._conn.execute("SET statement_timeout TO 0")
+            self._conn.execute("SET idle_in_transaction_session_timeout TO 0")
+            if self._conn.info.server_version >= 170_000:
+                self._conn.execute("SET transaction_timeout TO 0")
             self._conn.execute("SET lock_timeout TO '1s'")  # a table's size is not told while somebody alters it
             # libpq's input buffer grows to what it once held: see `Connection.grow_input`.
             self._conn.execute("SELECT pg_catalog.repeat('x', %s)", [INPUT_BUFFER_BYTES])

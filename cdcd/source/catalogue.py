@@ -56,13 +56,14 @@ _TYPES: Final = """
     LEFT JOIN pg_catalog.pg_range m ON m.rngmultitypid = t.oid
 """
 
-# INCLUDE columns come after the key columns and are none.
+# INCLUDE columns come after the key columns and are none. A deferrable primary key is no key: two rows may share it for
+# a moment (UPDATE t SET id = 3 - id), and the second one's delete would take the first one along.
 _INDEX_COLUMNS: Final = sql.SQL("""
     SELECT a.attname
     FROM pg_catalog.pg_index i
     CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY k (attnum, position)
     JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-    WHERE i.indrelid = %s::pg_catalog.oid AND i.{kind} AND k.position <= i.indnkeyatts
+    WHERE i.indrelid = %s::pg_catalog.oid AND i.{kind} AND i.indimmediate AND k.position <= i.indnkeyatts
     ORDER BY k.position
 """)
 

@@ -238,8 +238,9 @@ _STATE: Final = """
 
 # Replica identity: f full, i an index, d the primary key if there is one, n nothing.
 _HAS_IDENTITY: Final = sql.SQL("""
-    ({of}.relreplident IN ('f', 'i') OR ({of}.relreplident = 'd' AND EXISTS (
-        SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = {of}.oid AND i.indisprimary)))
+    ({of}.relreplident = 'f' OR EXISTS (
+        SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = {of}.oid AND i.indimmediate
+        AND CASE {of}.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END))
 """)
 
 _TABLES: Final = sql.SQL("""

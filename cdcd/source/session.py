@@ -61,6 +61,8 @@ def parameters(dsn: str, application_name: str) -> dict[str, Any]:
     pinned = " ".join(f"-c {name}={value}" for name, value in PINNED)
     params["options"] = f"{own} {pinned}".strip()
     params["client_encoding"] = "UTF8"
+    for name in ("PGDATESTYLE", "PGTZ"):  # libpq sends them, too, and the server lets them win over the options
+        os.environ.pop(name, None)
     return params
 
 

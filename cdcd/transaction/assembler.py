@@ -280,12 +280,12 @@ class Assembler:
 
     def _lone_message(self, message: messages.LogicalMessage, frame: bytes) -> None:
         """A message outside of any transaction is published like a transaction that commits where it stands."""
-        end_lsn = message.lsn + 1
-        if message.lsn >= self._durable_lsn:
-            self._consumer.begin(message.lsn, read_i64_be(frame, 17) + POSTGRES_EPOCH_US, 0)
+        commit_lsn = message.lsn - 1  # its LSN is the end of its record, where the next one may be a commit
+        if commit_lsn >= self._durable_lsn:
+            self._consumer.begin(commit_lsn, read_i64_be(frame, 17) + POSTGRES_EPOCH_US, 0)
             self._consumer.message(message.prefix, message.content, False, message.lsn)
-            self._consumer.commit(end_lsn)
-        self._whole(end_lsn)
+            self._consumer.commit(message.lsn)
+        self._whole(message.lsn)
 
     def _whole(self, end_lsn: i64) -> None:
         self.received_lsn = end_lsn

@@ -58,4 +58,5 @@ def committed_at(message: messages.Message) -> i64:
         return message.final_lsn
     if isinstance(message, (messages.StreamCommit, messages.CommitPrepared)):
         return message.commit_lsn
-    return message.lsn if isinstance(message, messages.LogicalMessage) else -1
+    # A logical message's LSN is the end of its record: see `Assembler._lone_message`.
+    return message.lsn - 1 if isinstance(message, messages.LogicalMessage) else -1

@@ -386,8 +386,9 @@ class Walsender:
         elif record.kind == "message":
             assert record.change is not None
             if wanted:
-                lone = m.LogicalMessage(0, False, record.lsn, record.change.prefix, record.change.content)
-                yield self._frame(lone, record.lsn)
+                # The server names the record's end (`buf->endptr` in `logicalmsg_decode`).
+                lone = m.LogicalMessage(0, False, record.end, record.change.prefix, record.change.content)
+                yield self._frame(lone, record.end)
         elif record.kind == "subabort":
             yield from self._abort_subs(record)
         elif record.kind == "abort":

@@ -159,6 +159,7 @@ class SimSession:
     """Plays `source.session.Session`."""
 
     world: World
+    encoding = "UTF8"
 
     def __init__(self, dsn: str, application_name: str) -> None:
         self._life = self.world.running[-1]

@@ -210,9 +210,9 @@ class Database:
             prefix, content = REQUESTS, request(SNAPSHOT, table.schema, table.name).encode()
         record = self.server.log("message", change=Change("M", prefix=prefix, content=content))
         row = {"transactional": False, "prefix": prefix, "content": content}
-        event = Event(("", "messages"), "m", record.lsn, None, None, row)
-        self.ends.add(record.lsn + 1)
-        self.ledger.append(Committed(record.lsn, record.lsn + 1, 0, 0, None, [event]))
+        event = Event(("", "messages"), "m", record.end, None, None, row)
+        self.ends.add(record.end)
+        self.ledger.append(Committed(record.end - 1, record.end, 0, 0, None, [event]))
         return "message"
 
     def resolve(self, prepared: Prepared, *, commit: bool | None = None) -> str:
