@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import psycopg
 import pytest
 import topics
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -73,6 +74,54 @@ def test_tables_of_every_shape_and_name_are_streamed(stream: Stream) -> None:
     ]  # fmt: skip
     stream.check(*tables)
     assert len(stream.topics.names()) == len(tables)
+
+
+def test_a_copied_row_has_the_key_that_the_stream_gives_it(stream: Stream) -> None:
+    stream.sql(
+        "CREATE TABLE included (id int, v text, PRIMARY KEY (id) INCLUDE (v))",
+        "INSERT INTO included VALUES (1, NULL), (2, 'b')",
+        # Two rows share a key for a moment: for a reader who goes by it one would be gone.
+        "CREATE TABLE deferred (id int PRIMARY KEY DEFERRABLE, v text)",
+        "ALTER TABLE deferred REPLICA IDENTITY FULL",
+        "INSERT INTO deferred VALUES (1, 'A'), (2, 'B')",
+        "CREATE PUBLICATION cdcd FOR ALL TABLES",
+    )
+    daemon = stream.daemon(snapshot={"mode": "initial"}).start()
+    daemon.wait_for_log("the snapshot is whole")
+    stream.sql("UPDATE included SET v = 'c'", "UPDATE deferred SET id = 3 - id")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    events = stream.check(("public", "included"), ("public", "deferred"))
+    keys = {(each.topic.rpartition(".")[2], each.value["op"], str(each.key)) for each in events}
+    assert keys == {
+        ("included", "r", "{'id': 1}"), ("included", "r", "{'id': 2}"),
+        ("included", "u", "{'id': 1}"), ("included", "u", "{'id': 2}"),
+        ("deferred", "t", "None"), ("deferred", "r", "None"), ("deferred", "u", "None"),
+    }  # fmt: skip
+
+
+@pytest.mark.postgres_versions("newest")  # the others flush a message only with the commit of something else
+def test_a_transaction_that_commits_right_behind_a_message_is_published(stream: Stream) -> None:
+    # The server names the end of a message's record, and the next record begins there: that of the commit.
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    with psycopg.connect(stream.dsn) as writer:
+        for number in range(1, 21):
+            writer.execute("INSERT INTO t VALUES (%s)", [number])
+            (lsn,) = writer.execute("SELECT pg_logical_emit_message(false, 'p', 'x', true)::text").fetchone()
+            daemon.wait_until_confirmed(lsn)
+            daemon.kill()
+            (next_lsn,) = writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+            writer.commit()
+            daemon.start()
+            daemon.wait_until_confirmed()
+            if next_lsn == lsn:  # else the server has written something of its own in between
+                break
+    assert next_lsn == lsn
+    assert daemon.stop() == 0
+    events = stream.check(("public", "t"))
+    assert [event.value["after"]["id"] for event in events] == list(range(1, number + 1))
 
 
 def test_a_value_of_20_mb_passes_where_the_topic_takes_it(stream: Stream) -> None:
