@@ -64,8 +64,11 @@ class Applier:
         self._deletes: Deletes = deletes
         self._follow = follow
 
-    def apply(self, plan: MirroredTable, before: MirroredTable | None, run: int) -> Applied:
-        """Bring the table of the plan from `before`, as it was published last (None: never), to the plan's offsets."""
+    def apply(self, plan: MirroredTable, before: MirroredTable | None, token: str) -> Applied:
+        """Bring the table of the plan from `before`, as it was published last (None: never), to the plan's offsets.
+
+        `token`: the plan's own; what is made on the way is named by it.
+        """
         known = () if before is None else before.offsets
         starts = [*known, *(0 for _ in range(len(plan.offsets) - len(known)))]
         with self._kafka.errors(f"reading {plan.topic}"):
@@ -73,7 +76,7 @@ class Applier:
             kept = f.struct("partition", "offset", "timestamp", "key").alias("kafka")
             raw = records.where("value IS NOT NULL").select(kept, "value").persist(StorageLevel.MEMORY_AND_DISK)
             try:
-                return self._apply(raw, plan, before, run)
+                return self._apply(raw, plan, before, token)
             finally:
                 raw.unpersist()
 
@@ -94,7 +97,7 @@ class Applier:
         rows.writeTo(table).overwrite(f.lit(True))
         return self._target.version(table)
 
-    def _apply(self, raw: DataFrame, plan: MirroredTable, before: MirroredTable | None, run: int) -> Applied:
+    def _apply(self, raw: DataFrame, plan: MirroredTable, before: MirroredTable | None, token: str) -> Applied:
         writers, key = self._met(raw, plan, before)
         if not writers:
             return Applied(replace(plan, key=key, version=None if before is None else before.version), 0)
@@ -118,7 +121,7 @@ class Applier:
             source = self._copies(events, base, names, plan)
             merge_key, fallible = [bags.HASH, bags.COPY], []
             names += merge_key
-        view = f"cdcd_source_{run}_{abs(hash(plan.topic))}"
+        view = f"cdcd_source_{token}_{abs(hash(plan.topic))}"
         source = source.persist(StorageLevel.MEMORY_AND_DISK)
         source.createOrReplaceTempView(view)
         statement = merge(

@@ -312,14 +312,14 @@ class Mirror:
         def one(table: MirroredTable) -> Applied:
             if table.topic not in touched:
                 return Applied(table, 0)
-            if self._target.exists(table.target) and self._target.tagged(table.target, self._name, planned.run):
+            if self._target.exists(table.target) and self._target.tagged(table.target, self._name, planned.token):
                 return Applied(self._done(table), 0)
             self._step(f"merge {table.target}")
-            applied = self._applier.apply(table, known.get(table.topic), planned.run)
+            applied = self._applier.apply(table, known.get(table.topic), planned.token)
             self._step(f"merged {table.target}")
             return applied
 
-        with self._target.tagging(self._name, planned.run), ThreadPoolExecutor(self._parallel) as pool:
+        with self._target.tagging(self._name, planned.token), ThreadPoolExecutor(self._parallel) as pool:
             return list(pool.map(one, planned.tables))
 
     def _done(self, table: MirroredTable) -> MirroredTable:

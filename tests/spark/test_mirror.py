@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -31,10 +31,10 @@ class Crash(Exception):
     """As if the process had died."""
 
 
-def check(mirror: Mirror, stream: Stream) -> None:
+def check(mirror: Mirror, stream: Stream, tables: Sequence[str] = TABLES) -> None:
     """The published tables are what the server has now."""
     found = mirror.as_of()
-    for name in TABLES:
+    for name in tables:
         schema, _, table = name.partition(".")
         rows = found[name]
         folded = content(rows.where("NOT _is_deleted") if "_is_deleted" in rows.columns else rows, ignore=OURS)
@@ -143,3 +143,28 @@ def test_what_cannot_be_followed_stops_with_a_cure_and_goes_on_when_told_to(
     mirror._runs.write(plan(mirror._runs.last()[0]))
     with pytest.raises(Fenced, match="another process runs the mirror"):
         other._runs.write(plan(mirror._runs.last()[0]))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    def dies(*_: Any, **__: Any) -> str:
+        raise Crash("before the MERGE")
+
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, a text)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    catalog = lake(form)
+    altered = ("ALTER TABLE t ADD b int", "INSERT INTO t VALUES (2, 'b', 2)")
+    for statements in ("INSERT INTO t VALUES (1, 'a')",), altered:
+        stream.sql(*statements)
+        daemon.wait_until_confirmed()
+        mirror = cdc.mirror(["*"], catalog, form)
+        with monkeypatch.context() as patched:
+            patched.setattr("cdcd.spark.apply.merge", dies)
+            with pytest.raises(Crash):
+                mirror.run_once()
+        mirror = cdc.mirror(["*"], catalog, form)
+        mirror.run_once()
+        check(mirror, stream, ["public.t"])

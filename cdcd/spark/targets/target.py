@@ -62,14 +62,18 @@ class Target:
             return self.spark.table(table).limit(0)
         return self.spark.sql(f"SELECT * FROM {table} VERSION AS OF {version}")
 
-    def tagged(self, table: str, mirror: str, run: int) -> bool:
-        """Whether a change inside `tagging(mirror, run)` was made to the table."""
+    def empty(self, table: str) -> bool:
+        """Whether it holds no row."""
+        return bool(self.spark.table(table).isEmpty())
+
+    def tagged(self, table: str, mirror: str, token: str) -> bool:
+        """Whether a MERGE inside `tagging(mirror, token)` was made into the table."""
         raise NotImplementedError
 
     @contextmanager
-    def tagging(self, mirror: str, run: int) -> Iterator[None]:
-        """Mark every change of a table that is made inside, so that `tagged` finds it."""
-        settings = self._tags(mirror, run)
+    def tagging(self, mirror: str, token: str) -> Iterator[None]:
+        """Mark every MERGE into a table that is made inside, so that `tagged` finds it; `token` is of one plan."""
+        settings = self._tags(mirror, token)
         for name, value in settings.items():
             self.spark.conf.set(name, value)
         try:
@@ -78,7 +82,7 @@ class Target:
             for name in settings:
                 self.spark.conf.unset(name)
 
-    def _tags(self, mirror: str, run: int) -> dict[str, str]:
+    def _tags(self, mirror: str, token: str) -> dict[str, str]:
         raise NotImplementedError
 
     def compact(self, table: str) -> Any:
