@@ -168,3 +168,30 @@ def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
         mirror = cdc.mirror(["*"], catalog, form)
         mirror.run_once()
         check(mirror, stream, ["public.t"])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_rows_without_a_key_that_differ_by_a_microsecond_are_two_in_every_time_zone(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: str
+) -> None:
+    stream.sql("CREATE TABLE seen (at timestamptz, place text)", "ALTER TABLE seen REPLICA IDENTITY FULL")
+    stream.sql("CREATE TABLE local (at timestamp, place text)", "ALTER TABLE local REPLICA IDENTITY FULL")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    mirror = cdc.mirror(["*"], lake(form), form)
+    for table, zone in ("seen", "Z"), ("local", ""):
+        stamps = ", ".join(f"('2026-03-29 02:30:00.00000{n}{zone}', 'x')" for n in (1, 2, 2))
+        stream.sql(f"INSERT INTO {table} VALUES {stamps}")
+    daemon.wait_until_confirmed()
+    mirror.run_once()
+    check(mirror, stream, ["public.seen", "public.local"])
+    for table in "seen", "local":
+        stream.sql(f"DELETE FROM {table} WHERE date_part('microseconds', at) = 1")
+    daemon.wait_until_confirmed()
+    zone = cdc.spark.conf.get("spark.sql.session.timeZone")
+    try:
+        cdc.spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+        mirror.run_once()
+    finally:
+        cdc.spark.conf.set("spark.sql.session.timeZone", zone)
+    check(mirror, stream, ["public.seen", "public.local"])
