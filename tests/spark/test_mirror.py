@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -195,3 +196,30 @@ def test_rows_without_a_key_that_differ_by_a_microsecond_are_two_in_every_time_z
     finally:
         cdc.spark.conf.set("spark.sql.session.timeZone", zone)
     check(mirror, stream, ["public.seen", "public.local"])
+
+
+def test_an_update_that_a_row_filter_makes_an_insert_ends_the_run_with_the_unknown_value_flagged(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, body text, n int)", "ALTER TABLE t ALTER body SET STORAGE EXTERNAL")
+    stream.sql("CREATE PUBLICATION cdcd FOR TABLE t WHERE (id > 100)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql(
+        "INSERT INTO t SELECT n, repeat('x', 9000), 0 FROM generate_series(1, 2) n",
+        "UPDATE t SET id = id + 100",  # what is not published before comes as an insert, without its body
+        "UPDATE t SET n = 7 WHERE id = 101",  # and an update, again without it
+    )
+    daemon.wait_until_confirmed()
+    mirror = cdc.mirror(["*"], lake("delta"), "delta")
+    frames: Any = type(cdc.spark.range(1))
+    checkpoint, rounds = frames.localCheckpoint, itertools.count()
+
+    def counted(frame: Any) -> Any:
+        assert next(rounds) < 9, "goes on for ever"
+        return checkpoint(frame)
+
+    monkeypatch.setattr(frames, "localCheckpoint", counted)
+    mirror.run_once()
+    rows = mirror.as_of()["public.t"].orderBy("id").select("id", "body", "n", "_unrepresentable").collect()
+    assert [tuple(row) for row in rows] == [(101, None, 7, {"body": None}), (102, None, 0, {"body": None})]
