@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 import workload
+from fix_postgres import Database
 from rendering import content
 from stream import Stream
 
@@ -75,6 +76,38 @@ def test_a_load_under_writers_is_exact_and_verify_finds_what_differs(
     assert main(["spark", "snapshot", "--config", str(config)]) == 0
     assert main(["spark", "verify", "--config", str(config), "--json"]) == 0
     assert '"ok": true' in capsys.readouterr().out
+
+
+def test_a_table_that_is_rewritten_just_after_the_snapshot_is_not_read_as_empty_and_is_locked_then(
+    database: Database, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cdcd.sink.topics import TopicNames
+    from cdcd.spark.snapshot import Snapshot
+
+    rewrites = [
+        "DROP TABLE t; CREATE TABLE t AS SELECT generate_series(1, 7) AS id",
+        "ALTER TABLE other ALTER id TYPE bigint",
+    ]
+    export = Snapshot._export
+
+    def then_rewritten(snapshot: Snapshot) -> None:
+        export(snapshot)
+        if rewrites:
+            connection.execute(rewrites.pop().encode())
+
+    monkeypatch.setattr(Snapshot, "_export", then_rewritten)
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t AS SELECT generate_series(1, 5) AS id")
+        connection.execute("CREATE TABLE other AS SELECT generate_series(1, 6) AS id")
+        connection.execute("CREATE PUBLICATION cdcd FOR ALL TABLES")
+        with Snapshot(spark, database.dsn, "cdcd", TopicNames("p"), ["*"], 2) as snapshot:
+            assert not rewrites
+            assert snapshot.rows("public.t").count() == 7
+            assert snapshot.rows("public.other").count() == 6
+            connection.execute("SET lock_timeout = 100")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                connection.execute("TRUNCATE t")
+        connection.execute("TRUNCATE t")
 
 
 def test_a_local_time_is_what_it_says_in_a_zone_that_does_not_have_it(spark: SparkSession) -> None:
