@@ -151,7 +151,7 @@ class Applier:
             shown = " and ".join(sorted(f"({', '.join(kind)})" for kind in kinds))
             raise Refused(
                 f"the key of {plan.table} has changed, from or to {shown}: rows of before and after cannot be matched",
-                f"Drop {plan.target}, and load the table anew with `cdcd snapshot` or `cdcd spark snapshot`",
+                f"Drop {plan.target}, and load the table anew with `cdcd spark snapshot`",
             )
         if kinds:
             return writers, list(kinds.pop())
@@ -198,7 +198,7 @@ class Applier:
             counted.unpersist()
             raise GapError(
                 f"{plan.table} has no key, and {missing} rows that were deleted are not in {plan.target}",
-                "Its topic does not go back to its beginning: load it anew with `cdcd snapshot`",
+                "Its topic does not go back to its beginning: load it anew, with `cdcd spark snapshot`",
             )
         low, high = f.least("_have", f.expr("_have + _net")), f.greatest("_have", f.expr("_have + _net"))
         numbered = counted.withColumn(bags.COPY, f.explode(f.sequence(low + 1, high)))
