@@ -89,7 +89,7 @@ class Applier:
             hashed = hashed.withColumn(bags.HASH, bags.row_hash()).drop("_row", "_lost")
             copy = f.row_number().over(Window.partitionBy(bags.HASH).orderBy(bags.HASH))
             rows = hashed.withColumn(bags.COPY, copy.cast("bigint"))
-        if self._deletes == "soft":
+        if DELETED in self._target.columns(table):
             rows = rows.withColumn(DELETED, f.lit(False))
         for name, kind in self._target.columns(table).items():
             if name not in rows.columns:
@@ -125,8 +125,9 @@ class Applier:
         source = source.persist(StorageLevel.MEMORY_AND_DISK)
         source.createOrReplaceTempView(view)
         statement = merge(
-            plan.target, view, merge_key, fallible, names, found.unchanged, deletes=self._deletes, emptied=emptied
-        )
+            plan.target, view, merge_key, fallible, names, found.unchanged, deletes=self._deletes, emptied=emptied,
+            marked=DELETED in self._target.columns(plan.target),
+        )  # fmt: skip
         try:
             self._target.spark.sql(statement)
         finally:
@@ -155,7 +156,7 @@ class Applier:
             )
         if kinds:
             return writers, list(kinds.pop())
-        known = self._writers.known(*where, "key")  # of a batch of truncates, which have no keys
+        known = self._writers.of(*where, "key")  # of a batch of truncates, which have no keys
         return writers, list(known[-1].key) if known else [] if values else None
 
     def _evolve(self, table: str, writers: Sequence[Writer], key: Sequence[str]) -> Evolution:
@@ -175,8 +176,11 @@ class Applier:
             own = META + (f", {DELETED} boolean" if self._deletes == "soft" else "")
             copies = "" if key else f", {bags.HASH} string, {bags.COPY} bigint"
             target.create(table, f"{', '.join(columns)}, {own}{copies}")
-        elif changed.added:
-            target.add_columns(table, changed.added)
+        else:
+            marks = self._deletes == "soft" and DELETED not in target.columns(table)
+            added = [*changed.added, *([(DELETED, "boolean")] if marks else [])]
+            if added:
+                target.add_columns(table, added)
         for name, kind in changed.widened:
             target.widen(table, name, kind)
         return changed
@@ -189,7 +193,7 @@ class Applier:
         if base is None:
             counted = net.withColumn("_have", f.lit(0).cast("bigint"))
         else:
-            alive = base.where(f"NOT {DELETED}") if DELETED in base.columns else base
+            alive = base.where(f"NOT coalesce({DELETED}, false)") if DELETED in base.columns else base
             have = alive.groupBy(bags.HASH).agg(f.count("*").alias("_have"))
             counted = net.join(have, bags.HASH, "left").fillna(0, ["_have"])
         counted = counted.persist()

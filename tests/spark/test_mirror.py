@@ -223,3 +223,32 @@ def test_an_update_that_a_row_filter_makes_an_insert_ends_the_run_with_the_unkno
     mirror.run_once()
     rows = mirror.as_of()["public.t"].orderBy("id").select("id", "body", "n", "_unrepresentable").collect()
     assert [tuple(row) for row in rows] == [(101, None, 7, {"body": None}), (102, None, 0, {"body": None})]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_deletes_may_become_soft_and_hard_again(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: str
+) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE bag (v int)")
+    stream.sql("ALTER TABLE bag REPLICA IDENTITY FULL")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    catalog, tables = lake(form), ["public.t", "public.bag"]
+
+    def run(deletes: str, *statements: str) -> dict[str, list[tuple[Any, ...]]]:
+        stream.sql(*statements)
+        daemon.wait_until_confirmed()
+        mirror = cdc.mirror(["*"], catalog, form, deletes=deletes)
+        mirror.run_once()
+        found = mirror.as_of()
+        live = {name: mirror.table_at(mirror.published().by_topic()[f"{stream.prefix}.{name}"]) for name in tables}
+        for name in tables:
+            assert content(live[name], ignore=OURS) == stream.content(*name.split("."))
+        return found
+
+    run("hard", "INSERT INTO t VALUES (1), (2), (3)", "INSERT INTO bag VALUES (1), (1), (2)")
+    one = "DELETE FROM bag WHERE ctid = (SELECT max(ctid) FROM bag WHERE v = 1)"
+    kept = run("soft", "DELETE FROM t WHERE id = 2", one)
+    assert [kept[name].where("_is_deleted").count() for name in tables] == [1, 1]
+    run("hard", "INSERT INTO t VALUES (2), (4)", "INSERT INTO bag VALUES (1), (3)", "DELETE FROM t WHERE id = 1")
+    run("soft", "TRUNCATE t, bag", "INSERT INTO t VALUES (3)", "INSERT INTO bag VALUES (1)")
