@@ -14,6 +14,7 @@ _WIDER: frozenset[tuple[str, str]] = frozenset(
     [("int", "bigint"), ("float", "double"), ("int", "double"), ("date", "timestamp_ntz")]
 )
 _WHOLE = {"int": 10, "bigint": 20}
+_NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _TAGS_SEEN = 100
 """Versions to look back: a plan that is done again is the last thing that we did to the table."""
 
@@ -49,8 +50,17 @@ class Delta(Target):
         return {
             "spark.databricks.delta.write.txnAppId": f"cdcd-{mirror}-{token}",
             "spark.databricks.delta.write.txnVersion": "1",
-            "spark.databricks.delta.commitInfo.userMetadata": _tag(mirror, token),
+            _NOTE: _tag(mirror, token),
         }
+
+    def replaced(self, table: str, mirror: str, version: int) -> bool:
+        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}")
+        # One that was dropped and made again has begun to count anew.
+        marked = history.where(f"userMetadata = '{_mark(mirror, version)}'").where(f"version > {version}")
+        return bool(marked.count())
+
+    def _marks(self, mirror: str, version: int | None) -> dict[str, str]:
+        return {_NOTE: _mark(mirror, version)}
 
     def compact(self, table: str) -> Any:
         return self.spark.sql(f"OPTIMIZE {table}").collect()
@@ -58,3 +68,7 @@ class Delta(Target):
 
 def _tag(mirror: str, token: str) -> str:
     return f"cdcd {mirror} {token}"
+
+
+def _mark(mirror: str, version: int | None) -> str:
+    return f"cdcd {mirror} load over version {version}"

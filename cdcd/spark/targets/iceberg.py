@@ -42,6 +42,13 @@ class Iceberg(Target):
     def _tags(self, mirror: str, token: str) -> dict[str, str]:
         return {f"spark.sql.iceberg.snapshot-property.cdcd.run.{mirror}": token}
 
+    def replaced(self, table: str, mirror: str, version: int) -> bool:
+        snapshots = self.spark.sql(f"SELECT summary FROM {table}.snapshots")
+        return bool(snapshots.where(f"summary['cdcd.load.{mirror}'] = '{version}'").count())
+
+    def _marks(self, mirror: str, version: int | None) -> dict[str, str]:
+        return {f"spark.sql.iceberg.snapshot-property.cdcd.load.{mirror}": str(version)}
+
     def compact(self, table: str) -> Any:
         catalog, _, name = table.partition(".")
         call = f"CALL {catalog}.system.rewrite_data_files(table => '{name.replace('`', '')}')"
