@@ -64,8 +64,11 @@ class Applier:
         self._deletes: Deletes = deletes
         self._follow = follow
 
-    def apply(self, plan: MirroredTable, before: MirroredTable | None, run: int) -> Applied:
-        """Bring the table of the plan from `before`, as it was published last (None: never), to the plan's offsets."""
+    def apply(self, plan: MirroredTable, before: MirroredTable | None, token: str) -> Applied:
+        """Bring the table of the plan from `before`, as it was published last (None: never), to the plan's offsets.
+
+        `token`: the plan's own; what is made on the way is named by it.
+        """
         known = () if before is None else before.offsets
         starts = [*known, *(0 for _ in range(len(plan.offsets) - len(known)))]
         with self._kafka.errors(f"reading {plan.topic}"):
@@ -73,7 +76,7 @@ class Applier:
             kept = f.struct("partition", "offset", "timestamp", "key").alias("kafka")
             raw = records.where("value IS NOT NULL").select(kept, "value").persist(StorageLevel.MEMORY_AND_DISK)
             try:
-                return self._apply(raw, plan, before, run)
+                return self._apply(raw, plan, before, token)
             finally:
                 raw.unpersist()
 
@@ -86,7 +89,7 @@ class Applier:
             hashed = hashed.withColumn(bags.HASH, bags.row_hash()).drop("_row", "_lost")
             copy = f.row_number().over(Window.partitionBy(bags.HASH).orderBy(bags.HASH))
             rows = hashed.withColumn(bags.COPY, copy.cast("bigint"))
-        if self._deletes == "soft":
+        if DELETED in self._target.columns(table):
             rows = rows.withColumn(DELETED, f.lit(False))
         for name, kind in self._target.columns(table).items():
             if name not in rows.columns:
@@ -94,7 +97,7 @@ class Applier:
         rows.writeTo(table).overwrite(f.lit(True))
         return self._target.version(table)
 
-    def _apply(self, raw: DataFrame, plan: MirroredTable, before: MirroredTable | None, run: int) -> Applied:
+    def _apply(self, raw: DataFrame, plan: MirroredTable, before: MirroredTable | None, token: str) -> Applied:
         writers, key = self._met(raw, plan, before)
         if not writers:
             return Applied(replace(plan, key=key, version=None if before is None else before.version), 0)
@@ -118,12 +121,13 @@ class Applier:
             source = self._copies(events, base, names, plan)
             merge_key, fallible = [bags.HASH, bags.COPY], []
             names += merge_key
-        view = f"cdcd_source_{run}_{abs(hash(plan.topic))}"
+        view = f"cdcd_source_{token}_{abs(hash(plan.topic))}"
         source = source.persist(StorageLevel.MEMORY_AND_DISK)
         source.createOrReplaceTempView(view)
         statement = merge(
-            plan.target, view, merge_key, fallible, names, found.unchanged, deletes=self._deletes, emptied=emptied
-        )
+            plan.target, view, merge_key, fallible, names, found.unchanged, deletes=self._deletes, emptied=emptied,
+            marked=DELETED in self._target.columns(plan.target),
+        )  # fmt: skip
         try:
             self._target.spark.sql(statement)
         finally:
@@ -148,11 +152,11 @@ class Applier:
             shown = " and ".join(sorted(f"({', '.join(kind)})" for kind in kinds))
             raise Refused(
                 f"the key of {plan.table} has changed, from or to {shown}: rows of before and after cannot be matched",
-                f"Drop {plan.target}, and load the table anew with `cdcd snapshot` or `cdcd spark snapshot`",
+                f"Drop {plan.target}, and load the table anew with `cdcd spark snapshot`",
             )
         if kinds:
             return writers, list(kinds.pop())
-        known = self._writers.known(*where, "key")  # of a batch of truncates, which have no keys
+        known = self._writers.of(*where, "key")  # of a batch of truncates, which have no keys
         return writers, list(known[-1].key) if known else [] if values else None
 
     def _evolve(self, table: str, writers: Sequence[Writer], key: Sequence[str]) -> Evolution:
@@ -172,8 +176,11 @@ class Applier:
             own = META + (f", {DELETED} boolean" if self._deletes == "soft" else "")
             copies = "" if key else f", {bags.HASH} string, {bags.COPY} bigint"
             target.create(table, f"{', '.join(columns)}, {own}{copies}")
-        elif changed.added:
-            target.add_columns(table, changed.added)
+        else:
+            marks = self._deletes == "soft" and DELETED not in target.columns(table)
+            added = [*changed.added, *([(DELETED, "boolean")] if marks else [])]
+            if added:
+                target.add_columns(table, added)
         for name, kind in changed.widened:
             target.widen(table, name, kind)
         return changed
@@ -186,7 +193,7 @@ class Applier:
         if base is None:
             counted = net.withColumn("_have", f.lit(0).cast("bigint"))
         else:
-            alive = base.where(f"NOT {DELETED}") if DELETED in base.columns else base
+            alive = base.where(f"NOT coalesce({DELETED}, false)") if DELETED in base.columns else base
             have = alive.groupBy(bags.HASH).agg(f.count("*").alias("_have"))
             counted = net.join(have, bags.HASH, "left").fillna(0, ["_have"])
         counted = counted.persist()
@@ -195,7 +202,7 @@ class Applier:
             counted.unpersist()
             raise GapError(
                 f"{plan.table} has no key, and {missing} rows that were deleted are not in {plan.target}",
-                "Its topic does not go back to its beginning: load it anew with `cdcd snapshot`",
+                "Its topic does not go back to its beginning: load it anew, with `cdcd spark snapshot`",
             )
         low, high = f.least("_have", f.expr("_have + _net")), f.greatest("_have", f.expr("_have + _net"))
         numbered = counted.withColumn(bags.COPY, f.explode(f.sequence(low + 1, high)))

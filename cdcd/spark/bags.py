@@ -19,6 +19,14 @@ from cdcd.spark.collapse import OP
 HASH: Final = "_row_hash"
 COPY: Final = "_copy"
 
+_AS_IT_IS: Final = {
+    "ignoreNullFields": "true",
+    # Spark's own formats end with the milliseconds, in the session's time zone.
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
 
 def net(events: DataFrame) -> DataFrame:
     """One row for each distinct row of positioned events: HASH, `_net` (copies more or fewer), and its newest event."""
@@ -35,4 +43,4 @@ def net(events: DataFrame) -> DataFrame:
 
 def row_hash() -> Column:
     """What the same rows have in common."""
-    return f.sha2(f.to_json(f.struct("_row", "_lost"), {"ignoreNullFields": "true"}), 256)
+    return f.sha2(f.to_json(f.struct("_row", "_lost"), _AS_IT_IS), 256)

@@ -95,7 +95,7 @@ class Cdc:
             first = self.progress.at(since)
             since_lsn = first.lsn if not isinstance(since, (int, str)) else _number(since)
             # The cut that reaches `since` may hold later transactions: so begin at the one before it.
-            before = self._cut_below(since_lsn)
+            before = self.cut_below(since_lsn)
             if before is not None and record.topic in before.tables:
                 starts = _padded(before.ends(record.topic), len(record.offsets))
         until_lsn = None if until is None else _bound(until, last)
@@ -220,7 +220,8 @@ class Cdc:
         ranges = {record.topic: (starts, record.offsets)}
         return changes.batch(self.kafka, ranges, known, record.topic, since, until)
 
-    def _cut_below(self, lsn: int) -> Cut | None:
+    def cut_below(self, lsn: int) -> Cut | None:
+        """The last cut at or before an LSN; None if the progress does not go back so far."""
         cuts = self.cuts().where(f"lsn <= {lsn}").agg({"lsn": "max"}).first()
         return None if cuts[0] is None else self.progress.at(int(cuts[0]))
 

@@ -128,8 +128,8 @@ def collapse(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Se
         name, known = column["name"], f.col(f"_known_{index}")
         filled = f.array_contains(f.col(f"_last.{UNCHANGED}"), name) & known.isNotNull()
         values[name] = f.when(filled, known.getField("value")).otherwise(values[name])
-        text = known.getField("lost")
-        lost = f.when(filled & text.isNotNull(), _joined(lost, f.create_map(f.lit(name), text))).otherwise(lost)
+        text = f.create_map(f.lit(name), known.getField("lost"))
+        lost = f.when(filled & known.getField("flagged"), _joined(lost, text)).otherwise(lost)
         still = f.when(filled, f.array_remove(still, name)).otherwise(still)
     return found.select(
         *(value.alias(name) for name, value in values.items()),
@@ -167,8 +167,10 @@ def fill_moved(
         left = events.where(f.col(OP) == "d").select(
             f.col("_pos.lsn").alias("_lsn"), (f.col("_pos.seq") + 1).alias("_seq"), f.col("_key").alias("_old")
         )
+        # One that nothing goes before (a row filter made an insert of an update; compaction has taken the delete away)
+        # has its values nowhere: they are unknown.
         origin = moved.select(f.col("_pos").alias("_at")).join(
-            left, (f.col("_at.lsn") == f.col("_lsn")) & (f.col("_at.seq") == f.col("_seq"))
+            left, (f.col("_at.lsn") == f.col("_lsn")) & (f.col("_at.seq") == f.col("_seq")), "left"
         ).select("_at", "_old")  # fmt: skip
         earlier = events.where(f"{OP} <> 'd'").select(
             "_key", "_pos", "_row", "_lost", UNCHANGED, is_moved.alias("_open")
@@ -189,6 +191,7 @@ def _source(name: str) -> Column:
         f.array_contains(UNCHANGED, name).alias("open"),
         f.col("_row").getField(name).alias("value"),
         f.col("_lost").getItem(name).alias("lost"),
+        _flagged(f.col("_lost"), name).alias("flagged"),
     )
     return f.max_by(f.when(tells, told), f.when(tells, f.col("_pos")))
 
@@ -200,17 +203,17 @@ def _filled(joined: DataFrame, names: Sequence[str], schema: Any, *, has_base: b
         wanted = f.col("_at").isNotNull() & f.array_contains(UNCHANGED, name)
         found = f.col(f"_s_{index}")
         ready = wanted & ~f.coalesce(found.getField("open"), f.lit(False))
-        value, text = found.getField("value"), found.getField("lost")
+        value, text, flagged = (found.getField(part) for part in ("value", "lost", "flagged"))
         unknown = found.isNull()
         if has_base:
             in_base = found.isNull() & f.col("_base").isNotNull()
             value = f.when(in_base, f.col("_base._row").getField(name)).otherwise(value)
             text = f.when(in_base, f.col("_base._lost").getItem(name)).otherwise(text)
+            flagged = f.when(in_base, _flagged(f.col("_base._lost"), name)).otherwise(flagged)
             unknown = found.isNull() & f.col("_base").isNull()
         values[name] = f.when(ready, value).otherwise(values[name])
-        lost = f.when(ready & (text.isNotNull() | unknown), _joined(lost, f.create_map(f.lit(name), text))).otherwise(
-            lost
-        )
+        told = _joined(lost, f.create_map(f.lit(name), text))
+        lost = f.when(ready & (unknown | flagged), told).otherwise(lost)
         still = f.when(ready, f.array_remove(still, name)).otherwise(still)
     filled = f.struct(*(value.cast(schema[name].dataType).alias(name) for name, value in values.items()))
     changed = joined.select(
@@ -223,8 +226,17 @@ def _filled(joined: DataFrame, names: Sequence[str], schema: Any, *, has_base: b
 def _known(name: str) -> Column:
     """The last value of a column that some event of the key has."""
     has = (f.col(OP) != "d") & ~f.array_contains(UNCHANGED, name)
-    told = f.struct(f.col("_row").getField(name).alias("value"), f.col("_lost").getItem(name).alias("lost"))
+    told = f.struct(
+        f.col("_row").getField(name).alias("value"),
+        f.col("_lost").getItem(name).alias("lost"),
+        _flagged(f.col("_lost"), name).alias("flagged"),
+    )
     return f.max_by(f.when(has, told), f.when(has, f.col("_pos")))
+
+
+def _flagged(lost: Column, name: str) -> Column:
+    """Whether the column is among the lost ones: also with a null text, which says that not even that is known."""
+    return f.coalesce(f.map_contains_key(lost, name), f.lit(False))
 
 
 def _key(key: Sequence[str], columns: Sequence[dict[str, Any]]) -> Column:

@@ -119,7 +119,7 @@ def text_in_spark(column: Column, avro: Avro) -> Column:
     if kind == "timestamp-micros":
         return f.unix_micros(column).cast("string")
     if kind == "local-timestamp-micros":
-        return f.unix_micros(f.from_utc_timestamp(column.cast("timestamp"), f.current_timezone())).cast("string")
+        return _local_micros(column).cast("string")
     if kind == "date":
         return f.unix_date(column).cast("string")
     if kind == "double":
@@ -149,13 +149,19 @@ def value_from(sent: Column, avro: Avro) -> Column:
     if kind == "timestamp-micros":
         return f.timestamp_micros(sent.cast("bigint"))
     if kind == "local-timestamp-micros":
-        stamp = f.timestamp_micros(sent.cast("bigint"))
-        return f.to_utc_timestamp(stamp, f.current_timezone()).cast("timestamp_ntz")
+        return f.timestamp_add("MICROSECOND", sent.cast("bigint"), f.expr("timestamp_ntz'1970-01-01'"))
     if kind == "date":
         return f.date_from_unix_date(sent.cast("int"))
     if kind == "bytes":
         return f.unhex(sent)
     return sent.cast(ddl(avro))
+
+
+def _local_micros(column: Column) -> Column:
+    """Microseconds since 1970 of a local time, from its parts: the session's zone may not have that hour."""
+    days, hours, minutes = f.unix_date(column.cast("date")).cast("bigint"), f.hour(column), f.minute(column)
+    micros = (f.extract(f.lit("SECOND"), column) * 1_000_000).cast("bigint")
+    return (days * 1440 + hours * 60 + minutes) * 60_000_000 + micros
 
 
 def direct(avro: Avro) -> bool:

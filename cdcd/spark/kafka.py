@@ -104,7 +104,7 @@ def _named(text: str, what: str, bootstrap: str) -> CdcdError | None:
     if "failOnDataLoss" in text or "Some data may have been lost" in text or "OffsetOutOfRange" in text:
         return GapError(
             f"{what}: the topic does not hold all of the wanted range any more; retention has deleted its start",
-            "Load the table anew, with `cdcd spark snapshot` or `cdcd snapshot`, and raise the topic's retention.ms",
+            "Load the mirror's table anew, with `cdcd spark snapshot`, and raise the topic's retention.ms",
         )
     if "TimeoutException" in text and "kafka" in text.lower():
         return BrokerLost(

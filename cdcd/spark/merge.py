@@ -34,17 +34,19 @@ def merge(
     *,
     deletes: Deletes,
     emptied: bool = False,
+    marked: bool = False,
 ) -> str:
     """The statement. `columns` are all but the META ones; `fallible` are the key's columns that may be unrepresentable.
 
     `unchanged`: columns that a source row may lack. `emptied`: the table was truncated before what the source has, so
-    that rows which the source does not name go.
+    that rows which the source does not name go. `marked`: the table has DELETED, be it of a time with soft deletes.
     """
     soft = deletes == "soft"
+    marked = marked or soft
     values = {name: f"s.`{name}`" for name in columns}
     meta = {name: f"s.{name}" for name in _META}
     gone = {DELETED: "true"} if soft else {}
-    there = {DELETED: "false"} if soft else {}
+    there = {DELETED: "false"} if marked else {}
     inserted = values | meta | {UNREPRESENTABLE: f"s.{INSERTED}"} | there
     kept = {
         name: f"CASE WHEN array_contains(s.{UNCHANGED}, '{name}') THEN t.`{name}` ELSE s.`{name}` END"
@@ -60,7 +62,7 @@ def merge(
         f"WHEN NOT MATCHED AND s.{OP} <> 'd' THEN INSERT ({names}) VALUES ({', '.join(inserted.values())})",
     ]
     if emptied:
-        rest = f"AND NOT t.{DELETED} THEN UPDATE SET {_set(gone)}" if soft else "THEN DELETE"
+        rest = f"AND NOT coalesce(t.{DELETED}, false) THEN UPDATE SET {_set(gone)}" if soft else "THEN DELETE"
         clauses.append(f"WHEN NOT MATCHED BY SOURCE {rest}")
     return "\n".join(clauses)
 

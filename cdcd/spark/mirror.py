@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 
 from cdcd.avro.names import avro_name
-from cdcd.errors import Refused, SettingsError
-from cdcd.lsn import parse_lsn
+from cdcd.errors import GapError, Refused, SettingsError
+from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.record import TableRecord
 from cdcd.spark.apply import Applied, Applier
 from cdcd.spark.cuts import Cut, Moment
@@ -105,6 +105,8 @@ class Mirror:
         self._ready = False
         self._loaded: dict[str, MirroredTable] = {}
         """By topic: tables that were loaded and are not published yet."""
+        self._replacing: frozenset[str] = frozenset()
+        """Topics of tables that a load is about to replace: what a plan wanted of them need not be done."""
 
     # Writing
 
@@ -135,11 +137,12 @@ class Mirror:
         return Published(done, sum(each.events for each in applied), time.monotonic() - began)
 
     def catch_up(self) -> list[Published]:
-        """Runs until there is nothing new; what each did."""
+        """Runs up to what is the newest cut now; what each did."""
+        goal = self._cdc.progress.at(None, self._cut).position
         done = []
         while (published := self.run_once()) is not None:
             done.append(published)
-            if not published.events:
+            if published.run.position >= goal:
                 break
         return done
 
@@ -215,7 +218,7 @@ class Mirror:
     def table_at(self, table: MirroredTable) -> DataFrame:
         """One table of a published run: the rows that are there, without those that are only marked as deleted."""
         rows = self._target.at(table.target, table.version)
-        return rows.where(f"NOT {DELETED}") if DELETED in rows.columns else rows
+        return rows.where(f"NOT coalesce({DELETED}, false)") if DELETED in rows.columns else rows
 
     def load(self, snapshot: Snapshot, timeout_s: float = 120.0) -> list[Published]:
         """Load the snapshot's tables as they stood at its LSN, in place of what was there, and bring all tables beyond.
@@ -224,24 +227,39 @@ class Mirror:
         wait until the daemon has published up to the snapshot's LSN. Published with the first run after.
         """
         self._prepare()
-        self._finish_planned()
-        loaded: dict[str, MirroredTable] = {}
-        for name in snapshot.tables:
-            schema, _, table = name.partition(".")
-            target = self._target_name(schema, table)
-            self._step(f"load {target}")
-            version = self._applier.load(target, snapshot.rows(name), snapshot.writer(name), snapshot.key(name))
-            topic = self._cdc.names.topic(schema, table)
-            key = list(snapshot.key(name))
-            loaded[topic] = MirroredTable(topic, schema, table, target, key, [], snapshot.lsn, version)
+        self._finish_planned(snapshot)
+        published, _ = self._runs.last()
+        known = {} if published is None else published.by_topic()
+        below = self._cdc.cut_below(snapshot.lsn)
+        loaded = [self._load(snapshot, name, known, below) for name in snapshot.tables]
         wait_for(lambda: self._cdc.cut().lsn, snapshot.lsn, timeout_s)
-        self._loaded = loaded
+        self._loaded = {table.topic: table for table in loaded}
         return self.catch_up()
 
-    def _finish_planned(self) -> None:
+    def _load(
+        self, snapshot: Snapshot, name: str, known: Mapping[str, MirroredTable], below: Cut | None
+    ) -> MirroredTable:
+        """One table. Its topic is read from the cut below the snapshot on: retention may have taken what is before."""
+        schema, _, table = name.partition(".")
+        topic, target = self._cdc.names.topic(schema, table), self._target_name(schema, table)
+        before, key = known.get(topic), list(snapshot.key(name))
+        self._step(f"load {target}")
+        with self._target.replacing(self._name, None if before is None else before.version):
+            version = self._applier.load(target, snapshot.rows(name), snapshot.writer(name), key)
+        offsets = list(below.ends(topic)) if below is not None and topic in below.tables else []
+        return MirroredTable(topic, schema, table, target, key, offsets, snapshot.lsn, version)
+
+    def _finish_planned(self, snapshot: Snapshot) -> None:
+        """All of it but the tables of the snapshot: they may be the ones that cannot be merged."""
         _, planned = self._runs.last()
-        if planned is not None:
+        if planned is None:
+            return
+        names = frozenset(snapshot.tables)
+        self._replacing = frozenset(table.topic for table in planned.tables if table.table in names)
+        try:
             self.run_once()
+        finally:
+            self._replacing = frozenset()
 
     # A run
 
@@ -263,14 +281,22 @@ class Mirror:
         cut = self._cdc.progress.within(self._rows_max, self._cut, applied, position)
         for name in sorted(self._cdc.tables(self._patterns, cut).keys() & set(cut.parked)):
             self._step(f"{name} is parked, or being copied: until that ends it stays as it was")
+        loaded_lsn = max((table.loaded_lsn for table in self._loaded.values()), default=0)
+        if cut.lsn < loaded_lsn:  # no table may be published as of an LSN before its own
+            cut = self._cdc.progress.at(loaded_lsn)
+        if published is not None:
+            _check_goes_on(published, cut)
         self._cut = self._cut if self._cut is not None and self._cut.position > cut.position else cut
-        if published is not None and not self._loaded and (
-            cut.position <= published.position or cut.lsn == published.lsn
-        ):  # fmt: skip
+        if published is not None and not self._loaded and cut.position <= published.position:
             return None
         tables = dict(self._loaded)
         for record in self._wanted(cut):
             before = known.get(record.topic)
+            if before is not None and any(old > new for old, new in zip(before.offsets, record.offsets, strict=False)):
+                raise GapError(
+                    f"the topic {record.topic} ends before the place up to which it was mirrored: it was made anew",
+                    "Load the table anew, with `cdcd spark snapshot`",
+                )
             tables[record.topic] = MirroredTable(
                 topic=record.topic,
                 schema=record.schema,
@@ -285,7 +311,7 @@ class Mirror:
             if record.topic in known:  # one that waits stays as it is
                 tables.setdefault(record.topic, known[record.topic])
         _refuse_shared_names(tables.values())
-        return Run(
+        run = Run(
             mirror=self._name,
             run=1 if published is None else published.run + 1,
             state=PLANNED,
@@ -296,6 +322,9 @@ class Mirror:
             position=cut.position,
             tables=tuple(tables.values()),
         )
+        # The LSN stands still while a copy ends, or a parked table is replayed: then there is something to do.
+        idle = published is not None and cut.lsn == published.lsn and not self._touched(run, published)
+        return None if idle and not self._loaded else run
 
     def _touched(self, planned: Run, published: Run | None) -> set[str]:
         known = self._known(published)
@@ -309,18 +338,41 @@ class Mirror:
         known = self._known(published)
         touched = self._touched(planned, published)
 
+        published_lsn = 0 if published is None else published.lsn
+
         def one(table: MirroredTable) -> Applied:
+            before = _start(table, known.get(table.topic), published_lsn)
+            if table.topic in self._replacing:
+                return Applied(before or replace(table, offsets=[], version=None), 0)
             if table.topic not in touched:
                 return Applied(table, 0)
-            if self._target.exists(table.target) and self._target.tagged(table.target, self._name, planned.run):
+            exists = self._target.exists(table.target)
+            if exists and self._target.tagged(table.target, self._name, planned.token):
                 return Applied(self._done(table), 0)
+            self._check_target(table.target, before, exists=exists)
             self._step(f"merge {table.target}")
-            applied = self._applier.apply(table, known.get(table.topic), planned.run)
+            applied = self._applier.apply(table, before, planned.token)
             self._step(f"merged {table.target}")
             return applied
 
-        with self._target.tagging(self._name, planned.run), ThreadPoolExecutor(self._parallel) as pool:
+        with self._target.tagging(self._name, planned.token), ThreadPoolExecutor(self._parallel) as pool:
             return list(pool.map(one, planned.tables))
+
+    def _check_target(self, target: str, before: MirroredTable | None, *, exists: bool) -> None:
+        """Raises Refused if what is there is not what the last run published: a MERGE would add to something else."""
+        if before is None or before.version is None:
+            if exists and not self._target.empty(target):
+                raise Refused(
+                    f"{target} holds rows that no run of the mirror {self._name} has published",
+                    "Drop it, or load it anew with `cdcd spark snapshot`",
+                )
+        elif not exists:
+            raise Refused(f"{target} was dropped", "Load it anew, with `cdcd spark snapshot`")
+        elif self._target.replaced(target, self._name, before.version):
+            raise Refused(
+                f"{target} was overwritten by a load that has not been published",
+                "Let that load come to its end; if it is not running any more, repeat it: cdcd spark snapshot",
+            )
 
     def _done(self, table: MirroredTable) -> MirroredTable:
         """A table that the process before us has merged: what it knew of it and took with it."""
@@ -331,6 +383,31 @@ class Mirror:
 
     def _target_name(self, schema: str, table: str) -> str:
         return f"{self._catalog}.`{avro_name(schema).lower()}_{avro_name(table).lower()}`"
+
+
+def _start(planned: MirroredTable, known: MirroredTable | None, published_lsn: int) -> MirroredTable | None:
+    """What the table's merge starts from: as it was published; or as loaded, perhaps by a process that is gone.
+
+    That process knew from which offsets on. We do not, but that the topic up to what is published is below its LSN.
+    """
+    if planned.loaded_lsn and (known is None or known.loaded_lsn != planned.loaded_lsn):
+        return replace(planned, offsets=known.offsets if known and published_lsn <= planned.loaded_lsn else [])
+    return known
+
+
+def _check_goes_on(published: Run, cut: Cut) -> None:
+    """Raises what tells that this progress is not the one that was mirrored."""
+    if cut.slot != published.slot:
+        raise Refused(
+            f"the mirror {published.mirror} follows the slot {published.slot}, not {cut.slot}",
+            "Give each slot's mirror a name of its own",
+        )
+    if cut.position < published.position or cut.lsn < published.lsn:
+        raise GapError(
+            f"the progress of slot {cut.slot} ends at {format_lsn(cut.lsn)}, offset {cut.position}: what is published, "
+            f"{format_lsn(published.lsn)}, lies behind offset {published.position}",
+            "The topics were made anew: drop the tables, and start the mirror over under another name",
+        )
 
 
 def _refuse_shared_names(tables: Iterable[MirroredTable]) -> None:

@@ -134,5 +134,5 @@ def check_keyed(unkeyed: int, table: str) -> None:
     if unkeyed:
         raise GapError(
             f"{table} has {unkeyed} updates or deletes from before it got its key, which name no row by that key",
-            "Load the table anew, with `cdcd spark snapshot` or `cdcd snapshot`",
+            "Load it into a mirror anew, with `cdcd spark snapshot`: the topic alone cannot give its rows",
         )

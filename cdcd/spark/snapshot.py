@@ -8,6 +8,9 @@ A temporary slot gives a snapshot and the LSN that it stands for: a transaction 
 The connection that made it must stay open, and idle, until every task has begun. Each task reads a range of ctids
 in a transaction of its own that has taken that snapshot: this holds only with a fetchsize, without which Spark commits
 first and reads live rows without a word; so it is set here, always.
+
+Each table is locked (ACCESS SHARE, as by a SELECT) until the end, so that nobody rewrites it while it is read. One that
+was rewritten between snapshot and lock would look empty: its file node is another one, and a new snapshot is taken.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any, Final, Self
 from uuid import uuid4
 
 import psycopg
-from psycopg import conninfo
+from psycopg import conninfo, sql
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -37,6 +40,24 @@ from cdcd.spark.writers import Writer, writer
 
 FETCH_ROWS: Final = 2_000
 SNAPSHOT_SEQ: Final = -1
+
+_TRIES: Final = 5
+_LOCK_WAIT_MS: Final = 10_000
+_HEAPS: Final = b"""
+    SELECT part.oid::pg_catalog.regclass::text, n.nspname, c.relname,
+           coalesce(c.relfilenode = pg_catalog.pg_relation_filenode(c.oid), false)
+    FROM pg_catalog.unnest(%s::text[]) root (name)
+    CROSS JOIN LATERAL (
+        SELECT t.relid::oid FROM pg_catalog.pg_partition_tree(root.name::pg_catalog.regclass) t WHERE t.isleaf
+        UNION SELECT root.name::pg_catalog.regclass::oid
+    ) part (oid)
+    LEFT JOIN pg_catalog.pg_class c ON c.oid = part.oid
+    LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IS NULL OR c.relkind = 'r'
+    ORDER BY part.oid
+"""
+"""Where rows of the tables lie. The catalogue's file node is of the snapshot, the function's of now; one that was made
+since has no row in the snapshot's catalogue."""
 
 _INTEGERS: Final = ("int2", "int4", "int8")
 _DRIVER: Final = "org.postgresql.Driver"
@@ -72,8 +93,28 @@ class Snapshot:
         self.lsn = 0
         self.name = ""
         self._connection: psycopg.Connection[Any] | None = None
+        self._holder: psycopg.Connection[Any] | None = None
+        """Has the locks."""
 
     def __enter__(self) -> Self:
+        try:
+            tries = 1
+            self._export()
+            while rewritten := self._lock():
+                self._close()
+                if tries == _TRIES:
+                    raise Refused(
+                        f"{rewritten[0]} was rewritten while a snapshot was taken, {tries} times",
+                        "Take it while nobody alters or truncates the table",
+                    )
+                tries += 1
+                self._export()
+            return self
+        except BaseException:
+            self._close()
+            raise
+
+    def _export(self) -> None:
         try:
             connection = psycopg.connect(self._dsn, autocommit=True, replication="database")
             self._connection = connection
@@ -90,14 +131,38 @@ class Snapshot:
             ) from error
         assert created is not None
         self.lsn, self.name = parse_lsn(created[1]), created[2]
-        return self
+
+    def _lock(self) -> list[str]:
+        """Lock the tables and their partitions; those that the snapshot does not show any more as they were."""
+        names = [self._whole(table) for table in self.tables]
+        try:
+            self._holder = holder = psycopg.connect(self._dsn, autocommit=True)
+            holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            holder.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(self.name)))
+            holder.execute(f"SET LOCAL lock_timeout = {_LOCK_WAIT_MS}".encode())
+            holder.execute(b"SET LOCAL idle_in_transaction_session_timeout = 0")
+            for _, schema, name, _ in holder.execute(_HEAPS, [names]).fetchall():
+                if name is not None:
+                    heap = sql.Identifier(schema, name)
+                    holder.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS SHARE MODE").format(heap))
+            # Asked again: before the lock it may have become another one.
+            return [shown for shown, _, _, is_same in holder.execute(_HEAPS, [names]) if not is_same]
+        except psycopg.Error as error:
+            raise Refused(
+                f"PostgreSQL does not lock the tables for a snapshot: {str(error).strip()}",
+                "The role needs SELECT on them; wait until whoever alters one of them has ended",
+            ) from error
+
+    def _close(self) -> None:
+        for connection in (self._holder, self._connection):
+            if connection is not None:
+                connection.close()  # which drops the temporary slot
+        self._holder = self._connection = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._connection is not None:
-            self._connection.close()  # which drops the temporary slot
-            self._connection = None
+        self._close()
 
     def writer(self, table: str) -> Writer:
         """The schema that the daemon would publish the table's events with now."""

@@ -87,7 +87,7 @@ class Writers:
                 f"{topic}: records begin with {', '.join(missing)}, and no schema of {schema}.{table} is known by that",
                 self.cure,
             )
-        return [known[start] for start in headers]
+        return [each for start, each in known.items() if start in headers]  # as they came: columns keep their order
 
     cure = ""
 

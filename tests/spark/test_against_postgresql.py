@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 import workload
+from fix_postgres import Database
 from rendering import content
 from stream import Stream
 
@@ -16,6 +18,8 @@ from cdcd.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from cdcd.spark import Cdc
 
@@ -72,6 +76,59 @@ def test_a_load_under_writers_is_exact_and_verify_finds_what_differs(
     assert main(["spark", "snapshot", "--config", str(config)]) == 0
     assert main(["spark", "verify", "--config", str(config), "--json"]) == 0
     assert '"ok": true' in capsys.readouterr().out
+
+
+def test_a_table_that_is_rewritten_just_after_the_snapshot_is_not_read_as_empty_and_is_locked_then(
+    database: Database, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cdcd.sink.topics import TopicNames
+    from cdcd.spark.snapshot import Snapshot
+
+    rewrites = [
+        "DROP TABLE t; CREATE TABLE t AS SELECT generate_series(1, 7) AS id",
+        "ALTER TABLE other ALTER id TYPE bigint",
+    ]
+    export = Snapshot._export
+
+    def then_rewritten(snapshot: Snapshot) -> None:
+        export(snapshot)
+        if rewrites:
+            connection.execute(rewrites.pop().encode())
+
+    monkeypatch.setattr(Snapshot, "_export", then_rewritten)
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t AS SELECT generate_series(1, 5) AS id")
+        connection.execute("CREATE TABLE other AS SELECT generate_series(1, 6) AS id")
+        connection.execute("CREATE PUBLICATION cdcd FOR ALL TABLES")
+        with Snapshot(spark, database.dsn, "cdcd", TopicNames("p"), ["*"], 2) as snapshot:
+            assert not rewrites
+            assert snapshot.rows("public.t").count() == 7
+            assert snapshot.rows("public.other").count() == 6
+            connection.execute("SET lock_timeout = 100")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                connection.execute("TRUNCATE t")
+        connection.execute("TRUNCATE t")
+
+
+def test_a_local_time_is_what_it_says_in_a_zone_that_does_not_have_it(spark: SparkSession) -> None:
+    from pyspark.sql import functions as f
+
+    from cdcd.spark.columns import text_in_spark, value_from
+
+    local = {"type": "long", "logicalType": "local-timestamp-micros"}
+    texts = (
+        "0001-01-01 00:00:00", "1883-11-18 12:00:00.000005", "2026-03-29 02:30:00.000001", "9999-12-31 23:59:59.999999"
+    )  # fmt: skip
+    micros = [(datetime.fromisoformat(text) - datetime(1970, 1, 1)) // timedelta(microseconds=1) for text in texts]
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+        sent = spark.range(1).select(f.explode(f.array(*map(f.lit, micros))).alias("sent"))
+        made = sent.select(value_from(f.col("sent"), local).alias("made"))
+        rows = made.select(f.col("made").cast("string"), text_in_spark(f.col("made"), local))
+        assert [tuple(row) for row in rows.collect()] == list(zip(texts, map(str, micros), strict=True))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
 
 
 def _write(dsn: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -31,10 +32,10 @@ class Crash(Exception):
     """As if the process had died."""
 
 
-def check(mirror: Mirror, stream: Stream) -> None:
+def check(mirror: Mirror, stream: Stream, tables: Sequence[str] = TABLES) -> None:
     """The published tables are what the server has now."""
     found = mirror.as_of()
-    for name in TABLES:
+    for name in tables:
         schema, _, table = name.partition(".")
         rows = found[name]
         folded = content(rows.where("NOT _is_deleted") if "_is_deleted" in rows.columns else rows, ignore=OURS)
@@ -143,3 +144,111 @@ def test_what_cannot_be_followed_stops_with_a_cure_and_goes_on_when_told_to(
     mirror._runs.write(plan(mirror._runs.last()[0]))
     with pytest.raises(Fenced, match="another process runs the mirror"):
         other._runs.write(plan(mirror._runs.last()[0]))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    def dies(*_: Any, **__: Any) -> str:
+        raise Crash("before the MERGE")
+
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, a text)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    catalog = lake(form)
+    altered = ("ALTER TABLE t ADD b int", "INSERT INTO t VALUES (2, 'b', 2)")
+    for statements in ("INSERT INTO t VALUES (1, 'a')",), altered:
+        stream.sql(*statements)
+        daemon.wait_until_confirmed()
+        mirror = cdc.mirror(["*"], catalog, form)
+        with monkeypatch.context() as patched:
+            patched.setattr("cdcd.spark.apply.merge", dies)
+            with pytest.raises(Crash):
+                mirror.run_once()
+        mirror = cdc.mirror(["*"], catalog, form)
+        mirror.run_once()
+        check(mirror, stream, ["public.t"])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_rows_without_a_key_that_differ_by_a_microsecond_are_two_in_every_time_zone(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: str
+) -> None:
+    stream.sql("CREATE TABLE seen (at timestamptz, place text)", "ALTER TABLE seen REPLICA IDENTITY FULL")
+    stream.sql("CREATE TABLE local (at timestamp, place text)", "ALTER TABLE local REPLICA IDENTITY FULL")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    mirror = cdc.mirror(["*"], lake(form), form)
+    for table, zone in ("seen", "Z"), ("local", ""):
+        stamps = ", ".join(f"('2026-03-29 02:30:00.00000{n}{zone}', 'x')" for n in (1, 2, 2))
+        stream.sql(f"INSERT INTO {table} VALUES {stamps}")
+    daemon.wait_until_confirmed()
+    mirror.run_once()
+    check(mirror, stream, ["public.seen", "public.local"])
+    for table in "seen", "local":
+        stream.sql(f"DELETE FROM {table} WHERE date_part('microseconds', at) = 1")
+    daemon.wait_until_confirmed()
+    zone = cdc.spark.conf.get("spark.sql.session.timeZone")
+    try:
+        cdc.spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+        mirror.run_once()
+    finally:
+        cdc.spark.conf.set("spark.sql.session.timeZone", zone)
+    check(mirror, stream, ["public.seen", "public.local"])
+
+
+def test_an_update_that_a_row_filter_makes_an_insert_ends_the_run_with_the_unknown_value_flagged(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, body text, n int)", "ALTER TABLE t ALTER body SET STORAGE EXTERNAL")
+    stream.sql("CREATE PUBLICATION cdcd FOR TABLE t WHERE (id > 100)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql(
+        "INSERT INTO t SELECT n, repeat('x', 9000), 0 FROM generate_series(1, 2) n",
+        "UPDATE t SET id = id + 100",  # what is not published before comes as an insert, without its body
+        "UPDATE t SET n = 7 WHERE id = 101",  # and an update, again without it
+    )
+    daemon.wait_until_confirmed()
+    mirror = cdc.mirror(["*"], lake("delta"), "delta")
+    frames: Any = type(cdc.spark.range(1))
+    checkpoint, rounds = frames.localCheckpoint, itertools.count()
+
+    def counted(frame: Any) -> Any:
+        assert next(rounds) < 9, "goes on for ever"
+        return checkpoint(frame)
+
+    monkeypatch.setattr(frames, "localCheckpoint", counted)
+    mirror.run_once()
+    rows = mirror.as_of()["public.t"].orderBy("id").select("id", "body", "n", "_unrepresentable").collect()
+    assert [tuple(row) for row in rows] == [(101, None, 7, {"body": None}), (102, None, 0, {"body": None})]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_deletes_may_become_soft_and_hard_again(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: str
+) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE bag (v int)")
+    stream.sql("ALTER TABLE bag REPLICA IDENTITY FULL")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    catalog, tables = lake(form), ["public.t", "public.bag"]
+
+    def run(deletes: str, *statements: str) -> dict[str, list[tuple[Any, ...]]]:
+        stream.sql(*statements)
+        daemon.wait_until_confirmed()
+        mirror = cdc.mirror(["*"], catalog, form, deletes=deletes)
+        mirror.run_once()
+        found = mirror.as_of()
+        live = {name: mirror.table_at(mirror.published().by_topic()[f"{stream.prefix}.{name}"]) for name in tables}
+        for name in tables:
+            assert content(live[name], ignore=OURS) == stream.content(*name.split("."))
+        return found
+
+    run("hard", "INSERT INTO t VALUES (1), (2), (3)", "INSERT INTO bag VALUES (1), (1), (2)")
+    one = "DELETE FROM bag WHERE ctid = (SELECT max(ctid) FROM bag WHERE v = 1)"
+    kept = run("soft", "DELETE FROM t WHERE id = 2", one)
+    assert [kept[name].where("_is_deleted").count() for name in tables] == [1, 1]
+    run("hard", "INSERT INTO t VALUES (2), (4)", "INSERT INTO bag VALUES (1), (3)", "DELETE FROM t WHERE id = 1")
+    run("soft", "TRUNCATE t, bag", "INSERT INTO t VALUES (3)", "INSERT INTO bag VALUES (1)")

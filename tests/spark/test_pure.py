@@ -163,5 +163,5 @@ def test_a_merge_names_only_what_it_must() -> None:
     assert "NOT MATCHED BY SOURCE" not in plain
     soft = merge("t", "s", ["born"], ["born"], ["born", "v"], ["v"], deletes="soft", emptied=True)
     assert "t.`born` <=> s.`born` AND t._unrepresentable['born'] <=> s._unrepresentable['born']" in soft
-    assert "WHEN NOT MATCHED BY SOURCE AND NOT t._is_deleted THEN UPDATE" in soft
+    assert "WHEN NOT MATCHED BY SOURCE AND NOT coalesce(t._is_deleted, false) THEN UPDATE" in soft
     assert "THEN DELETE" not in soft

@@ -35,12 +35,19 @@ class Iceberg(Target):
         row = self.spark.sql(f"SELECT snapshot_id FROM {table}.refs WHERE name = 'main'").first()
         return None if row is None else int(row[0])
 
-    def tagged(self, table: str, mirror: str, run: int) -> bool:
+    def tagged(self, table: str, mirror: str, token: str) -> bool:
         snapshots = self.spark.sql(f"SELECT summary FROM {table}.snapshots")
-        return bool(snapshots.where(f"summary['cdcd.run.{mirror}'] = '{run}'").count())
+        return bool(snapshots.where(f"summary['cdcd.run.{mirror}'] = '{token}'").count())
 
-    def _tags(self, mirror: str, run: int) -> dict[str, str]:
-        return {f"spark.sql.iceberg.snapshot-property.cdcd.run.{mirror}": str(run)}
+    def _tags(self, mirror: str, token: str) -> dict[str, str]:
+        return {f"spark.sql.iceberg.snapshot-property.cdcd.run.{mirror}": token}
+
+    def replaced(self, table: str, mirror: str, version: int) -> bool:
+        snapshots = self.spark.sql(f"SELECT summary FROM {table}.snapshots")
+        return bool(snapshots.where(f"summary['cdcd.load.{mirror}'] = '{version}'").count())
+
+    def _marks(self, mirror: str, version: int | None) -> dict[str, str]:
+        return {f"spark.sql.iceberg.snapshot-property.cdcd.load.{mirror}": str(version)}
 
     def compact(self, table: str) -> Any:
         catalog, _, name = table.partition(".")

@@ -62,14 +62,41 @@ class Target:
             return self.spark.table(table).limit(0)
         return self.spark.sql(f"SELECT * FROM {table} VERSION AS OF {version}")
 
-    def tagged(self, table: str, mirror: str, run: int) -> bool:
-        """Whether a change inside `tagging(mirror, run)` was made to the table."""
+    def empty(self, table: str) -> bool:
+        """Whether it holds no row."""
+        return bool(self.spark.table(table).isEmpty())
+
+    def tagged(self, table: str, mirror: str, token: str) -> bool:
+        """Whether a MERGE inside `tagging(mirror, token)` was made into the table."""
         raise NotImplementedError
 
     @contextmanager
-    def tagging(self, mirror: str, run: int) -> Iterator[None]:
-        """Mark every change of a table that is made inside, so that `tagged` finds it."""
-        settings = self._tags(mirror, run)
+    def tagging(self, mirror: str, token: str) -> Iterator[None]:
+        """Mark every MERGE into a table that is made inside, so that `tagged` finds it; `token` is of one plan."""
+        with self._set(self._tags(mirror, token)):
+            yield
+
+    def replaced(self, table: str, mirror: str, version: int) -> bool:
+        """Whether the table was overwritten inside `replacing(mirror, version)`."""
+        raise NotImplementedError
+
+    @contextmanager
+    def replacing(self, mirror: str, version: int | None) -> Iterator[None]:
+        """Mark a table that is overwritten inside, whose published version is this one (None: there is none).
+
+        A process may die before it has published what it wrote: then `replaced` tells the next one.
+        """
+        with self._set(self._marks(mirror, version)):
+            yield
+
+    def _tags(self, mirror: str, token: str) -> dict[str, str]:
+        raise NotImplementedError
+
+    def _marks(self, mirror: str, version: int | None) -> dict[str, str]:
+        raise NotImplementedError
+
+    @contextmanager
+    def _set(self, settings: Mapping[str, str]) -> Iterator[None]:
         for name, value in settings.items():
             self.spark.conf.set(name, value)
         try:
@@ -77,9 +104,6 @@ class Target:
         finally:
             for name in settings:
                 self.spark.conf.unset(name)
-
-    def _tags(self, mirror: str, run: int) -> dict[str, str]:
-        raise NotImplementedError
 
     def compact(self, table: str) -> Any:
         """Rewrite small files into large ones; the rows stay what they are."""
