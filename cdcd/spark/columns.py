@@ -42,9 +42,13 @@ def comparable(avro: Avro, pg_type: str) -> bool:
     kind = logical(avro)
     if kind == "array" and isinstance(avro, dict):
         return not is_vector(pg_type) and logical(avro["items"]) not in ("array", "record", "map")
-    if kind == "record" and isinstance(avro, dict):
-        return tuple(field["name"] for field in avro["fields"]) == _INTERVAL
+    if kind == "record":
+        return _is_interval(avro)
     return kind != "map"
+
+
+def _is_interval(avro: Avro) -> bool:
+    return isinstance(avro, dict) and tuple(field["name"] for field in avro["fields"]) == _INTERVAL
 
 
 def is_vector(pg_type: str) -> bool:
@@ -66,6 +70,8 @@ def representable(expression: str, avro: Avro) -> str:
     """A condition in SQL: Avro can hold the value."""
     kind = logical(avro)
     condition = _REPRESENTABLE.get(kind, "true").format(c=expression)
+    if kind == "record" and _is_interval(avro):
+        condition = f"isfinite({expression})"
     if kind == "array" and isinstance(avro, dict) and logical(avro["items"]) in _REPRESENTABLE:
         inside = representable("x", avro["items"])
         condition += f" AND NOT EXISTS (SELECT FROM unnest({expression}) u(x) WHERE NOT ({inside}))"

@@ -171,7 +171,7 @@ class Snapshot:
     def key(self, table: str) -> tuple[str, ...]:
         """The columns of the table's key; none if it has none."""
         made = self.tables[table].key
-        return () if made is None else tuple(e["name"] for e in made["fields"] if e["name"] != "unrepresentable")
+        return () if made is None else tuple(e["name"] for e in made["fields"] if "pg_type" in e)
 
     def rows(self, table: str) -> DataFrame:
         """The table's rows with the columns that a mirror has: the META ones, too."""
@@ -282,7 +282,9 @@ def _texts(lost: Mapping[str, str]) -> str:
     """
     if not lost:
         return "NULL::text"
-    texts = f"jsonb_strip_nulls(jsonb_build_object({', '.join(lost.values())}))::text"
+    pairs = list(lost.values())  # of a name and a text; a function has at most 100 arguments
+    some = [f"jsonb_build_object({', '.join(pairs[at : at + 50])})" for at in range(0, len(pairs), 50)]
+    texts = f"jsonb_strip_nulls({' || '.join(some)})::text"
     return f"CASE WHEN NOT ({' AND '.join(lost)}) THEN {texts} END"
 
 
@@ -292,6 +294,8 @@ def _transported(expression: str, name: str, avro: Any, pg_type: str) -> tuple[s
     sent = f.col(name)
     if c.direct(avro):
         cast = "::text::bigint" if kind == "long" and pg_type not in _INTEGERS else ""  # oid, xid8: JDBC has no such
+        if kind == "bytes":
+            cast = "::bytea"  # a geometry would come as its text
         return f"({expression}{cast})", sent.cast(ddl(avro))
     if kind == "array" and logical(avro["items"]) not in ("array", "map", "record"):
         item = c.text_in_postgres("x", avro["items"]) if not _by_text(avro["items"]) else "x::text"

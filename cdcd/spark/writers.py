@@ -38,7 +38,7 @@ class Writer:
     @property
     def key(self) -> tuple[str, ...]:
         """Of a key's schema: the names of the key's columns."""
-        return tuple(each["name"] for each in self.schema["fields"] if each["name"] != "unrepresentable")
+        return tuple(each["name"] for each in self.schema["fields"] if "pg_type" in each)
 
     def described(self) -> list[dict[str, Any]]:
         """The row's columns as the schema has them: with pg_type, pg_typmod and pg_name."""
