@@ -281,7 +281,7 @@ def test_the_key_of_a_table_that_was_only_truncated_is_asked_for(monkeypatch: py
     from cdcd.spark.writers import RegistryWriters
 
     envelope = '{"type":"record","name":"Envelope","fields":[]}'
-    key = '{"type":"record","name":"Key","fields":[{"name":"id","type":"int"}]}'
+    key = '{"type":"record","name":"Key","fields":[{"name":"id","type":"int","pg_type":"integer"}]}'
     writers = RegistryWriters.__new__(RegistryWriters)
     writers._known, writers._url = {}, ""
 
