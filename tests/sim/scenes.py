@@ -248,7 +248,7 @@ class BrokenCopies(World):
 
     def _sql(self) -> None:
         super()._sql()
-        if self.seed % 2 and self.rng.random() < 0.08:
+        if self.seed % 2 and self.rng.random() < (0.08 if self.seed % 4 == 1 else 0.2):
             self.database.rewrite()
         if self.seed % 3 == 0 and self.rng.random() < 0.03:
             self.database.message()

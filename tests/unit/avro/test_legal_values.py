@@ -17,11 +17,11 @@ from avro_values import UNREPRESENTABLE, read_back, transcode
 
 from cdcd.avro.envelope import Encoder, RowEncoder
 from cdcd.avro.names import field_names
-from cdcd.avro.records import RecordConsumer
 from cdcd.avro.stores import FingerprintStore
 from cdcd.avro.types import TypeOptions, codec_for, has_known_binary
 from cdcd.errors import ModeChanged
 from cdcd.pgoutput.encoder import encode_tuple
+from cdcd.sink.batches import BatchBuilder
 from cdcd.source.pgtypes import PgType
 from cdcd.source.session import parameters
 from cdcd.transaction.relations import Column, Relation
@@ -31,32 +31,29 @@ def catalog(name: str, **more: Any) -> PgType:
     return PgType(more.pop("oid", 1), "pg_catalog", name, **more)
 
 
-class Records(RecordConsumer):
+class Records:
+    """The events of one table, read back by their own schemas."""
+
     def __init__(self) -> None:
-        self.schemas: dict[str, Any] = {}
-        self.found: list[tuple[Any, Any]] = []
+        self.builder = BatchBuilder(tombstones=False)
 
-    def open_table(self, schema: str, name: str) -> int:
-        return 1
+    @property
+    def found(self) -> list[tuple[Any, Any]]:
+        batch = self.builder.take()
+        schemas = {fingerprint: fastavro.parse_schema(json.loads(text)) for fingerprint, text in batch.schemas}
 
-    def add_schema(self, fingerprint: str, text: str) -> None:
-        self.schemas[fingerprint] = fastavro.parse_schema(json.loads(text))
+        def read(data: bytes | None) -> Any:
+            if data is None:
+                return None
+            return fastavro.schemaless_reader(io.BytesIO(data[10:]), schemas[data[2:10].hex()], None)
 
-    def begin(self, commit_lsn: int, commit_ts: int) -> None:
-        pass
-
-    def add(self, table: int, op: int, key: bytes | None, value: bytes) -> None:
-        self.found.append((self.read(key), self.read(value)))
-
-    def read(self, data: bytes | None) -> Any:
-        if data is None:
-            return None
-        return fastavro.schemaless_reader(io.BytesIO(data[10:]), self.schemas[data[2:10].hex()], None)
+        [made] = batch.tables
+        return [(read(message.get("key")), read(message["value"])) for message in made.messages]
 
 
 def table(*columns: Column) -> tuple[Records, RowEncoder]:
     records = Records()
-    encoder = Encoder(records, FingerprintStore(records), TypeOptions())
+    encoder = Encoder(records.builder, FingerprintStore(records.builder), TypeOptions())
     rows = encoder.open(Relation(7, "public", "t", "d", list(columns)))
     encoder.begin(1, 0, 1)
     return records, rows
