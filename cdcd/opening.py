@@ -45,7 +45,6 @@ from cdcd.sink.handover import Handover
 from cdcd.sink.parking import Parking
 from cdcd.sink.producer import Producer
 from cdcd.sink.publisher import Publisher
-from cdcd.sink.table_topic import Alone
 from cdcd.source.catalogue import Catalogue
 from cdcd.source.publication import Publication
 from cdcd.source.rivals import Rivals
@@ -109,13 +108,11 @@ class Opening:
         alive: Callable[[], None],
         on_schema: Callable[[str, bytes], None] = lambda _, __: None,
         parking: Parking | None = None,
-        alone: Alone | None = None,
     ) -> None:
         """`binary` None: decide by the published types. Without `may_spool` nothing in progress is asked for.
 
         `wake` interrupts waiting, `stopping` ends it, `alive` is called now and then while it waits. `on_schema` gets
-        each relation whose events come, with the header that names its schema; `parking` says which tables to park,
-        `alone` whether others were seen to write to our topics.
+        each relation whose events come, with the header that names its schema; `parking` says which tables to park.
         """
         self._on_schema = on_schema
         self._settings = settings
@@ -131,7 +128,7 @@ class Opening:
         self._slot = Slot(self._session, settings.source.slot)
         self._status_interval_s = settings.source.status_interval_s
         self._wal_sender_timeout_s = 0.0
-        self._taking_over = TakingOver(settings, wake.set, stopping, parking, alone)
+        self._taking_over = TakingOver(settings, wake.set, stopping, parking)
         self._stack.callback(self._taking_over.close)
 
     def close(self) -> None:

@@ -32,7 +32,6 @@ from cdcd.opening import Opening
 from cdcd.pipeline import Pipeline
 from cdcd.settings import Settings
 from cdcd.sink.parking import Parking
-from cdcd.sink.table_topic import Alone
 from cdcd.slot_watch import SlotWatch
 from cdcd.source.refusals import SlotActive
 from cdcd.source.session import said_in
@@ -68,7 +67,6 @@ class Supervisor:
         self._made_slot = False
         self._may_spool = True
         self._parking = Parking()
-        self._alone = Alone()
         source = settings.source
         self._binary: bool | None = None if source.binary == "auto" else source.binary
         stalled_after_s = settings.monitoring.stalled_after_s
@@ -149,7 +147,6 @@ class Supervisor:
             self._alive,
             self.metrics.schema,
             self._parking,
-            self._alone,
         )
         if self.status.state is not State.WAITING:
             self.status.state = State.STARTING

@@ -49,8 +49,7 @@ from cdcd.sink.kafka_reading import KafkaReading
 from cdcd.sink.kafka_settings import client_config, transaction_timeout_ms
 from cdcd.sink.parked_tables import Rename
 from cdcd.sink.parking import Parking
-from cdcd.sink.publisher import Publisher, Source, TopicSettings
-from cdcd.sink.table_topic import Alone, Table
+from cdcd.sink.publisher import Publisher, Source, Table, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
 from cdcd.tail import SchemaFinder
 
@@ -85,11 +84,9 @@ class TakingOver:
         wake: Callable[[], None],
         stopping: Callable[[], bool],
         parking: Parking | None = None,
-        alone: Alone | None = None,
     ) -> None:
-        """`wake` is called when it is done; `stopping` ends it early; the others are as Publisher says."""
+        """`wake` is called when it is done; `stopping` ends it early; `parking` is what is to be parked besides."""
         self._parking = parking
-        self._alone = alone
         self._settings = settings
         self._wake = wake
         self._stopping = stopping
@@ -356,7 +353,6 @@ class TakingOver:
             parking=self._parking,
             parked_reader=KafkaParkedReader(self._reading(self.names.parked)),
             rename=self._rename(),
-            alone=self._alone,
         )
         policy = GroupCommit(
             sink.transaction_rows_max,

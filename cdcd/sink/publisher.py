@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 from cdcd.errors import SettingsError
 from cdcd.lsn import format_lsn
@@ -28,8 +28,10 @@ from cdcd.sink.parked_tables import ParkedTables, Rename
 from cdcd.sink.parking import Parking, records
 from cdcd.sink.partition import partition_for, split
 from cdcd.sink.producer import ParkedReader, Producer, TopicAdmin
-from cdcd.sink.table_topic import Alone, Table, TableTopic, foreseen_ends
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs, parked_spec
+
+Table: TypeAlias = "tuple[str, str]"
+"""PostgreSQL's schema and name."""
 
 _PROGRESS_PARTITION: Final = 0
 _PARKED_PARTITION: Final = 0
@@ -80,6 +82,21 @@ class Durable:
     """When the Kafka transaction was opened, as `publish` was told."""
 
 
+class _Topic:
+    """A table's topic, once it was touched."""
+
+    def __init__(self, name: str, table: Table, offsets: list[int], snapshot: SnapshotState | None) -> None:
+        self.name = name
+        self.table = table
+        self.offsets = offsets
+        """Of each partition, where our last flushed record ends; at first, where the partition does."""
+        self.snapshot = snapshot
+
+    @property
+    def partitions(self) -> int:
+        return len(self.offsets)
+
+
 class _Open:
     """The open Kafka transaction."""
 
@@ -94,7 +111,7 @@ class _Open:
         self.rows = 0
         self.bytes = 0
         self.gap_lsn = 0
-        self.touched: dict[str, TableTopic] = {}
+        self.touched: dict[str, _Topic] = {}
         self.counts: dict[Table, dict[int, int]] = {}
         self.parked_counts: dict[Table, int] = {}
 
@@ -132,12 +149,11 @@ class Publisher:
         parking: Parking | None = None,
         parked_reader: ParkedReader | None = None,
         rename: Rename | None = None,
-        alone: Alone | None = None,
     ) -> None:
         """`last` is the slot record to go on from, None before the first; `snapshots` are by topic, from the progress.
 
         `parking` is what is to be parked besides; `parked_reader` and `rename` serve to replay what was: without
-        `rename` the records are what they were. `alone` is what earlier publishers of the daemon have seen.
+        `rename` the records are what they were.
 
         Makes the topics for progress and schemas if they are missing; raises as TopicAdmin does.
         """
@@ -148,14 +164,13 @@ class Publisher:
         self._source = source
         self._last = last
         self._snapshots = dict(snapshots or {})
-        self._topics: dict[str, TableTopic] = {}
-        self._by_table: dict[Table, TableTopic] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._by_table: dict[Table, _Topic] = {}
         self._open: _Open | None = None
         *_, self._schema_partitions = admin.ensure(*own_specs(names, settings.replication_factor))
         # What hangs in the progress (`hanging`) is decided by our next marker there: where it can hang while rows
         # cannot be written, the progress is left alone until they are.
         self._opens_early = producer.transactional and admin.keeps_leader(names.progress)
-        self._alone = alone or Alone()
         self._parked = ParkedTables(
             last,
             parking or Parking(),
@@ -229,7 +244,6 @@ class Publisher:
             at.count(table)
             for partition, messages in enumerate(split(table.messages, table.everywhere, topic.partitions)):
                 if messages:
-                    topic.hand_over(partition, len(messages))
                     self._producer.produce(topic.name, partition, messages)
         if batch.copies:
             self._publish_copies(batch.copies)
@@ -254,28 +268,20 @@ class Publisher:
         assert at is not None, "no Kafka transaction is open"
         assert not at.inside, "half a PostgreSQL transaction would become visible"
         assert at.end_lsn or self._last is not None, "no position to go on from"
-        slot_record = self._slot_record(at)
-        foreseeable = self._opens_early and self._alone.so_far and not self._parked.tables
-        foreseen = foreseen_ends(at.touched.values()) if foreseeable else None
-        if foreseen is not None:
-            self._produce_progress(at, foreseen, slot_record)
-        elif at.touched and self._opens_early:
+        if at.touched and self._opens_early:
             # The first record takes a partition into the transaction, which is a request: beside the rows, not after.
-            self._producer.produce(
-                self._names.progress, _PROGRESS_PARTITION, [{"key": table_key(self._source.slot, ""), "value": None}]
-            )
-        for (name, partition), end in self._producer.flush().items():
+            self._produce_progress([{"key": table_key(self._source.slot, ""), "value": None}])
+        offsets = self._producer.flush()
+        for (name, partition), end in offsets.items():
             topic = at.touched.get(name)
             if topic is not None:
-                topic.written(partition, end)
+                topic.offsets[partition] = end
             elif name == self._names.parked:
                 self._parked.passed(end)
-        ends = {name: topic.offsets for name, topic in at.touched.items()}
-        if ends != foreseen:
-            if foreseen is not None:
-                self._alone.check(foreseen, ends)
-            slot_record = self._slot_record(at)  # with what is parked up to here
-            self._produce_progress(at, ends, slot_record)
+        slot_record = self._slot_record(at)
+        messages = [self._table_message(topic, slot_record) for topic in at.touched.values()]
+        messages.append({"key": slot_record.key(), "value": slot_record.value()})
+        self._produce_progress(messages)
         self._producer.commit()
         self._open = None
         self._last = slot_record
@@ -390,7 +396,7 @@ class Publisher:
         partitions = dict(zip(new, self._admin.ensure(*specs), strict=True))
         # Asked for before the first record of ours: so the table record is right for the partitions that get none.
         for name, offsets in self._admin.end_offsets(partitions).items():
-            topic = TableTopic(name, new[name], offsets, self._snapshots.get(name))
+            topic = _Topic(name, new[name], offsets, self._snapshots.get(name))
             self._topics[name] = self._by_table[topic.table] = topic
 
     def _publish_schemas(self, schemas: list[tuple[str, str]]) -> None:
@@ -404,12 +410,10 @@ class Publisher:
         # Without transactions readers see a row as soon as it is written: then its schema must be there.
         self._producer.flush()
 
-    def _produce_progress(self, at: _Open, ends: Mapping[str, list[int]], slot_record: SlotRecord) -> None:
-        messages = [self._table_message(topic, ends[topic.name], slot_record) for topic in at.touched.values()]
-        messages.append({"key": slot_record.key(), "value": slot_record.value()})
+    def _produce_progress(self, messages: list[Message]) -> None:
         self._producer.produce(self._names.progress, _PROGRESS_PARTITION, messages)
 
-    def _table_message(self, topic: TableTopic, ends: list[int], slot_record: SlotRecord) -> Message:
+    def _table_message(self, topic: _Topic, slot_record: SlotRecord) -> Message:
         schema, table = topic.table
         parked = self._parked.tables.get(topic.table)
         record = TableRecord(
@@ -418,7 +422,7 @@ class Publisher:
             schema=schema,
             table=table,
             commit_lsn=slot_record.commit_lsn if parked is None else min(slot_record.commit_lsn, parked.lsn),
-            offsets=tuple(ends),
+            offsets=tuple(topic.offsets),
             snapshot=topic.snapshot,
         )
         return {"key": record.key(), "value": record.value()}

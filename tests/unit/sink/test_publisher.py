@@ -6,7 +6,7 @@ import dataclasses
 import json
 
 import pytest
-from sim.fake_kafka import Entry, FakeAdmin, FakeBroker, FakeProducer, FakeReading, nothing
+from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
 from cdcd.errors import BrokerLost, SettingsError
 from cdcd.progress.copies import DONE, TableCopy, parse_copy
@@ -15,7 +15,6 @@ from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.kafka_progress import KafkaProgressReader
 from cdcd.sink.partition import partition_for
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
-from cdcd.sink.table_topic import Alone, TableTopic
 from cdcd.sink.topics import TopicNames, TopicSpec
 
 INSERT = ord("c")
@@ -38,7 +37,6 @@ class World:
         self.names = TopicNames("p", template)
         self.partitions = partitions
         self.admin = admin
-        self.alone = Alone()
         self.restart()
 
     def restart(self, transactional_id: str | None = "p-s") -> None:
@@ -51,7 +49,6 @@ class World:
             TopicSettings(self.partitions, 1, {"retention.ms": "1"}),
             SOURCE,
             self.last(),
-            alone=self.alone,
         )
         self.builder = BatchBuilder(tombstones=False)
 
@@ -439,72 +436,6 @@ def test_the_progress_is_left_alone_until_the_rows_are_written(
     world.broker.on_call = lambda step: written.append(len(progress)) if step == "flush" else None
     world.publisher.commit()
     assert written == [0]
-
-
-def written_before_the_flush(world: World, *rows: tuple[str, bytes | None, bytes], lsn: int) -> list[bool]:
-    """Publish and commit; returns of each flush whether the slot record was there before it."""
-    world.transaction(lsn, *rows)
-    world.publish()
-    log = world.broker.topics[world.names.progress][0]
-    there: list[bool] = []
-    before = len(log)
-    world.broker.on_call = lambda step: (
-        there.append(any(entry.key == b"s" for entry in log[before:])) if step == "flush" else None
-    )
-    world.publisher.commit()
-    world.broker.on_call = nothing
-    return there
-
-
-def test_the_progress_is_written_beside_the_rows_where_nobody_else_writes() -> None:
-    world = World(partitions=1)
-    rows = [("a", b"1", b"row"), ("b", b"1", b"row"), ("a", b"2", b"row")]
-    assert written_before_the_flush(world, *rows, lsn=0x100) == [False], "a marker of others may still come"
-    assert written_before_the_flush(world, *rows, lsn=0x200) == [True]
-    assert written_before_the_flush(world, rows[1], lsn=0x300) == [True]
-    assert written_before_the_flush(world, rows[0], ("c", b"1", b"row"), lsn=0x400) == [False], "c is new"
-    assert written_before_the_flush(world, *rows, lsn=0x500) == [True]
-    ends = {(r.topic, r.commit_lsn): r.offsets for r in world.progress() if isinstance(r, TableRecord)}
-    a, b, c = "p.public.a", "p.public.b", "p.public.c"
-    assert ends == {
-        (a, 0x100): (2,), (b, 0x100): (1,), (a, 0x200): (5,), (b, 0x200): (3,), (b, 0x300): (5,), (a, 0x400): (7,),
-        (c, 0x400): (1,), (a, 0x500): (10,), (b, 0x500): (7,),
-    }  # fmt: skip
-    assert len([r for r in world.progress() if isinstance(r, SlotRecord)]) == 5
-
-
-def test_the_topic_of_the_messages_is_never_foreseen_for_other_shards_write_to_it() -> None:
-    topic = TableTopic("p.messages", ("", "messages"), [0], None)
-    topic.hand_over(0, 1)
-    topic.written(0, 1)
-    topic.hand_over(0, 1)
-    assert topic.foreseen() is None
-
-
-def test_who_else_writes_to_a_topic_is_noticed_before_the_commit_and_remembered() -> None:
-    world = World(partitions=1)
-    written_before_the_flush(world, ("a", b"1", b"one"), lsn=0x100)
-    place = ("p.public.a", 0)
-    world.broker.log(*place).append(Entry(b"k", b"theirs", None, place))
-    with pytest.raises(BrokerLost, match=r"somebody else writes to p\.public\.a"):
-        written_before_the_flush(world, ("a", b"1", b"two"), lsn=0x200)
-    world.broker.on_call = nothing
-    world.restart()
-    assert world.last() == SlotRecord("s", 0x108, 0x100, 0x1000, SOURCE.system_id, timeline=1, transactions=1, rows=1)
-    for lsn in (0x200, 0x300):
-        assert written_before_the_flush(world, ("a", b"1", b"row"), lsn=lsn) == [False]
-    assert world.values("p.public.a") == [[b"one", b"theirs", b"row", b"row"]]
-
-
-def test_a_marker_that_is_missing_does_not_undo_what_it_was_to_commit() -> None:
-    # Kafka can forget one; the records before it then share the fate of the next transaction there.
-    world = World(partitions=1)
-    written_before_the_flush(world, ("a", b"1", b"one"), lsn=0x100)
-    assert world.broker.log("p.public.a", 0).pop().is_marker
-    assert written_before_the_flush(world, ("a", b"1", b"two"), lsn=0x200) == [True]
-    *_, table, slot = world.progress()
-    assert isinstance(table, TableRecord)
-    assert (table.offsets, slot) == ((2,), world.last())
 
 
 def test_the_progress_is_json_that_a_person_can_read() -> None:
