@@ -17,13 +17,14 @@ from typing import Final, TextIO
 from cdcd.asking import ask
 from cdcd.bar import Bar
 from cdcd.chosen import of_publication
+from cdcd.errors import Refused
 from cdcd.lsn import format_lsn
 from cdcd.progress.copies import DONE
 from cdcd.progress.requests import SNAPSHOT
 from cdcd.settings import Settings
 from cdcd.source.publication import Publication
 from cdcd.source.session import Session
-from cdcd.taking_over import reading
+from cdcd.taking_over import TakingOver, reading
 
 POLL_S: Final = 0.5
 
@@ -59,9 +60,19 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                         bar.clear()
                         _say(name, "done", copy.rows, as_json, out)
                         del asked[topic]
+            _refuse_parked(progress, [name for name, _ in asked.values()])
             time.sleep(POLL_S)
         for name, _ in asked.values():
             _say(name, "asked", None, as_json, out)
+
+
+def _refuse_parked(progress: TakingOver, asked: Sequence[str]) -> None:
+    """A parked table is not copied before it is unparked: nobody is to wait for that."""
+    last = progress.last_record()
+    parked = {f"{each.schema}.{each.table}" for each in (last.parked if last is not None else ()) if not each.copying}
+    for name in asked:
+        if name in parked:
+            raise Refused(f"{name} is parked, and so not copied", f"`cdcd unpark {name}`: the copy follows by itself")
 
 
 def summary(settings: Settings, out: TextIO) -> bool:
