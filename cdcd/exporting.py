@@ -264,9 +264,7 @@ class Exporting:
         self, each: Published, copy: TableCopy, relations: Relations, own: list[Heap], encoding: str
     ) -> TableExport:
         relation = relations.resolve(each.relation)
-        kinds = bytes(
-            BINARY if has_known_binary(column.pgtype, encoding) else TEXT for column in relation.columns
-        )
+        kinds = bytes(BINARY if has_known_binary(column.pgtype, encoding) else TEXT for column in relation.columns)
         return TableExport(copy, relation, own, kinds, each.row_filter)
 
 

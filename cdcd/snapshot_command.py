@@ -24,7 +24,7 @@ from cdcd.progress.requests import SNAPSHOT
 from cdcd.settings import Settings
 from cdcd.source.publication import Publication
 from cdcd.source.session import Session
-from cdcd.taking_over import TakingOver, reading
+from cdcd.taking_over import reading
 
 POLL_S: Final = 0.5
 
@@ -34,7 +34,7 @@ log = logging.getLogger("cdcd.snapshot")
 def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bool, out: TextIO) -> None:
     """Ask for each of `tables` (`schema.table`, `*` stands for any characters), and wait until all are copied.
 
-    Raises Refused if one is not published, or the daemon cannot be asked.
+    Raises Refused if one is not published or is parked, or the daemon cannot be asked.
     """
     source = settings.source
     with reading(settings) as progress:
@@ -60,19 +60,13 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                         bar.clear()
                         _say(name, "done", copy.rows, as_json, out)
                         del asked[topic]
-            _refuse_parked(progress, [name for name, _ in asked.values()])
+            if parked := {name for name, _ in asked.values()} & progress.parked().keys():
+                name = min(parked)  # it is not copied before it is unparked: nobody is to wait for that
+                cure = f"`cdcd unpark {name}`: the copy follows by itself"
+                raise Refused(f"{name} is parked, and so not copied", cure)
             time.sleep(POLL_S)
         for name, _ in asked.values():
             _say(name, "asked", None, as_json, out)
-
-
-def _refuse_parked(progress: TakingOver, asked: Sequence[str]) -> None:
-    """A parked table is not copied before it is unparked: nobody is to wait for that."""
-    last = progress.last_record()
-    parked = {f"{each.schema}.{each.table}" for each in (last.parked if last is not None else ()) if not each.copying}
-    for name in asked:
-        if name in parked:
-            raise Refused(f"{name} is parked, and so not copied", f"`cdcd unpark {name}`: the copy follows by itself")
 
 
 def summary(settings: Settings, out: TextIO) -> bool:

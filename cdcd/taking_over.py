@@ -30,6 +30,7 @@ from cdcd.errors import BrokerLost
 from cdcd.progress.continuity import Server, check_continuity
 from cdcd.progress.copies import TableCopy, parse_copy
 from cdcd.progress.record import (
+    ParkedTable,
     SlotRecord,
     TableRecord,
     parse_record,
@@ -152,6 +153,12 @@ class TakingOver:
         key = slot_key(self._settings.source.slot)
         value = self._reader(self.names.progress, rank).last(frozenset({key}), self._ended).get(key)
         return None if value is None else parse_slot_record(key, value)
+
+    def parked(self) -> dict[str, ParkedTable]:
+        """The tables that are parked because they are refused, by `schema.table`, as can be read now."""
+        last = self.last_record()
+        parked = last.parked if last is not None else ()
+        return {f"{each.schema}.{each.table}": each for each in parked if not each.copying}
 
     def copies(self) -> dict[str, TableCopy]:
         """How far the copy of each table is, by topic, as can be read now."""

@@ -37,7 +37,7 @@ def unpark(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bo
     Raises Refused if a table is not parked, if the daemon cannot be asked, or if the replay was refused again.
     """
     with reading(settings) as progress:
-        parked = _parked(progress)
+        parked = progress.parked()
         if not tables:
             shown = _as_json if as_json else _as_text
             if not parked:
@@ -72,12 +72,6 @@ def _wait(progress: TakingOver, name: str, lsn: int) -> None:
             log.info("asked; waiting for the daemon", extra={"table": name, "lsn": format_lsn(lsn)})
             told = True
         wake.wait(POLL_S)
-
-
-def _parked(progress: TakingOver) -> dict[str, ParkedTable]:
-    last = progress.last_record()
-    parked = last.parked if last is not None else ()
-    return {f"{each.schema}.{each.table}": each for each in parked if not each.copying}
 
 
 def _as_text(name: str, table: ParkedTable) -> str:

@@ -111,8 +111,10 @@ class FakeParkedReader:
     def __init__(self, broker: FakeBroker, piece: int) -> None:
         self._broker = broker
         self._piece = piece
+        self.read_for: list[bytes] = []
 
     def read(self, key: bytes, offset: int) -> ParkedPiece:
+        self.read_for.append(key)
         assembly, found = Assembly(), list[ParkedEvent]()
         for record in self._broker.visible(NAMES.parked)[0]:
             if record.offset >= offset and record.key == key and record.value is not None:
@@ -387,6 +389,7 @@ def test_tables_that_nothing_changed_during_their_copy_are_done_with_in_one_tran
         publisher.unpark(0.0)
         pieces += 1
     assert pieces == 2, "a and b, with the events of c; then d"
+    assert reader.read_for == [b"s/p.public.c"], "nothing else is on the parked topic"
     assert [record.value for record in broker.visible("p.public.c")[0]] == [COPYING.encode(), DONE.encode()]
     assert publisher.last is not None
     assert publisher.last.parked == ()
