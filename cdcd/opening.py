@@ -9,9 +9,9 @@ The order, and why:
    nobody reads keeps WAL for ever: so first everything is looked at that would end the stream again, as far as it can
    be known before.
 2. START_REPLICATION: the slot has one reader, so this is the lock. A second daemon waits here.
-3. The producer takes over its transactional.id, which fences a zombie and ends its open Kafka transaction; only then is
-   the progress read, because only then is it final. That can take as long as Kafka is away, so `taking_over` does it
-   in a thread of its own while the server is kept content.
+3. The producer takes over its transactional.ids, which fences a zombie and ends its open Kafka transaction; only then
+   is the progress read, because only then is it final. That can take as long as Kafka is away, so `taking_over` does
+   it in a thread of its own while the server is kept content.
 4. Slot, server and progress must belong together, else GapError; and no other slot may publish to our tables' topics.
 """
 

@@ -1,6 +1,6 @@
 """Wires the rooms, moves what one gives to the next, and closes the loop from Kafka's commits to the server's slot.
 
-Before: `opening` has everything ready: a slot that streams, a producer that owns its transactional.id, the last
+Before: `opening` has everything ready: a slot that streams, a producer that owns its transactional.ids, the last
 progress. After: nothing; this is where the flow runs until it is stopped or an error ends it.
 
 It decides nothing itself: `pacing` says when to read, `assembler` what is a transaction, `tracker` what may be

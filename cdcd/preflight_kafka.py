@@ -2,7 +2,7 @@
 
 Before: `preflight_postgres` has found the tables. After: `preflight` prints.
 
-Nothing is changed: no topic is made, and the transactional.id is left alone, because asking for it would fence a daemon
+Nothing is changed: no topic is made, and the transactional.ids are left alone: asking for them would fence a daemon
 that runs. Whether transactions work is told from the brokers' own settings. `judge` is pure.
 """
 

@@ -159,7 +159,7 @@ class SinkSettings(Section):
         description="Brokers to ask first, host:port, separated by commas. Required.",
     )
     prefix: str = Field(
-        "cdcd", description="Opens the name of every topic, and of the transactional.id ({prefix}-{slot})."
+        "cdcd", description="Opens the name of every topic, and the transactional.ids ({prefix}-{slot}, and with .2)."
     )
     topic: str = Field(
         "{prefix}.{schema}.{table}", description="The topic of a table's events, from {prefix}, {schema} and {table}."

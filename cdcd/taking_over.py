@@ -39,7 +39,7 @@ from cdcd.progress.record import (
     table_key,
 )
 from cdcd.settings import Settings
-from cdcd.sink.batches import Message
+from cdcd.sink.alternating import AlternatingProducer
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.hanging import Known, Place, decide_hanging
 from cdcd.sink.kafka_admin import KafkaAdmin
@@ -50,6 +50,7 @@ from cdcd.sink.kafka_reading import KafkaReading
 from cdcd.sink.kafka_settings import client_config, transaction_timeout_ms
 from cdcd.sink.parked_tables import Rename
 from cdcd.sink.parking import Parking
+from cdcd.sink.producer import Producer
 from cdcd.sink.publisher import Publisher, Source, Table, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
 from cdcd.tail import SchemaFinder
@@ -65,7 +66,7 @@ _OTHERS_POLL_S: Final = 0.1
 class Kafka:
     """What there is of Kafka once it is ours."""
 
-    producer: KafkaProducer
+    producer: Producer
     publisher: Publisher
     policy: GroupCommit
     copies: Mapping[str, TableCopy]
@@ -94,7 +95,7 @@ class TakingOver:
         self._closed = Event()
         self._done: Future[Kafka | None] = Future()
         self._thread: Thread | None = None
-        self._producer: KafkaProducer | None = None
+        self._producer: Producer | None = None
         self._tables: list[str] | None = []
         self._made: frozenset[str] = frozenset()
         """Topics that exist for sure."""
@@ -141,7 +142,7 @@ class TakingOver:
 
         `tables` (schema, name) are published. Raises BrokerLost while Kafka does not answer.
         """
-        self._new_producer(self._timeout_ms()).close()
+        self._new_producer(self._transactional_ids[0], self._timeout_ms()).close()
         sink = self._settings.sink
         topics = [self.names.topic(*table) for table in tables]
         made = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
@@ -205,14 +206,8 @@ class TakingOver:
     def _know(self, confirmed_lsn: int, hanging: Mapping[Place, int]) -> Known:
         """What the progress tells of transactions that are undecided in these partitions: it may be one of them."""
         names, slot = self.names, self._settings.source.slot
-        own = {place: begin for place, begin in hanging.items() if place[0] in self._shared - {names.parked}}
-        standing = {topic: self._standing(topic, partition, begin) for (topic, partition), begin in own.items()}
-        fillers: dict[str, Message] = {
-            topic: {"key": key, "value": value}
-            for topic, found in standing.items()
-            for key, value in list(found.items())[-1:]
-        }
-        progress = standing.get(names.progress, {})
+        begin = hanging.get((names.progress, 0))
+        progress = {} if begin is None else self._standing(begin)
         undecided = progress.pop(slot_key(slot), None)
         # What can be read of the messages may be another slot's.
         counted = {topic: record for topic, record in _table_records(progress).items() if topic != names.messages}
@@ -227,7 +222,7 @@ class TakingOver:
             None if undecided is None else parse_slot_record(slot_key(slot), undecided),
             any(self._rows_visible(record, known.get(topic), hanging) for topic, record in counted.items()),
             known,
-            fillers,
+            {topic: {"key": table_key(slot, ""), "value": None} for topic in self._shared},
         )
 
     @property
@@ -239,15 +234,14 @@ class TakingOver:
         slot = slot_key(self._settings.source.slot)
         return key == slot or key.startswith(slot + b"/")
 
-    def _standing(self, topic: str, partition: int, begin: int) -> dict[bytes, bytes]:
-        """Of our records from `begin` on, undecided as they are, the last of each key; the last of all comes last."""
-        reading, found = self._reading(topic, partition=partition, undecided=True), dict[bytes, bytes]()
+    def _standing(self, begin: int) -> dict[bytes, bytes]:
+        """Of our records in the progress from `begin` on, undecided as they are, the last of each key."""
+        reading, found = self._reading(self.names.progress, undecided=True), dict[bytes, bytes]()
         _, end = reading.bounds() or (0, 0)
         with reading.consumer() as consumer:
             for _, message in reading.read(consumer, begin, end, self._ended):
                 key, value = message.key(), message.value()
-                if key and value and (topic == self.names.schemas or self._is_ours(key)):
-                    found.pop(key, None)
+                if key and value and self._is_ours(key):
                     found[key] = value
         return found
 
@@ -311,12 +305,18 @@ class TakingOver:
         """How long a Kafka transaction may be open, milliseconds."""
         return transaction_timeout_ms(self._admin.transaction_timeout_max_ms(), self._settings.sink.librdkafka)
 
-    def _new_producer(self, timeout_ms: int) -> KafkaProducer:
+    @property
+    def _transactional_ids(self) -> tuple[str | None, ...]:
+        sink, slot = self._settings.sink, self._settings.source.slot
+        # No slot has a full stop in its name: these are no other daemon's.
+        return (f"{sink.prefix}-{slot}", f"{sink.prefix}-{slot}.2") if sink.delivery == "exactly_once" else (None,)
+
+    def _new_producer(self, transactional_id: str | None, timeout_ms: int) -> KafkaProducer:
         sink, source = self._settings.sink, self._settings.source
         return KafkaProducer(
             sink.bootstrap_servers,
             source.application_name,
-            f"{sink.prefix}-{source.slot}" if sink.delivery == "exactly_once" else None,
+            transactional_id,
             timeout_ms,
             sink.librdkafka,
             # Brokers that fall silent are waited for as long as they would wait for us: to start again sooner costs
@@ -330,7 +330,8 @@ class TakingOver:
         timeout_ms = self._timeout_ms()
         if self._ended():
             return None
-        producer = self._producer = self._new_producer(timeout_ms)
+        producers = [self._new_producer(each, timeout_ms) for each in self._transactional_ids]
+        producer = self._producer = AlternatingProducer(*producers) if exactly_once else producers[0]
         if not producer.start(self._ended):
             return None
         own = own_specs(self.names, sink.replication_factor)
@@ -339,7 +340,7 @@ class TakingOver:
         if exactly_once:
             self._wait_for_others()
             prefix, know = f"{sink.prefix}.", partial(self._know, server.confirmed_lsn)
-            decide_hanging(self, producer, prefix, know, self._pause, self._ended)
+            decide_hanging(self, producers, prefix, know, self._pause, self._ended)
         last = self.last_record()
         copies = self.copies()
         if self._ended():

@@ -19,17 +19,20 @@ What they came to, the progress tells:
 3. A partition's records begin below the end offset that the visible table record of the topic gives: committed.
 4. Anything else was not acknowledged, and comes again: aborted.
 
-A marker is put there by a transaction of one record for each such partition. In one that commits, this is a record
-without key and value in a table's topic, as a tombstone of nothing, and in cdcd's own topics what stands there already.
+A marker is put there by a transaction of one record for each such partition, of each of our producers: nobody tells
+whose records they are. In one that commits, it is a record that says nothing: without key and value in a table's topic,
+and in cdcd's own topics the tombstone of a key that nobody has. (What stands there behind an undecided record may have
+been given up.)
 
 What this cannot mend: a later transaction of ours that has rows in the same partition, and dies before it commits, lets
-the coordinator abort both. Replicated topics do not get there: their partitions are not without a leader.
+the coordinator abort both; and two of ours that are undecided in one partition, and came to different ends. Replicated
+topics do not get there: their partitions are not without a leader.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
@@ -70,7 +73,7 @@ class Known:
     tables: Mapping[str, TableRecord]
     """The visible table records of the topics concerned."""
     fillers: Mapping[str, Message]
-    """For each of cdcd's own topics concerned, a record that it holds already."""
+    """For each of cdcd's own topics, a record that says nothing."""
 
 
 def committed(hanging: Mapping[Place, int], known: Known) -> set[Place]:
@@ -97,7 +100,7 @@ def _was_told(known: Known) -> bool:
 
 def decide_hanging(
     admin: Undecided,
-    producer: Producer,
+    producers: Sequence[Producer],
     prefix: str,
     know: Callable[[Mapping[Place, int]], Known],
     sleep: Callable[[float], None],
@@ -122,8 +125,9 @@ def decide_hanging(
             "deciding transactions that Kafka left undecided",
             extra={"committed": len(to_commit), "aborted": len(hanging) - len(to_commit)},
         )
-        _mark(producer, hanging.keys() - to_commit, {}, commit=False)
-        _mark(producer, to_commit, known.fillers, commit=True)
+        for producer in producers:
+            _mark(producer, hanging.keys() - to_commit, {}, commit=False)
+            _mark(producer, to_commit, known.fillers, commit=True)
         decided += len(hanging)
     log.warning("transactions that are not ours stay undecided", extra={"prefix": prefix})
     return decided

@@ -44,7 +44,6 @@ from cdcd.sink.kafka_errors import (
     unanswered,
 )
 from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, RETRY_BACKOFF_MS, Property, client_config, producer_config
-from cdcd.sink.marker_pause import MarkerPause
 from cdcd.sink.patience import SLICE_S, Patience
 from cdcd.sink.producer import Offsets
 
@@ -87,10 +86,6 @@ class KafkaProducer:
         self._patience = Patience(timeout_s)
         self._began_at: float | None = None
         self._offsets: dict[tuple[str, int], int] = {}
-        self._pause = MarkerPause()
-        self._records = 0
-        """Of the open transaction, handed over so far; the first at `_first_at`."""
-        self._first_at = 0.0
         self._delivered_at = 0.0
         """When the last record was delivered, or the commit began: what ends the transaction is sent after both."""
         self._ended_in_s = 0.0
@@ -141,11 +136,7 @@ class KafkaProducer:
                 "could end the next one, too",
                 "cdcd goes on as a new producer by itself; if it happens often, look at the load of the brokers.",
             )
-        left_s = self._pause.left_s(time.monotonic())
-        if left_s > 0.0:
-            time.sleep(left_s)
         self._offsets = {}
-        self._records = 0
         self._began_at = time.monotonic()
         if self._transactional_id is not None:
             try:
@@ -157,9 +148,6 @@ class KafkaProducer:
         """Hand over records of one partition, in order; waits while the queue is full. The list is ours from now on."""
         records = cast("list[dict[str, object]]", messages)
         if self._transactional_id is not None:
-            if not self._records:
-                self._first_at = time.monotonic()
-            self._records += len(records)
             records[-1] = {**records[-1], "callback": self._on_delivery}
         for at in range(0, len(records), _CALL_RECORDS):
             self._queue(topic, partition, records[at : at + _CALL_RECORDS])
@@ -193,7 +181,6 @@ class KafkaProducer:
     def flush(self) -> Offsets:
         """Wait until all records of the open transaction are written; returns where each partition touched ends."""
         doing = "writing records"
-        flushed_at = time.monotonic()
         deadline = self._patience.deadline()
         watch, before = _Watch(), -1
         while True:
@@ -203,8 +190,6 @@ class KafkaProducer:
                 self._fail(_inside(error), doing)
             self._refuse_undelivered(doing)
             if not left:
-                if self._records:
-                    self._pause.delivered(self._records, self._first_at, flushed_at, time.monotonic())
                 return self._offsets
             self._refuse_failed(doing)
             if left != before:
@@ -235,9 +220,7 @@ class KafkaProducer:
         # What is committed was delivered: a report of the opposite would have failed the commit.
         self._refuse_undelivered(doing)
         self._began_at = None
-        ended_at = time.monotonic()
-        self._ended_in_s = ended_at - self._delivered_at
-        self._pause.committed(ended_at)
+        self._ended_in_s = time.monotonic() - self._delivered_at
 
     def abort(self) -> None:
         """Give up the open transaction, if there is one."""

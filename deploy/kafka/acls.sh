@@ -11,8 +11,9 @@ acls() { kafka-acls.sh --bootstrap-server "${BOOTSTRAP:-localhost:9092}" --comma
 
 # The topics of the prefix: made where they are missing, written, asked for their offsets; the progress is read back.
 acls --add --allow-principal "$PRINCIPAL" --operation Create --operation Write --operation Describe --operation Read --resource-pattern-type prefixed --topic "$PREFIX."
-# The transactional.id: exactly once, and fencing.
+# The two transactional.ids: exactly once, and fencing.
 acls --add --allow-principal "$PRINCIPAL" --operation Write --operation Describe --transactional-id "$PREFIX-$SLOT"
+acls --add --allow-principal "$PRINCIPAL" --operation Write --operation Describe --transactional-id "$PREFIX-$SLOT.2"
 # Optional: lets cdcd see transaction.max.timeout.ms by itself, and `cdcd check` look at the brokers' settings.
 acls --add --allow-principal "$PRINCIPAL" --operation DescribeConfigs --cluster
 

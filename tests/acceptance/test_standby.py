@@ -7,6 +7,7 @@ import statistics
 import time
 
 import psycopg
+import pytest
 from confluent_kafka import Producer
 from stream import Stream, Writer, eventually
 
@@ -105,15 +106,20 @@ def test_point_6_a_daemon_that_wakes_up_after_the_takeover_doubles_nothing_and_s
     stream.check(("public", "t"))
 
 
-def test_a_daemon_whose_transactional_id_was_taken_ends_and_names_the_cure(stream: Stream) -> None:
+@pytest.mark.parametrize("second", ["", ".2"])
+def test_a_daemon_whose_transactional_id_was_taken_ends_and_names_the_cure(stream: Stream, second: str) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
     stream.sql("INSERT INTO t VALUES (1)")
     daemon.wait_until_confirmed()
-    rival = Producer({"bootstrap.servers": stream.broker, "transactional.id": f"{stream.prefix}-{stream.slot}"})
+    rival = Producer(
+        {"bootstrap.servers": stream.broker, "transactional.id": f"{stream.prefix}-{stream.slot}{second}"}
+    )
     rival.init_transactions(10)
     stream.sql("INSERT INTO t VALUES (2)")
+    time.sleep(1)  # it may have been the other's turn
+    stream.sql("INSERT INTO t VALUES (3)")
     assert daemon.wait(15) == 1
     log = daemon.log.read_text()
     assert TAKEN in log
@@ -121,4 +127,4 @@ def test_a_daemon_whose_transactional_id_was_taken_ends_and_names_the_cure(strea
     daemon.start()
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
-    assert len(stream.check(("public", "t"))) == 2
+    assert len(stream.check(("public", "t"))) == 3

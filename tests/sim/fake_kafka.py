@@ -37,6 +37,8 @@ class Placed:
 class Transaction:
     """One producer's transaction; `state` is open, committed or aborted."""
 
+    producer: str | None
+    """The transactional.id."""
     state: str = "open"
     touched: dict[tuple[str, int], None] = field(default_factory=dict)
     records: list[Placed] = field(default_factory=list)
@@ -120,7 +122,7 @@ class FakeBroker:
         return len(log)
 
     def end(self, transaction: Transaction, state: str) -> None:
-        """Commit or abort: a marker in each partition, which decides what hangs there, too."""
+        """Commit or abort: a marker in each partition, which decides what hangs there of the same producer, too."""
         transaction.state = state
         if state == "committed":
             self.committed.append(transaction)
@@ -129,7 +131,7 @@ class FakeBroker:
         for place in [each for each in transaction.touched if each not in lost]:
             self.log(*place).append(Entry(None, None, transaction, place, is_marker=True))
             for other in self.hanging:
-                if place in other.undecided:
+                if place in other.undecided and other.producer == transaction.producer:
                     other.undecided.discard(place)
                     # Its coordinator has decided otherwise, and half of it may be seen by now.
                     assert other.state == state, f"a marker in {place} decides what was {other.state}: {state}"
@@ -186,7 +188,7 @@ class FakeProducer:
         assert self._transaction is None, "a transaction is open"
         self._broker.on_call("begin")
         self._offsets = {}
-        self._transaction = Transaction()
+        self._transaction = Transaction(self._id)
         self._broker.on_done("begin")
 
     def produce(self, topic: str, partition: int, messages: list[Message]) -> None:

@@ -21,6 +21,7 @@ from cdcd.opening import Opening
 from cdcd.pgoutput import messages
 from cdcd.pipeline import Pipeline
 from cdcd.progress.tracker import Tracker
+from cdcd.sink.alternating import AlternatingProducer
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.handover import Handover
@@ -148,6 +149,20 @@ def fence_nobody(self: SimProducer, world: Any, transactional_id: str | None) ->
 
 
 _producer_init = SimProducer.__init__
+
+
+@mutation(AlternatingProducer, "start")
+def fence_with_the_second_producer_when_its_turn_comes(self: Any, stopping: Any) -> bool:
+    first, second = self._both
+    begin = second.begin
+
+    def late() -> None:
+        second.begin = begin
+        second.start(stopping)
+        begin()
+
+    second.begin = late
+    return bool(first.start(stopping))
 
 
 @mutation(SteppedTakingOver, "_take_over")
@@ -303,6 +318,10 @@ def _told_of_where_the_slot_began(known: Known) -> bool:
 
 MUTATIONS["take where the slot began for an acknowledgement"] = lambda: patch.object(
     cdcd.sink.hanging, "_was_told", _told_of_where_the_slot_began
+)
+_decide_hanging = cdcd.sink.hanging.decide_hanging
+MUTATIONS["leave undecided what hangs of the second producer"] = lambda: patch(
+    "cdcd.taking_over.decide_hanging", lambda admin, producers, *more: _decide_hanging(admin, producers[:1], *more)
 )
 MUTATIONS["leave undecided what hangs"] = lambda: patch("cdcd.taking_over.decide_hanging", lambda *_: 0)
 
