@@ -20,9 +20,8 @@ What they came to, the progress tells:
 4. Anything else was not acknowledged, and comes again: aborted.
 
 A marker is put there by a transaction of one record for each such partition, of each of our producers: nobody tells
-whose records they are. In one that commits, it is a record that says nothing: without key and value in a table's topic,
-and in cdcd's own topics the tombstone of a key that nobody has. (What stands there behind an undecided record may have
-been given up.)
+whose records they are. The record says nothing: in cdcd's own topics it is the tombstone of a key that nobody has, in a
+table's topic, if it commits, one without a key. (What stands there behind an undecided record may have been given up.)
 
 What this cannot mend: a later transaction of ours that has rows in the same partition, and dies before it commits, lets
 the coordinator abort both; and two of ours that are undecided in one partition, and came to different ends. Replicated
@@ -73,7 +72,7 @@ class Known:
     tables: Mapping[str, TableRecord]
     """The visible table records of the topics concerned."""
     fillers: Mapping[str, Message]
-    """For each of cdcd's own topics, a record that says nothing."""
+    """For each of cdcd's own topics, a record that says nothing but whose it is: it may stay undecided, too."""
 
 
 def committed(hanging: Mapping[Place, int], known: Known) -> set[Place]:
@@ -126,7 +125,7 @@ def decide_hanging(
             extra={"committed": len(to_commit), "aborted": len(hanging) - len(to_commit)},
         )
         for producer in producers:
-            _mark(producer, hanging.keys() - to_commit, {}, commit=False)
+            _mark(producer, hanging.keys() - to_commit, known.fillers, commit=False)
             _mark(producer, to_commit, known.fillers, commit=True)
         decided += len(hanging)
     log.warning("transactions that are not ours stay undecided", extra={"prefix": prefix})

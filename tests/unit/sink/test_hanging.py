@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sim.fake_kafka import FakeBroker, FakeProducer
 
 from cdcd.progress.record import SlotRecord, TableRecord
-from cdcd.sink.hanging import Known, Place, committed, decide_hanging
+from cdcd.sink.hanging import LOOKS, Known, Place, committed, decide_hanging
+from cdcd.sink.topics import TopicSpec
 
 
 def slot_record(lsn: int) -> SlotRecord:
@@ -75,5 +77,25 @@ def test_who_is_told_to_stop_while_it_asks_decides_nothing_by_half_an_answer() -
     broker = FakeBroker()
     producer = FakeProducer(broker, "p-s")
     producer.start(lambda: False)
-    assert decide_hanging(Admin(), producer, "p.", know, lambda _: None, lambda: stops) == 0
+    assert decide_hanging(Admin(), [producer], "p.", know, lambda _: None, lambda: stops) == 0
     assert not broker.topics
+
+
+def test_what_is_put_into_the_progress_to_abort_says_whose_it_is() -> None:
+    # Its own marker may be lost, too: then nobody knew it, and whoever started waited for another slot's transaction.
+    class Admin:
+        looks = 0
+
+        def unstable(self, prefix: str) -> Mapping[Place, int]:
+            self.looks += 1
+            return {("p.progress", 0): 0} if self.looks <= LOOKS else {}
+
+    broker = FakeBroker()
+    broker.create(TopicSpec("p.progress", 1, 1))
+    producers = [FakeProducer(broker, "p-s"), FakeProducer(broker, "p-s.2")]
+    for producer in producers:
+        producer.start(lambda: False)
+    given_up = replace(known(confirmed=0x100, visible=0x100), fillers={"p.progress": {"key": b"s/", "value": None}})
+    assert decide_hanging(Admin(), producers, "p.", lambda _: given_up, lambda _: None, lambda: False) == 1
+    entries = [(entry.key, entry.state) for entry in broker.log("p.progress", 0) if not entry.is_marker]
+    assert entries == [(b"s/", "aborted"), (b"s/", "aborted")]
