@@ -76,14 +76,11 @@ class Connection:
         self._pg = self._conn.pgconn
         self._socket = self._pg.socket
         self._tls = self._pg.ssl_in_use
-        if self._pg.parameter_status(b"server_encoding") == b"SQL_ASCII":
-            # Such a database holds bytes of any encoding: asked to convert them, the server ends the stream for good
-            # at the first one that is no UTF-8.
-            try:
-                self._query("SET client_encoding TO 'SQL_ASCII'")
-            except CdcdError:
-                self._conn.close()
-                raise
+        try:
+            self._ready()
+        except CdcdError:
+            self._conn.close()
+            raise
 
     @property
     def server_version(self) -> int:
@@ -185,6 +182,16 @@ class Connection:
         self.close()
 
     # Inside
+
+    def _ready(self) -> None:
+        """Set what depends on the server, and so cannot be asked for while connecting."""
+        if self._pg.parameter_status(b"server_encoding") == b"SQL_ASCII":
+            # Such a database holds bytes of any encoding: asked to convert them, the server ends the stream for good
+            # at the first one that is no UTF-8.
+            self._query("SET client_encoding TO 'SQL_ASCII'")
+        if self.server_version >= 170_000:
+            # The role's own is for people; it would bound how long the decoding of one transaction may take.
+            self._query("SET transaction_timeout TO 0")
 
     def _named(self, result: pq.abc.PGresult, name: Callable[[str, str], CdcdError]) -> CdcdError:
         sqlstate, text = error_of(result)

@@ -214,6 +214,21 @@ def test_wal_sender_timeout_is_a_lost_server(shop: Database) -> None:
 
 
 @both
+def test_a_transaction_may_take_longer_to_decode_than_a_session_may_have_one_open(shop: Database) -> None:
+    if shop.server.version < 17:
+        pytest.skip("transaction_timeout is of PostgreSQL 17")
+    shop.execute(f'ALTER DATABASE "{shop.name}" SET transaction_timeout TO \'300ms\'')
+    with Walsender(shop.dsn) as walsender:
+        walsender.create_slot(slot_of(shop))
+        walsender.start(slot_of(shop), 0, OPTIONS)
+        with shop.connect() as connection:
+            connection.execute("SET transaction_timeout TO 0")
+            connection.execute("INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(1, 30000) g")
+        walsender.wait(10)
+        time.sleep(0.6)  # the socket is full, and the server waits in the middle of the transaction
+        read_until(walsender, a_commit, 30)
+
+
 def test_a_server_that_takes_nothing_does_not_block_the_sender(shop: Database, stream: Walsender) -> None:
     os.kill(stream.backend_pid, signal.SIGSTOP)
     try:
