@@ -159,7 +159,14 @@ class Opening:
             extra={"slot": source.slot, "confirmed": format_lsn(state.confirmed_flush_lsn), "binary": binary},
         )
         self._taking_over.start(
-            Server(identity.system_id, identity.timeline, history, state.wal_lsn, state.confirmed_flush_lsn),
+            Server(
+                identity.system_id,
+                identity.timeline,
+                history,
+                state.wal_lsn,
+                state.confirmed_flush_lsn,
+                walsender.standby,
+            ),
             self._published(),
         )
         kafka = self._wait_for_kafka(walsender, state.confirmed_flush_lsn)

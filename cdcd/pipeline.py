@@ -107,6 +107,8 @@ class Pipeline:
         self._idle_due_s = 0.0
         self._told_lsn = -1
         self._told_s = 0.0
+        self._standing_s = 0.0
+        """When a standby was asked last whether it still is one."""
         self._copying = opened.copying
         self._only_copies = opened.only_copies
         self._whole: tuple[int, dict[str, object]] | None = None
@@ -123,15 +125,27 @@ class Pipeline:
         """Stream until `stopping()`, then finish in order. Raises whatever error ended the stream."""
         self._sink.start()
         try:
-            while not stopping() and not self._copied_all():
+            promoted = False
+            while not (promoted or stopping() or self._copied_all()):
                 self._turn()
+                promoted = self._promoted()
             self._finish()
+            if promoted:
+                raise ServerLost("the standby was promoted: what it writes now is on another timeline")
         finally:
             self._sink.stop(0.0)
             self._sink.join(1.0)
             while self._news:  # committed while the stream ended: it counts all the same
                 durable, seconds = self._news.popleft()
                 self._note_published(durable, seconds, monotonic_s())
+
+    def _promoted(self) -> bool:
+        """Whether the server was a standby, and is none any more: its walsenders go on as if nothing had happened."""
+        now = monotonic_s()
+        if not self._walsender.standby or now - self._standing_s < self._status_interval_s:
+            return False
+        self._standing_s = now
+        return self._session.rows("SELECT pg_catalog.pg_is_in_recovery()") == [(False,)]
 
     def _turn(self) -> None:
         now = monotonic_s()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cdcd.errors import GapError
+from cdcd.errors import GapError, ServerLost
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.record import SlotRecord
 
@@ -29,13 +29,16 @@ class Server:
     """The end of its WAL."""
     confirmed_lsn: int
     """The slot's `confirmed_flush_lsn`."""
+    standby: bool = False
+    """It only replays the WAL of another server: `wal_lsn` is how far."""
 
 
 def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resnapshot: bool = False) -> bool:
     """Whether the stream of `slot` goes on exactly where `last` ends; `last` is None before the first commit.
 
-    Raises GapError, with the cure, if it does not. With `resnapshot` returns False if what lies between is merely gone
-    from the slot: new copies of the tables take its place.
+    Raises GapError, with the cure, if it does not; ServerLost for a standby that has to replay more WAL first. With
+    `resnapshot` returns False if what lies between is merely gone from the slot: new copies of the tables take its
+    place.
     """
     if last is None:
         return True
@@ -57,13 +60,21 @@ def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resn
         )
     if server.timeline > last.timeline:
         left_at = left_timeline(server.history, last.timeline)
-        if left_at is None or last.lsn > left_at:
+        # A standby that was promoted while we streamed from it has told us more, which bears the old timeline's number.
+        # Its slot says so: one from elsewhere, or one made again, does not stand exactly where the progress ends.
+        if left_at is None or (last.lsn > left_at and last.lsn != server.confirmed_lsn):
             where = "did not come from it" if left_at is None else f"left it at {format_lsn(left_at)}"
             raise GapError(
                 f"Kafka holds changes of timeline {last.timeline} up to {format_lsn(last.lsn)}, but the server's "
                 f"timeline {server.timeline} {where}: it does not have all that was published",
                 f"Some published rows are not in the database any more. {start_over}",
             )
+    if server.wal_lsn < last.lsn and server.standby:
+        raise ServerLost(
+            f"the standby has replayed WAL up to {format_lsn(server.wal_lsn)}, but Kafka holds changes up to "
+            f"{format_lsn(last.lsn)}",
+            "It goes on once the standby has got there; see pg_stat_wal_receiver",
+        )
     if server.wal_lsn < last.lsn:
         raise GapError(
             f"the server's WAL ends at {format_lsn(server.wal_lsn)}, but Kafka holds changes up to "

@@ -98,6 +98,11 @@ class Connection:
         return self._pg.host.startswith((b"/", b"@"))
 
     @property
+    def standby(self) -> bool:
+        """Whether the server was a standby when we connected to it."""
+        return self._pg.parameter_status(b"in_hot_standby") == b"on"
+
+    @property
     def backend_pid(self) -> int:
         """The process id of the walsender at the server."""
         return self._pg.backend_pid

@@ -161,3 +161,40 @@ def test_failover_slots_need_postgresql_17(database: Any, broker: str, prefix: s
         done = stream.run(source={"failover": True})
         assert done.returncode == 1
         assert "failover slots need PostgreSQL 17" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("status_interval_s", [0.2, 60], ids=["noticed", "unnoticed"])
+def test_a_stream_from_a_standby_goes_on_after_its_promotion_and_a_restart(
+    pair: Pair, broker: str, prefix: str, tmp_path: Path, status_interval_s: float
+) -> None:
+    with (
+        Stream(pair.standby.dsn("shop"), broker, prefix, tmp_path) as stream,
+        psycopg.connect(pair.primary.dsn("shop"), autocommit=True) as primary,
+    ):
+        primary.execute(Writer.TABLE.encode())
+        primary.execute("CREATE PUBLICATION cdcd FOR TABLE t")
+        eventually(lambda: stream.sql("SELECT pubname FROM pg_publication_tables"), "the publication on the standby")
+        source = {"status_interval_s": status_interval_s}
+        daemon = stream.daemon(source=source, snapshot={"mode": "never"}).start()
+
+        def goes_on() -> bool:
+            primary.execute("SELECT pg_log_standby_snapshot()")  # a slot on a standby waits for it
+            return "going on" in daemon.log.read_text()
+
+        eventually(goes_on, "a stream from the standby")
+        primary.execute("INSERT INTO t VALUES (1)")
+        eventually(lambda: len(stream.events()) == 1, "the row of the old primary")
+        pair.fail_over()
+        eventually(lambda: pair.on_standby("SELECT pg_is_in_recovery()") == [(False,)], "the promotion")
+        stream.sql("INSERT INTO t VALUES (2)")
+        daemon.wait_until_confirmed()
+        if status_interval_s < 1:
+            daemon.wait_for_log("the standby was promoted")
+        else:
+            assert daemon.stop() == 0
+            daemon.start()
+        stream.sql("INSERT INTO t VALUES (3)")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+        assert stream.slot_records()[-1]["timeline"] == 2
+        assert len(stream.check(("public", "t"))) == 3

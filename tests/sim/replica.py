@@ -284,6 +284,7 @@ class SimWalsender:
             raise ServerLost("the server is not there")
         self.link = Link(self.world.link_room)
         self.local = self.world.local
+        self.standby = False
         self.read_bytes = 0
         self.served: Walsender | None = None
         self.told = 0
