@@ -302,13 +302,14 @@ class Opening:
     def _wait_for_kafka(self, walsender: Walsender, confirmed_lsn: int) -> Kafka | None:
         """Answer the server until Kafka is taken over."""
         told_s = 0.0
+        turn_within_s = min(self._status_interval_s, self._settings.monitoring.stalled_after_s / 4)
         while not self._taking_over.done and not self._stopping():
             self._alive()
             if monotonic_s() - told_s >= self._status_interval_s:
                 walsender.send_status(confirmed_lsn, confirmed_lsn, confirmed_lsn)
                 told_s = monotonic_s()
             sockets = self._session.sockets()
-            ready = walsender.wait(self._status_interval_s, self._wake.fd, *sockets, reading=False)
+            ready = walsender.wait(turn_within_s, self._wake.fd, *sockets, reading=False)
             if self._wake.fd in ready:
                 self._wake.clear()
             if self._session.ended(ready):

@@ -11,7 +11,7 @@ acknowledged, `group_commit` when to commit. One turn of the loop:
 3. a server that moved on without anything for us gets a slot record of its own, at most one a status interval
    (but soon, if a COMMIT somewhere waits for us as its synchronous standby);
 4. the server is told what is durable, at once when that moved;
-5. wait: for the server, for the sink, or for the next status.
+5. wait: for the server, for the sink, or for the next status; never for so long that it looks like a stall.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class Pipeline:
         """The batch that ends a snapshot, and what is to be told of that when Kafka has it."""
         self._asked_s = 0.0
         self._insistence = Insistence()
-        ask_after_s = min(ASK_AFTER_S, status.stalled_after_s / 4)
-        self._silence = Silence(monotonic_s(), opened.wal_sender_timeout_s, ask_after_s)
+        self._turn_within_s = min(ASK_AFTER_S, status.stalled_after_s / 4)
+        self._silence = Silence(monotonic_s(), opened.wal_sender_timeout_s, self._turn_within_s)
         self._summary = Summary(log, "published")
         self._bar = Bar(sys.stderr)
         self._copied = self._rows_copied()
@@ -162,7 +162,7 @@ class Pipeline:
         self._offer_idle(now)
         self._tell(now)
         self._note_progress(now)
-        timeout_s = max(0.0, self._told_s + self._status_interval_s - now)
+        timeout_s = min(self._turn_within_s, max(0.0, self._told_s + self._status_interval_s - now))
         if self._pending is None and self._tracker.idle_position() > self._idle_lsn:
             timeout_s = min(timeout_s, max(0.0, self._idle_due_s - now))
         if self._assembler.reply_requested:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 LOOP: Final = "loop"
-"""The thread that owns the replication connection: it turns at least once a status interval."""
+"""The thread that owns the replication connection: it turns at least four times before it counts as stalled."""
 SERVER: Final = "server"
 """The walsender: it answers when it is asked to."""
 SINK: Final = "sink"

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 
+import pytest
 import servers
 from daemon import Daemon
 from prometheus_client.parser import text_string_to_metric_families
@@ -72,9 +73,13 @@ def test_point_1_every_metric_is_exposed_and_the_slot_and_its_wal_are_among_them
     assert daemon.stop() == 0
 
 
-def test_point_2_an_idle_daemon_is_healthy_for_as_long_as_nothing_happens(stream: Stream) -> None:
+@pytest.mark.parametrize("status_interval_s", [1, 20])
+def test_point_2_an_idle_daemon_is_healthy_for_as_long_as_nothing_happens(
+    stream: Stream, status_interval_s: float
+) -> None:
     stream.sql(Writer.TABLE)
-    daemon = stream.daemon(monitoring={"stalled_after_s": 1}).start()
+    source = {"status_interval_s": status_interval_s}
+    daemon = stream.daemon(source=source, monitoring={"stalled_after_s": 1}).start()
     wait_for(daemon, "/readyz", 200, "streaming")
     until = time.monotonic() + 4
     while time.monotonic() < until:
