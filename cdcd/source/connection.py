@@ -157,7 +157,7 @@ class Connection:
         if result is None:
             held_by = tuple(blockers())
             self._cancel()
-            raise SlotWaits(slot, timeout_s, held_by)
+            raise SlotWaits(slot, timeout_s, held_by, standby=self.standby)
         if result.status != pq.ExecStatus.TUPLES_OK:
             raise self._named(result, lambda sqlstate, text: refusals.slot_refused(sqlstate, text, slot))
         [(name, consistent, snapshot, used)] = _rows(result)

@@ -31,17 +31,28 @@ class SlotActive(ServerLost):
         self.pid = pid
 
 
+_WRITERS_FIRST: Final = (
+    "Transactions that were writing when it was asked for must end first (prepared ones too). They are: "
+    "SELECT pid, virtualtransaction FROM pg_locks WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' "
+    "AND granted; SELECT gid FROM pg_prepared_xacts"
+)
+_ON_PRIMARY: Final = (
+    "This is a standby: while it waits, run on its primary: SELECT pg_log_standby_snapshot(). And look there: "
+)
+
+
 class SlotWaits(ServerLost):
     """CREATE_REPLICATION_SLOT did not get its consistent point in time: older transactions are still writing."""
 
-    def __init__(self, slot: str, waited_s: float, blockers: tuple[str, ...]) -> None:
-        """`blockers`: the sessions and prepared transactions that hold it up, described; empty if not known."""
+    def __init__(self, slot: str, waited_s: float, blockers: tuple[str, ...], *, standby: bool = False) -> None:
+        """`blockers`: the sessions and prepared transactions that hold it up, described; empty if not known.
+
+        `standby`: the server is one, and knows of transactions only what its primary writes into the WAL.
+        """
         who = f": it waits for {', '.join(blockers)}" if blockers else ""
         super().__init__(
             f'the slot "{slot}" found no consistent point in {waited_s:g} s{who}',
-            "Transactions that were writing when it was asked for must end first (prepared ones too). They are: "
-            "SELECT pid, virtualtransaction FROM pg_locks WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' "
-            "AND granted; SELECT gid FROM pg_prepared_xacts",
+            _ON_PRIMARY + _WRITERS_FIRST if standby else _WRITERS_FIRST,
         )
         self.blockers = blockers
 

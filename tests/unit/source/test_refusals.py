@@ -136,3 +136,8 @@ def test_a_waiting_slot_names_its_blockers() -> None:
     blockers = ("session 1", "prepared transaction x")
     assert "it waits for session 1, prepared transaction x" in SlotWaits("s", 5, blockers).message
     assert SlotWaits("s", 5, ()).message.endswith("in 5 s")
+
+
+def test_a_slot_that_waits_on_a_standby_names_what_its_primary_can_do() -> None:
+    assert "run on its primary: SELECT pg_log_standby_snapshot()" in SlotWaits("s", 300, (), standby=True).cure
+    assert "standby" not in SlotWaits("s", 300, ("session 1",)).cure
