@@ -152,6 +152,6 @@ def _run(row: Any) -> Run:
     tables: Sequence[dict[str, Any]] = values["tables"] or ()
     return Run(
         **{name: values[name] for name in ("mirror", "run", "state", "slot", "lsn", "commit_lsn", "position", "token")},
-        commit_ts=0 if stamp is None else round(stamp.replace(tzinfo=stamp.tzinfo or UTC).timestamp() * 1e6),
+        commit_ts=0 if stamp is None else round(stamp.timestamp() * 1e6),
         tables=tuple(MirroredTable(**table) for table in tables),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+import time
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.types import Row, TimestampType
+
 from cdcd.errors import BrokerLost, GapError, Refused
 from cdcd.progress.record import SnapshotState, TableRecord
 from cdcd.sink.topics import TopicNames
 from cdcd.spark import mirror as mirrors
+from cdcd.spark import runs
 from cdcd.spark.apply import Applied
 from cdcd.spark.cuts import Cut
 from cdcd.spark.runs import PLANNED, PUBLISHED, MirroredTable, Run
@@ -308,3 +312,16 @@ def test_rows_come_back_in_a_table_that_had_soft_deletes() -> None:
     assert "t.`_is_deleted` = false" in hard
     assert "THEN DELETE" in hard
     assert "_is_deleted" not in merge("t", "s", ["id"], [], ["id", "v"], [], deletes="hard")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/New_York"])
+def test_a_run_is_read_back_with_its_time_in_any_zone(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = Run("mirror", 1, PUBLISHED, "cdcd", 100, 90, 1_762_061_400_123_456, 10, ())
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        collected = TimestampType().fromInternal(written.commit_ts)  # as `collect` gives it
+        assert runs._run(Row(**asdict(written) | {"commit_ts": collected})) == written
+    finally:
+        monkeypatch.undo()
+        time.tzset()
