@@ -112,7 +112,7 @@ class Applier:
         columns = changed.columns
         names = [column["name"] for column in columns]
         if key:
-            check_keyed(found.unkeyed, plan.table)
+            check_keyed(found, plan.table, had_key=found.keyed or bool(before is not None and before.key))
             if found.moved:
                 events = fill_moved(events, _with_columns(base, columns), columns, key)
             source = collapse(events, columns, found.unchanged).withColumn(INSERTED, with_unknown())

@@ -51,7 +51,11 @@ class Facts:
     moved: bool
     """Some row changed its key and lacks a column."""
     unkeyed: int
-    """Updates and deletes that came without a key."""
+    """Updates and deletes that came without a key; 0 if a truncate voids them all."""
+    keyed: bool
+    """Some row came with a key."""
+    key_lost: bool
+    """The newest rows came without a key."""
 
 
 def key_names(key: Sequence[str], columns: Sequence[dict[str, Any]]) -> list[str]:
@@ -86,18 +90,28 @@ def facts(events: DataFrame) -> Facts:
             f.max("_pos").alias("last"),
             f.array_distinct(f.flatten(f.collect_set(UNCHANGED))).alias("unchanged"),
             f.count_if("_unkeyed").alias("unkeyed"),
+            f.max(f.when(f.col("_unkeyed"), f.col("_pos"))).alias("last_unkeyed"),
+            f.max(f.when(~f.col("_unkeyed"), f.col("_pos"))).alias("last_keyed"),
         )
         .collect()
     )
     by_op = {each[OP]: each for each in row}
     truncate = by_op.get("t")
+    voided = () if truncate is None else tuple(truncate["last"])
+
+    def last(ops: str, which: str) -> tuple[int, ...]:
+        return max((tuple(by_op[op][which]) for op in ops if op in by_op and by_op[op][which] is not None), default=())
+
+    last_keyed = last("crud", "last_keyed")
     return Facts(
         events=sum(each["events"] for each in row),
         ops={op: each["events"] for op, each in by_op.items()},
         truncated=None if truncate is None else (truncate["last"]["lsn"], truncate["last"]["seq"]),
         unchanged=tuple(sorted({name for each in row for name in each["unchanged"]})),
         moved="c" in by_op and bool(by_op["c"]["unchanged"]),
-        unkeyed=sum(each["unkeyed"] for op, each in by_op.items() if op in "ud"),
+        unkeyed=sum(by_op[op]["unkeyed"] for op in "ud" if op in by_op and last(op, "last_unkeyed") > voided),
+        keyed=bool(last_keyed),
+        key_lost=last("cr", "last_unkeyed") > max(last_keyed, voided),
     )
 
 

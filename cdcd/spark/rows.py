@@ -21,6 +21,7 @@ from cdcd.spark.collapse import (
     SEQ,
     UNCHANGED,
     UNREPRESENTABLE,
+    Facts,
     after_truncate,
     collapse,
     facts,
@@ -41,7 +42,7 @@ def fold(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str
     placed = after_truncate(placed, found)
     names = [column["name"] for column in columns]
     meta = [COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE]
-    if not key:
+    if not (key and found.keyed):  # it may get its key later
         copies = bags.net(placed).where("_net > 0")
         copies = copies.withColumn("_copies", f.explode(f.sequence(f.lit(1), f.col("_net").cast("int"))))
         return copies.select(
@@ -51,7 +52,7 @@ def fold(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str
             f.col("_last._ts").alias(COMMIT_TS),
             f.col("_last._lost").alias(UNREPRESENTABLE),
         )
-    check_keyed(found.unkeyed, table)
+    check_keyed(found, table, had_key=True)
     if found.moved:
         placed = fill_moved(placed, None, columns, key)
     left = collapse(placed, columns, found.unchanged).where(f.col(OP) != "d")
@@ -94,7 +95,7 @@ def rolled(
             *(value.getField(name).alias(name) for name in names),
             f.coalesce("_lost", "_last._lost").alias(UNREPRESENTABLE),
         )
-    check_keyed(found.unkeyed, table)
+    check_keyed(found, table, had_key=False)  # it has it at the end, so that no two rows share one
     if found.moved:
         placed = fill_moved(placed, kept, columns, key)
     newer = collapse(placed, columns, found.unchanged).alias("s")
@@ -129,10 +130,18 @@ def with_unknown() -> Column:
     return f.when(f.size(UNCHANGED) == 0, lost).when(lost.isNull(), unknown).otherwise(f.map_concat(lost, unknown))
 
 
-def check_keyed(unkeyed: int, table: str) -> None:
-    """Raises GapError if a keyed table has changes of the time before its key: they cannot be told apart by it."""
-    if unkeyed:
+def check_keyed(found: Facts, table: str, *, had_key: bool) -> None:
+    """Raises GapError if a keyed table has changes of a time without its key: they cannot be told apart by it.
+
+    `had_key`: it had the key before the newest of them.
+    """
+    if found.unkeyed:
         raise GapError(
-            f"{table} has {unkeyed} updates or deletes from before it got its key, which name no row by that key",
+            f"{table} has {found.unkeyed} updates or deletes from before it got its key, which name no row by that key",
             "Load it into a mirror anew, with `cdcd spark snapshot`: the topic alone cannot give its rows",
+        )
+    if had_key and found.key_lost:
+        raise GapError(
+            f"{table} has lost its key: rows came without one, and several may have what was the key of one",
+            "Drop the mirror's table, and load it anew with `cdcd spark snapshot`: the topic alone does not do",
         )

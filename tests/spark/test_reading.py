@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -111,3 +112,30 @@ def test_a_stream_gives_the_same_events_and_stops_at_an_unknown_schema(stream: S
     again = events.writeStream.format("memory").queryName(f"{name}again").trigger(availableNow=True).start()
     with pytest.raises(Exception, match="names a schema that was not known when the query was made"):
         again.awaitTermination()
+
+
+def test_rows_from_without_a_key_are_never_taken_for_one_row(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str]
+) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE u (id int, v text)")
+    stream.sql("ALTER TABLE u REPLICA IDENTITY FULL")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t VALUES (1, 'a')", "INSERT INTO u VALUES (1, 'a'), (1, 'b'), (2, 'c')")
+    daemon.wait_until_confirmed()
+    twice = cdc.cut()
+    mirror = cdc.mirror(["public.t"], lake("delta"), "delta")
+    mirror.run_once()
+    stream.sql("ALTER TABLE t DROP CONSTRAINT t_pkey", "INSERT INTO t VALUES (1, 'b'), (1, 'c')")
+    stream.sql("DELETE FROM u WHERE v = 'b'", "ALTER TABLE u ADD PRIMARY KEY (id)", "INSERT INTO u VALUES (3, 'd')")
+    daemon.wait_until_confirmed()
+    assert content(cdc.as_of(twice.lsn, ["*.u"])["public.u"], ["id", "v"]).total() == 3
+    with pytest.raises(GapError, match=r"public\.t has lost its key"):
+        cdc.as_of(None, ["*.t"])
+    with pytest.raises(GapError, match=r"public\.t has lost its key"):
+        mirror.run_once()
+    with pytest.raises(GapError, match=r"public\.u has 1 updates or deletes from before it got its key"):
+        cdc.as_of(None, ["*.u"])
+    stream.sql("TRUNCATE u", "INSERT INTO u VALUES (4, 'e')")
+    daemon.wait_until_confirmed()
+    assert content(cdc.as_of(None, ["*.u"])["public.u"], ["id", "v"]).total() == 1
