@@ -82,7 +82,7 @@ class Applier:
 
     def load(self, table: str, rows: DataFrame, writer: Writer, key: Sequence[str]) -> int | None:
         """Put these rows, and nothing else, into the target; returns its version."""
-        self._evolve(table, [writer], key)
+        self._evolve(table, [writer], key, overwrites=True)
         if not key:
             row = f.struct(*(column["name"] for column in writer.columns))
             hashed = rows.withColumn("_row", row).withColumn("_lost", f.col(UNREPRESENTABLE))
@@ -159,12 +159,14 @@ class Applier:
         known = self._writers.of(*where, "key")  # of a batch of truncates, which have no keys
         return writers, list(known[-1].key) if known else [] if values else None
 
-    def _evolve(self, table: str, writers: Sequence[Writer], key: Sequence[str]) -> Evolution:
+    def _evolve(
+        self, table: str, writers: Sequence[Writer], key: Sequence[str], *, overwrites: bool = False
+    ) -> Evolution:
         """Make the table, or alter it, so that the batch fits."""
         target = self._target
         exists = target.exists(table)
         existing = {n: kind for n, kind in target.columns(table).items() if n not in _OURS} if exists else {}
-        changed = evolve(target, table, existing, writers, follow=self._follow)
+        changed = evolve(target, table, existing, writers, follow=self._follow, overwrites=overwrites)
         taken = sorted(_OURS & {column["name"] for column in changed.columns})
         if taken:
             raise Refused(

@@ -39,16 +39,22 @@ class Evolution:
 
 
 def evolve(
-    target: Target, table: str, existing: Mapping[str, str], writers: Sequence[Writer], *, follow: bool
+    target: Target,
+    table: str,
+    existing: Mapping[str, str],
+    writers: Sequence[Writer],
+    *,
+    follow: bool,
+    overwrites: bool = False,
 ) -> Evolution:
     """What the table, with these `existing` columns of the source (name -> type), must become for a batch's writers.
 
     `follow` leaves a table's type as it is where it cannot be widened, and casts to it; and takes a renamed column for
-    a new one. Else these raise Refused.
+    a new one. Else these raise Refused; but a rename is none to what `overwrites` all rows.
     """
     wanted = reduce(common_fields, (each.columns for each in writers))
     added = [(column["name"], ddl(column["type"])) for column in wanted if column["name"] not in existing]
-    if existing and not follow:
+    if existing and not (follow or overwrites):
         _refuse_renames(table, existing, writers)
     columns: list[dict[str, Any]] = []
     widened: list[tuple[str, str]] = []
@@ -76,11 +82,19 @@ def evolve(
 
 
 def _refuse_renames(table: str, existing: Mapping[str, str], writers: Sequence[Writer]) -> None:
+    met = {column["name"] for writer in writers for column in writer.columns}
     for writer in writers:
         types = {column["name"]: ddl(column["type"]) for column in writer.columns}
         new = {name for name in types if name not in existing}
         for gone in sorted(existing.keys() - types.keys()):
             same = sorted(name for name in new if types[name] == existing[gone])
+            if same and gone in met:
+                raise Refused(
+                    f"{table}: some events of this run have a column {gone}, others {same[0]}, of the same type, "
+                    "instead: if it was renamed, either would be null in the other's rows",
+                    "Load it anew, with `cdcd spark snapshot`. "
+                    'If it was no rename: set schema_changes = "follow" for one run',
+                )
             if same:
                 raise Refused(
                     f"{table}: column {gone} went and {same[0]} came, of the same type: if that was a rename, "

@@ -157,6 +157,15 @@ def test_columns_are_added_and_widened_and_what_cannot_be_is_refused(target: Tar
         evolve(target, "t", {"id": "int", "a": "string"}, [_writer(id="int", b="string")], follow=False)
 
 
+def test_a_rename_amid_the_events_of_a_run_does_not_ask_for_a_rename_that_the_next_run_wants_back() -> None:
+    target, amid = Delta(None, {}), [_writer(id="int", a="string"), _writer(id="int", b="string")]
+    for existing in ("a", "b"):
+        with pytest.raises(Refused, match=r"Load it anew, with `cdcd spark snapshot`"):
+            evolve(target, "t", {"id": "int", existing: "string"}, amid, follow=False)
+    loaded = evolve(target, "t", {"id": "int", "a": "string"}, amid[1:], follow=False, overwrites=True)
+    assert loaded.added == [("b", "string")]
+
+
 def test_a_merge_names_only_what_it_must() -> None:
     plain = merge("t", "s", ["id"], [], ["id", "v"], [], deletes="hard")
     assert "THEN DELETE" in plain
