@@ -29,6 +29,7 @@ PLAYED = {
     "take the slot of another daemon for a lost one": TwoFirstStarts,
     "take the news of another daemon for a gap": LostWhileTakingOver,
     "read the progress before fencing": ZombieThatPublishes,
+    "fence with the second producer when its turn comes": ZombieThatPublishes,
     "trust the disk": TornSpool,
     "take the rows of undecided progress for visible": MarkersLost,
     "take where the slot began for an acknowledgement": MarkersLost,
