@@ -123,9 +123,11 @@ class Relations:
             whole = set(self._catalogue.identity_index(message.relation_oid))
         else:
             whole = set(self._catalogue.primary_key(message.relation_oid))
+        published = whole <= {column.name for column in message.columns}
         if message.replica_identity in (IDENTITY_FULL, IDENTITY_NOTHING):
-            flagged = whole
-        return flagged if whole <= {column.name for column in message.columns} else set()
+            return whole if published else set()
+        # As many columns by other names are the same key, renamed since.
+        return flagged if published or len(flagged) == len(whole) else set()
 
     def _gone(self, oid: int) -> PgType:
         return self._named.get(oid) or PgType(oid, "", f"type {oid}")

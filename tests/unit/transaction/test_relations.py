@@ -84,6 +84,12 @@ def test_an_identity_index_that_is_not_wholly_published_is_no_key() -> None:
     assert key(Catalogue(primary=("a",), index=("a", "hidden")), announce("i", ("a", True))) == []
 
 
+@pytest.mark.parametrize("identity", "di")
+def test_a_key_whose_columns_were_renamed_since_is_the_key_that_the_stream_names(identity: str) -> None:
+    renamed = Catalogue(primary=("ident", "b"), index=("ident", "b"))
+    assert key(renamed, announce(identity, ("id", True), ("b", True), ("c", False))) == ["id", "b"]
+
+
 def test_a_type_that_is_gone_is_taken_as_the_stream_named_it() -> None:
     relations = Relations(Catalogue())
     relations.name_type(m.Type(0, 80_000, "public", "was_here"))
