@@ -57,6 +57,8 @@ class Table:
     """No row security hides rows from the role."""
     closed_partitions: Sequence[Sequence[str]] = ()
     """Schemas and names of its partitions that the role may not SELECT from: a copy reads them, and not their root."""
+    lesser_partitions: Sequence[Sequence[str]] = ()
+    """Schemas and names of its partitions whose replica identity lacks columns of its own."""
 
     @property
     def quoted(self) -> str:
@@ -331,7 +333,19 @@ def _identities(facts: Facts) -> Iterator[Finding]:
         yield error("replica identity", said, cure)
     if len(bare) > TABLES_SHOWN:
         yield error("replica identity", f"The same holds for {len(bare) - TABLES_SHOWN} more tables", "As above")
-    if facts.tables and not bare:
+    # Before there is a publication, nobody knows whether it will publish the partitions by themselves.
+    lesser = [table for table in facts.tables if facts.publication and table.lesser_partitions]
+    for table in lesser[:TABLES_SHOWN]:
+        names = [sql.Identifier(*name).as_string() for name in table.lesser_partitions]
+        said = (
+            f"The partition {_first(names)} of {table.quoted}, which is published as its root, keeps less"
+            " replica identity: what the WAL lacks of an UPDATE or DELETE there stops the daemon or is null in `before`"
+        )
+        run = "; ".join(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in names[:TABLES_SHOWN])
+        yield error("replica identity", said, f"Run: {run}" + ("; ..." if len(names) > TABLES_SHOWN else ""))
+    if len(lesser) > TABLES_SHOWN:
+        yield error("replica identity", f"The same holds for {len(lesser) - TABLES_SHOWN} more tables", "As above")
+    if facts.tables and not bare and not lesser:
         yield ok("replica identity", f"{many(len(facts.tables), 'table')} with a replica identity, none without")
 
 
@@ -389,7 +403,15 @@ _TABLE: Final = (
     " NOT row_security_active(c.oid),"
     " ARRAY(SELECT ARRAY[m.nspname::text, l.relname] FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid"
     "    JOIN pg_namespace m ON m.oid = l.relnamespace WHERE c.relkind = 'p' AND t.isleaf"
-    "    AND NOT (has_schema_privilege(m.oid, 'USAGE') AND has_any_column_privilege(l.oid, 'SELECT')) ORDER BY 1)"
+    "    AND NOT (has_schema_privilege(m.oid, 'USAGE') AND has_any_column_privilege(l.oid, 'SELECT')) ORDER BY 1),"
+    " ARRAY(SELECT ARRAY[m.nspname::text, l.relname] FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid"
+    "    JOIN pg_namespace m ON m.oid = l.relnamespace WHERE c.relkind = 'p' AND t.isleaf AND l.relreplident <> 'f'"
+    # A column of the root's index that is none of the leaf's.
+    "    AND (c.relreplident = 'f' OR EXISTS (SELECT FROM pg_class r JOIN pg_index i ON i.indrelid = r.oid"
+    "        JOIN pg_attribute a ON a.attrelid = r.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])"
+    "        WHERE r.oid IN (c.oid, l.oid) AND i.indimmediate"
+    "        AND CASE r.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END"
+    "        GROUP BY a.attname HAVING NOT bool_or(r.oid = l.oid))) ORDER BY 1)"
     " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
 )
 

@@ -63,6 +63,34 @@ def test_the_cure_for_a_missing_replica_identity_works(database: Database, broke
     assert looked_at(given)["replica identity"][0] == "ok"
 
 
+def test_a_partition_that_keeps_less_identity_than_its_published_root_is_an_error_until_the_cure_is_run(
+    database: Database, broker: str, prefix: str, slot: str
+) -> None:
+    for root, identity, leaf in (
+        ("whole", "FULL", "DEFAULT"),
+        ("keyed", "DEFAULT", "USING INDEX keyed_1_other"),
+        ("bare", "DEFAULT", "NOTHING"),
+        ("more", "DEFAULT", "FULL"),
+        ("same", "DEFAULT", "DEFAULT"),
+    ):
+        database.execute(
+            f"CREATE TABLE {root} (id int PRIMARY KEY, other int NOT NULL) PARTITION BY RANGE (id)",
+            f"CREATE TABLE {root}_1 PARTITION OF {root} FOR VALUES FROM (0) TO (10)",
+            f"CREATE UNIQUE INDEX {root}_1_other ON {root}_1 (other)",
+            f"ALTER TABLE {root} REPLICA IDENTITY {identity}",
+            f"ALTER TABLE {root}_1 REPLICA IDENTITY {leaf}",
+        )
+    tables = "TABLE whole, keyed, bare, more, same"
+    database.execute(f"CREATE PUBLICATION {slot} FOR {tables} WITH (publish_via_partition_root = true)")
+    given = settings(database.dsn, broker, prefix, slot=slot, publication=slot)
+    told = [finding for finding in findings(given) if finding.about == "replica identity"]
+    assert len(told) == 3
+    for root, finding in zip(("bare", "keyed", "whole"), told, strict=True):
+        assert f'The partition "public"."{root}_1" of "public"."{root}"' in finding.message
+    database.execute(*(finding.cure.removeprefix("Run: ") for finding in told))
+    assert looked_at(given)["replica identity"][0] == "ok"
+
+
 def test_the_cures_for_what_is_missing_work_where_nothing_may_be_created(
     database: Database, broker: str, prefix: str, slot: str
 ) -> None:

@@ -202,6 +202,15 @@ def test_many_bare_tables_are_counted_not_listed() -> None:
     assert "30 more tables" in found[-1].message
 
 
+def test_partitions_with_less_identity_than_their_root_matter_only_to_a_publication() -> None:
+    lesser = [replace(TABLE, lesser_partitions=[("parts", "orders_1"), ("parts", "orders_2")])]
+    assert bad(server(tables=lesser)) == []
+    [told] = bad(server(tables=lesser, publication=Publication(updates=True, deletes=True)))
+    assert (told.level, told.about) == (Level.ERROR, "replica identity")
+    assert 'The partition "parts"."orders_1" and 1 more of "public"."orders"' in told.message
+    assert told.cure.endswith('; ALTER TABLE "parts"."orders_2" REPLICA IDENTITY FULL')
+
+
 def test_a_snapshot_of_tables_that_the_role_may_not_read_is_told_before_it_fails() -> None:
     closed = [replace(TABLE, readable=False), replace(TABLE, name="items", readable=False)]
     [told] = bad(server(tables=closed))
