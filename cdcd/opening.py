@@ -50,7 +50,7 @@ from cdcd.source.publication import Publication
 from cdcd.source.rivals import Rivals
 from cdcd.source.session import Locked, Session
 from cdcd.source.slot import Slot
-from cdcd.source.walsender import Walsender
+from cdcd.source.walsender import Walsender, status_interval_s
 from cdcd.taking_over import Kafka, TakingOver
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
@@ -142,7 +142,7 @@ class Opening:
         self._ensure_publication()
         binary = self._choose_binary(catalogue)
         self._wal_sender_timeout_s = catalogue.wal_sender_timeout_s()
-        self._bound_status_interval()
+        self._status_interval_s = status_interval_s(source.status_interval_s, self._wal_sender_timeout_s)
         walsender = self._stack.enter_context(Walsender(source.dsn, source.application_name))
         identity = walsender.identify()
         history = walsender.timeline_history(identity.timeline)
@@ -206,11 +206,6 @@ class Opening:
         if unknown:
             log.warning("streaming in text mode: no binary form is known of a type", extra={"types": ",".join(unknown)})
         return not unknown
-
-    def _bound_status_interval(self) -> None:
-        """The server must hear from us well before its patience ends, whatever the settings say."""
-        if self._wal_sender_timeout_s:
-            self._status_interval_s = min(self._status_interval_s, self._wal_sender_timeout_s / 3)
 
     def _synchronous(self) -> bool:
         """Whether COMMITs wait for us: then even one that publishes nothing must be acknowledged at once."""

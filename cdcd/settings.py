@@ -107,7 +107,7 @@ class SourceSettings(Section):
         10,
         ge=0.1,
         le=3600,
-        description="How often to tell the server what is durable, at least. Below its wal_sender_timeout.",
+        description="How often to tell the server what is durable; a third of its wal_sender_timeout if that is less.",
     )
 
 

@@ -32,6 +32,11 @@ from cdcd.source.frames import take
 from cdcd.source.replication import POSTGRES_EPOCH_US, XLOGDATA, StatusUpdate
 
 
+def status_interval_s(wanted_s: float, wal_sender_timeout_s: float) -> float:
+    """How often a server wants to hear from us: as often as we like, but well before its patience ends; 0: never."""
+    return min(wanted_s, wal_sender_timeout_s / 3) if wal_sender_timeout_s else wanted_s
+
+
 class Walsender(Connection):
     """A replication connection that streams. Errors and ownership are as Connection says."""
 

@@ -88,7 +88,6 @@ def test_a_server_and_brokers_that_are_ready_give_only_ok() -> None:
         ),
         ({"slots": 10}, "max_replication_slots", "ALTER SYSTEM SET max_replication_slots = 15"),
         ({"senders": 10}, "max_wal_senders", "ALTER SYSTEM SET max_wal_senders = 15"),
-        ({"interval_s": 60}, "wal_sender_timeout", "source.status_interval_s below it, such as 20"),
         (
             {"create": False, "publication": Publication(True, True)},
             "slot",
@@ -151,6 +150,13 @@ def test_short_transactions_and_those_beside_an_existing_slot_are_no_matter() ->
 
 def test_full_bounds_do_not_matter_to_a_slot_that_is_in_use() -> None:
     assert bad(server(slot={**SLOT, "active": True, "active_pid": 5}, slots=10, senders=10)) == []
+
+
+@pytest.mark.parametrize(("interval_s", "every"), [(10, 10), (60, 20)])
+def test_the_status_comes_well_before_the_server_gives_up(interval_s: float, every: float) -> None:
+    given = preflight_postgres.judge(SERVER, "cdcd", "cdcd", create=True, origin="any", interval_s=interval_s)
+    [finding] = [finding for finding in given if finding.about == "wal_sender_timeout"]
+    assert (finding.level, finding.message.rpartition(" every ")[2]) == (Level.OK, f"{every} s")
 
 
 def test_replica_identity_full_needs_no_index_and_insert_only_publications_need_none() -> None:
