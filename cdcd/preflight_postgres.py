@@ -58,7 +58,7 @@ class Table:
     closed_partitions: Sequence[Sequence[str]] = ()
     """Schemas and names of its partitions that the role may not SELECT from: a copy reads them, and not their root."""
     lesser_partitions: Sequence[Sequence[str]] = ()
-    """Schemas and names of its partitions whose replica identity lacks columns of its own."""
+    """Schemas and names of its partitions whose replica identity lacks columns of the table's."""
 
     @property
     def quoted(self) -> str:
@@ -319,31 +319,40 @@ def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Fi
 
 
 def _identities(facts: Facts) -> Iterator[Finding]:
-    """PostgreSQL itself refuses an UPDATE or DELETE of a table that is published without a replica identity."""
+    """Where PostgreSQL refuses an UPDATE or DELETE while it is published, or keeps too little of the old row."""
     publishes = facts.publication or Publication(updates=True, deletes=True)
     if not (publishes.updates or publishes.deletes):
         return
     bare = [table for table in facts.tables if table.identity != "f" and not table.has_index]
-    for table in bare[:TABLES_SHOWN]:
-        cure = f"Run: ALTER TABLE {table.quoted} REPLICA IDENTITY FULL; or give it a primary key"
-        said = f"{table.quoted} has no replica identity: while it is published, no row can be updated or deleted"
-        yield error("replica identity", said, cure)
-    if len(bare) > TABLES_SHOWN:
-        yield error("replica identity", f"The same holds for {len(bare) - TABLES_SHOWN} more tables", "As above")
+    yield from _for_each(bare, _bare)
     # Before there is a publication, nobody knows whether it will publish the partitions by themselves.
     lesser = [table for table in facts.tables if facts.publication and table.lesser_partitions]
-    for table in lesser[:TABLES_SHOWN]:
-        names = [sql.Identifier(*name).as_string() for name in table.lesser_partitions]
-        said = (
-            f"The partition {_first(names)} of {table.quoted}, which is published as its root, keeps less"
-            " replica identity: what the WAL lacks of an UPDATE or DELETE there stops the daemon or is null in `before`"
-        )
-        run = "; ".join(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in names[:TABLES_SHOWN])
-        yield error("replica identity", said, f"Run: {run}" + ("; ..." if len(names) > TABLES_SHOWN else ""))
-    if len(lesser) > TABLES_SHOWN:
-        yield error("replica identity", f"The same holds for {len(lesser) - TABLES_SHOWN} more tables", "As above")
+    yield from _for_each(lesser, _lesser)
     if facts.tables and not bare and not lesser:
         yield ok("replica identity", f"{many(len(facts.tables), 'table')} with a replica identity, none without")
+
+
+def _bare(table: Table) -> tuple[str, str]:
+    cure = f"Run: ALTER TABLE {table.quoted} REPLICA IDENTITY FULL; or give it a primary key"
+    return f"{table.quoted} has no replica identity: while it is published, no row can be updated or deleted", cure
+
+
+def _lesser(table: Table) -> tuple[str, str]:
+    names = [sql.Identifier(*name).as_string() for name in table.lesser_partitions]
+    said = (
+        f"The partition {_first(names)} of {table.quoted}, which is published as its root, keeps less"
+        " replica identity: what the WAL lacks of an UPDATE or DELETE there stops the daemon or is null in `before`"
+    )
+    run = "; ".join(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in names[:TABLES_SHOWN])
+    return said, f"Run: {run}" + ("; ..." if len(names) > TABLES_SHOWN else "")
+
+
+def _for_each(tables: Sequence[Table], say: Callable[[Table], tuple[str, str]]) -> Iterator[Finding]:
+    """An error for each table, with what `say` gives (message and cure); those beyond TABLES_SHOWN are counted."""
+    for table in tables[:TABLES_SHOWN]:
+        yield error("replica identity", *say(table))
+    if len(tables) > TABLES_SHOWN:
+        yield error("replica identity", f"The same holds for {len(tables) - TABLES_SHOWN} more tables", "As above")
 
 
 def refuse_unreadable(session: Session, publication: str) -> None:
