@@ -175,7 +175,9 @@ class Opening:
         self._refuse_rivals(kafka.cluster_id)
         if not kafka.whole:
             kafka = self._declare_gap(kafka, state.confirmed_flush_lsn)
-        return self._assemble(walsender, catalogue, state.confirmed_flush_lsn, kafka)
+        return self._assemble(
+            walsender, catalogue, state.confirmed_flush_lsn, kafka, self._spool(identity.system_id)
+        )
 
     # PostgreSQL
 
@@ -362,17 +364,20 @@ class Opening:
             return None
         return RegistryStore(avro.registry_url, self._taking_over.names.topic, avro.registry_config)
 
-    def _spool(self) -> Spool:
-        """Only now that we hold the slot is the directory surely ours."""
+    def _spool(self, system_id: str) -> Spool:
+        """Only now that we hold the slot is the directory surely ours: other servers may have slots of its name."""
         settings = self._settings.spool
         parent = Path(settings.directory) if settings.directory else Path(gettempdir()) / "cdcd-spool"
-        spool = Spool(SpoolDirectory(parent / self._settings.source.slot), settings.memory_bytes, settings.bytes_max)
+        directory = SpoolDirectory(parent / f"{self._settings.source.slot}-{system_id}")
+        spool = Spool(directory, settings.memory_bytes, settings.bytes_max)
         self._stack.callback(spool.close)
         return spool
 
     # The rooms
 
-    def _assemble(self, walsender: Walsender, catalogue: Catalogue, confirmed_lsn: int, kafka: Kafka) -> Opened:
+    def _assemble(
+        self, walsender: Walsender, catalogue: Catalogue, confirmed_lsn: int, kafka: Kafka, spool: Spool
+    ) -> Opened:
         settings, last = self._settings, kafka.publisher.last
         batches = BatchBuilder(settings.sink.tombstones, settings.source.slot)
         stores: SchemaStore = FingerprintStore(batches)
@@ -397,7 +402,6 @@ class Opening:
             lambda: kafka.publisher.parked,
         )
         self._stack.callback(copying.close)
-        spool = self._spool()
         synchronous = self._synchronous()
         opened = Opened(
             walsender=walsender,

@@ -229,8 +229,9 @@ class SpoolSettings(Section):
     directory: str | None = Field(
         None,
         examples=["/var/lib/cdcd/spool"],
-        description="A directory for what does not fit into memory; a subdirectory named after the slot is cdcd's "
-        "alone, and emptied at every start. Without it: cdcd-spool in the system's directory for temporary files.",
+        description="A directory for what does not fit into memory; a subdirectory named after the slot and its server "
+        "is cdcd's alone, and emptied at every start. Without it: cdcd-spool in the system's directory for temporary "
+        "files.",
     )
     memory_bytes: int = Field(
         64 * 1024**2,
