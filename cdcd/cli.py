@@ -137,11 +137,11 @@ def _slot(given: argparse.Namespace) -> int:
     settings = _load(given).settings
     from cdcd import slot_command
 
-    if given.does == "create":
+    if given.action == "create":
         slot_command.create(
             settings, two_phase=given.two_phase, failover=given.failover, as_json=given.json, out=sys.stdout
         )
-    elif given.does == "drop":
+    elif given.action == "drop":
         slot_command.drop(settings, force=given.force, as_json=given.json, out=sys.stdout)
     else:
         slot_command.status(settings, as_json=given.json, out=sys.stdout)
@@ -302,19 +302,14 @@ def _parser() -> argparse.ArgumentParser:
     unpark.add_argument("--no-wait", action="store_true", help="ask the daemon, and do not wait until it has done it")
     unpark.add_argument("--json", action="store_true", help="one JSON object a table")
 
-    slot = command(
-        "slot",
-        _slot,
-        "make, show or drop the slot; refuses what would lose changes",
-        "cdcd slot status --config cdcd.toml --json",
+    _add_slot(
+        command(
+            "slot",
+            _slot,
+            "make, show or drop the slot; refuses what would lose changes",
+            "cdcd slot status --config cdcd.toml --json",
+        )
     )
-    slot.add_argument("does", choices=("create", "status", "drop"), help="what to do")
-    slot.add_argument("--two-phase", action="store_true", help="create: decode PREPARE TRANSACTION (PostgreSQL 15)")
-    slot.add_argument(
-        "--failover", action="store_true", help="create: physical standbys keep it in sync (PostgreSQL 17)"
-    )
-    slot.add_argument("--force", action="store_true", help="drop: although changes will be lost")
-    slot.add_argument("--json", action="store_true", help="one JSON object")
 
     about = "print what makes a shell complete cdcd's commands and options"
     completion = commands.add_parser(
@@ -346,31 +341,52 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_spark(spark: argparse.ArgumentParser) -> None:
-    jobs = spark.add_subparsers(title="jobs", required=True, metavar="JOB", dest="job")
+class _Parts:
+    """The parts of one command, which all take its options, before their name or behind it."""
 
-    def job(name: str, about: str, example: str) -> argparse.ArgumentParser:
-        sub = jobs.add_parser(
+    def __init__(self, whole: argparse.ArgumentParser, title: str, dest: str, config: str) -> None:
+        self._parts = whole.add_subparsers(title=title, required=True, metavar=dest.upper(), dest=dest)
+        self._config = config
+
+    def add(self, name: str, about: str, example: str) -> argparse.ArgumentParser:
+        sub = self._parts.add_parser(
             name, help=about, description=f"{about[0].upper()}{about[1:]}.", epilog=f"Example: {example}"
         )
-        # Not to be lost where they stand before the job's name.
-        sub.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="as config/mirror.toml")
+        # Not to be lost where they stand before the part's name.
+        sub.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=self._config)
         sub.add_argument("--log-level", choices=log.LEVELS, default=argparse.SUPPRESS, help="debug adds tracebacks")
         return sub
 
-    mirror = job(
+
+def _add_slot(slot: argparse.ArgumentParser) -> None:
+    actions = _Parts(slot, "actions", "action", "the TOML file of settings; the environment wins over it")
+    create = actions.add(
+        "create", "make the slot, unless Kafka holds changes of one of its name", "cdcd slot create --config cdcd.toml"
+    )
+    create.add_argument("--two-phase", action="store_true", help="decode PREPARE TRANSACTION (PostgreSQL 15)")
+    create.add_argument("--failover", action="store_true", help="physical standbys keep it in sync (PostgreSQL 17)")
+    status = actions.add("status", "show the slot, and how far Kafka is", "cdcd slot status --config cdcd.toml --json")
+    drop = actions.add("drop", "drop the slot, unless changes would be lost", "cdcd slot drop --config cdcd.toml")
+    drop.add_argument("--force", action="store_true", help="although changes will be lost")
+    for action in (create, status, drop):
+        action.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _add_spark(spark: argparse.ArgumentParser) -> None:
+    jobs = _Parts(spark, "jobs", "job", "as config/mirror.toml")
+    mirror = jobs.add(
         "mirror",
         "keep Delta or Iceberg tables at the topics' newest cut",
         "cdcd spark mirror --config mirror.toml --once",
     )
     mirror.add_argument("--once", action="store_true", help="up to the newest cut, then end: for schedulers")
-    verify = job(
+    verify = jobs.add(
         "verify", "compare the mirror with PostgreSQL at one LSN; exit code 1 if they differ",
         "cdcd spark verify --config mirror.toml --json",
     )  # fmt: skip
     verify.add_argument("--topics", action="store_true", help="compare what the topics fold to, not the mirror")
     verify.add_argument("--json", action="store_true", help="one JSON object")
-    snapshot = job(
+    snapshot = jobs.add(
         "snapshot", "load tables from PostgreSQL into the lake, and stitch them to the topics",
         "cdcd spark snapshot --config mirror.toml 'public.orders'",
     )  # fmt: skip

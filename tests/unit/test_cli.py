@@ -10,7 +10,7 @@ import pytest
 from cdcd import cli, settings_sources
 from cdcd.errors import Refused, SettingsError
 
-COMMANDS = ("run", "check", "config", "tail")
+COMMANDS = ("run", "check", "config", "tail", "slot", "slot drop")
 
 
 @pytest.fixture
@@ -23,14 +23,24 @@ def config(tmp_path: Path) -> str:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_takes_config_and_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main([command, "--help"])
+        cli.main([*command.split(), "--help"])
     text = capsys.readouterr().out
     assert ended.value.code == 0
     assert "--config FILE" in text
     assert f"Example: cdcd {command}" in " ".join(text.split())
 
 
-@pytest.mark.parametrize("arguments", [["run"], ["check"], ["config"], ["tail", "topic"]])
+def test_an_action_of_the_slot_takes_its_own_options_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["slot", "drop", "--two-phase"])
+    assert ended.value.code == 2
+    assert "unrecognized arguments: --two-phase" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run"], ["check"], ["config"], ["tail", "topic"], ["slot", "status"], ["slot", "drop"]],
+)
 def test_a_bad_setting_exits_2_with_one_line_before_anything_is_touched(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
