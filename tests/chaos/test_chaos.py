@@ -1,4 +1,4 @@
-"""Three minutes of chaos: `run.py` does an hour of the same."""
+"""Two minutes of chaos: `run.py` does an hour of the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from run import chaos
 
-MINUTES = float(os.environ.get("CDCD_TEST_CHAOS_MINUTES", "3"))
+MINUTES = float(os.environ.get("CDCD_TEST_CHAOS_MINUTES", "2"))
 
 
 @pytest.mark.slow

@@ -38,6 +38,14 @@ PLAYED = {
 }
 """These show so seldom that they have a scene of their own."""
 
+BEGIN = {
+    "take blocks of a file that is gone for done": 100,
+    "leave undecided what hangs of the second producer": 110,
+    "look for what has moved since the last snapshot, not since the first": 210,
+    "leave out what has moved into blocks that are done": 210,
+}
+"""The seeds before these take minutes, and have caught nothing."""
+
 GARBLED = {"trust the disk"}
 """These hand bytes to the decoder that no server sent: any error is their sign."""
 
@@ -49,7 +57,7 @@ pytestmark = pytest.mark.skipif(
 def caught(name: str) -> Failure | None:
     """The first seed that fails with this bug."""
     with MUTATIONS[name]():
-        for seed in range(SEEDS):
+        for seed in range(BEGIN.get(name, 0), SEEDS):
             try:
                 PLAYED.get(name, World)(seed).run()
             except Failure as failure:
