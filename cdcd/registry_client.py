@@ -6,12 +6,16 @@ Before: the daemon, the commands and Spark have its properties. After: the regis
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cdcd.errors import SettingsError, without_password
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
+
+_DEFAULTS: Final = {"timeout": 5, "max.retries": 1}
+"""Whoever asks has a server waiting: seconds until a request is given up (the client has no bound), and repeats of it
+(the client has 3)."""
 
 
 def registry_client(config: Mapping[str, Any]) -> SchemaRegistryClient:
@@ -28,7 +32,7 @@ def registry_client(config: Mapping[str, Any]) -> SchemaRegistryClient:
             "Install it with: pip install 'confluent-kafka[schemaregistry]'",
         ) from missing
     try:
-        return SchemaRegistryClient(dict(config))
+        return SchemaRegistryClient({**_DEFAULTS, **config})
     except (ValueError, TypeError) as refused:
         raise SettingsError(
             f"the schema registry's client refuses its settings: {without_password(str(refused))}",
