@@ -167,7 +167,11 @@ def _unpark(given: argparse.Namespace) -> int:
     settings = _load(given).settings
     from cdcd.unpark import unpark
 
-    unpark(settings, given.tables, wait=not given.no_wait, as_json=given.json, out=sys.stdout)
+    if given.discard and not given.tables:
+        raise SettingsError("cdcd unpark --discard needs a table", "cdcd unpark, without any, lists what is parked")
+    unpark(
+        settings, given.tables, discard=given.discard, wait=not given.no_wait, as_json=given.json, out=sys.stdout
+    )
     return OK
 
 
@@ -299,6 +303,9 @@ def _parser() -> argparse.ArgumentParser:
         "cdcd unpark --config cdcd.toml public.orders",
     )
     unpark.add_argument("tables", nargs="*", metavar="TABLE", help="schema.table; * stands for any characters")
+    unpark.add_argument(
+        "--discard", action="store_true", help="give the parked events up, and have the tables copied afresh"
+    )
     unpark.add_argument("--no-wait", action="store_true", help="ask the daemon, and do not wait until it has done it")
     unpark.add_argument("--json", action="store_true", help="one JSON object a table")
 

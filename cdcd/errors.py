@@ -68,11 +68,17 @@ class Refused(Stop):
 class Unpublishable(Refused):
     """Kafka or the schema registry refuses what is to be published of one table, and of that table alone."""
 
-    def __init__(self, message: str, cure: str, *, topic: str = "", table: tuple[str, str] | None = None) -> None:
-        """`topic` or `table` (schema, name), whichever is known where it is raised."""
+    def __init__(
+        self, message: str, cure: str, *, topic: str = "", table: tuple[str, str] | None = None, gone: bool = False
+    ) -> None:
+        """`topic` or `table` (schema, name), whichever is known where it is raised.
+
+        `gone`: what is to be published cannot be read any more, so that no other try would come to another end.
+        """
         super().__init__(message, cure)
         self.topic = topic
         self.table = table
+        self.gone = gone
         self.unparking = False
         """It happened to parked events on their way to the table's own topic."""
 

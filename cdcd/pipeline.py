@@ -31,7 +31,7 @@ from cdcd.metrics import Metrics
 from cdcd.opening import Opened
 from cdcd.pgoutput.messages import COMMIT_PREPARED, PREPARE
 from cdcd.progress.record import ParkedTable
-from cdcd.progress.requests import SNAPSHOT, table_of
+from cdcd.progress.requests import to_copy
 from cdcd.sink.batches import Batch
 from cdcd.sink.publisher import Durable
 from cdcd.sink.thread import SinkThread
@@ -259,7 +259,7 @@ class Pipeline:
         batch.far = batch.open and (self._synchronous or self._assembler.far)
         batch.flowing = self._pacing.backlog and not self._synchronous
         for content in batch.requests:
-            wanted = table_of(SNAPSHOT, content)
+            wanted = to_copy(content)
             if wanted is not None:
                 self._copying.want(*wanted)
         if batch.rows or self._open:

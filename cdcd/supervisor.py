@@ -181,7 +181,9 @@ class Supervisor:
         """
         table = error.table
         name = ".".join(table or ())
-        if self._settings.sink.on_unpublishable == "stop" or table is None or table in self._parking.parked:
+        # What is gone would be so at every start, and then nobody could be asked to give it up.
+        stops = self._settings.sink.on_unpublishable == "stop" and not error.gone
+        if stops or table is None or table in self._parking.parked:
             if name not in error.message:
                 error.message = f"the table {name} cannot be published: {error.message}"
             raise error
@@ -190,7 +192,10 @@ class Supervisor:
         else:
             self._parking.parked[table] = error.message
         said = "still cannot be published, so it stays parked" if error.unparking else "is parked"
-        log.warning("the table %s %s: %s. Then run: cdcd unpark %s", name, said, str(error).rstrip("."), name)
+        cure = f"Run: cdcd unpark --discard {name}, and it is copied afresh"
+        if not error.gone:
+            cure = f"Then run: cdcd unpark {name}"
+        log.warning("the table %s %s: %s. %s", name, said, str(error).rstrip("."), cure)
         self.status.state = State.RESTARTING
         self.status.restarts += 1
         self.status.failed(monotonic_s(), error)

@@ -16,14 +16,14 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Final, TextIO
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cdcd.clock import monotonic_s
 from cdcd.decode import Decoder, SchemaId, plain
-from cdcd.errors import DecodeError, Refused, SettingsError, without_password
+from cdcd.errors import BrokerLost, CdcdError, DecodeError, Refused, SettingsError, without_password
 from cdcd.lsn import format_lsn
 from cdcd.registry_client import registry_client
-from cdcd.sink.kafka_errors import kafka_error, named
+from cdcd.sink.kafka_errors import TRY_AGAIN, kafka_error, named
 from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
 
 log = logging.getLogger("cdcd.tail")
@@ -135,19 +135,30 @@ class SchemaFinder:
 
     def _read_topic(self, wanted: SchemaId) -> None:
         deadline_s = monotonic_s() + SCHEMA_WAIT_S
-        consumer = committed_consumer(self._config)
+        consumer = committed_consumer(self._config, **{"enable.partition.eof": True})
+        ended = set[int | None]()
         try:
-            consumer.assign([TopicPartition(self._topic, 0, 0)])
+            there = consumer.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S).topics[self._topic].partitions
+            consumer.assign([TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in there])
             while wanted not in self._texts:
                 if monotonic_s() > deadline_s:
-                    cure = f"Is sink.prefix the one of the daemon that wrote it? Its schemas are on {self._topic}"
-                    raise DecodeError(f"There is no schema {wanted} on {self._topic}", cure)
+                    raise self._not_found(wanted, whole=len(ended) == len(there))
                 for message in consumer.consume(BATCH_ROWS_MAX, BATCH_WAIT_S):
-                    key, value = message.key(), message.value()
-                    if message.error() is None and key is not None and value is not None:
+                    problem, key, value = message.error(), message.key(), message.value()
+                    if problem is not None and problem.code() == KafkaError._PARTITION_EOF:
+                        ended.add(message.partition())
+                    elif problem is None and key is not None and value is not None:
                         self._texts[bytes(key).decode()] = bytes(value).decode()
+        except KafkaException as error:
+            raise named(kafka_error(error), f"reading {self._topic}", str(self._config["bootstrap.servers"])) from error
         finally:
             consumer.close()
+
+    def _not_found(self, wanted: SchemaId, *, whole: bool) -> CdcdError:
+        if not whole:
+            return BrokerLost(f"{self._topic} could not be read to its end in {SCHEMA_WAIT_S:.0f} s", TRY_AGAIN)
+        cure = f"Is sink.prefix the one of the daemon that wrote it? Its schemas are on {self._topic}"
+        return DecodeError(f"There is no schema {wanted} on {self._topic}", cure)
 
     def _ask_registry(self, identifier: int) -> str:
         if self._registry is None:

@@ -18,7 +18,7 @@ from cdcd.chosen import chosen
 from cdcd.errors import Refused
 from cdcd.lsn import format_lsn
 from cdcd.progress.record import ParkedTable
-from cdcd.progress.requests import UNPARK
+from cdcd.progress.requests import DISCARD, UNPARK
 from cdcd.settings import Settings
 from cdcd.source.session import Session
 from cdcd.taking_over import TakingOver, reading
@@ -29,10 +29,13 @@ POLL_S: Final = 0.3
 log = logging.getLogger("cdcd.unpark")
 
 
-def unpark(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bool, out: TextIO) -> None:
+def unpark(
+    settings: Settings, tables: Sequence[str], *, discard: bool = False, wait: bool, as_json: bool, out: TextIO
+) -> None:
     """Ask for each of `tables` and wait until it is done; without tables, list what is parked.
 
-    `tables` are written as `schema.table`; `*` stands for any characters.
+    `tables` are written as `schema.table`; `*` stands for any characters. With `discard` the parked events are given
+    up, and the tables copied afresh.
 
     Raises Refused if a table is not parked, if the daemon cannot be asked, or if the replay was refused again.
     """
@@ -48,10 +51,10 @@ def unpark(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bo
         with Session(settings.source.dsn, settings.source.application_name) as session:
             for name in wanted:
                 table = parked[name]
-                lsn = ask(settings, session, UNPARK, table.schema, table.table)
+                lsn = ask(settings, session, DISCARD if discard else UNPARK, table.schema, table.table)
                 if wait:
                     _wait(progress, name, lsn)
-                said = "unparked" if wait else "asked"
+                said = "asked" if not wait else "discarded" if discard else "unparked"
                 out.write(f"{json.dumps({'table': name, 'state': said}) if as_json else f'{said} {name}'}\n")
                 out.flush()
 
@@ -66,7 +69,9 @@ def _wait(progress: TakingOver, name: str, lsn: int) -> None:
                 return
             if not table.unparking:
                 raise Refused(
-                    f"{name} stays parked: {table.reason}", "Mend that first; nothing was lost, and its order holds"
+                    f"{name} stays parked: {table.reason}",
+                    "Mend that first, the order holds. If it cannot be mended: `cdcd unpark --discard` gives the "
+                    "parked events up, and has the table copied afresh",
                 )
         elif not told:
             log.info("asked; waiting for the daemon", extra={"table": name, "lsn": format_lsn(lsn)})

@@ -15,6 +15,8 @@ SNAPSHOT: Final = "snapshot"
 """Copy a table afresh."""
 UNPARK: Final = "unpark"
 """Replay a table's parked events."""
+DISCARD: Final = "discard"
+"""Give a table's parked events up, and copy it afresh."""
 
 
 def request(what: str, schema: str, table: str, slot: str = "") -> str:
@@ -30,6 +32,11 @@ def is_for(slot: str, content: bytes) -> bool:
     except (ValueError, KeyError, TypeError, RecursionError):
         return True
     return bool(to == slot)
+
+
+def to_copy(content: bytes) -> tuple[str, str] | None:
+    """Schema and name of the table of which such a message asks for a fresh copy; None if it does not."""
+    return table_of(SNAPSHOT, content) or table_of(DISCARD, content)
 
 
 def table_of(what: str, content: bytes) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from cdcd.errors import GapError
 from cdcd.sink.kafka_reading import KafkaReading
-from cdcd.sink.parking import Assembly, ParkedEvent, ParkedPiece
+from cdcd.sink.parking import SCANNED_MAX, Assembly, ParkedEvent, ParkedPiece
 
 PIECE_EVENTS: Final = 5_000
 PIECE_BYTES: Final = 4 << 20
@@ -29,12 +29,15 @@ class KafkaParkedReader:
         Raises GapError if records from there on were removed, BrokerLost if nothing came for long.
         """
         topic = self._reading.topic
-        start, stop = self._reading.bounds() or (0, 0)
+        bounds = self._reading.bounds()
+        if bounds is None:
+            raise GapError(f"the parked topic {topic} was removed, with the events that are to be replayed", "")
+        start, stop = bounds
         if start > offset or stop < offset:
             raise GapError(
                 f"the parked topic {topic} has offsets from {start} to {stop}, but events from {offset} on are to be "
                 "replayed: they were removed",
-                "Take a new snapshot of the table; and give the topic retention.ms=-1",
+                "Give the topic retention.ms=-1",
             )
         if offset == stop:
             return ParkedPiece([], stop, True)
@@ -43,6 +46,8 @@ class KafkaParkedReader:
             for at, message in self._reading.read(consumer, offset, stop):
                 value = message.value()
                 if message.key() != key or value is None:
+                    if at - offset >= SCANNED_MAX and assembly.whole:
+                        return ParkedPiece(events, at + 1, at + 1 >= stop)
                     continue
                 event = assembly.add(at, value)
                 size += len(value)
@@ -53,6 +58,6 @@ class KafkaParkedReader:
         if not assembly.whole:
             raise GapError(
                 f"the parked topic {topic} ends in the middle of an event",
-                "Keep other producers off it; then take a new snapshot of the table",
+                "Keep other producers off it",
             )
         return ParkedPiece(events, stop, True)

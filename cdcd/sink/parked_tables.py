@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from cdcd.errors import Unpublishable
+from cdcd.errors import DecodeError, GapError, Unpublishable
 from cdcd.progress.copies import COPYING, DONE, TableCopy
 from cdcd.progress.record import ParkedTable, SlotRecord
-from cdcd.progress.requests import UNPARK, table_of
+from cdcd.progress.requests import DISCARD, UNPARK, table_of
 from cdcd.sink.batches import Batch
-from cdcd.sink.parking import ParkedPiece, Parking, batch_of
+from cdcd.sink.parking import SCANNED_MAX, ParkedPiece, Parking, batch_of
 from cdcd.sink.producer import ParkedReader
 
 Table: TypeAlias = "tuple[str, str]"
@@ -136,14 +136,17 @@ class ParkedTables:
 
     def request(self, content: bytes) -> None:
         """Take what the daemon is asked for into the next slot record: then it is neither lost nor taken twice."""
-        table = table_of(UNPARK, content)
+        unwanted = table_of(DISCARD, content)
+        table = unwanted or table_of(UNPARK, content)
         if table is None:
             return
         parked = self._tables.get(table)
         if parked is None or parked.copying:
             log.info("not parked, so there is nothing to unpark", extra={"table": ".".join(table)})
-        else:
-            self._tables[table] = replace(parked, unparking=True)
+            return
+        # What is given up is passed over: the replay begins behind it.
+        offset = parked.offset if unwanted is None else self._end_offset()
+        self._tables[table] = replace(parked, unparking=True, offset=offset)
 
     def piece(self, lsn: int) -> Batch:
         """The next parked events of a table that is `unparking`, as a batch up to `lsn`, which is durable already.
@@ -155,13 +158,18 @@ class ParkedTables:
         batch.end_lsn = lsn
         if self._unsettled:
             return batch
+        passed = 0
         for table, parked in [each for each in self._tables.items() if each[1].unparking]:
-            self._replay(batch, table, parked)
-            if batch.rows:
+            try:
+                passed += self._replay(batch, table, parked)
+            except (GapError, DecodeError) as error:
+                raise Unpublishable(error.message, error.cure, table=table, gone=True) from error
+            if batch.rows or passed >= SCANNED_MAX:
                 break  # but what has nothing to replay, as most that was copied, is told of together
         return batch
 
-    def _replay(self, batch: Batch, table: Table, parked: ParkedTable) -> None:
+    def _replay(self, batch: Batch, table: Table, parked: ParkedTable) -> int:
+        """Returns how many offsets of the parked topic that has passed."""
         assert self._reader is not None
         self.replaying = table
         rename = None if parked.copying else self._rename
@@ -180,8 +188,9 @@ class ParkedTables:
             said = "unparked" if piece.end else "unparking"
         if piece.events or not parked.copying:
             log.info(said, extra={"table": ".".join(table), "events": len(piece.events)})
+        passed = piece.offset - parked.offset
         if not piece.events:
-            return
+            return passed
         replayed = batch_of(parked, piece.events)
         if rename is not None:
             for message in replayed.messages:
@@ -190,6 +199,7 @@ class ParkedTables:
                         message[subject] = rename(table, subject, data)
         batch.rows = len(piece.events)
         batch.tables = [replayed]
+        return passed
 
     def settled(self) -> None:
         """A slot record with this state is committed."""

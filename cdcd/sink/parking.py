@@ -29,6 +29,9 @@ PART_BYTES: Final = 600_000
 
 REASON_MAX: Final = 1_000
 
+SCANNED_MAX: Final = 100_000
+"""Offsets that a replay passes at once, for other tables' events lie between: so long the stream waits."""
+
 
 @dataclass(frozen=True)
 class ParkedEvent:

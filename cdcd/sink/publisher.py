@@ -21,7 +21,7 @@ from cdcd.errors import SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.progress.copies import TableCopy, wanted_again
 from cdcd.progress.record import ParkedTable, SlotRecord, SnapshotState, TableRecord, table_key
-from cdcd.progress.requests import SNAPSHOT, table_of
+from cdcd.progress.requests import DISCARD, table_of, to_copy
 from cdcd.sink.batches import Batch, Message, TableBatch
 from cdcd.sink.group_commit import OpenTransaction
 from cdcd.sink.parked_tables import ParkedTables, Rename
@@ -171,6 +171,7 @@ class Publisher:
         # What hangs in the progress (`hanging`) is decided by our next marker there: where it can hang while rows
         # cannot be written, the progress is left alone until they are.
         self._opens_early = producer.transactional and admin.keeps_leader(names.progress)
+        self._parks = False  # nothing is said yet of whether the parked topic is still there
         self._parked = ParkedTables(
             last,
             parking or Parking(),
@@ -249,8 +250,10 @@ class Publisher:
             self._publish_copies(batch.copies)
         at.add(batch)
         for content in batch.requests:
+            if table_of(DISCARD, content) is not None:
+                self._producer.flush()  # what is on its way there is given up, too, and nothing of it half
             self._parked.request(content)
-            wanted = table_of(SNAPSHOT, content)
+            wanted = to_copy(content)
             if wanted is not None:
                 # Durable with the request: whoever starts next finds it.
                 self._publish_copies([wanted_again(self._source.slot, self._names.topic(*wanted), *wanted)])
@@ -348,6 +351,8 @@ class Publisher:
     def _park(self, at: _Open, parked: ParkedTable, table: TableBatch) -> None:
         name = (table.schema, table.name)
         self._parked.begins(name)
+        if not self._parks:
+            self._parked_end()
         if not parked.copying:
             at.parked_counts[name] = at.parked_counts.get(name, 0) + sum(table.counts.values())
         messages = records(self._parked.key_of(name), parked, table)
@@ -356,6 +361,7 @@ class Publisher:
 
     def _parked_end(self) -> int:
         self._admin.ensure(parked_spec(self._names, self._settings.replication_factor))
+        self._parks = True
         [offset] = self._admin.end_offsets({self._names.parked: 1})[self._names.parked]
         return offset
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import topics
+from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from daemon import cdcd
 from registry import Registry
@@ -125,6 +126,34 @@ def test_point_9_kills_while_it_is_parked_and_while_it_is_replayed_lose_and_doub
     assert sum(event.value is None for event in events) == sum(
         event.value is not None and event.value["op"] == "d" and event.topic.endswith(".t") for event in events
     )
+
+
+def test_parked_events_that_are_gone_stop_nobody_and_are_given_up_for_a_fresh_copy(stream: Stream) -> None:
+    stream.sql(*TABLES.split(";")[:2])
+    daemon = stream.daemon(sink=PARK).start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')", "INSERT INTO u VALUES (1, 'a')")
+    daemon.wait_until_confirmed()
+    stream.sql(LARGE.format(id=3), "INSERT INTO t VALUES (4, 'd')", "DELETE FROM t WHERE id IN (1, 3)")
+    daemon.wait_until_confirmed()
+    assert len(parked(stream)) == 1
+    admin = AdminClient({"bootstrap.servers": stream.broker})
+    for done in admin.delete_records([TopicPartition(f"{stream.prefix}.parked", 0, OFFSET_END)]).values():
+        done.result(30)
+    # By now nothing of it is too large. But it is gone, and so is what became of rows that its topic has.
+    said = cdcd(daemon, "unpark", "public.t", code=1)
+    assert "public.t stays parked" in said
+    assert "they were removed" in said
+    assert "cdcd unpark --discard" in said
+    stream.sql("INSERT INTO u VALUES (2, 'b')", "INSERT INTO t VALUES (5, 'e')")
+    daemon.wait_until_confirmed()
+    assert ids(stream, "u") == [1, 2]
+    assert cdcd(daemon, "unpark", "--discard", "public.t") == "discarded public.t\n"
+    stream.sql("INSERT INTO t VALUES (6, 'f')")
+    daemon.wait_for_log("copied")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    stream.check(("public", "t"), ("public", "u"))
 
 
 def test_without_the_setting_the_daemon_stops_and_says_what_to_do(stream: Stream) -> None:

@@ -77,7 +77,7 @@ class Topic:
         self.prefix = prefix
         self.name = f"{prefix}.public.orders"
         admin = AdminClient({"bootstrap.servers": broker})
-        topics = [NewTopic(self.name, partitions, 1), NewTopic(f"{prefix}.schemas", 1, 1)]
+        topics = [NewTopic(self.name, partitions, 1), NewTopic(f"{prefix}.schemas", 2, 1)]
         for made in admin.create_topics(topics).values():
             made.result()
         self.producer = Producer({"bootstrap.servers": broker, "transactional.id": prefix})
@@ -86,7 +86,7 @@ class Topic:
     def publish(self, numbers: Sequence[int], *, commit: bool = True, schema: bool = True) -> None:
         self.producer.begin_transaction()
         if schema:
-            self.producer.produce(f"{self.prefix}.schemas", SCHEMA.encode(), FINGERPRINT)
+            self.producer.produce(f"{self.prefix}.schemas", SCHEMA.encode(), FINGERPRINT, partition=1)
         for number in numbers:
             self.producer.produce(self.name, value(number), f"key-{number}")
         if commit:

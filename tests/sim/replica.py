@@ -637,7 +637,8 @@ def installed(world: World) -> Iterator[None]:
             "MESSAGES_MAX": world.batches_max,
             "BATCH_BYTES": world.replay_bytes,
         },
-        cdcd.sink.kafka_parked: {"PIECE_EVENTS": world.batches_max},
+        cdcd.sink.kafka_parked: {"PIECE_EVENTS": world.batches_max, "SCANNED_MAX": world.batches_max},
+        cdcd.sink.parked_tables: {"SCANNED_MAX": world.batches_max},
         cdcd.taking_over: {
             "KafkaProducer": lambda _, __, transactional_id, *___, **____: SimProducer(world, transactional_id),
             "KafkaAdmin": lambda *_: SimAdmin(world),
