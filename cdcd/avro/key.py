@@ -22,6 +22,12 @@ from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, column_at,
 from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, Relation
 
 _BUG: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
+_LESSER: Final = (
+    "A partition that is published as its root may keep less replica identity than the root: cdcd check names it, with "
+    "the SQL that cures it from then on; for what the WAL lacks by now it takes a new slot and fresh copies. If "
+    "there is none, this is a bug: report it"
+)
+"""Of what the server sends as the key, it checks that no part is null: but in the partition's own index."""
 
 
 @final
@@ -71,7 +77,7 @@ class KeyEncoder:
 
     def missing(self, field: Field) -> CdcdError:
         """A part of the key is not there."""
-        return DecodeError(f"a row of {self._table} has no value for the key column {field.name}", _BUG)
+        return DecodeError(f"a row of {self._table} has no value for the key column {field.name}", _LESSER)
 
     def of(self, frame: bytes, at: i64, old: i64) -> bytes | None:
         """The key of the checked tuple at `at`, of which the tuple at `old` may have what was not sent.
