@@ -187,11 +187,19 @@ def _validated(merged: Mapping[str, Any], origins: Mapping[str, str]) -> Setting
     places = [".".join(str(part) for part in problem["loc"][:2]) for problem in problems]
     key = places[0]
     if problems[0]["type"] == "missing":
-        if key in SECTIONS:  # the whole section is absent: name what it lacks
-            key = next(k for k in known_keys(key) if SECTIONS[key].model_fields[k.partition(".")[2]].is_required())
-        cure = f"Set it in the file under [{key.partition('.')[0]}], or as {_variable(key)}"
-        raise SettingsError(f"{key} is not set", cure)
+        missing = [_required(place) for p, place in zip(problems, places, strict=True) if p["type"] == "missing"]
+        sections = " and ".join(f"[{each.partition('.')[0]}]" for each in missing)
+        said, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+        cure = f"Set {them} in the file under {sections}, or as {' and '.join(map(_variable, missing))}"
+        raise SettingsError(f"{' and '.join(missing)} {said} not set", cure)
     # A union's members each say what they want: any of it is right.
     wanted = [p["msg"].removeprefix("Value error, ") for p, place in zip(problems, places, strict=True) if place == key]
     said = ", or ".join(message[0].lower() + message[1:] for message in wanted)
     raise SettingsError(f"{key}: {said} ({origins.get(key, 'default')})", "`cdcd config --reference` describes it")
+
+
+def _required(place: str) -> str:
+    """The setting that is missing; of a section that is absent as a whole, the one that it lacks."""
+    if place not in SECTIONS:
+        return place
+    return next(key for key in known_keys(place) if SECTIONS[place].model_fields[key.partition(".")[2]].is_required())

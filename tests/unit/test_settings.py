@@ -194,10 +194,12 @@ def test_a_wrong_variable_is_named_with_its_cure(
         (MINIMAL + "[sinc]\nprefix = 1\n", "Did you mean"),
         ('slot = "x"\n' + MINIMAL, "Did you mean source.slot?"),
         ("source = 5\n", "source: input should be a valid dictionary"),
-        ("[source]\n", "source.dsn is not set. Set it in the file under [source], or as CDCD_SOURCE__DSN"),
+        ('[source]\n[sink]\nbootstrap_servers = "k"', "source.dsn is not set. Set it in the file under [source], or "),
+        ("[source]\n", "source.dsn and sink.bootstrap_servers are not set. Set them in the file under [source] and "),
+        ("[source]\n", "or as CDCD_SOURCE__DSN and CDCD_SINK__BOOTSTRAP_SERVERS"),
         ('[source]\ndsn = ""\n', "sink.bootstrap_servers is not set"),
         ("[source\n", "is not TOML"),
-        ("", "source.dsn is not set"),
+        ("", "source.dsn and sink.bootstrap_servers are not set"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_cure(load_text: Any, text: str, said: str) -> None:
