@@ -16,24 +16,20 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Final, TextIO
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from cdcd.clock import monotonic_s
-from cdcd.decode import Decoder, SchemaId, plain
-from cdcd.errors import BrokerLost, CdcdError, DecodeError, Refused, SettingsError, without_password
+from cdcd.decode import Decoder, plain
+from cdcd.errors import DecodeError, Refused
 from cdcd.lsn import format_lsn
-from cdcd.registry_client import registry_client
-from cdcd.sink.kafka_errors import TRY_AGAIN, kafka_error, named
-from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
+from cdcd.schema_finder import SchemaFinder, committed_consumer
+from cdcd.sink.kafka_errors import kafka_error, named
+from cdcd.sink.kafka_settings import Property, client_config
 
 log = logging.getLogger("cdcd.tail")
 
 REQUEST_TIMEOUT_S: Final = 10.0
 BATCH_ROWS_MAX: Final = 500
 BATCH_WAIT_S: Final = 0.2
-
-SCHEMA_WAIT_S: Final = 5.0
-"""A schema is committed no later than its first event; its partition may show it a moment after."""
 
 _PASSING: Final = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
 
@@ -113,85 +109,6 @@ def tail(
         raise named(kafka_error(error), "reading topics", bootstrap) from error
     finally:
         consumer.close()
-
-
-class SchemaFinder:
-    """Finds schemas where the daemon put them: on the schemas topic, or in the registry."""
-
-    def __init__(self, config: Mapping[str, object], topic: str, registry: Mapping[str, Any] | None) -> None:
-        self._config = config
-        self._topic = topic
-        self._registry = registry
-        self._texts: dict[SchemaId, str] = {}
-
-    def find(self, identifier: SchemaId) -> str:
-        """The JSON text of a schema. Raises DecodeError if it is nowhere, SettingsError if a registry is needed."""
-        if identifier not in self._texts:
-            if isinstance(identifier, int):
-                self._texts[identifier] = self._ask_registry(identifier)
-            else:
-                self._read_topic(identifier)
-        return self._texts[identifier]
-
-    def _read_topic(self, wanted: SchemaId) -> None:
-        deadline_s = monotonic_s() + SCHEMA_WAIT_S
-        consumer = committed_consumer(self._config, **{"enable.partition.eof": True})
-        ended = set[int | None]()
-        try:
-            there = consumer.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S).topics[self._topic].partitions
-            consumer.assign([TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in there])
-            while wanted not in self._texts:
-                if monotonic_s() > deadline_s:
-                    raise self._not_found(wanted, whole=len(ended) == len(there))
-                for message in consumer.consume(BATCH_ROWS_MAX, BATCH_WAIT_S):
-                    problem, key, value = message.error(), message.key(), message.value()
-                    if problem is not None and problem.code() == KafkaError._PARTITION_EOF:
-                        ended.add(message.partition())
-                    elif problem is None and key is not None and value is not None:
-                        self._texts[bytes(key).decode()] = bytes(value).decode()
-        except KafkaException as error:
-            raise named(kafka_error(error), f"reading {self._topic}", str(self._config["bootstrap.servers"])) from error
-        finally:
-            consumer.close()
-
-    def _not_found(self, wanted: SchemaId, *, whole: bool) -> CdcdError:
-        if not whole:
-            return BrokerLost(f"{self._topic} could not be read to its end in {SCHEMA_WAIT_S:.0f} s", TRY_AGAIN)
-        cure = f"Is sink.prefix the one of the daemon that wrote it? Its schemas are on {self._topic}"
-        return DecodeError(f"There is no schema {wanted} on {self._topic}", cure)
-
-    def _ask_registry(self, identifier: int) -> str:
-        if self._registry is None:
-            raise SettingsError(
-                f"A record names schema {identifier} of a registry, and avro.registry_url is not set",
-                "Set it to the registry that the record's writer uses",
-            )
-        client = registry_client(self._registry)
-        try:
-            return str(client.get_schema(identifier).schema_str)
-        except Exception as error:  # the client raises whatever its HTTP library does
-            cure = "Check avro.registry_url and avro.registry_config"
-            said = without_password(str(error))
-            raise DecodeError(f"The schema registry does not give schema {identifier}: {said}", cure) from error
-
-
-def committed_consumer(config: Mapping[str, object], **more: object) -> Consumer:
-    """A consumer of what is committed that leaves no trace; `more` are further properties.
-
-    Raises SettingsError for properties that librdkafka does not know.
-    """
-    own = {
-        "group.id": "cdcd-tail",  # librdkafka wants one; none is ever joined
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "auto.offset.reset": "earliest",
-        "allow.auto.create.topics": False,
-        "fetch.wait.max.ms": 100,
-    }
-    try:
-        return Consumer({**config, **own, **more}, logger=LIBRDKAFKA_LOG)
-    except KafkaException as error:
-        raise named(kafka_error(error), "making a consumer", str(config["bootstrap.servers"])) from None
 
 
 def _places(consumer: Consumer, topics: Sequence[str], prefix: str, *, from_beginning: bool) -> list[TopicPartition]:

@@ -38,6 +38,7 @@ from cdcd.progress.record import (
     slot_key,
     table_key,
 )
+from cdcd.schema_finder import SchemaFinder
 from cdcd.settings import Settings
 from cdcd.sink.alternating import AlternatingProducer
 from cdcd.sink.group_commit import GroupCommit
@@ -53,7 +54,6 @@ from cdcd.sink.parking import Parking
 from cdcd.sink.producer import Producer
 from cdcd.sink.publisher import Publisher, Source, Table, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
-from cdcd.tail import SchemaFinder
 
 SETTLE_S: Final = 10.0
 _SETTLE_POLL_S: Final = 0.02

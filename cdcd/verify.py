@@ -37,6 +37,7 @@ from cdcd.fold import BUCKET_DIGITS, SHORT, SUM_DIGITS, Fold, Part, piece, shown
 from cdcd.lsn import format_lsn
 from cdcd.pgtext import Render, renderers, without_logical_types
 from cdcd.progress.record import ParkedTable, SlotRecord, parse_record
+from cdcd.schema_finder import SchemaFinder, committed_consumer
 from cdcd.schemas import TableSchemas, published
 from cdcd.settings import Settings
 from cdcd.sink.kafka_errors import kafka_error, named
@@ -44,7 +45,7 @@ from cdcd.sink.kafka_settings import client_config
 from cdcd.sink.topics import TopicNames
 from cdcd.source.checksums import Checksums, Table
 from cdcd.source.session import Session
-from cdcd.tail import SchemaFinder, committed_consumer, good
+from cdcd.tail import good
 
 log = logging.getLogger("cdcd.verify")
 

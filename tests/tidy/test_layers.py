@@ -29,6 +29,7 @@ IO_MODULES = {
     "cdcd.preflight_kafka",
     "cdcd.preflight_postgres",
     "cdcd.registry_client",
+    "cdcd.schema_finder",
     "cdcd.sink.handover",
     "cdcd.sink.kafka_admin",
     "cdcd.sink.kafka_errors",

@@ -4,8 +4,9 @@ import pytest
 from confluent_kafka import KafkaException
 
 from cdcd.errors import SettingsError
+from cdcd.schema_finder import committed_consumer
 from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG
-from cdcd.tail import Event, _nearest, committed_consumer
+from cdcd.tail import Event, _nearest
 
 
 def test_a_property_that_librdkafka_does_not_know_is_a_wrong_setting() -> None:
