@@ -25,9 +25,9 @@ def test_a_full_spool_turns_streaming_off_and_loses_nothing(stream: Stream, tmp_
         daemon.wait_for_log("is full")
         used = sum(path.stat().st_size for path in spool.rglob("*") if path.is_file())
         assert used <= 2 * MEBIBYTE
+        daemon.until(lambda: daemon.log.read_text().count("going on") == 2, "a second stream", 30)
         [(system_id,)] = stream.sql("SELECT system_identifier FROM pg_control_system()")
         assert [path.name for path in spool.iterdir()] == [f"{stream.slot}-{system_id}"], "no other server's"
-        daemon.until(lambda: daemon.log.read_text().count("going on") == 2, "a second stream", 30)
         stream.sql("INSERT INTO t VALUES (-2, 0, 'small')")
         daemon.until(lambda: len(stream.events()) == 2, "the small ones, before the large one ends", 30)
     daemon.wait_until_confirmed()
