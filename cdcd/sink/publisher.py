@@ -171,7 +171,7 @@ class Publisher:
         # What hangs in the progress (`hanging`) is decided by our next marker there: where it can hang while rows
         # cannot be written, the progress is left alone until they are.
         self._opens_early = producer.transactional and admin.keeps_leader(names.progress)
-        self._parks = False  # nothing is said yet of whether the parked topic is still there
+        self._parked_is_there = False  # the topic: somebody may have removed it since it was made
         self._parked = ParkedTables(
             last,
             parking or Parking(),
@@ -351,7 +351,7 @@ class Publisher:
     def _park(self, at: _Open, parked: ParkedTable, table: TableBatch) -> None:
         name = (table.schema, table.name)
         self._parked.begins(name)
-        if not self._parks:
+        if not self._parked_is_there:
             self._parked_end()
         if not parked.copying:
             at.parked_counts[name] = at.parked_counts.get(name, 0) + sum(table.counts.values())
@@ -361,7 +361,7 @@ class Publisher:
 
     def _parked_end(self) -> int:
         self._admin.ensure(parked_spec(self._names, self._settings.replication_factor))
-        self._parks = True
+        self._parked_is_there = True
         [offset] = self._admin.end_offsets({self._names.parked: 1})[self._names.parked]
         return offset
 
