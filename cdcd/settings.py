@@ -142,7 +142,8 @@ class AvroSettings(Section):
         default_factory=dict,
         repr=False,
         examples=[{"basic.auth.user.info": "user:password"}],
-        description="More properties of the registry client, by the names that confluent-kafka gives them.",
+        description="More properties of the registry client, by the names that confluent-kafka gives them. Unless they "
+        "are among these, timeout is 5 (seconds) and max.retries 1: the stream waits meanwhile.",
     )
     numeric: Literal["decimal", "string"] = Field(
         "decimal",
