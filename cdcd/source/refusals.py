@@ -245,6 +245,14 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
             )
         case "22P02" | "22023" | "42501" | "55000":
             return Refused(where, "Decoding this change again would fail again: see the server's log")
+        case _ if sqlstate[:2] == "22":
+            return Refused(
+                where,
+                "A value of a change could not be computed with, most likely in a row filter of the publication "
+                "(division by zero, a number out of range). Corrected now, it counts for later changes only: "
+                f"correct it, go past this change with SELECT pg_replication_slot_advance({_literal(slot)}, "
+                "pg_current_wal_lsn()) and take a new snapshot",
+            )
         case _:
             return ServerLost(where)
 
