@@ -225,7 +225,8 @@ def refused(error: psycopg.Error) -> CdcdError:
     """Name an SQL error: ServerLost if it passes by itself, else Refused with the server's words."""
     sqlstate = error.sqlstate or ""
     said = _said(error)
-    if sqlstate[:2] in {"08", "53", "57"} or (not sqlstate and isinstance(error, psycopg.OperationalError)):
+    # Class 40: on a standby, what conflicts with its recovery is cancelled.
+    if sqlstate[:2] in {"08", "40", "53", "57"} or (not sqlstate and isinstance(error, psycopg.OperationalError)):
         return ServerLost(f"PostgreSQL could not answer: {said}")
     kind = Locked if sqlstate == refusals.LOCK_NOT_AVAILABLE else StatementRefused
     return kind(f"PostgreSQL refused a statement: {said} ({sqlstate})", sqlstate)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
-from cdcd.errors import SettingsError
-from cdcd.source.session import parameters
+from cdcd.errors import Refused, ServerLost, SettingsError
+from cdcd.source.session import parameters, refused
 
 
 def _said(dsn: str) -> str:
@@ -44,3 +45,16 @@ def test_the_word_that_is_wrong_is_named(dsn: str, words: str) -> None:
 )
 def test_what_may_be_part_of_a_password_is_not_repeated(dsn: str) -> None:
     assert _said(dsn) == "source.dsn cannot be read"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (psycopg.errors.SerializationFailure, ServerLost),  # how a standby's recovery cancels a question
+        (psycopg.errors.DeadlockDetected, ServerLost),
+        (psycopg.errors.AdminShutdown, ServerLost),
+        (psycopg.errors.InsufficientPrivilege, Refused),
+    ],
+)
+def test_what_passes_by_itself_is_asked_again(error: type[psycopg.Error], kind: type[Exception]) -> None:
+    assert isinstance(refused(error("canceling statement due to conflict with recovery")), kind)
