@@ -19,6 +19,8 @@ _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, Kafk
 
 _AUTHENTICATION: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 
+_CUT: Final = ("Local: Broker transport failure", "Local: Timed out")
+
 _SETTINGS: Final = frozenset({KafkaError._INVALID_ARG, KafkaError._NOT_CONFIGURED, KafkaError._UNKNOWN_PROTOCOL})
 
 TRY_AGAIN: Final = "Look at the brokers and at sink.bootstrap_servers: a daemon that runs tries again by itself."
@@ -119,16 +121,22 @@ def named(error: KafkaError, doing: str, bootstrap: str) -> CdcdError:
 
 def refuses_credentials(error: KafkaError | None) -> bool:
     """Whether the brokers do not let us in: librdkafka goes on trying, but a person had better know at once."""
-    return error is not None and _CURES.get(error.code()) in (_CREDENTIALS, _TLS)
+    return error is not None and _CURES.get(error.code()) in (_CREDENTIALS, _TLS) and not _was_cut(error)
 
 
 def refuses_for_good(error: KafkaError | None) -> bool:
     """Whether it is certain that waiting on is no use. (A broken handshake may only be a broker that restarts.)"""
     if error is None:
         return False
-    return error.code() in _AUTHENTICATION or (
+    return (error.code() in _AUTHENTICATION and not _was_cut(error)) or (
         error.code() == KafkaError._SSL and "certificate verify failed" in error.str()
     )
+
+
+def _was_cut(error: KafkaError) -> bool:
+    """Whether it was no refusal: librdkafka says the same of a broker that goes away in SASL's handshake."""
+    said = error.str()
+    return error.code() == KafkaError._AUTHENTICATION and any(how in said for how in _CUT)
 
 
 class Reports:
