@@ -355,7 +355,8 @@ class Pipeline:
         # The server has something to say at any time, once it was asked.
         self._server_stage.note(now, self._silence.unanswered, self._silence.heard_s)
         tracker, sink = self._tracker, self._sink
-        waits = self._pending is not None or self._handover.waiting or tracker.received_lsn > tracker.durable_lsn
+        handed_lsn = max(tracker.received_lsn, self._idle_lsn)
+        waits = self._pending is not None or self._handover.waiting or handed_lsn > tracker.durable_lsn
         if self._left_s and waits and now - self._left_s > SHUTDOWN_WAITS_FOR_KAFKA_S:
             self._leave()
         self._sink_stage.note(now, waits, (tracker.durable_lsn, sink.published))
