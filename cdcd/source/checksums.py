@@ -94,7 +94,9 @@ class Checksums:
     def rows(self, table: Table, buckets: Sequence[str]) -> Iterator[Row]:
         """The rows of these parts, by bucket."""
         # No placeholders: a table's own name may look like one.
-        query = sql.SQL("SELECT bucket, key, digest FROM ({}) AS digests WHERE bucket = ANY({}) ORDER BY bucket")
+        query = sql.SQL(
+            'SELECT bucket, key, digest FROM ({}) AS digests WHERE bucket = ANY({}) ORDER BY bucket COLLATE "C"'
+        )
         yield from self._stream(query.format(self._rows(table), sql.Literal(list(buckets))))
 
     def close(self) -> None:
