@@ -83,8 +83,9 @@ class Pipeline:
         self._tracker = opened.tracker
         self._handover = opened.handover
         self._sink = SinkThread(
-            opened.publisher, opened.producer, opened.policy, opened.handover, self._on_durable, wake.set
-        )
+            opened.publisher, opened.producer, opened.policy, opened.handover, self._on_durable, wake.set,
+            on_ending=wake.set,
+        )  # fmt: skip
         # A Unix socket holds too little for pauses to pay.
         self._pacing = Pacing(0.0) if opened.walsender.local else Pacing()
         self._status_interval_s = opened.status_interval_s
@@ -155,10 +156,10 @@ class Pipeline:
         self._copying.look(now)
         if not self._copying.ended:
             self._copy(now)
-        pause_s = 0.0 if self._assembler.busy else self._pacing.pause_s(now)
+        pause_s = 0.0 if self._assembler.busy else self._pause_s(now)
         if self._pending is None and pause_s <= 0 and not self._assembler.at_barrier:
             self._read(now)
-            pause_s = self._pacing.pause_s(now)
+            pause_s = self._pause_s(now)
         self._offer_idle(now)
         self._tell(now)
         self._note_progress(now)
@@ -180,6 +181,9 @@ class Pipeline:
             self._wait(min(timeout_s, pause_s), *copies, reading=False)
         else:
             self._wait(timeout_s, *copies, reading=True)
+
+    def _pause_s(self, now: float) -> float:
+        return self._pacing.pause_s(now, in_vain=self._sink.committing)
 
     def _wait(self, timeout_s: float, *more: int, reading: bool) -> None:
         ready = self._walsender.wait(timeout_s, self._wake.fd, *more, *self._session.sockets(), reading=reading)

@@ -11,7 +11,7 @@ knew: the next one starts from what `read_committed` shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -258,15 +258,15 @@ class Publisher:
                 # Durable with the request: whoever starts next finds it.
                 self._publish_copies([wanted_again(self._source.slot, self._names.topic(*wanted), *wanted)])
 
-    def commit(self) -> Durable:
-        """Commit the open Kafka transaction; it must end between two PostgreSQL transactions.
+    def commit(self, ending: Callable[[], None] = lambda: None) -> Durable:
+        """Commit the open Kafka transaction, between two PostgreSQL transactions; `ending`: the rows are written.
 
         Raises what the producer raises: then nothing, or all, was made durable, and the progress tells which.
         """
         with self._naming():
-            return self._commit()
+            return self._commit(ending)
 
-    def _commit(self) -> Durable:
+    def _commit(self, ending: Callable[[], None] = lambda: None) -> Durable:
         at = self._open
         assert at is not None, "no Kafka transaction is open"
         assert not at.inside, "half a PostgreSQL transaction would become visible"
@@ -285,6 +285,7 @@ class Publisher:
         messages = [self._table_message(topic, slot_record) for topic in at.touched.values()]
         messages.append({"key": slot_record.key(), "value": slot_record.value()})
         self._produce_progress(messages)
+        ending()
         self._producer.commit()
         self._open = None
         self._last = slot_record
@@ -362,8 +363,7 @@ class Publisher:
     def _parked_end(self) -> int:
         self._admin.ensure(parked_spec(self._names, self._settings.replication_factor))
         self._parked_is_there = True
-        [offset] = self._admin.end_offsets({self._names.parked: 1})[self._names.parked]
-        return offset
+        return self._admin.end_offsets({self._names.parked: 1})[self._names.parked][0]
 
     def _naming(self) -> AbstractContextManager[None]:
         topics = self._topics

@@ -40,11 +40,12 @@ class SinkThread:
         on_durable: Callable[[Durable, float], None],
         on_end: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        on_ending: Callable[[], None] = lambda: None,
     ) -> None:
-        """`producer` has started and is the publisher's. Both callbacks are called in the sink thread.
+        """`producer` has started and is the publisher's. The callbacks are called in the sink thread.
 
-        `on_durable` gets what a Kafka transaction made durable and the seconds that its commit took; `on_end` says that
-        the thread is about to end: `check` tells why.
+        `on_durable` gets what a Kafka transaction made durable and the seconds that its commit took; `on_ending` says
+        that a commit is nearly there; `on_end` that the thread is about to end: `check` tells why.
         """
         self._publisher = publisher
         self._producer = producer
@@ -52,6 +53,7 @@ class SinkThread:
         self._handover = handover
         self._on_durable = on_durable
         self._on_end = on_end
+        self._on_ending = on_ending
         self._clock = clock
         self._stopping = False
         self._error: BaseException | None = None
@@ -62,6 +64,8 @@ class SinkThread:
         """Batches that went to the producer, and pieces of replays."""
         self._replayed = False
         """The last turn has replayed a piece: what waits in the stream is next."""
+        self.committing = False
+        """The rows of a commit are being written: what is handed over now waits for milliseconds."""
         self._taken = 0
         self.durable = 0
         """Batches out of the handover that are in Kafka for good."""
@@ -192,6 +196,14 @@ class SinkThread:
         self.published += 1
 
     def _commit(self, now: float) -> None:
-        durable = self._publisher.commit()
+        self.committing = True
+        try:
+            durable = self._publisher.commit(self._ending)
+        finally:
+            self.committing = False
         self.durable = self._taken
         self._on_durable(durable, self._clock() - now)
+
+    def _ending(self) -> None:
+        self.committing = False
+        self._on_ending()

@@ -15,6 +15,7 @@ from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.handover import Handover
 from cdcd.sink.kafka_parked import KafkaParkedReader
+from cdcd.sink.producer import Offsets
 from cdcd.sink.publisher import Durable, Publisher, Source, TopicSettings
 from cdcd.sink.thread import SinkThread
 from cdcd.sink.topics import TopicNames, TopicSpec
@@ -92,6 +93,41 @@ def test_a_lone_transaction_is_durable_at_once_though_all_bounds_are_far() -> No
     sink.wait(21)
     assert [durable.end_lsn for durable in sink.durable] == [11, 21]
     sink.end()
+
+
+def test_a_commit_says_when_its_rows_are_written_and_no_longer_that_it_is_under_way() -> None:
+    sink = Sink()
+    told: list[bool] = []
+    stood: dict[str, bool] = {}
+    flush, commit = sink.producer.flush, sink.producer.commit
+
+    def at_flush() -> Offsets:
+        stood["flush"] = sink.thread.committing
+        return flush()
+
+    def at_commit() -> None:
+        stood["commit"] = sink.thread.committing
+        commit()
+
+    sink.producer.flush, sink.producer.commit = at_flush, at_commit  # type: ignore[method-assign]
+    sink.thread._on_ending = lambda: told.append(sink.thread.committing)
+    sink.put(10)
+    assert sink.thread.step()
+    assert sink.durable
+    assert stood == {"flush": True, "commit": False}
+    assert told == [False], "what is read from now on is in time for the next"
+
+
+def test_a_commit_that_fails_is_not_under_way() -> None:
+    sink = Sink()
+
+    def flush() -> Offsets:
+        raise BrokerLost("gone")
+
+    sink.producer.flush = flush  # type: ignore[method-assign]
+    sink.put(10)
+    assert not sink.thread.step()
+    assert not sink.thread.committing
 
 
 def test_what_waits_shares_a_kafka_transaction() -> None:
