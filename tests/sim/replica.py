@@ -79,9 +79,9 @@ class SteppedSink(SinkThread):
 
     world: World
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any, **named: Any) -> None:
         life = self.world.running[-1]
-        super().__init__(*arguments, clock=life.clock)
+        super().__init__(*arguments, **named, clock=life.clock)
         self.alive = False
         self.due = 0.0
 
