@@ -5,9 +5,9 @@ Before: `verify` reads events, a partition after the other in any mixture. After
 Of a value stands a *piece*: its length and text while it is short, else its digest. So a row takes as much room as it
 has columns, however large its values are, and the server makes the same pieces in SQL (`source.checksums`).
 
-The trouble is a key change with an unchanged TOASTed value: the value is that of the row deleted just before, perhaps
-in another partition that was not read yet. So deleted rows are kept aside, and such a piece is a reference to one until
-everything was read.
+The trouble is a key change with an unchanged TOASTed value: the value is that of the row deleted just before, by the
+same change, perhaps in another partition that was not read yet. So deleted rows are kept aside, and such a piece is a
+reference to one until everything was read.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Fold:
             """
             PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
             CREATE TABLE rows (key TEXT PRIMARY KEY, place INT, pieces TEXT, open INT, times INT) WITHOUT ROWID;
-            CREATE TABLE gone (lsn INT, seq INT, pieces TEXT, PRIMARY KEY (lsn, seq)) WITHOUT ROWID;
+            CREATE TABLE gone (lsn INT, seq INT, change INT, pieces TEXT, PRIMARY KEY (lsn, seq)) WITHOUT ROWID;
             BEGIN;
             """
         )
@@ -92,10 +92,13 @@ class Fold:
         """Whether rows are told apart by a key."""
         return bool(self._key)
 
-    def put(self, place: int, lsn: int, seq: int, pieces: list[str | None], *, fresh: bool) -> None:
+    def put(
+        self, place: int, lsn: int, seq: int, pieces: list[str | None], *, fresh: bool, change_lsn: int = 0
+    ) -> None:
         """A row is as it says after a change at (`lsn`, `seq`); what is None, the change left as it was.
 
-        `fresh`: there was none with this key before; what was left is then the value of the row deleted just before.
+        `fresh`: there was none with this key before; what was left is then the value of the row deleted just before, if
+        it was by the same change, the one at `change_lsn`; else nobody knows it.
         """
         if not self._key:
             self._count(place, [piece or UNKNOWN for piece in pieces], 1)
@@ -107,7 +110,7 @@ class Fold:
             before = None if fresh else self._pieces(key)
             for index in left:
                 if fresh:
-                    known[index] = f"{_REFERENCE}{lsn}/{seq - 1}/{index}"
+                    known[index] = f"{_REFERENCE}{lsn}/{seq - 1}/{change_lsn}/{index}"
                 else:
                     known[index] = before[index] if before else UNKNOWN
         is_open = any(part.startswith(_REFERENCE) for part in known)
@@ -115,13 +118,15 @@ class Fold:
             "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, 1)", (key, place, json.dumps(known), is_open)
         )
 
-    def remove(self, place: int, lsn: int, seq: int, pieces: list[str]) -> None:
+    def remove(self, place: int, lsn: int, seq: int, pieces: list[str], *, change_lsn: int = 0) -> None:
         """A row is gone; of `pieces` only the key need be right, where there is one."""
         if not self._key:
             self._count(place, pieces, -1)
             return
         key = "".join(pieces[index] for index in self._key)
-        self._sql.execute("INSERT OR IGNORE INTO gone SELECT ?, ?, pieces FROM rows WHERE key = ?", (lsn, seq, key))
+        self._sql.execute(
+            "INSERT OR IGNORE INTO gone SELECT ?, ?, ?, pieces FROM rows WHERE key = ?", (lsn, seq, change_lsn, key)
+        )
         self._sql.execute("DELETE FROM rows WHERE key = ?", (key,))
 
     def truncate(self, place: int) -> None:
@@ -168,7 +173,8 @@ class Fold:
 
     def _resolved(self, part: str) -> str:
         while part.startswith(_REFERENCE):
-            lsn, seq, index = map(int, part[1:].split("/"))
-            found: Any = self._sql.execute("SELECT pieces FROM gone WHERE lsn = ? AND seq = ?", (lsn, seq)).fetchone()
+            *change, index = map(int, part[1:].split("/"))
+            query = "SELECT pieces FROM gone WHERE lsn = ? AND seq = ? AND change = ?"
+            found: Any = self._sql.execute(query, change).fetchone()
             part = UNKNOWN if found is None else json.loads(found[0])[index]
         return part

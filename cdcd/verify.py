@@ -273,9 +273,11 @@ class _Comparison:
             fold.truncate(partition)
             return
         if event["before"] is not None and (op == "d" or not fold.keyed):
-            fold.remove(partition, *position, [p or "" for p in shape.pieces(event, "before", columns)])
+            gone = [p or "" for p in shape.pieces(event, "before", columns)]
+            fold.remove(partition, *position, gone, change_lsn=source["lsn"])
         if event["after"] is not None:
-            fold.put(partition, *position, shape.pieces(event, "after", columns), fresh=op != "u")
+            pieces = shape.pieces(event, "after", columns)
+            fold.put(partition, *position, pieces, fresh=op != "u", change_lsn=source["lsn"])
 
     # Comparing
 

@@ -8,8 +8,8 @@ stands just before the changes that its snapshot does not show:
 1. A truncate voids everything before it.
 2. A key's state is its last event. A column that this event does not have (`unchanged`: TOAST that PostgreSQL did not
    send) has the value of the last event of the key that has it, else the one of the row before these events.
-3. An update of the key is a delete and an insert, one seq after the other. What the insert does not have is in the row
-   that was just deleted, under the old key, perhaps after several moves.
+3. An update of the key is a delete and an insert, one seq after the other and of one LSN: two changes have two. What
+   the insert does not have is in the row that was just deleted, under the old key, perhaps after several moves.
 """
 
 from __future__ import annotations
@@ -65,10 +65,11 @@ def key_names(key: Sequence[str], columns: Sequence[dict[str, Any]]) -> list[str
 
 
 def positioned(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str]) -> DataFrame:
-    """Events as: _pos, _op, _ts, _row (the new one, or the deleted one), _unchanged, _lost (column -> text), _key."""
+    """Events as: _pos, _lsn, _op, _ts, _row (the new one, or the deleted one), _unchanged, _lost (by column), _key."""
     image = f.when(f.col("op") == "d", f.lit("before")).otherwise(f.lit("after"))
     flat = events.select(
         f.struct(f.col("source.commit_lsn").alias("lsn"), f.col("source.seq").alias("seq")).alias("_pos"),
+        f.col("source.lsn").alias("_lsn"),
         f.col("op").alias(OP),
         f.col("source.commit_ts").alias("_ts"),
         f.when(f.col("op") == "d", f.col("before")).otherwise(f.col("after")).alias("_row"),
@@ -179,12 +180,14 @@ def fill_moved(
             return events
         names = sorted({name for row in moved.select(f.explode(UNCHANGED)).distinct().collect() for name in row})
         left = events.where(f.col(OP) == "d").select(
-            f.col("_pos.lsn").alias("_lsn"), (f.col("_pos.seq") + 1).alias("_seq"), f.col("_key").alias("_old")
-        )
+            f.col("_pos.lsn").alias("_commit"), (f.col("_pos.seq") + 1).alias("_next"), f.col("_lsn").alias("_by"),
+            f.col("_key").alias("_old"),
+        )  # fmt: skip
         # One that nothing goes before (a row filter made an insert of an update; compaction has taken the delete away)
-        # has its values nowhere: they are unknown.
-        origin = moved.select(f.col("_pos").alias("_at")).join(
-            left, (f.col("_at.lsn") == f.col("_lsn")) & (f.col("_at.seq") == f.col("_seq")), "left"
+        # has its values nowhere: they are unknown. So are they behind the delete of another row, another change.
+        same = (f.col("_at.lsn") == f.col("_commit")) & (f.col("_at.seq") == f.col("_next"))
+        origin = moved.select(f.col("_pos").alias("_at"), "_lsn").join(
+            left, same & (f.col("_lsn") == f.col("_by")), "left"
         ).select("_at", "_old")  # fmt: skip
         earlier = events.where(f"{OP} <> 'd'").select(
             "_key", "_pos", "_row", "_lost", UNCHANGED, is_moved.alias("_open")

@@ -209,6 +209,10 @@ def test_an_update_that_a_row_filter_makes_an_insert_ends_the_run_with_the_unkno
         "INSERT INTO t SELECT n, repeat('x', 9000), 0 FROM generate_series(1, 2) n",
         "UPDATE t SET id = id + 100",  # what is not published before comes as an insert, without its body
         "UPDATE t SET n = 7 WHERE id = 101",  # and an update, again without it
+        "INSERT INTO t VALUES (201, 'of another row', 0), (301, repeat('y', 9000), 0)",
+        "INSERT INTO t VALUES (3, repeat('x', 9000), 0)",
+        "BEGIN; DELETE FROM t WHERE id = 201; UPDATE t SET id = 103 WHERE id = 3; COMMIT",
+        "UPDATE t SET id = 302 WHERE id = 301",  # a key change, whose row just deleted has the body
     )
     daemon.wait_until_confirmed()
     mirror = cdc.mirror(["*"], lake("delta"), "delta")
@@ -222,7 +226,12 @@ def test_an_update_that_a_row_filter_makes_an_insert_ends_the_run_with_the_unkno
     monkeypatch.setattr(frames, "localCheckpoint", counted)
     mirror.run_once()
     rows = mirror.as_of()["public.t"].orderBy("id").select("id", "body", "n", "_unrepresentable").collect()
-    assert [tuple(row) for row in rows] == [(101, None, 7, {"body": None}), (102, None, 0, {"body": None})]
+    assert [tuple(row) for row in rows] == [
+        (101, None, 7, {"body": None}),
+        (102, None, 0, {"body": None}),
+        (103, None, 0, {"body": None}),
+        (302, "y" * 9000, 0, None),
+    ]
 
 
 @pytest.mark.parametrize("form", FORMATS)

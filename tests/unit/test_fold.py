@@ -55,6 +55,16 @@ def test_a_new_key_takes_what_is_unchanged_from_the_row_deleted_before_whichever
     assert content(fold, "1", "2", "3") == ["", "", digest(row("3", "long"))]
 
 
+def test_a_row_that_a_filter_let_in_takes_nothing_from_another_row_deleted_before_it(fold: Fold) -> None:
+    fold.put(0, 10, 0, list(row("1", "long")), fresh=True, change_lsn=7)
+    fold.remove(0, 20, 0, row("1", None), change_lsn=17)
+    fold.put(0, 20, 1, [piece("2"), None], fresh=True, change_lsn=18)
+    fold.put(0, 30, 0, list(row("3", "of three")), fresh=True, change_lsn=28)
+    fold.remove(0, 40, 0, row("3", None), change_lsn=38)
+    fold.put(0, 40, 1, [piece("4"), None], fresh=True, change_lsn=38)
+    assert content(fold, "2", "4") == [digest([piece("2"), "?"]), digest(row("4", "of three"))]
+
+
 def test_what_the_topic_does_not_hold_is_equal_to_nothing(fold: Fold) -> None:
     fold.put(0, 11, 0, [piece("1"), None], fresh=False)
     assert content(fold, "1") == [digest([piece("1"), "?"])]
