@@ -282,9 +282,8 @@ class Publisher:
             elif name == self._names.parked:
                 self._parked.passed(end)
         slot_record = self._slot_record(at)
-        messages = [self._table_message(topic, slot_record) for topic in at.touched.values()]
-        messages.append({"key": slot_record.key(), "value": slot_record.value()})
-        self._produce_progress(messages)
+        tables = (self._table_message(topic, slot_record) for topic in at.touched.values())
+        self._produce_progress([*tables, {"key": slot_record.key(), "value": slot_record.value()}])
         ending()
         self._producer.commit()
         self._open = None
@@ -363,7 +362,8 @@ class Publisher:
     def _parked_end(self) -> int:
         self._admin.ensure(parked_spec(self._names, self._settings.replication_factor))
         self._parked_is_there = True
-        return self._admin.end_offsets({self._names.parked: 1})[self._names.parked][0]
+        [offset] = self._admin.end_offsets({self._names.parked: 1})[self._names.parked]
+        return offset
 
     def _naming(self) -> AbstractContextManager[None]:
         topics = self._topics
