@@ -158,7 +158,7 @@ def fold(events: list[Event], *, snapshot: bool = False) -> Counter[Row]:
     rows: dict[str, dict[str, str | None]] = {}
     unkeyed: Counter[str] = Counter()
     columns: list[str] = []
-    gone: tuple[tuple[int, int], dict[str, str | None]] = ((-1, -1), {})
+    gone: tuple[tuple[int, int, int], dict[str, str | None]] = ((-1, -1, -1), {})
     for event in changes:
         value = event.value
         columns = [f.get("pg_name", f["name"]) for f in event.fields]
@@ -187,7 +187,7 @@ def fold(events: list[Event], *, snapshot: bool = False) -> Counter[Row]:
                 unkeyed[json.dumps(after)] += 1
         elif value["op"] == "d":
             assert key in rows or snapshot, f"delete of an unknown key {key}"
-            gone = (event.position, rows.pop(key, {}))
+            gone = ((*event.position, value["source"]["lsn"]), rows.pop(key, {}))
         else:
             known = value["op"] == "u"
             assert value["op"] == "r" or known == (key in rows) or (known and snapshot), (
@@ -197,7 +197,7 @@ def fold(events: list[Event], *, snapshot: bool = False) -> Counter[Row]:
             for name in value["unchanged"]:
                 (column,) = (f.get("pg_name", name) for f in event.fields if f["name"] == name)
                 if value["op"] == "c":  # the second half of a key change: the row is the one deleted just before
-                    assert gone[0] == (event.position[0], event.position[1] - 1)
+                    assert gone[0] == (event.position[0], event.position[1] - 1, value["source"]["lsn"])
                     after[column] = gone[1].get(column) if snapshot else gone[1][column]
                 else:
                     after[column] = rows.get(key, {}).get(column) if snapshot else rows[key][column]

@@ -310,9 +310,9 @@ class Judge(threading.Thread):
     # Folding
 
     def _fold(self, events: list[Event]) -> None:
-        gone: tuple[int, dict[str, str | None]] = (-2, {})
+        gone: tuple[tuple[int, int], dict[str, str | None]] = ((-2, -1), {})
         for event in events:
-            value, seq = event.value, event.value["source"]["seq"]
+            value, seq, change_lsn = event.value, event.value["source"]["seq"], event.value["source"]["lsn"]
             rows = self.rows.setdefault(event.topic, {})
             bag = self.unkeyed.setdefault(event.topic, Counter())
             lost = {(u["image"], u["column"]): u["text"] for u in value["unrepresentable"]}
@@ -331,7 +331,7 @@ class Judge(threading.Thread):
             elif value["op"] == "d":
                 if key not in rows:
                     self._problem("lost", f"{event.topic}: a row that is deleted, {key}, was never there")
-                gone = (seq, rows.pop(key, {}))
+                gone = ((seq, change_lsn), rows.pop(key, {}))
             else:
                 assert after is not None
                 if (value["op"] == "u") != (key in rows):
@@ -340,7 +340,7 @@ class Judge(threading.Thread):
                     )
                 from_row = rows.get(key, {}) if value["op"] == "u" else gone[1]
                 for name in value["unchanged"]:
-                    assert value["op"] == "u" or gone[0] == seq - 1, (
+                    assert value["op"] == "u" or gone[0] == (seq - 1, change_lsn), (
                         "an insert with unchanged columns that is no new key"
                     )
                     after[name] = from_row.get(name)
