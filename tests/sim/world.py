@@ -216,8 +216,8 @@ class World:
         rng = self.rng
         self.now += rng.random() * 0.001
         for life in self.running:
-            if "main" in life.busy:
-                life.thawed_at = self.now  # it waits below us on the stack, where it cannot go on
+            if "main" in life.busy or life.state == "closing":
+                life.thawed_at = self.now  # it, or the sink it waits for, is below us on the stack: it cannot go on
         self.server.now = self.now
         while self._calendar and self._calendar[0][0] <= self.now:
             heapq.heappop(self._calendar)[2]()
