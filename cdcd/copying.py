@@ -217,7 +217,9 @@ class Copying:
         return None if known is None or known.state == DONE else known
 
     def _take_on(self, export: Export) -> None:
-        self._asked.difference_update(table.copy.topic for table in export.tables)
+        taken = [table.copy for table in export.tables]
+        # What was asked for since its copy was chosen is asked for still.
+        self._asked.difference_update(copy.topic for copy in taken if self._copies.get(copy.topic) is copy)
         blocks = max(1, self._settings.snapshot.chunk_bytes // BLOCK_BYTES)
         copier = self._copier = Copier(self._encoder, export.lsn, export.taken_us, export.xmin, blocks)
         for table in export.tables:

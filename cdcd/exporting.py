@@ -9,10 +9,11 @@ the snapshot is imported. The server makes it once every transaction has ended t
 Until then the stream goes on: one of these transactions may be waiting for cdcd, its synchronous standby. But what is
 committed later than the snapshot must not be published before it: so the stream stops first, when all else is ready.
 
-Each table is locked (ACCESS SHARE, as by a SELECT), so that nobody rewrites it while it is read. One that was rewritten
-between snapshot and lock would look empty: its file node is another one, and a new snapshot is taken. So it is if the
-lock is not free: who holds it may be waiting for us, its synchronous standby, while the stream waits for this snapshot.
-The next slot waits until that transaction ends, and lets the stream go on meanwhile.
+Each table is locked (ACCESS SHARE, as by a SELECT), so that nobody alters it while it is read. One that was rewritten
+between snapshot and lock would look empty; of one that was renamed, or whose columns were, COPY would read what has the
+name now. So a new snapshot is taken. So it is if the lock is not free: who holds it may be waiting for us, its
+synchronous standby, while the stream waits for this snapshot. The next slot waits until that transaction ends, and lets
+the stream go on meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.pgoutput.tuples import BINARY, TEXT
 from cdcd.progress.copies import TableCopy
 from cdcd.settings import Settings
-from cdcd.snapshot.described import Heap, Published, heaps, published
+from cdcd.snapshot.described import Heap, Published, altered_heaps, heaps, published
 from cdcd.snapshot.reader import SnapshotConnection, SnapshotGone
 from cdcd.source.catalogue import Catalogue
 from cdcd.source.connection import Connection
@@ -198,9 +199,7 @@ class Exporting:
             with Connection(source.dsn, source.application_name) as maker:
                 connections = []
                 for _ in range(self._settings.snapshot.workers):
-                    connection = SnapshotConnection(
-                        parameters(source.dsn, source.application_name), maker.encoding == "SQL_ASCII"
-                    )
+                    connection = SnapshotConnection(parameters(source.dsn, source.application_name))
                     stack.callback(connection.close)
                     connections.append(connection)
                 if not self._stopped.is_set():
@@ -222,6 +221,9 @@ class Exporting:
             first = connections[0]
             tables = self._tables(first, session)
             [(taken_us, xmin)] = first.rows(_TAKEN)
+            if session.encoding == "SQL_ASCII":
+                for connection in connections:
+                    connection.take_any_encoding()
             stack.pop_all()
         log.info("took a snapshot", extra={"lsn": format_lsn(slot.consistent_lsn), "tables": len(tables)})
         return Export(slot.consistent_lsn, taken_us, xmin, tables, connections)
@@ -251,9 +253,10 @@ class Exporting:
             some = sql.SQL(", ").join([sql.SQL("ONLY {}").format(name) for name in names[at : at + LOCK_TABLES]])
             snapshot.rows(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE NOWAIT").format(some))
         locked = heaps(snapshot, oids)  # again: measured before the lock, a heap may be another one by now
-        gone = [heap for oid in oids for heap in locked[oid] if heap.rewritten]
-        if gone:
-            raise SnapshotGone(f"{gone[0].schema}.{gone[0].name} was rewritten while the snapshot was taken")
+        own = [heap for oid in oids for heap in locked[oid]]
+        altered = altered_heaps(snapshot, session, own)
+        if altered:
+            raise SnapshotGone(f"{altered[0].schema}.{altered[0].name} was altered while the snapshot was taken")
         relations = Relations(Catalogue(session))
         return [
             self._described(each, copy, relations, locked[each.relation.relation_oid], session.encoding)

@@ -130,18 +130,17 @@ class Cursor:
     def string(self, field: str) -> str:
         """Read a zero-terminated UTF-8 string."""
         at = self.position
-        stop: i64 = self.frame.find(b"\0", at)
-        if stop < 0:
-            left = len(self.frame) - at
-            text = f"{self.message}: field {field} at offset {at - self.start} has no terminating zero byte"
-            raise DecodeError(f"{text} within {left} bytes", CURE)
-        self.position = stop + 1
+        raw = self._terminated(field)
         try:
-            return self.frame[at:stop].decode("utf-8")
+            return raw.decode("utf-8")
         except UnicodeDecodeError as error:
             bad = at - self.start + error.start
         text = f"{self.message}: field {field} at offset {at - self.start} wants UTF-8"
         raise DecodeError(f"{text}, got another encoding's byte at offset {bad}", ENCODING_CURE)
+
+    def string_of_any_encoding(self, field: str) -> str:
+        r"""Read a zero-terminated string that says nothing to us: bytes that are not UTF-8 stand as `\xHH`."""
+        return self._terminated(field).decode("utf-8", "backslashreplace")
 
     def namespace(self, field: str) -> str:
         """Read a schema's name; the server writes `pg_catalog` as an empty string, to save space."""
@@ -164,6 +163,16 @@ class Cursor:
         if left:
             at = self.position - self.start
             raise DecodeError(f"{self.message}: wants its end at offset {at}, got {left} bytes more", CURE)
+
+    def _terminated(self, field: str) -> bytes:
+        at = self.position
+        stop: i64 = self.frame.find(b"\0", at)
+        if stop < 0:
+            left = len(self.frame) - at
+            text = f"{self.message}: field {field} at offset {at - self.start} has no terminating zero byte"
+            raise DecodeError(f"{text} within {left} bytes", CURE)
+        self.position = stop + 1
+        return self.frame[at:stop]
 
     def _take(self, field: str, size: i64) -> i64:
         at = self.position

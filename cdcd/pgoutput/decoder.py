@@ -150,7 +150,7 @@ def _logical_message(cursor: Cursor, in_stream: bool) -> m.LogicalMessage:
     xid = _xid(cursor, in_stream)
     transactional = cursor.flags("flags", 1) != 0
     lsn = cursor.lsn_or_zero("lsn")
-    prefix = cursor.string("prefix")
+    prefix = cursor.string_of_any_encoding("prefix")
     return m.LogicalMessage(xid, transactional, lsn, prefix, cursor.counted("content"))
 
 

@@ -55,6 +55,15 @@ _HEAPS: Final = """
     ORDER BY 1, 2
 """
 
+# Heaps by name, with what COPY finds by the names of columns.
+_FORMS: Final = """
+    SELECT c.oid::bigint, n.nspname, c.relname,
+           (SELECT pg_catalog.array_agg(pg_catalog.concat_ws(' ', attnum, attname, atttypid, atttypmod) ORDER BY attnum)
+            FROM pg_catalog.pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped)
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = ANY(%s::bigint[])
+"""
+
 
 class Asks(Protocol):
     """Whoever can ask the server: a session, or a connection inside a snapshot."""
@@ -111,3 +120,10 @@ def heaps(asks: Asks, oids: Sequence[int]) -> dict[int, list[Heap]]:
     for root, oid, schema, name, is_heap, catalogued, current, blocks, rows in asks.rows(_HEAPS, [list(oids)]):
         found[root].append(Heap(oid, schema, name, current, blocks, rows, is_heap, catalogued != current))
     return found
+
+
+def altered_heaps(snapshot: Asks, now: Asks, found: Sequence[Heap]) -> list[Heap]:
+    """Which of these heaps the snapshot can show no more: COPY goes by the names of now. They must be locked."""
+    oids = [heap.oid for heap in found]
+    seen, current = ({oid: form for oid, *form in asks.rows(_FORMS, [oids])} for asks in (snapshot, now))
+    return [heap for heap in found if heap.rewritten or seen.get(heap.oid) != current.get(heap.oid)]

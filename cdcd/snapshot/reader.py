@@ -32,17 +32,12 @@ class SnapshotGone(Restart):
 class SnapshotConnection:
     """A transaction that sees the tables as of one snapshot. For one thread at a time."""
 
-    def __init__(self, parameters: dict[str, Any], any_encoding: bool) -> None:
-        """Connect. `any_encoding`: text comes as the bytes it is, from a database without an encoding.
-
-        Raises ServerLost if that fails.
-        """
+    def __init__(self, parameters: dict[str, Any]) -> None:
+        """Connect. Raises ServerLost if that fails."""
         self.unit: Unit | None = None
         """What is being read."""
         try:
             self._conn = psycopg.connect(**parameters, autocommit=True, prepare_threshold=None)
-            if any_encoding:
-                self._conn.execute("SET client_encoding TO 'SQL_ASCII'")
             self._conn.execute("SET row_security TO off")
             # The role's own are for people. Between `see` and the first unit the stream comes to the snapshot first.
             self._conn.execute("SET statement_timeout TO 0")
@@ -73,15 +68,18 @@ class SnapshotConnection:
         except psycopg.Error as error:
             raise self._named(error.sqlstate or "", _said(error)) from error
 
+    def take_any_encoding(self) -> None:
+        """Have text come as the bytes it is, from a database without an encoding; `rows` gives no str any more."""
+        self.rows("SET client_encoding TO 'SQL_ASCII'")
+
     def fileno(self) -> int:
         """The socket, to wait for."""
         return self._pg.socket
 
     def start(self, unit: Unit, columns: Sequence[sql.Composable], row_filter: str) -> None:
         """Begin to read a unit; `columns` are what is selected, `row_filter` is SQL of the publication, or empty."""
-        statement = copy_statement(unit, columns, row_filter).as_string(self._conn)
         try:
-            self._pg.send_query(statement.encode())
+            self._pg.send_query(copy_statement(unit, columns, row_filter).as_bytes())
             self._pg.flush()
         except psycopg.OperationalError as error:
             raise ServerLost(f"the connection to PostgreSQL ended: {_said(error)}") from error

@@ -191,13 +191,15 @@ def test_bytes_of_a_database_without_encoding_are_named_and_streamed_on(stream: 
         )
     stream.dsn = database.server.dsn(name, client_encoding="UTF8")  # for psycopg, that is
     try:
-        stream.sql("CREATE TABLE t (id int PRIMARY KEY, c text, cs text[])")
-        with stream.daemon().start() as daemon:
-            daemon.wait_for_log("going on")
-            with psycopg.connect(stream.dsn, autocommit=True, client_encoding="SQL_ASCII") as connection:
+        stream.sql('CREATE TABLE t (id int PRIMARY KEY, c text, cs text[], "café" text)')
+        with psycopg.connect(stream.dsn, autocommit=True, client_encoding="SQL_ASCII") as connection:
+            connection.execute(b"INSERT INTO t VALUES (3, 'caf\xe9', '{\xc3\xa9}'), (4, 'caf\xc3\xa9', '{a,\xff}')")
+            with stream.daemon(snapshot={"mode": "initial"}).start() as daemon:
+                daemon.wait_for_log("the snapshot is whole")
+                connection.execute(b"SELECT pg_logical_emit_message(true, 'caf\xe9', 'm')")
                 connection.execute(b"INSERT INTO t VALUES (1, 'caf\xe9', '{\xc3\xa9}'), (2, 'caf\xc3\xa9', '{a,\xff}')")
-            events = _ended_well(stream, daemon, 0)
-        assert _rows(events) == {1: "caf\\xe9", 2: "café"}
-        assert _rows(events, "cs") == {1: ["é"], 2: "{a,\\xff}"}
+                events = _ended_well(stream, daemon, 0)
+        assert _rows(events) == {1: "caf\\xe9", 2: "café", 3: "caf\\xe9", 4: "café"}
+        assert _rows(events, "cs") == {1: ["é"], 2: "{a,\\xff}", 3: ["é"], 4: "{a,\\xff}"}
     finally:
         Database(name, database.server).drop()

@@ -146,6 +146,12 @@ def test_a_name_that_is_not_utf8_is_an_error_with_the_database_encoding_as_cure(
     assert caught.value.__context__ is None, "Python's own error would carry the bytes along"
 
 
+def test_a_message_of_another_encoding_keeps_the_bytes_of_its_prefix_in_sight() -> None:
+    message = Decoder().decode(bytes.fromhex("4D 00 0000000000000001 636166E9 00 00000001 FF"))
+    assert isinstance(message, m.LogicalMessage)
+    assert (message.prefix, message.content) == ("caf\\xe9", b"\xff")
+
+
 def test_the_number_by_which_compiled_code_marks_an_error_is_a_value_like_any_other() -> None:
     minus_113 = "FFFFFFFFFFFFFF8F"
     assert Decoder().decode(bytes.fromhex(f"42 0000000000000001 {minus_113} 00000002")) == m.Begin(1, -113, 2)
