@@ -1,13 +1,9 @@
 """Replays a table's events into its rows, in a file: what is kept of a row is enough to compare it, not to show it.
 
-Before: `verify` reads events, a partition after the other in any mixture. After: it compares the rows by checksums.
+Before: `commit_order` hands on events in the order of their commits. After: `verify` compares the rows by checksums.
 
 Of a value stands a *piece*: its length and text while it is short, else its digest. So a row takes as much room as it
 has columns, however large its values are, and the server makes the same pieces in SQL (`source.checksums`).
-
-The trouble is a key change with an unchanged TOASTed value: the value is that of the row deleted just before, by the
-same change, perhaps in another partition that was not read yet. So deleted rows are kept aside, and such a piece is a
-reference to one until everything was read.
 """
 
 from __future__ import annotations
@@ -18,10 +14,10 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 SHORT: Final = 40
-"""Characters of a value up to which it is its own piece."""
+"""Bytes of a value, in UTF-8, up to which it is its own piece."""
 BUCKET_DIGITS: Final = 3
 """Hex digits of the key's digest that say which part of the table a row is in: 4,096 parts."""
 SUM_DIGITS: Final = 15
@@ -30,16 +26,14 @@ SUM_DIGITS: Final = 15
 NULL: Final = "-"
 UNKNOWN: Final = "?"
 """The topic does not hold the value, because it does not reach back far enough. Equal to nothing."""
-_REFERENCE: Final = "@"
 
 
 def piece(text: str | None) -> str:
     """What stands for a value, by its text; None is null."""
     if text is None:
         return NULL
-    if len(text) <= SHORT:
-        return f"{len(text)}:{text}"
-    return f"#{_md5(text)}"
+    size = len(_bytes(text))
+    return f"{size}:{text}" if size <= SHORT else f"#{_md5(text)}"
 
 
 def shown(piece_: str) -> str | None:
@@ -60,7 +54,11 @@ def digest(pieces: Sequence[str]) -> str:
 
 
 def _md5(text: str) -> str:
-    return hashlib.md5(text.encode("utf-8", "surrogateescape"), usedforsecurity=False).hexdigest()
+    return hashlib.md5(_bytes(text), usedforsecurity=False).hexdigest()
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True)
@@ -81,11 +79,12 @@ class Fold:
         self._sql.executescript(
             """
             PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
-            CREATE TABLE rows (key TEXT PRIMARY KEY, place INT, pieces TEXT, open INT, times INT) WITHOUT ROWID;
-            CREATE TABLE gone (lsn INT, seq INT, change INT, pieces TEXT, PRIMARY KEY (lsn, seq)) WITHOUT ROWID;
+            CREATE TABLE rows (key TEXT PRIMARY KEY, place INT, pieces TEXT, times INT) WITHOUT ROWID;
             BEGIN;
             """
         )
+        self._gone: tuple[tuple[int, int, int], list[str] | None] = ((0, 0, 0), None)
+        """The last row that was removed, and by what: LSN and seq of the event, LSN of the change."""
 
     @property
     def keyed(self) -> bool:
@@ -104,19 +103,12 @@ class Fold:
             self._count(place, [piece or UNKNOWN for piece in pieces], 1)
             return
         key = "".join(pieces[index] or UNKNOWN for index in self._key)
-        known = [part or "" for part in pieces]
-        left = [index for index, part in enumerate(pieces) if part is None]
-        if left:
-            before = None if fresh else self._pieces(key)
-            for index in left:
-                if fresh:
-                    known[index] = f"{_REFERENCE}{lsn}/{seq - 1}/{change_lsn}/{index}"
-                else:
-                    known[index] = before[index] if before else UNKNOWN
-        is_open = any(part.startswith(_REFERENCE) for part in known)
-        self._sql.execute(
-            "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, 1)", (key, place, json.dumps(known), is_open)
-        )
+        if None in pieces:
+            by, gone = self._gone
+            before = self._pieces(key) if not fresh else gone if by == (lsn, seq - 1, change_lsn) else None
+            known = before or [UNKNOWN] * len(pieces)
+            pieces = [part or known[index] for index, part in enumerate(pieces)]
+        self._sql.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, 1)", (key, place, json.dumps(pieces)))
 
     def remove(self, place: int, lsn: int, seq: int, pieces: list[str], *, change_lsn: int = 0) -> None:
         """A row is gone; of `pieces` only the key need be right, where there is one."""
@@ -124,9 +116,7 @@ class Fold:
             self._count(place, pieces, -1)
             return
         key = "".join(pieces[index] for index in self._key)
-        self._sql.execute(
-            "INSERT OR IGNORE INTO gone SELECT ?, ?, ?, pieces FROM rows WHERE key = ?", (lsn, seq, change_lsn, key)
-        )
+        self._gone = (lsn, seq, change_lsn), self._pieces(key)
         self._sql.execute("DELETE FROM rows WHERE key = ?", (key,))
 
     def truncate(self, place: int) -> None:
@@ -135,9 +125,6 @@ class Fold:
 
     def finish(self) -> dict[str, Part]:
         """Everything was read: returns the checksum of each part that has rows."""
-        for key, text in self._sql.execute("SELECT key, pieces FROM rows WHERE open = 1").fetchall():
-            pieces = [self._resolved(part) for part in json.loads(text)]
-            self._sql.execute("UPDATE rows SET pieces = ?, open = 0 WHERE key = ?", (json.dumps(pieces), key))
         self._sql.execute("DELETE FROM rows WHERE times = 0")
         self._sql.create_function("bucket_of", 1, bucket_of, deterministic=True)
         self._sql.execute("ALTER TABLE rows ADD COLUMN bucket TEXT")
@@ -163,18 +150,10 @@ class Fold:
 
     def _count(self, place: int, pieces: list[str], times: int) -> None:
         self._sql.execute(
-            "INSERT INTO rows VALUES (?, ?, ?, 0, ?) ON CONFLICT (key) DO UPDATE SET times = times + excluded.times",
+            "INSERT INTO rows VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET times = times + excluded.times",
             (digest(pieces), place, json.dumps(pieces), times),
         )
 
     def _pieces(self, key: str) -> list[str] | None:
         found = self._sql.execute("SELECT pieces FROM rows WHERE key = ?", (key,)).fetchone()
         return None if found is None else list(json.loads(found[0]))
-
-    def _resolved(self, part: str) -> str:
-        while part.startswith(_REFERENCE):
-            *change, index = map(int, part[1:].split("/"))
-            query = "SELECT pieces FROM gone WHERE lsn = ? AND seq = ? AND change = ?"
-            found: Any = self._sql.execute(query, change).fetchone()
-            part = UNKNOWN if found is None else json.loads(found[0])[index]
-        return part

@@ -3,8 +3,8 @@
 Before: `cli` has loaded the settings; a daemon runs. After: a person reads what differs, or a script the JSON.
 
 1. The server's side is a snapshot of an exact LSN (`source.checksums`).
-2. The progress topic tells when Kafka holds everything before that LSN. What the topics hold up to there is read to the
-   end, `read_committed`, and folded, a table after the other (`fold`): what was committed later is left out.
+2. The progress topic tells when Kafka holds everything before that LSN. What the topics hold up to there is read,
+   `read_committed`, and folded in the order of the commits, a table after the other (`commit_order`, `fold`).
 3. Both sides are parted by the digest of the key, 4,096 parts a table, each with its number of rows and the sum of
    their digests. Of the parts that differ, and only of those, the rows' digests are compared, so every key that differs
    is named. What a key's digest says is no order: it is the same on both sides, whatever the collation.
@@ -31,6 +31,7 @@ from cdcd.avro.types import TypeOptions
 from cdcd.bar import Bar
 from cdcd.chosen import of_publication
 from cdcd.clock import monotonic_s
+from cdcd.commit_order import CommitOrder, Position
 from cdcd.decode import SchemaId, schema_id
 from cdcd.errors import BrokerLost, DecodeError, Refused
 from cdcd.fold import BUCKET_DIGITS, SHORT, SUM_DIGITS, Fold, Part, piece, shown
@@ -54,6 +55,8 @@ BATCH_ROWS_MAX: Final = 2_000
 BATCH_WAIT_S: Final = 0.2
 PROGRESS_BEHIND: Final = 1_000
 """How far before its end the progress topic is read: the newest slot record is there."""
+WAITING_MAX: Final = 50_000
+"""Events that wait for those of a partition that is behind: then the others are held."""
 
 
 @dataclass
@@ -204,7 +207,7 @@ class _Comparison:
         return self._settings.sink.bootstrap_servers
 
     def _read(self, topic: str, lsn: int, fold: Fold, columns: Sequence[str], verdict: Verdict) -> None:
-        """Fold every event of the topic that was committed before `lsn`."""
+        """Fold every event of the topic that was committed before `lsn`, in the order of the commits."""
         consumer = committed_consumer(self._config, **{"enable.partition.eof": True})
         try:
             there = consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
@@ -214,26 +217,32 @@ class _Comparison:
             ends, begin = self._ends(topic, list(there.partitions))
             verdict.cut_off = any(begin.values())
             total = sum(ends.values()) - sum(begin.values())
-            left = {partition for partition, end in ends.items() if end > begin[partition]}
-            last: dict[int, tuple[int, int]] = {}
-            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
-            done = 0
-            while left:
+            order: CommitOrder[_Change] = CommitOrder(p for p, end in ends.items() if end > begin[p])
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in order.left])
+            held: set[int] = set()
+            while order.left:
                 for message in consumer.consume(BATCH_ROWS_MAX, BATCH_WAIT_S):
                     partition, offset = int(message.partition() or 0), int(message.offset() or 0)
                     error = message.error()
                     if error is not None and error.code() == KafkaError._PARTITION_EOF:
                         if offset >= ends[partition]:
-                            left.discard(partition)
+                            order.end(partition)
                         continue
                     for event in good([message], self._bootstrap):
-                        done += 1
+                        verdict.events += 1
                         if event.value() is not None:
-                            self._apply(bytes(event.value() or b""), partition, lsn, fold, columns, last)
+                            position, change = self._change(bytes(event.value() or b""), fold.keyed, columns)
+                            if position[0] < lsn:
+                                order.put(partition, position, change)
                     if offset + 1 >= ends[partition]:
-                        left.discard(partition)
-                self._bar.show(f"{verdict.table}: {done:,} events read, {100 * done // max(1, total)} %")
-            verdict.events = done
+                        order.end(partition)
+                for partition, position, change in order.take():
+                    _apply(fold, partition, position, change)
+                before, held = held, order.held(held, WAITING_MAX)
+                consumer.pause([TopicPartition(topic, partition) for partition in held - before])
+                consumer.resume([TopicPartition(topic, partition) for partition in before - held])
+                percent = 100 * verdict.events // max(1, total)
+                self._bar.show(f"{verdict.table}: {verdict.events:,} events read, {percent} %")
         finally:
             consumer.close()
             self._bar.clear()
@@ -254,30 +263,15 @@ class _Comparison:
             raise BrokerLost(f"Kafka ({self._bootstrap}) did not say where {topic} ends")
         return {p: high for p, (_, high) in marks.items()}, {p: low for p, (low, _) in marks.items()}
 
-    def _apply(
-        self,
-        data: bytes,
-        partition: int,
-        lsn: int,
-        fold: Fold,
-        columns: Sequence[str],
-        last: dict[int, tuple[int, int]],
-    ) -> None:
+    def _change(self, data: bytes, keyed: bool, columns: Sequence[str]) -> tuple[Position, _Change]:
         event, shape = self._reader.read(data)
         source, op = event["source"], event["op"]
-        position = source["commit_lsn"], source["seq"]
-        if source["commit_lsn"] >= lsn or position <= last.get(partition, (-1, -1)):
-            return  # later than the snapshot; or sent again, as delivery = at_least_once allows
-        last[partition] = position
-        if op == "t":
-            fold.truncate(partition)
-            return
-        if event["before"] is not None and (op == "d" or not fold.keyed):
+        gone = row = None
+        if event["before"] is not None and (op == "d" or not keyed):
             gone = [p or "" for p in shape.pieces(event, "before", columns)]
-            fold.remove(partition, *position, gone, change_lsn=source["lsn"])
         if event["after"] is not None:
-            pieces = shape.pieces(event, "after", columns)
-            fold.put(partition, *position, pieces, fresh=op != "u", change_lsn=source["lsn"])
+            row = shape.pieces(event, "after", columns)
+        return (source["commit_lsn"], source["seq"]), _Change(op, source["lsn"], gone, row)
 
     # Comparing
 
@@ -301,6 +295,26 @@ class _Comparison:
             self._out.writelines(f"{line}\n" for line in [verdict.as_text(), *(each.as_text() for each in found)])
         self._out.flush()
         return verdict
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What an event says."""
+
+    op: str
+    lsn: int
+    gone: list[str] | None
+    """The pieces of the row that is no more as it was."""
+    row: list[str | None] | None
+
+
+def _apply(fold: Fold, partition: int, position: Position, change: _Change) -> None:
+    if change.op == "t":
+        fold.truncate(partition)
+    if change.gone is not None:
+        fold.remove(partition, *position, change.gone, change_lsn=change.lsn)
+    if change.row is not None:
+        fold.put(partition, *position, change.row, fresh=change.op != "u", change_lsn=change.lsn)
 
 
 def _differences(

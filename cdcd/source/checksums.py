@@ -80,7 +80,7 @@ class Checksums:
                     raise refusals.connection_refused(str(error), str(params.get("user", ""))) from error
                 raise refused(error) from error
         utf8 = self._connection.info.parameter_status("server_encoding") in {"UTF8", "SQL_ASCII"}
-        self._md5 = sql.SQL("md5({})" if utf8 else "md5(convert_to({}, 'UTF8'))")
+        self._utf8 = sql.SQL("{}" if utf8 else "convert_to({}, 'UTF8')")
 
     def parts(self, table: Table) -> Iterator[tuple[str, int, int]]:
         """The bucket, the number of rows, and the sum of their digests, of each part that has rows."""
@@ -121,29 +121,31 @@ class Checksums:
         key = sql.SQL(", ").join(map(self._piece, table.key or table.columns))
         pieces = sql.SQL("SELECT ARRAY[{key}]::text[] AS key, {row} AS digest FROM {only}{table} AS t{where}").format(
             key=key,
-            row=self._md5.format(sql.SQL("array_to_string(ARRAY[{}]::text[], '')").format(columns)),
+            row=self._md5(sql.SQL("array_to_string(ARRAY[{}]::text[], '')").format(columns)),
             only=sql.SQL("" if kind == "p" else "ONLY "),
             table=sql.Identifier(table.schema, table.name),
             where=sql.SQL(f" WHERE {row_filter}") if row_filter else sql.SQL(""),
         )
         joined = sql.SQL("array_to_string(key, '')")
         # A row without a key is in the part that its digest says: that is its key.
-        bucket = self._md5.format(joined) if table.key else sql.SQL("md5(digest)")
+        bucket = self._md5(joined) if table.key else sql.SQL("md5(digest)")
         return sql.SQL("SELECT substr({bucket}, 1, {digits}) AS bucket, key, digest FROM ({pieces}) AS pieces").format(
             bucket=bucket, digits=sql.Literal(self._bucket_digits), pieces=pieces
         )
 
     def _piece(self, column: str) -> sql.Composed:
+        text = sql.SQL("concat({})").format(sql.Identifier("t", column))
+        size = sql.SQL("octet_length({})").format(self._utf8.format(text))
         # IS NULL would be true of a composite value that holds nothing but nulls.
         return sql.SQL(
             "CASE WHEN {c} IS NOT DISTINCT FROM NULL THEN '-'"
-            " WHEN length(concat({c})) <= {short} THEN length(concat({c})) || ':' || concat({c})"
-            " ELSE '#' || {md5} END"
+            " WHEN {size} <= {short} THEN {size} || ':' || {text} ELSE '#' || {md5} END"
         ).format(
-            c=sql.Identifier("t", column),
-            short=sql.Literal(self._short),
-            md5=self._md5.format(sql.SQL("concat({})").format(sql.Identifier("t", column))),
+            c=sql.Identifier("t", column), size=size, short=sql.Literal(self._short), text=text, md5=self._md5(text)
         )
+
+    def _md5(self, text: sql.Composable) -> sql.Composed:
+        return sql.SQL("md5({})").format(self._utf8.format(text))
 
     def _stream(self, query: sql.Composed) -> Iterator[tuple[Any, ...]]:
         try:

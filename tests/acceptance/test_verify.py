@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 import workload
 from daemon import command, environment
 from stream import Stream, Writer
+
+from cdcd.settings_sources import load
+from cdcd.verify import verify as compare
 
 ORACLE = Path(__file__).parents[1] / "integration" / "test_types_oracle.py"
 
@@ -147,6 +151,34 @@ def test_a_key_change_with_an_unchanged_toasted_value_is_folded_across_partition
         stream.sql("UPDATE docs SET id = id + 1000", "UPDATE docs SET v = v + 1")
     code, found = verify(daemon.config)
     assert (code, found[-1]["rows"], found[-1]["events"]) == (0, 50, 50 + 3 * 150)
+    assert daemon.stop() == 0
+
+
+def test_a_row_whose_key_lies_in_another_partition_since_its_type_was_altered_is_the_newest(stream: Stream) -> None:
+    stream.sql(
+        "CREATE TABLE docs (id int PRIMARY KEY, v int, body text)", "ALTER TABLE docs ALTER body SET STORAGE EXTERNAL"
+    )
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO docs SELECT n, 0, repeat(md5(n::text), 200) FROM generate_series(1, 200) n")
+    stream.sql("UPDATE docs SET v = 1", "ALTER TABLE docs ALTER id TYPE bigint", "UPDATE docs SET v = 2")
+    stream.sql("DELETE FROM docs WHERE id % 4 = 0")
+    code, found = verify(daemon.config)
+    assert (code, found[-1]["rows"]) == (0, 150)
+    assert daemon.stop() == 0
+
+
+def test_a_partition_that_is_far_ahead_waits(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t SELECT n, 0 FROM generate_series(1, 4000) n", "UPDATE t SET v = id")
+    daemon.wait_until_confirmed()
+    monkeypatch.setattr("cdcd.verify.WAITING_MAX", 20)
+    monkeypatch.setattr("cdcd.verify.BATCH_ROWS_MAX", 50)
+    out = StringIO()
+    assert compare(load(str(daemon.config)).settings, ["public.t"], wait_s=60, as_json=True, out=out)
+    assert json.loads(out.getvalue())["events"] == 8000
     assert daemon.stop() == 0
 
 

@@ -30,6 +30,7 @@ def test_pieces_tell_null_empty_short_and_long_apart() -> None:
     assert len({piece(None), piece(""), piece("-"), piece("?"), piece("x" * SHORT), piece("x" * (SHORT + 1))}) == 6
     assert [shown(piece(value)) for value in (None, "", "1:a")] == [None, "", "1:a"]
     assert digest(row("a", "b")) != digest(row("ab", ""))
+    assert piece("é") == "2:é", "PostgreSQL counts bytes where the database has no encoding"
 
 
 def test_the_last_change_of_a_key_counts(fold: Fold) -> None:
@@ -46,12 +47,12 @@ def test_what_was_left_unchanged_is_as_it_was(fold: Fold) -> None:
     assert content(fold, "1") == [digest(row("1", "b", "long"))]
 
 
-def test_a_new_key_takes_what_is_unchanged_from_the_row_deleted_before_whichever_is_read_first(fold: Fold) -> None:
-    fold.put(1, 20, 1, [piece("2"), None], fresh=True)  # the partition of the new key is read first
-    fold.put(1, 30, 1, [piece("3"), None], fresh=True)
-    fold.remove(1, 30, 0, row("2", None))
+def test_a_new_key_takes_what_is_unchanged_from_the_row_deleted_before(fold: Fold) -> None:
     fold.put(0, 10, 0, list(row("1", "long")), fresh=True)
     fold.remove(0, 20, 0, row("1", None))
+    fold.put(1, 20, 1, [piece("2"), None], fresh=True)
+    fold.remove(1, 30, 0, row("2", None))
+    fold.put(1, 30, 1, [piece("3"), None], fresh=True)
     assert content(fold, "1", "2", "3") == ["", "", digest(row("3", "long"))]
 
 
