@@ -125,6 +125,8 @@ class Metrics:
                     metric.name, metric.help, metric.labels, registry=self.registry, buckets=metric.buckets
                 )
         ProcessCollector(registry=self.registry)  # memory, CPU and open files of the process
+        self._gauges["cdcd_slot_safe_wal_bytes"].set(inf)  # until the slot was seen: 0 would be the alarm
+        self._started = 0.0
         self._relations: set[str] = set()
         self._schemas: dict[str, set[bytes]] = {}
         self._rooms = rooms
@@ -195,7 +197,10 @@ class Metrics:
         """Everything in Prometheus' text format, as of now: monotonic seconds, microseconds since 1970 UTC."""
         gauges, depths = self._gauges, status.depths()
         gauges["cdcd_info"].labels(status.version, self._rooms, status.slot, status.publication).set(1)
-        gauges["cdcd_start_time_seconds"].set(now_us / 1e6 - (now_s - status.started_s))
+        if not self._started:
+            # Once: what is reckoned anew differs by microseconds, and `changes()` counts every difference.
+            self._started = now_us / 1e6 - (now_s - status.started_s)
+            gauges["cdcd_start_time_seconds"].set(self._started)
         for state in State:
             gauges["cdcd_state"].labels(state.name.lower()).set(status.state is state)
         gauges["cdcd_streaming"].set(status.is_ready())

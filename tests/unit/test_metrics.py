@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -87,6 +88,16 @@ def test_what_is_true_at_a_moment_is_read_from_the_status_when_prometheus_asks()
     assert got["cdcd_stalled_seconds", (("stage", SINK),)] == 2
     assert got["cdcd_queue_bytes", ()] == 700
     assert got["cdcd_spool_bytes", (("where", "disk"),)] == 9000
+
+
+def test_nothing_that_alarms_is_told_before_it_is_known_nor_again_and_again() -> None:
+    metrics, it = Metrics("pure"), status()
+    starts = set()
+    for now_us in (10_000_000, 11_000_007, 11_999_998):
+        metrics.exposition(it, 1003.0 + (now_us - 10_000_003) / 1e6, now_us)
+        starts.add(metrics.registry.get_sample_value("cdcd_start_time_seconds"))
+    assert len(starts) == 1, "changes() counts a difference of a microsecond"
+    assert metrics.registry.get_sample_value("cdcd_slot_safe_wal_bytes") == inf, "nobody has seen the slot"
 
 
 def test_the_slot_is_told_in_full() -> None:
