@@ -227,8 +227,7 @@ class Opening:
         if not source.create:
             raise Refused(
                 f"the slot {source.slot} does not exist, and source.create is false",
-                f"Run: SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput'); "
-                "or set source.create = true",
+                "Run cdcd slot create, which makes it as these settings want it; or set source.create = true",
             )
         last = self._taking_over.last_record()
         if self._slot.state() is not None:

@@ -169,6 +169,9 @@ def judge(
             yield error(setting, f"source.{setting} needs PostgreSQL {major}", f"Set source.{setting} to false")
     yield from _retention(facts)
     yield from _slot(facts, slot, create=create)
+    if failover and facts.slot is not None and facts.slot.get("failover") is False:
+        cure = f'Stop the daemon, and in a replication connection: ALTER_REPLICATION_SLOT "{slot}" (FAILOVER true)'
+        yield warning("failover", f"The slot {slot} was made without source.failover: no standby has it", cure)
     yield from _publication(facts, publication, create=create)
     yield from _identities(facts)
     if copies:
@@ -230,7 +233,7 @@ def _slot(facts: Facts, slot: str, *, create: bool) -> Iterator[Finding]:
     row = facts.slot
     if row is None:
         if not create:
-            cure = f"Run: SELECT pg_create_logical_replication_slot({name}, 'pgoutput'); or set source.create to true"
+            cure = "Run cdcd slot create, which makes it as these settings want it; or set source.create to true"
             yield error("slot", f"There is no slot {slot}, and source.create is false", cure)
             return
         yield ok("slot", f"There is no slot {slot} yet: cdcd run makes it")

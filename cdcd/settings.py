@@ -177,7 +177,8 @@ class SinkSettings(Section):
     topic_config: dict[str, str] = Field(
         default_factory=dict,
         examples=[{"retention.ms": "604800000", "compression.type": "producer"}],
-        description="Properties of the topics that cdcd creates, by Kafka's own names.",
+        description="Properties of the tables' topics that cdcd creates, by Kafka's own names. Its own topics take "
+        "min.insync.replicas from here.",
     )
     tombstones: bool = Field(
         False, description="Follow each delete with a record of the same key and no value, for compacted topics."
@@ -219,7 +220,8 @@ class SinkSettings(Section):
         default_factory=dict,
         repr=False,
         examples=[{"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "cdcd"}],
-        description="Any property of librdkafka, by its own name; it wins over what cdcd sets. "
+        description="Any property of librdkafka, by its own name; it wins over what cdcd sets, but for those that a "
+        "promise rests on, which are refused. "
         "Passwords belong in a secrets file: sink__librdkafka__sasl.password.",
     )
 

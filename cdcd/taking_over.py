@@ -146,7 +146,7 @@ class TakingOver:
         sink = self._settings.sink
         topics = [self.names.topic(*table) for table in tables]
         made = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
-        self._admin.validate(*own_specs(self.names, sink.replication_factor), *made)
+        self._admin.validate(*own_specs(self.names, sink.replication_factor, sink.topic_config), *made)
 
     def last_record(self) -> SlotRecord | None:
         """The last slot record that can be read now. Not final before the producer has started."""
@@ -334,7 +334,7 @@ class TakingOver:
         producer = self._producer = AlternatingProducer(*producers) if exactly_once else producers[0]
         if not producer.start(self._ended):
             return None
-        own = own_specs(self.names, sink.replication_factor)
+        own = own_specs(self.names, sink.replication_factor, sink.topic_config)
         self._admin.ensure(*own)
         self._made = frozenset(spec.name for spec in own)
         if exactly_once:

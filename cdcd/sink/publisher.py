@@ -167,7 +167,7 @@ class Publisher:
         self._topics: dict[str, _Topic] = {}
         self._by_table: dict[Table, _Topic] = {}
         self._open: _Open | None = None
-        *_, self._schema_partitions = admin.ensure(*own_specs(names, settings.replication_factor))
+        *_, self._schema_partitions = admin.ensure(*own_specs(names, settings.replication_factor, settings.config))
         # What hangs in the progress (`hanging`) is decided by our next marker there: where it can hang while rows
         # cannot be written, the progress is left alone until they are.
         self._opens_early = producer.transactional and admin.keeps_leader(names.progress)
@@ -360,7 +360,7 @@ class Publisher:
             self._producer.produce(self._names.parked, _PARKED_PARTITION, some)
 
     def _parked_end(self) -> int:
-        self._admin.ensure(parked_spec(self._names, self._settings.replication_factor))
+        self._admin.ensure(parked_spec(self._names, self._settings.replication_factor, self._settings.config))
         self._parked_is_there = True
         [offset] = self._admin.end_offsets({self._names.parked: 1})[self._names.parked]
         return offset

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
 
@@ -119,12 +119,19 @@ def snapshots_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
     return TopicSpec(names.snapshots, 1, replication_factor, {"cleanup.policy": "compact"})
 
 
-def own_specs(names: TopicNames, replication_factor: int) -> list[TopicSpec]:
-    """The topics of cdcd's own that every daemon needs: progress, snapshots, schemas."""
-    return [spec(names, replication_factor) for spec in (progress_spec, snapshots_spec, schemas_spec)]
+def own_specs(names: TopicNames, replication_factor: int, table_config: Mapping[str, str]) -> list[TopicSpec]:
+    """The topics of cdcd's own that every daemon needs: progress, snapshots, schemas. `table_config`: of the others."""
+    specs = [spec(names, replication_factor) for spec in (progress_spec, snapshots_spec, schemas_spec)]
+    return [_as_safe(spec, table_config) for spec in specs]
 
 
-def parked_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
-    """One partition, kept until somebody removes it: nothing else has these events."""
+def parked_spec(names: TopicNames, replication_factor: int, table_config: Mapping[str, str]) -> TopicSpec:
+    """One partition, kept until somebody removes it: nothing else has these events. `table_config`: of the others."""
     config = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(PARKED_MESSAGE_BYTES)}
-    return TopicSpec(names.parked, 1, replication_factor, config)
+    return _as_safe(TopicSpec(names.parked, 1, replication_factor, config), table_config)
+
+
+def _as_safe(spec: TopicSpec, table_config: Mapping[str, str]) -> TopicSpec:
+    """How many replicas must have a record is what is wanted for the tables' topics."""
+    wanted = {name: value for name, value in table_config.items() if name == "min.insync.replicas"}
+    return replace(spec, config={**spec.config, **wanted})

@@ -10,7 +10,7 @@ SLOT=${SLOT:-cdcd}
 acls() { kafka-acls.sh --bootstrap-server "${BOOTSTRAP:-localhost:9092}" --command-config admin.properties "$@"; }
 
 # The topics of the prefix: made where they are missing, written, asked for their offsets; the progress is read back.
-acls --add --allow-principal "$PRINCIPAL" --operation Create --operation Write --operation Describe --operation Read --resource-pattern-type prefixed --topic "$PREFIX."
+acls --add --allow-principal "$PRINCIPAL" --operation Create --operation Write --operation Describe --operation DescribeConfigs --operation Read --resource-pattern-type prefixed --topic "$PREFIX."
 # The two transactional.ids: exactly once, and fencing.
 acls --add --allow-principal "$PRINCIPAL" --operation Write --operation Describe --transactional-id "$PREFIX-$SLOT"
 acls --add --allow-principal "$PRINCIPAL" --operation Write --operation Describe --transactional-id "$PREFIX-$SLOT.2"

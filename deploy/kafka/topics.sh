@@ -4,7 +4,8 @@
 set -eu
 PREFIX=${PREFIX:-cdcd}
 REPLICAS=${REPLICAS:-3}
-topic() { kafka-topics.sh --bootstrap-server "${BOOTSTRAP:-localhost:9092}" --create --if-not-exists --replication-factor "$REPLICAS" "$@"; }
+IN_SYNC=${IN_SYNC:-2}
+topic() { kafka-topics.sh --bootstrap-server "${BOOTSTRAP:-localhost:9092}" --create --if-not-exists --replication-factor "$REPLICAS" --config min.insync.replicas="$IN_SYNC" "$@"; }
 
 topic --topic "$PREFIX.progress" --partitions 1 --config cleanup.policy=compact --config min.compaction.lag.ms=604800000
 topic --topic "$PREFIX.schemas" --partitions 1 --config cleanup.policy=compact

@@ -155,7 +155,7 @@ def grant(kafka: servers.Kafka, prefix: str, slot: str) -> None:
                             kind, name, pattern, options["--allow-principal"], "*", operation, AclPermissionType.ALLOW
                         )
                     )
-    assert len(bindings) == 9, bindings
+    assert len(bindings) == 10, bindings
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for done in admin.create_acls(bindings).values():
         done.result()

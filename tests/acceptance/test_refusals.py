@@ -154,9 +154,9 @@ def test_a_missing_publication_gets_the_statement_to_run(stream: Stream) -> None
     _refused(stream, "publication cdcd does not exist", "CREATE PUBLICATION", source={"create": False})
 
 
-def test_a_missing_slot_gets_the_statement_to_run(stream: Stream) -> None:
+def test_a_missing_slot_gets_the_command_to_run(stream: Stream) -> None:
     stream.sql(TABLE, "CREATE PUBLICATION cdcd FOR ALL TABLES")
-    _refused(stream, stream.slot, "pg_create_logical_replication_slot", source={"create": False})
+    _refused(stream, stream.slot, "cdcd slot create", source={"create": False})
 
 
 def test_patterns_that_match_no_table_are_named(stream: Stream) -> None:

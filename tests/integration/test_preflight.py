@@ -13,6 +13,7 @@ import servers
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from fix_postgres import Database
 
+from cdcd import slot_command
 from cdcd.preflight import check, findings
 from cdcd.settings import Settings
 
@@ -96,10 +97,12 @@ def test_the_cures_for_what_is_missing_work_where_nothing_may_be_created(
 ) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     given = settings(database.dsn, broker, prefix, slot=slot, create=False)
-    for about in ("publication", "slot"):
-        level, _, cure = looked_at(given)[about]
-        assert level == "error"
-        database.execute(cure.removeprefix("Run: ").partition(";")[0])
+    level, _, cure = looked_at(given)["publication"]
+    assert level == "error"
+    database.execute(cure.removeprefix("Run: ").partition(";")[0])
+    level, _, cure = looked_at(given)["slot"]
+    assert (level, "cdcd slot create" in cure) == ("error", True)
+    slot_command.create(given, two_phase=False, failover=False, as_json=False, out=io.StringIO())
     after = looked_at(given)
     assert after["publication"][:2] == ("ok", "The publication cdcd has 1 table")
     assert after["slot"][0] == "ok"

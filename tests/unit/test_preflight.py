@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,6 +77,16 @@ def test_a_server_and_brokers_that_are_ready_give_only_ok() -> None:
     assert bad(brokers()) == []
 
 
+@pytest.mark.parametrize("made_with", [True, False])
+def test_a_slot_that_no_standby_keeps_is_named_where_failover_is_wanted(made_with: bool) -> None:
+    facts = replace(SERVER, version=170000, slot={**SLOT, "failover": made_with})
+    judged = partial(preflight_postgres.judge, facts, "cdcd", "cdcd", create=True, origin="any", interval_s=10)
+    found = [finding for finding in judged(failover=True) if finding.about == "failover"]
+    assert [finding.level for finding in found] == [] if made_with else [Level.WARNING]
+    assert all('ALTER_REPLICATION_SLOT "cdcd" (FAILOVER true)' in finding.cure for finding in found)
+    assert not [finding for finding in judged(failover=False) if finding.about == "failover"]
+
+
 @pytest.mark.parametrize(
     ("changed", "about", "cure"),
     [
@@ -91,7 +102,7 @@ def test_a_server_and_brokers_that_are_ready_give_only_ok() -> None:
         (
             {"create": False, "publication": Publication(True, True)},
             "slot",
-            "pg_create_logical_replication_slot('cdcd', 'pgoutput')",
+            "cdcd slot create",
         ),
         ({"slot": {**SLOT, "plugin": "wal2json"}}, "slot", "another source.slot"),
         ({"slot": {**SLOT, "database": "other"}}, "slot", "source.dsn"),
