@@ -35,6 +35,8 @@ class TableSchemas:
     topic: str
     key: dict[str, Any] | None
     value: dict[str, Any]
+    row_filter: str = ""
+    """Of the publication: SQL that tells which rows have events; empty where all do."""
 
     def as_json(self) -> str:
         """One line of JSON."""
@@ -95,5 +97,6 @@ def published(
             names.topic(schema, name),
             json.loads(key_schema(relation, codecs)) if relation.keyed else None,
             json.loads(envelope_schema(relation, codecs)),
+            table.row_filter,
         )
         yield schema, name, made

@@ -108,7 +108,8 @@ class Applier:
         found = facts(events)
         events = after_truncate(events, found)
         emptied = found.truncated is not None
-        base = None if before is None or emptied else self._target.at(plan.target, before.version)
+        is_needed = (found.moved or not key) and not emptied
+        base = None if before is None or not is_needed else self._target.at(plan.target, before.version)
         columns = changed.columns
         names = [column["name"] for column in columns]
         if key:

@@ -49,6 +49,7 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
     cdc = _cdc(settings)
     goal_lsn = cdc.cut().lsn if once else 0
     made = _mirror(cdc, settings, out)
+    assert settings.mirror is not None
     metrics = MirrorMetrics(settings.monitoring.port) if settings.monitoring.port else None
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -70,9 +71,8 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
         if published is not None:
             runs += 1
             _say(out, _shown(published, lag.events))
-        assert settings.mirror is not None
-        if settings.mirror.compact_every_runs and runs and runs % settings.mirror.compact_every_runs == 0:
-            made.compact(settings.mirror.keep_runs)
+            if settings.mirror.compact_every_runs and runs % settings.mirror.compact_every_runs == 0:
+                made.compact(settings.mirror.keep_runs)
         if once and (published is None or published.run.lsn >= goal_lsn):
             break
         if not once:

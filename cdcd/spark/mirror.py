@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 
 from cdcd.avro.names import avro_name
-from cdcd.errors import GapError, Refused, SettingsError
+from cdcd.errors import Fenced, GapError, Refused, SettingsError
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.record import TableRecord
 from cdcd.spark.apply import Applied, Applier
@@ -125,9 +125,15 @@ class Mirror:
             if not self._touched(planned, published):
                 self._step(f"publish {planned.run}")
                 self._runs.write(replace(planned, state=PUBLISHED))
+                self._loaded = {}
                 return Published(planned, 0, time.monotonic() - began)
             self._step(f"plan {planned.run}")
             self._runs.write(planned)
+        elif any(t.topic in self._loaded and t.loaded_lsn != self._loaded[t.topic].loaded_lsn for t in planned.tables):
+            raise Fenced(
+                f"another process has begun a run of the mirror {self._name} while its tables were loaded anew",
+                "Stop that process, repeat the load (cdcd spark snapshot), and start it again",
+            )
         applied = self._apply(planned, published)
         done = replace(planned, state=PUBLISHED, tables=tuple(each.table for each in applied))
         self._step(f"publish {done.run}")
@@ -227,6 +233,7 @@ class Mirror:
         wait until the daemon has published up to the snapshot's LSN. Published with the first run after.
         """
         self._prepare()
+        self._loaded = {}
         self._finish_planned(snapshot)
         published, _ = self._runs.last()
         known = {} if published is None else published.by_topic()

@@ -35,7 +35,7 @@ from cdcd.spark.types import ddl
 def fold(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str], table: str) -> DataFrame:
     """The rows that all these events of a table leave: its columns, and where each row came from.
 
-    The events are looked through once now, and again when the rows are asked for.
+    The events are looked through now (twice, where there is no key), and again when the rows are asked for.
     """
     placed = positioned(events, columns, key)
     found = facts(placed)
@@ -43,7 +43,14 @@ def fold(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str
     names = [column["name"] for column in columns]
     meta = [COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE]
     if not (key and found.keyed):  # it may get its key later
-        copies = bags.net(placed).where("_net > 0")
+        net = bags.net(placed)
+        if missing := net.where("_net < 0").count():
+            raise GapError(
+                f"{table} has no key, and {missing} rows that were deleted never came as they were then",
+                "Its topic does not go back to its beginning, or its columns were altered since, and its old rows with "
+                "them: load it into a mirror, with `cdcd spark snapshot`",
+            )
+        copies = net.where("_net > 0")
         copies = copies.withColumn("_copies", f.explode(f.sequence(f.lit(1), f.col("_net").cast("int"))))
         return copies.select(
             *(f.col("_last._row").getField(name).alias(name) for name in names),

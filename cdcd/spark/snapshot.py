@@ -201,22 +201,22 @@ class Snapshot:
 
     def read(self, table: str, selected: str, where: str = "true") -> DataFrame:
         """`SELECT selected FROM table` where that meets `where`, under the snapshot, in ranges of ctids."""
-        whole = self._whole(table)
+        whole, published = self._whole(table), self._published(table)
         # The ctid goes along for the ranges only: Spark prunes it from what it selects.
-        query = f"(SELECT * FROM (SELECT ctid AS _ctid, {selected} FROM {whole}) x WHERE {where}) t"
+        query = f"(SELECT * FROM (SELECT ctid AS _ctid, {selected} FROM {whole} WHERE {published}) x WHERE {where}) t"
         url, properties = self._properties()
         ranges = [condition.replace("ctid", "_ctid") for condition in self._ranges(whole)]
         return self._spark.read.jdbc(url, query, predicates=ranges, properties=properties).drop("_ctid")
 
     def sums(self, table: str, group: str, value: str, selected: str) -> DataFrame:
         """Of each group of `SELECT selected FROM table`, in each range: the group, its rows, the sum of `value`."""
-        whole = self._whole(table)
+        whole, published = self._whole(table), self._published(table)
         url, properties = self._properties()
         parts = [
             self._spark.read.jdbc(
                 url,
                 f"(SELECT {group}, count(*) AS rows, sum({value})::numeric(38,0) AS total"
-                f" FROM (SELECT {selected} FROM {whole} WHERE {condition}) x GROUP BY 1) t",
+                f" FROM (SELECT {selected} FROM {whole} WHERE {published} AND {condition}) x GROUP BY 1) t",
                 predicates=["true"],
                 properties=properties,
             )
@@ -229,6 +229,11 @@ class Snapshot:
             raise SettingsError("the snapshot is not open", "Use it inside `with cdc.snapshot(...) as snapshot`")
         schema, _, name = table.partition(".")
         return f"{c.quoted(schema)}.{c.quoted(name)}"
+
+    def _published(self, table: str) -> str:
+        """Which rows are published at all."""
+        row_filter = self.tables[table].row_filter
+        return f"({row_filter})" if row_filter else "true"
 
     def _properties(self) -> tuple[str, dict[str, str]]:
         url, properties = jdbc(self._dsn)

@@ -78,6 +78,23 @@ def test_a_load_under_writers_is_exact_and_verify_finds_what_differs(
     assert '"ok": true' in capsys.readouterr().out
 
 
+def test_what_the_publication_filters_out_is_neither_loaded_nor_missed(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str]
+) -> None:
+    stream.sql("CREATE TABLE t (tenant int, id int, PRIMARY KEY (tenant, id))")
+    stream.sql("CREATE PUBLICATION cdcd FOR TABLE t WHERE (tenant = 1)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t SELECT n % 2, n FROM generate_series(1, 10) n")
+    assert cdc.verify(stream.dsn, ["public.t"]).ok, "what the topics hold"
+    mirror = cdc.mirror(["*"], lake("delta"), "delta")
+    with cdc.snapshot(stream.dsn, ["public.t"], parallelism=2) as snapshot:
+        assert snapshot.rows("public.t").count() == 5
+        mirror.load(snapshot)
+    assert mirror.as_of()["public.t"].count() == 5
+    assert cdc.verify(stream.dsn, ["public.t"], mirror).ok
+
+
 def test_a_table_that_is_rewritten_just_after_the_snapshot_is_not_read_as_empty_and_is_locked_then(
     database: Database, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

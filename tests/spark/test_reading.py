@@ -114,6 +114,17 @@ def test_a_stream_gives_the_same_events_and_stops_at_an_unknown_schema(stream: S
         again.awaitTermination()
 
 
+def test_rows_without_a_key_whose_columns_were_altered_are_refused_and_not_kept(stream: Stream, cdc: Cdc) -> None:
+    stream.sql("CREATE TABLE u (id int, v text, w int)", "ALTER TABLE u REPLICA IDENTITY FULL")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO u VALUES (1, 'a', 5), (2, 'b', 5)", "ALTER TABLE u DROP COLUMN w")
+    stream.sql("DELETE FROM u WHERE id = 1")
+    daemon.wait_until_confirmed()
+    with pytest.raises(GapError, match=r"public\.u has no key, and 1 rows"):
+        cdc.as_of(None, ["*.u"])
+
+
 def test_rows_from_without_a_key_are_never_taken_for_one_row(
     stream: Stream, cdc: Cdc, lake: Callable[[str], str]
 ) -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import Row, TimestampType
 
-from cdcd.errors import BrokerLost, GapError, Refused
+from cdcd.errors import BrokerLost, Fenced, GapError, Refused
 from cdcd.progress.record import SnapshotState, TableRecord
 from cdcd.sink.topics import TopicNames
 from cdcd.spark import mirror as mirrors
@@ -276,6 +276,37 @@ def test_a_load_that_nobody_has_published_is_told_and_can_be_repeated(monkeypatc
     world.cut = cut(lsn=300, position=30, offsets=(95,))
     world.process(monkeypatch).run_once()
     assert world.rows[max(world.rows)].tables[0].loaded_lsn == 150
+
+
+def test_a_run_that_another_process_began_during_a_load_is_not_finished_on_what_was_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.process(monkeypatch).run_once()
+    world.cut = cut(lsn=200, position=20, offsets=(90,))
+    loading, job = world.process(monkeypatch), world.process(monkeypatch)
+
+    def while_it_waits() -> Cut:
+        with pytest.raises(Refused, match="was overwritten by a load"):
+            job.run_once()  # its plan stays
+        return world.cut
+
+    loading._cdc.cut = while_it_waits
+    with pytest.raises(Fenced, match="while its tables were loaded"):
+        loading.load(snapshot(150))
+    assert len(world.merges) == 1, "events from below the load's LSN were merged into it"
+    loading._cdc.cut = lambda: world.cut
+    loading.load(snapshot(160))
+    last = world.rows[max(world.rows)]
+    assert (last.state, last.tables[0].loaded_lsn) == (PUBLISHED, 160)
+
+
+def test_a_load_of_an_idle_database_is_published_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.below = world.cut
+    mirror = world.process(monkeypatch)
+    assert len(mirror.load(snapshot(100))) == 1
+    assert mirror.run_once() is None
 
 
 def test_the_key_of_a_table_that_was_only_truncated_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
