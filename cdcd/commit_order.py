@@ -36,8 +36,8 @@ class CommitOrder(Generic[Item]):
         """Events that wait."""
 
     def put(self, partition: int, position: Position, item: Item) -> None:
-        """The next event of a partition. One that was sent again, as delivery = at_least_once allows, is left out."""
-        if position <= self._last[partition]:
+        """The next event of a partition. Left out: one behind its end, or sent again (delivery = at_least_once)."""
+        if partition not in self.left or position <= self._last[partition]:
             return
         self._last[partition] = position
         self._waiting[partition].append((position, item))

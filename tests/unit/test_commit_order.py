@@ -30,6 +30,9 @@ def test_what_was_sent_again_is_left_out() -> None:
     for position, item in [((10, 0), "a"), ((10, 1), "b"), ((10, 0), "a"), ((10, 1), "b"), ((11, 0), "c")]:
         order.put(0, position, item)
     assert taken(order) == ["a", "b", "c"]
+    order.end(0)
+    order.put(0, (12, 0), "behind the end")
+    assert (taken(order), order.waiting) == ([], 0)
 
 
 def test_what_is_in_every_partition_comes_from_each() -> None:
