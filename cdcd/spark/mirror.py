@@ -253,8 +253,7 @@ class Mirror:
         self._step(f"load {target}")
         with self._target.replacing(self._name, None if before is None else before.version):
             version = self._applier.load(target, snapshot.rows(name), snapshot.writer(name), key)
-        offsets = list(below.ends(topic)) if below is not None and topic in below.tables else []
-        return MirroredTable(topic, schema, table, target, key, offsets, snapshot.lsn, version)
+        return MirroredTable(topic, schema, table, target, key, _ends(below, topic), snapshot.lsn, version)
 
     def _finish_planned(self, snapshot: Snapshot) -> None:
         """All of it but the tables of the snapshot: they may be the ones that cannot be merged."""
@@ -344,11 +343,13 @@ class Mirror:
     def _apply(self, planned: Run, published: Run | None) -> list[Applied]:
         known = self._known(published)
         touched = self._touched(planned, published)
-
-        published_lsn = 0 if published is None else published.lsn
+        loads = {t.loaded_lsn for t in planned.tables if _is_loaded(t, known.get(t.topic))}
+        below = {lsn: self._cdc.cut_below(lsn) for lsn in loads}
 
         def one(table: MirroredTable) -> Applied:
-            before = _start(table, known.get(table.topic), published_lsn)
+            before = known.get(table.topic)
+            if _is_loaded(table, before):  # by a process that is gone
+                before = replace(table, offsets=_ends(below[table.loaded_lsn], table.topic))
             if table.topic in self._replacing:
                 return Applied(before or replace(table, offsets=[], version=None), 0)
             if table.topic not in touched:
@@ -392,14 +393,14 @@ class Mirror:
         return f"{self._catalog}.`{avro_name(schema).lower()}_{avro_name(table).lower()}`"
 
 
-def _start(planned: MirroredTable, known: MirroredTable | None, published_lsn: int) -> MirroredTable | None:
-    """What the table's merge starts from: as it was published; or as loaded, perhaps by a process that is gone.
+def _is_loaded(planned: MirroredTable, known: MirroredTable | None) -> bool:
+    """Whether the table's merge starts from a load, and not from what was published."""
+    return planned.loaded_lsn != 0 and (known is None or known.loaded_lsn != planned.loaded_lsn)
 
-    That process knew from which offsets on. We do not, but that the topic up to what is published is below its LSN.
-    """
-    if planned.loaded_lsn and (known is None or known.loaded_lsn != planned.loaded_lsn):
-        return replace(planned, offsets=known.offsets if known and published_lsn <= planned.loaded_lsn else [])
-    return known
+
+def _ends(below: Cut | None, topic: str) -> list[int]:
+    """From where on a topic holds what a load does not: behind the cut below its LSN."""
+    return list(below.ends(topic)) if below is not None and topic in below.tables else []
 
 
 def _check_goes_on(published: Run, cut: Cut) -> None:

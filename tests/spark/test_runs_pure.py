@@ -201,6 +201,19 @@ def test_a_run_after_a_load_that_another_process_ends_starts_from_the_load(monke
     assert (before.loaded_lsn, before.version) == (100, 2), f"base is version {before.version}, the one before the load"
 
 
+def test_a_first_load_that_another_process_ends_is_not_read_from_the_topics_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.fails = [BrokerLost("dies here", "")]
+    with pytest.raises(BrokerLost):
+        world.process(monkeypatch).load(snapshot(100))
+    world.process(monkeypatch).run_once()
+    [(_, before)] = world.merges
+    assert before is not None
+    assert before.offsets == [45], "reads from offset 0, which retention has deleted"
+
+
 def test_what_comes_at_the_same_lsn_is_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.cut = cut(lsn=100, position=10, offsets=(50,), done=False)  # being copied
