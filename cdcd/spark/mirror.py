@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from threading import Event
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from pyspark.sql import DataFrame
 
@@ -161,13 +162,25 @@ class Mirror:
             stopped.wait(max(0.0, interval_s - (time.monotonic() - began)))
 
     def compact(self, keep_runs: int = 10_000) -> None:
-        """Rewrite small files of every table, and forget runs older than the last `keep_runs`."""
-        published, _ = self._runs.last()
+        """Rewrite small files of every table, and forget runs older than the last `keep_runs`.
+
+        What this makes is published, as of the same LSN: else the published version of a table to which nothing happens
+        would be one that the lake forgets some day (VACUUM, expire_snapshots).
+        """
+        published, planned = self._runs.last()
+        compacted = []
         for table in published.tables if published is not None else ():
+            now = table
             if table.version is not None:
                 self._step(f"compact {table.target}")
                 self._target.compact(table.target)
+                if not self._target.replaced(table.target, self._name, table.version):
+                    now = replace(table, version=self._target.version(table.target))
+            compacted.append(now)
         self._runs.prune(keep_runs)
+        if published is not None and planned is None and tuple(compacted) != published.tables:
+            again = replace(published, run=published.run + 1, tables=tuple(compacted), token=uuid4().hex)
+            self._runs.write(again)
         self._target.compact(self._runs.table)
 
     # Reading

@@ -62,6 +62,8 @@ def test_tables_join_and_small_files_go_while_what_was_published_stays(
         mirror.run_once()
         lsns.append(mirror.published_lsn())
     mirror.compact(keep_runs=2)
+    newest = {table.target: table.version for table in mirror.published().tables}
+    assert newest == {target: mirror._target.version(target) for target in newest}, "VACUUM takes what is published"
     assert mirror.as_of()["public.t0"].count() == 3
     earlier = mirror.as_of(lsns[1])
     assert list(earlier) == ["public.t0"]
