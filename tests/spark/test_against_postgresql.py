@@ -86,6 +86,7 @@ def test_what_the_publication_filters_out_is_neither_loaded_nor_missed(
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
     stream.sql("INSERT INTO t SELECT n % 2, n FROM generate_series(1, 10) n")
+    daemon.wait_until_confirmed()
     assert cdc.verify(stream.dsn, ["public.t"]).ok, "what the topics hold"
     mirror = cdc.mirror(["*"], lake("delta"), "delta")
     with cdc.snapshot(stream.dsn, ["public.t"], parallelism=2) as snapshot:
