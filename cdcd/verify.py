@@ -231,13 +231,13 @@ class _Comparison:
                     for event in good([message], self._bootstrap):
                         verdict.events += 1
                         if event.value() is not None:
-                            position, change = self._change(bytes(event.value() or b""), fold.keyed, columns)
-                            if position[0] < lsn:
-                                order.put(partition, position, change)
+                            change = self._change(bytes(event.value() or b""), lsn, fold.keyed, columns)
+                            if change is not None:
+                                order.put(partition, *change)
                     if offset + 1 >= ends[partition]:
                         order.end(partition)
-                for partition, position, change in order.take():
-                    _apply(fold, partition, position, change)
+                for partition, position, item in order.take():
+                    _apply(fold, partition, position, item)
                 before, held = held, order.held(held, WAITING_MAX)
                 consumer.pause([TopicPartition(topic, partition) for partition in held - before])
                 consumer.resume([TopicPartition(topic, partition) for partition in before - held])
@@ -263,9 +263,14 @@ class _Comparison:
             raise BrokerLost(f"Kafka ({self._bootstrap}) did not say where {topic} ends")
         return {p: high for p, (_, high) in marks.items()}, {p: low for p, (low, _) in marks.items()}
 
-    def _change(self, data: bytes, keyed: bool, columns: Sequence[str]) -> tuple[Position, _Change]:
+    def _change(
+        self, data: bytes, lsn: int, keyed: bool, columns: Sequence[str]
+    ) -> tuple[Position, _Change] | None:
+        """What an event says, and where; None if that was committed later than the snapshot."""
         event, shape = self._reader.read(data)
         source, op = event["source"], event["op"]
+        if source["commit_lsn"] >= lsn:
+            return None
         gone = row = None
         if event["before"] is not None and (op == "d" or not keyed):
             gone = [p or "" for p in shape.pieces(event, "before", columns)]

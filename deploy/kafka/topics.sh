@@ -4,7 +4,7 @@
 set -eu
 PREFIX=${PREFIX:-cdcd}
 REPLICAS=${REPLICAS:-3}
-IN_SYNC=${IN_SYNC:-2}
+IN_SYNC=${IN_SYNC:-$((REPLICAS > 1 ? REPLICAS - 1 : 1))}
 topic() { kafka-topics.sh --bootstrap-server "${BOOTSTRAP:-localhost:9092}" --create --if-not-exists --replication-factor "$REPLICAS" --config min.insync.replicas="$IN_SYNC" "$@"; }
 
 topic --topic "$PREFIX.progress" --partitions 1 --config cleanup.policy=compact --config min.compaction.lag.ms=604800000

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 import workload
-from daemon import command, environment
+from daemon import Daemon, command, environment
 from stream import Stream, Writer
 
 from cdcd.settings_sources import load
@@ -140,13 +140,19 @@ def test_a_changed_a_lost_and_an_extra_row_are_named(stream: Stream) -> None:
     assert daemon.stop() == 0
 
 
-def test_a_key_change_with_an_unchanged_toasted_value_is_folded_across_partitions(stream: Stream) -> None:
+def streams_documents(stream: Stream, rows: int) -> Daemon:
+    """A daemon, and rows with a TOASTed value that it streams."""
     stream.sql(
         "CREATE TABLE docs (id int PRIMARY KEY, v int, body text)", "ALTER TABLE docs ALTER body SET STORAGE EXTERNAL"
     )
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
-    stream.sql("INSERT INTO docs SELECT n, 0, repeat(md5(n::text), 200) FROM generate_series(1, 50) n")
+    stream.sql(f"INSERT INTO docs SELECT n, 0, repeat(md5(n::text), 200) FROM generate_series(1, {rows}) n")
+    return daemon
+
+
+def test_a_key_change_with_an_unchanged_toasted_value_is_folded_across_partitions(stream: Stream) -> None:
+    daemon = streams_documents(stream, 50)
     for _ in range(3):
         stream.sql("UPDATE docs SET id = id + 1000", "UPDATE docs SET v = v + 1")
     code, found = verify(daemon.config)
@@ -155,12 +161,7 @@ def test_a_key_change_with_an_unchanged_toasted_value_is_folded_across_partition
 
 
 def test_a_row_whose_key_lies_in_another_partition_since_its_type_was_altered_is_the_newest(stream: Stream) -> None:
-    stream.sql(
-        "CREATE TABLE docs (id int PRIMARY KEY, v int, body text)", "ALTER TABLE docs ALTER body SET STORAGE EXTERNAL"
-    )
-    daemon = stream.daemon().start()
-    daemon.wait_for_log("going on")
-    stream.sql("INSERT INTO docs SELECT n, 0, repeat(md5(n::text), 200) FROM generate_series(1, 200) n")
+    daemon = streams_documents(stream, 200)
     stream.sql("UPDATE docs SET v = 1", "ALTER TABLE docs ALTER id TYPE bigint", "UPDATE docs SET v = 2")
     stream.sql("DELETE FROM docs WHERE id % 4 = 0")
     code, found = verify(daemon.config)

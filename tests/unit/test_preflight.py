@@ -82,7 +82,7 @@ def test_a_slot_that_no_standby_keeps_is_named_where_failover_is_wanted(made_wit
     facts = replace(SERVER, version=170000, slot={**SLOT, "failover": made_with})
     judged = partial(preflight_postgres.judge, facts, "cdcd", "cdcd", create=True, origin="any", interval_s=10)
     found = [finding for finding in judged(failover=True) if finding.about == "failover"]
-    assert [finding.level for finding in found] == [] if made_with else [Level.WARNING]
+    assert [finding.level for finding in found] == ([] if made_with else [Level.WARNING])
     assert all('ALTER_REPLICATION_SLOT "cdcd" (FAILOVER true)' in finding.cure for finding in found)
     assert not [finding for finding in judged(failover=False) if finding.about == "failover"]
 
