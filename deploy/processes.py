@@ -133,8 +133,12 @@ class Server:
         return self.start()
 
     def pause(self) -> None:
-        """Stop the server's threads with SIGSTOP: connections stay open and nothing answers."""
+        """Stop the server's threads with SIGSTOP and wait until all have: connections stay open and nothing answers.
+
+        (On a busy machine the one thread that takes the signal may have to wait for a processor; the others go on.)
+        """
         os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let a paused server go on."""

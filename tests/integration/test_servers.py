@@ -80,6 +80,8 @@ def test_a_paused_broker_answers_again_after_it_is_resumed(start_kafka):
     producer.produce("t", b"1")
     assert producer.flush(20) == 0
     broker.pause()
+    threads = Path(f"/proc/{broker.pid}/task").glob("*/stat")
+    assert {thread.read_text().rpartition(")")[2].split()[0] for thread in threads} == {"T"}
     producer.produce("t", b"2", on_delivery=lambda error, _message: delivered.append(error))
     assert producer.flush(0.5) == 1
     broker.resume()
