@@ -33,7 +33,7 @@ from cdcd.pgoutput.messages import COMMIT_PREPARED, PREPARE
 from cdcd.progress.record import ParkedTable
 from cdcd.progress.requests import to_copy
 from cdcd.sink.batches import Batch
-from cdcd.sink.publisher import Durable
+from cdcd.sink.contents import Durable
 from cdcd.sink.thread import SinkThread
 from cdcd.source.insistence import Insistence
 from cdcd.source.pacing import Pacing

@@ -41,6 +41,7 @@ from cdcd.progress.record import (
 from cdcd.schema_finder import SchemaFinder
 from cdcd.settings import Settings
 from cdcd.sink.alternating import AlternatingProducer
+from cdcd.sink.contents import Table
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.hanging import Known, Place, decide_hanging
 from cdcd.sink.kafka_admin import KafkaAdmin
@@ -52,7 +53,7 @@ from cdcd.sink.kafka_settings import client_config, transaction_timeout_ms
 from cdcd.sink.parked_tables import Rename
 from cdcd.sink.parking import Parking
 from cdcd.sink.producer import Producer
-from cdcd.sink.publisher import Publisher, Source, Table, TopicSettings
+from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
 
 SETTLE_S: Final = 10.0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final
 
 from cdcd.errors import SettingsError
 from cdcd.lsn import format_lsn
@@ -23,15 +23,13 @@ from cdcd.progress.copies import TableCopy, wanted_again
 from cdcd.progress.record import ParkedTable, SlotRecord, SnapshotState, TableRecord, table_key
 from cdcd.progress.requests import DISCARD, table_of, to_copy
 from cdcd.sink.batches import Batch, Message, TableBatch
+from cdcd.sink.contents import Contents, Durable, Table, Topic
 from cdcd.sink.group_commit import OpenTransaction
 from cdcd.sink.parked_tables import ParkedTables, Rename
 from cdcd.sink.parking import Parking, records
 from cdcd.sink.partition import partition_for, split
 from cdcd.sink.producer import ParkedReader, Producer, TopicAdmin
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs, parked_spec
-
-Table: TypeAlias = "tuple[str, str]"
-"""PostgreSQL's schema and name."""
 
 _PROGRESS_PARTITION: Final = 0
 _PARKED_PARTITION: Final = 0
@@ -56,82 +54,6 @@ class Source:
     slot: str
     system_id: str
     timeline: int
-
-
-@dataclass(frozen=True)
-class Durable:
-    """What a committed Kafka transaction holds."""
-
-    end_lsn: int
-    """Everything before it is in Kafka: what may be acknowledged."""
-    commit_lsn: int
-    commit_ts: int
-    """Of the last PostgreSQL transaction inside, microseconds since 1970 UTC; as in the record before if none is."""
-    first_commit_ts: int
-    """Of the first PostgreSQL transaction inside; 0 if none is."""
-    transactions: int
-    rows: int
-    bytes: int
-    counts: Mapping[Table, Mapping[int, int]]
-    """Events by table and op (ASCII code)."""
-    parked_counts: Mapping[Table, int]
-    """Events that went to the parked topic, by table."""
-    parked: Mapping[Table, ParkedTable]
-    """The tables that are parked from here on."""
-    opened_at: float
-    """When the Kafka transaction was opened, as `publish` was told."""
-
-
-class _Topic:
-    """A table's topic, once it was touched."""
-
-    def __init__(self, name: str, table: Table, offsets: list[int], snapshot: SnapshotState | None) -> None:
-        self.name = name
-        self.table = table
-        self.offsets = offsets
-        """Of each partition, where our last flushed record ends; at first, where the partition does."""
-        self.snapshot = snapshot
-
-    @property
-    def partitions(self) -> int:
-        return len(self.offsets)
-
-
-class _Open:
-    """The open Kafka transaction."""
-
-    def __init__(self, opened_at: float) -> None:
-        self.opened_at = opened_at
-        self.inside = False
-        self.end_lsn = 0
-        self.commit_lsn = 0
-        self.commit_ts = 0
-        self.first_commit_ts = 0
-        self.transactions = 0
-        self.rows = 0
-        self.bytes = 0
-        self.gap_lsn = 0
-        self.touched: dict[str, _Topic] = {}
-        self.counts: dict[Table, dict[int, int]] = {}
-        self.parked_counts: dict[Table, int] = {}
-
-    def add(self, batch: Batch) -> None:
-        if batch.copies is None:
-            self.inside = batch.open
-        self.rows += batch.rows
-        self.bytes += batch.bytes
-        self.transactions += batch.transactions
-        if batch.end_lsn:
-            self.end_lsn = batch.end_lsn
-        if batch.transactions:
-            self.commit_lsn = batch.commit_lsn
-            self.commit_ts = batch.commit_ts
-            self.first_commit_ts = self.first_commit_ts or batch.first_commit_ts
-
-    def count(self, table: TableBatch) -> None:
-        counts = self.counts.setdefault((table.schema, table.name), {})
-        for op, events in table.counts.items():
-            counts[op] = counts.get(op, 0) + events
 
 
 class Publisher:
@@ -164,9 +86,9 @@ class Publisher:
         self._source = source
         self._last = last
         self._snapshots = dict(snapshots or {})
-        self._topics: dict[str, _Topic] = {}
-        self._by_table: dict[Table, _Topic] = {}
-        self._open: _Open | None = None
+        self._topics: dict[str, Topic] = {}
+        self._by_table: dict[Table, Topic] = {}
+        self._open: Contents | None = None
         *_, self._schema_partitions = admin.ensure(*own_specs(names, settings.replication_factor, settings.config))
         # What hangs in the progress (`hanging`) is decided by our next marker there: where it can hang while rows
         # cannot be written, the progress is left alone until they are.
@@ -189,8 +111,7 @@ class Publisher:
     @property
     def open(self) -> OpenTransaction | None:
         """The open Kafka transaction, None if there is none."""
-        at = self._open
-        return None if at is None else OpenTransaction(at.opened_at, at.rows, at.bytes, at.inside, at.end_lsn)
+        return None if self._open is None else self._open.seen
 
     @property
     def parked(self) -> Mapping[Table, ParkedTable]:
@@ -226,7 +147,7 @@ class Publisher:
         at = self._open
         if at is None:
             self._producer.begin()
-            at = self._open = _Open(now)
+            at = self._open = Contents(now)
         if batch.schemas:
             self._publish_schemas(batch.schemas)
         if batch.copies:
@@ -289,19 +210,7 @@ class Publisher:
         self._open = None
         self._last = slot_record
         self._parked.settled()
-        return Durable(
-            end_lsn=slot_record.lsn,
-            commit_lsn=slot_record.commit_lsn,
-            commit_ts=slot_record.commit_ts,
-            first_commit_ts=at.first_commit_ts,
-            transactions=at.transactions,
-            rows=at.rows,
-            bytes=at.bytes,
-            counts=at.counts,
-            parked_counts=at.parked_counts,
-            parked=self.parked,
-            opened_at=at.opened_at,
-        )
+        return at.durable(slot_record, self.parked)
 
     def abort(self) -> None:
         """Give up the open Kafka transaction, if there is one: what it held was never visible and comes again."""
@@ -320,7 +229,7 @@ class Publisher:
         copies = [wanted_again(self._source.slot, self._names.topic(*table), *table) for table in tables]
         with self._naming():
             self._producer.begin()
-            at = self._open = _Open(now)
+            at = self._open = Contents(now)
             at.gap_lsn = self._last.lsn
             at.end_lsn = lsn
             self._publish_copies(copies)
@@ -348,7 +257,7 @@ class Publisher:
             self._publish(self._parked.piece(self._last.lsn), now)
             return self._commit()
 
-    def _park(self, at: _Open, parked: ParkedTable, table: TableBatch) -> None:
+    def _park(self, at: Contents, parked: ParkedTable, table: TableBatch) -> None:
         name = (table.schema, table.name)
         self._parked.begins(name)
         if not self._parked_is_there:
@@ -402,7 +311,7 @@ class Publisher:
         partitions = dict(zip(new, self._admin.ensure(*specs), strict=True))
         # Asked for before the first record of ours: so the table record is right for the partitions that get none.
         for name, offsets in self._admin.end_offsets(partitions).items():
-            topic = _Topic(name, new[name], offsets, self._snapshots.get(name))
+            topic = Topic(name, new[name], offsets, self._snapshots.get(name))
             self._topics[name] = self._by_table[topic.table] = topic
 
     def _publish_schemas(self, schemas: list[tuple[str, str]]) -> None:
@@ -419,7 +328,7 @@ class Publisher:
     def _produce_progress(self, messages: list[Message]) -> None:
         self._producer.produce(self._names.progress, _PROGRESS_PARTITION, messages)
 
-    def _table_message(self, topic: _Topic, slot_record: SlotRecord) -> Message:
+    def _table_message(self, topic: Topic, slot_record: SlotRecord) -> Message:
         schema, table = topic.table
         parked = self._parked.tables.get(topic.table)
         record = TableRecord(
@@ -433,7 +342,7 @@ class Publisher:
         )
         return {"key": record.key(), "value": record.value()}
 
-    def _slot_record(self, at: _Open) -> SlotRecord:
+    def _slot_record(self, at: Contents) -> SlotRecord:
         last = self._last
         carried = last is not None and not at.transactions
         return SlotRecord(

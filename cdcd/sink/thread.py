@@ -14,10 +14,11 @@ from typing import Final
 
 from cdcd.errors import CdcdError, Unparked
 from cdcd.sink.batches import Batch
+from cdcd.sink.contents import Durable
 from cdcd.sink.group_commit import GroupCommit, OpenTransaction
 from cdcd.sink.handover import Handover
 from cdcd.sink.producer import Producer
-from cdcd.sink.publisher import Durable, Publisher
+from cdcd.sink.publisher import Publisher
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,12 @@ from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 from cdcd.errors import BrokerLost, Refused
 from cdcd.progress.copies import COPYING, DONE, TableCopy
 from cdcd.sink.batches import Batch, BatchBuilder
+from cdcd.sink.contents import Durable
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.handover import Handover
 from cdcd.sink.kafka_parked import KafkaParkedReader
 from cdcd.sink.producer import Offsets
-from cdcd.sink.publisher import Durable, Publisher, Source, TopicSettings
+from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.thread import SinkThread
 from cdcd.sink.topics import TopicNames, TopicSpec
 
