@@ -42,7 +42,7 @@ from cdcd.schema_finder import SchemaFinder
 from cdcd.settings import Settings
 from cdcd.sink.alternating import AlternatingProducer
 from cdcd.sink.contents import Table
-from cdcd.sink.group_commit import GroupCommit
+from cdcd.sink.group_commit import GATHER_S, GroupCommit
 from cdcd.sink.hanging import Known, Place, decide_hanging
 from cdcd.sink.kafka_admin import KafkaAdmin
 from cdcd.sink.kafka_parked import KafkaParkedReader
@@ -368,6 +368,7 @@ class TakingOver:
             sink.transaction_bytes_max,
             min(sink.transaction_linger_ms, timeout_ms // 4),
             timeout_ms if exactly_once else None,
+            GATHER_S if exactly_once else 0.0,
         )
         return Kafka(producer, publisher, policy, copies, whole, self._admin.cluster_id())
 

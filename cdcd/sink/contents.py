@@ -54,6 +54,7 @@ class Topic:
 
     @property
     def partitions(self) -> int:
+        """How many it has."""
         return len(self.offsets)
 
 
@@ -72,10 +73,13 @@ class Contents:
         self.bytes = 0
         self.gap_lsn = 0
         self.touched: dict[str, Topic] = {}
+        self.opens_progress = False
+        """The progress has its first record in it."""
         self.counts: dict[Table, dict[int, int]] = {}
         self.parked_counts: dict[Table, int] = {}
 
     def add(self, batch: Batch) -> None:
+        """Note a batch that was published."""
         if batch.copies is None:
             self.inside = batch.open
         self.rows += batch.rows
@@ -89,6 +93,7 @@ class Contents:
             self.first_commit_ts = self.first_commit_ts or batch.first_commit_ts
 
     def count(self, table: TableBatch) -> None:
+        """Note the events of a table that went to its own topic."""
         counts = self.counts.setdefault((table.schema, table.name), {})
         for op, events in table.counts.items():
             counts[op] = counts.get(op, 0) + events

@@ -11,12 +11,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from cdcd.errors import Refused
 from cdcd.lsn import format_lsn
 
 _COMMIT_SHARE = 0.1
 """Of the transaction timeout, kept for flush and commit."""
+
+GATHER_S: Final = 0.001
+"""From a transaction's first record until librdkafka asks for its partitions (`rd_kafka_txn_add_partition`). Measured
+at 1,000 and 3,000 single-row transactions a second: p50 6.5 and 7.7 ms without, 4.9 and 5.9 with; with 1.5 ms the same.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,21 +48,28 @@ class GroupCommit:
     linger_ms: int
     timeout_ms: int | None
     """The broker's patience with an open transaction (`transaction.timeout.ms`); None: it knows of none."""
+    gather_s: float = 0.0
+    """What comes within so many seconds of the first row is in time for its commit; 0: it is committed at once."""
 
     def should_commit(self, now: float, open_: OpenTransaction, waiting: bool) -> bool:
         """Whether to commit now; `waiting` tells that another batch can be published now or in a moment.
 
+        If not, and nothing is waiting, then in `gathers_s`.
         Never inside a PostgreSQL transaction: then Kafka's would hold half of it. Raises Refused (see `check`).
         """
         if open_.inside:
             self.check(now, open_)
             return False
         return (
-            not waiting
+            (not waiting and self.gathers_s(now, open_) <= 0)
             or open_.rows >= self.rows_max
             or open_.bytes >= self.bytes_max
             or (now - open_.opened_at) * 1000 >= self.linger_ms
         )
+
+    def gathers_s(self, now: float, open_: OpenTransaction) -> float:
+        """Seconds during which rows may still come for nothing; none without a row, whose partitions it asks for."""
+        return max(0.0, open_.opened_at + self.gather_s - now) if open_.rows else 0.0
 
     def patience_s(self, now: float, open_: OpenTransaction) -> float:
         """Seconds until an open PostgreSQL transaction can no longer be committed in time; not below 0."""

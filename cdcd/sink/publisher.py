@@ -179,6 +179,15 @@ class Publisher:
                 # Durable with the request: whoever starts next finds it.
                 self._publish_copies([wanted_again(self._source.slot, self._names.topic(*wanted), *wanted)])
 
+    def expect_commit(self) -> None:
+        """Say that the open Kafka transaction is to be committed soon, if it is not known yet.
+
+        Raises what the producer raises.
+        """
+        if self._open is not None:
+            with self._naming():
+                self._open_progress(self._open)
+
     def commit(self, ending: Callable[[], None] = lambda: None) -> Durable:
         """Commit the open Kafka transaction, between two PostgreSQL transactions; `ending`: the rows are written.
 
@@ -192,9 +201,7 @@ class Publisher:
         assert at is not None, "no Kafka transaction is open"
         assert not at.inside, "half a PostgreSQL transaction would become visible"
         assert at.end_lsn or self._last is not None, "no position to go on from"
-        if at.touched and self._opens_early:
-            # The first record takes a partition into the transaction, which is a request: beside the rows, not after.
-            self._produce_progress([{"key": table_key(self._source.slot, ""), "value": None}])
+        self._open_progress(at)
         offsets = self._producer.flush()
         for (name, partition), end in offsets.items():
             topic = at.touched.get(name)
@@ -211,6 +218,15 @@ class Publisher:
         self._last = slot_record
         self._parked.settled()
         return at.durable(slot_record, self.parked)
+
+    def _open_progress(self, at: Contents) -> None:
+        """Take the progress into the transaction, which is a request: beside the rows, not after them.
+
+        But no sooner than it has to be: as long as it is open there, what other slots have committed cannot be read.
+        """
+        if at.touched and self._opens_early and not at.opens_progress:
+            at.opens_progress = True
+            self._produce_progress([{"key": table_key(self._source.slot, ""), "value": None}])
 
     def abort(self) -> None:
         """Give up the open Kafka transaction, if there is one: what it held was never visible and comes again."""

@@ -65,6 +65,8 @@ class SinkThread:
         """Batches that went to the producer, and pieces of replays."""
         self._replayed = False
         """The last turn has replayed a piece: what waits in the stream is next."""
+        self._gathers = False
+        """The open transaction is to be committed in a moment."""
         self.committing = False
         """The rows of a commit are being written: what is handed over now waits for milliseconds."""
         self._taken = 0
@@ -128,7 +130,7 @@ class SinkThread:
             return True
         wait_s = _HOUSEKEEPING_S
         if open_ is not None:
-            wait_s = min(wait_s, self._policy.patience_s(now, open_) if open_.inside else _FLOWING_S)
+            wait_s = min(wait_s, self._more_within_s(now, open_))
         # A snapshot begins between two transactions, and behind what a broken-off one has left to be replayed.
         inside = open_ is not None and open_.inside
         batch = handover.take(wait_s, copies=inside or not publisher.unparking)
@@ -144,10 +146,20 @@ class SinkThread:
         if open_ is not None:
             # What was committed in PostgreSQL does not wait for the rows of a snapshot, of which there are always more.
             waiting = handover.stream_waiting if open_.end_lsn else handover.waiting
-            flowing = batch is not None and batch.flowing
-            if self._policy.should_commit(now, open_, waiting or flowing):
+            more = waiting or (batch is not None and batch.flowing)
+            commits = self._policy.should_commit(now, open_, more)
+            self._gathers = not (commits or more or open_.inside)
+            if commits:
                 self._commit(now)
+            elif self._gathers:
+                publisher.expect_commit()
         return True
+
+    def _more_within_s(self, now: float, open_: OpenTransaction) -> float:
+        """How long the open transaction waits for more."""
+        if open_.inside:
+            return self._policy.patience_s(now, open_)
+        return self._policy.gathers_s(now, open_) if self._gathers else _FLOWING_S
 
     def _replays(self, now: float, open_: OpenTransaction | None) -> bool:
         """Replay a piece of what is to be unparked, unless it is the turn of the stream; whether there is to be a turn.

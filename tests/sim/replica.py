@@ -33,6 +33,7 @@ from cdcd.errors import BrokerLost, CdcdError, Restart, ServerLost, SpoolFull, S
 from cdcd.opening import Opening
 from cdcd.pipeline import Pipeline
 from cdcd.sink.batches import Batch
+from cdcd.sink.group_commit import GATHER_S
 from cdcd.sink.handover import Handover
 from cdcd.sink.thread import SinkThread
 from cdcd.source.connection import SystemIdentity
@@ -604,7 +605,7 @@ class Life:
         if error is not None and not isinstance(error, CdcdError):
             raise error
         sink.alive = alive and sink.alive
-        sink.due = self.world.now + 1.0
+        sink.due = self.world.now + (GATHER_S if sink._gathers else 1.0)
 
 
 @contextmanager

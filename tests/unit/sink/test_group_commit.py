@@ -18,6 +18,21 @@ def test_a_lone_row_is_committed_at_once() -> None:
     assert POLICY.should_commit(1000.0, opened(), waiting=False)
 
 
+def test_what_comes_while_the_client_waits_goes_along() -> None:
+    policy = GroupCommit(rows_max=100, bytes_max=10_000, linger_ms=500, timeout_ms=60_000, gather_s=0.25)
+    assert not policy.should_commit(1000.125, opened(), waiting=False)
+    assert policy.gathers_s(1000.125, opened()) == 0.125
+    assert policy.should_commit(1000.25, opened(), waiting=False)
+    assert policy.gathers_s(1000.25, opened()) == 0
+    assert policy.should_commit(1000.0, opened(rows=100), waiting=False), "the bounds hold meanwhile"
+
+
+def test_a_position_without_rows_gathers_nothing() -> None:
+    policy = GroupCommit(rows_max=100, bytes_max=10_000, linger_ms=500, timeout_ms=60_000, gather_s=0.25)
+    assert policy.should_commit(1000.0, opened(rows=0), waiting=False)
+    assert not policy.gathers_s(1000.0, opened(rows=0))
+
+
 def test_a_backlog_gathers_until_a_bound_is_reached() -> None:
     assert not POLICY.should_commit(1000.499, opened(rows=99, size=9_999), waiting=True)
     assert POLICY.should_commit(1000.5, opened(rows=99, size=9_999), waiting=True)

@@ -421,6 +421,23 @@ def test_the_progress_is_taken_into_the_transaction_beside_the_rows() -> None:
     assert touched == [True]
 
 
+def test_a_commit_that_is_expected_has_taken_the_progress_in_once() -> None:
+    world = World(partitions=1)
+    world.publisher.expect_commit()
+    assert world.broker.open_transactions() == []
+    world.transaction(0x100, ("a", b"1", b"row"))
+    world.publish()
+    progress = world.broker.topics[world.names.progress][0]
+    for _ in range(2):
+        world.publisher.expect_commit()
+        assert len(progress) == 1
+    world.transaction(0x200, ("a", b"1", b"row"))
+    world.publish()
+    world.publisher.commit()
+    assert [type(record) for record in world.progress()] == [TableRecord, SlotRecord]
+    assert len(world.broker.visible(world.names.progress)[0]) == 3
+
+
 @pytest.mark.parametrize(("transactional_id", "keeps_leaders"), [("p-s", False), (None, True)])
 def test_the_progress_is_left_alone_until_the_rows_are_written(
     transactional_id: str | None, keeps_leaders: bool

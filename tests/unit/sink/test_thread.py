@@ -96,6 +96,46 @@ def test_a_lone_transaction_is_durable_at_once_though_all_bounds_are_far() -> No
     sink.end()
 
 
+def test_what_comes_while_a_transaction_gathers_goes_along() -> None:
+    now = 0.0
+    policy = GroupCommit(rows_max=100, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30, gather_s=0.01)
+    sink = Sink(policy, clock=lambda: now)
+    sink.put(10)
+    assert sink.thread.step()
+    sink.put(20)
+    now = 0.009
+    assert sink.thread.step()
+    assert not sink.durable
+    now = 0.01
+    assert sink.thread.step()
+    assert [durable.transactions for durable in sink.durable] == [2]
+
+
+def test_a_transaction_that_gathers_waits_no_longer_than_that() -> None:
+    policy = GroupCommit(rows_max=100, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30, gather_s=0.05)
+    sink = Sink(policy)
+    waits: list[float] = []
+    take = sink.handover.take
+    sink.handover.take = lambda wait_s, **more: waits.append(wait_s) or take(0.0, **more)  # type: ignore[method-assign,func-returns-value]
+    sink.put(10)
+    for _ in range(2):
+        assert sink.thread.step()
+    assert 0 < waits[1] <= 0.05
+    time.sleep(0.05)
+    assert sink.thread.step()
+    assert waits[2] == 0
+    assert sink.durable
+
+
+def test_a_stop_commits_what_still_gathers() -> None:
+    policy = GroupCommit(rows_max=100, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30, gather_s=1000.0)
+    sink = Sink(policy)
+    sink.thread.start()
+    sink.put(10)
+    sink.end()
+    assert [durable.end_lsn for durable in sink.durable] == [11]
+
+
 def test_a_commit_says_when_its_rows_are_written_and_no_longer_that_it_is_under_way() -> None:
     sink = Sink()
     told: list[bool] = []
