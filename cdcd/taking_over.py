@@ -323,6 +323,7 @@ class TakingOver:
             # Brokers that fall silent are waited for as long as they would wait for us: to start again sooner costs
             # the connection to the server, and brings nothing back.
             timeout_s=timeout_ms / 1000,
+            known_topic=self.names.progress,
         )
 
     def _take_over(self, server: Server) -> Kafka | None:
@@ -331,13 +332,14 @@ class TakingOver:
         timeout_ms = self._timeout_ms()
         if self._ended():
             return None
+        # They connect while the topics are made sure of.
         producers = [self._new_producer(each, timeout_ms) for each in self._transactional_ids]
         producer = self._producer = AlternatingProducer(*producers) if exactly_once else producers[0]
-        if not producer.start(self._ended):
-            return None
         own = own_specs(self.names, sink.replication_factor, sink.topic_config)
         self._admin.ensure(*own)
         self._made = frozenset(spec.name for spec in own)
+        if not producer.start(self._ended):
+            return None
         if exactly_once:
             self._wait_for_others()
             prefix, know = f"{sink.prefix}.", partial(self._know, server.confirmed_lsn)

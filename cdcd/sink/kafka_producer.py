@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NoReturn, cast
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -74,15 +75,17 @@ class KafkaProducer:
         transaction_timeout_ms: int = 60_000,
         properties: Mapping[str, Property] | None = None,
         timeout_s: float = 60.0,
+        known_topic: str = "",
     ) -> None:
         """Without `transactional_id` it delivers at least once. `timeout_s` bounds each call.
 
-        Connects in the background; nothing is asked of the broker yet. Raises SettingsError for properties that
-        librdkafka does not know or that belong to cdcd.
+        `known_topic`, which exists, makes starting quicker. Connects in the background; nothing is asked of the broker
+        yet. Raises SettingsError for properties that librdkafka does not know or that belong to cdcd.
         """
         self._bootstrap = bootstrap
         self._transactional_id = transactional_id
         self._transaction_timeout_s = transaction_timeout_ms / 1000
+        self._known_topic = known_topic
         self._patience = Patience(timeout_s)
         self._began_at: float | None = None
         self._offsets: dict[tuple[str, int], int] = {}
@@ -113,6 +116,7 @@ class KafkaProducer:
         """
         doing = f"taking over the transactional.id {self._transactional_id}"
         deadline = self._patience.deadline()
+        self._connect()
         while self._transactional_id is not None:
             if stopping():
                 return False
@@ -127,6 +131,15 @@ class KafkaProducer:
                 if not found.retriable() or self._patience.is_over(deadline):
                     self._fail(found, doing)
         return True
+
+    def _connect(self) -> None:
+        """Wait until a broker can be asked, for SLICE_S at most.
+
+        Librdkafka looks for the coordinator at once, and where no broker can be asked yet, not again for half a second.
+        """
+        if self._known_topic and self._transactional_id is not None:
+            with suppress(KafkaException):  # taking over tells better what there is
+                self._producer().list_topics(self._known_topic, SLICE_S)
 
     def begin(self) -> None:
         """Open a transaction."""

@@ -25,7 +25,7 @@ from cdcd.sink.kafka_settings import LIBRDKAFKA_LOG, Property, client_config
 
 _SLICE_S: Final = 0.02
 _CHUNK: Final = 1_000
-"""Messages taken from librdkafka at once: it waits for so many, or for the slice to end."""
+"""Messages taken from librdkafka at once, of those that are there: it would wait for so many to come."""
 
 
 class KafkaReading:
@@ -67,7 +67,7 @@ class KafkaReading:
             "isolation.level": "read_uncommitted" if undecided else "read_committed",
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 20,  # only an empty answer tells of the end, and a stretch mostly ends there
+            "fetch.wait.max.ms": 5,  # only an empty answer tells of the end, and a stretch mostly ends there
             "allow.auto.create.topics": False,
             "check.crcs": True,
             "error_cb": self._reports,
@@ -107,7 +107,8 @@ class KafkaReading:
         at = start
         while at < stop and not stopping():
             try:
-                messages = consumer.consume(_CHUNK, _SLICE_S)
+                first = consumer.poll(_SLICE_S)
+                messages = [] if first is None else [first, *consumer.consume(_CHUNK, 0)]
             except KafkaException as error:
                 raise named(kafka_error(error), doing, self._bootstrap) from None
             for message in messages:
