@@ -61,8 +61,9 @@ class Topic:
 class Contents:
     """Of the open Kafka transaction, so far."""
 
-    def __init__(self, opened_at: float) -> None:
+    def __init__(self, opened_at: float, first: bool) -> None:
         self.opened_at = opened_at
+        self.first = first
         self.inside = False
         self.end_lsn = 0
         self.commit_lsn = 0
@@ -101,7 +102,7 @@ class Contents:
     @property
     def seen(self) -> OpenTransaction:
         """As the policy of commits sees it."""
-        return OpenTransaction(self.opened_at, self.rows, self.bytes, self.inside, self.end_lsn)
+        return OpenTransaction(self.opened_at, self.rows, self.bytes, self.inside, self.end_lsn, self.first)
 
     def durable(self, record: SlotRecord, parked: Mapping[Table, ParkedTable]) -> Durable:
         """What its commit has made durable; `record` was its last, `parked` are the tables parked from here on."""

@@ -89,6 +89,8 @@ class Publisher:
         self._topics: dict[str, Topic] = {}
         self._by_table: dict[Table, Topic] = {}
         self._open: Contents | None = None
+        self._first = True
+        """Nothing was committed yet."""
         *_, self._schema_partitions = admin.ensure(*own_specs(names, settings.replication_factor, settings.config))
         # What hangs in the progress (`hanging`) is decided by our next marker there: where it can hang while rows
         # cannot be written, the progress is left alone until they are.
@@ -147,7 +149,7 @@ class Publisher:
         at = self._open
         if at is None:
             self._producer.begin()
-            at = self._open = Contents(now)
+            at = self._open = Contents(now, self._first)
         if batch.schemas:
             self._publish_schemas(batch.schemas)
         if batch.copies:
@@ -215,6 +217,7 @@ class Publisher:
         ending()
         self._producer.commit()
         self._open = None
+        self._first = False
         self._last = slot_record
         self._parked.settled()
         return at.durable(slot_record, self.parked)
@@ -245,7 +248,7 @@ class Publisher:
         copies = [wanted_again(self._source.slot, self._names.topic(*table), *table) for table in tables]
         with self._naming():
             self._producer.begin()
-            at = self._open = Contents(now)
+            at = self._open = Contents(now, self._first)
             at.gap_lsn = self._last.lsn
             at.end_lsn = lsn
             self._publish_copies(copies)
@@ -338,8 +341,9 @@ class Publisher:
             by_partition.setdefault(partition, []).append({"key": key, "value": text.encode()})
         for partition, messages in by_partition.items():
             self._producer.produce(self._names.schemas, partition, messages)
-        # Without transactions readers see a row as soon as it is written: then its schema must be there.
-        self._producer.flush()
+        if not self._producer.transactional:
+            # Readers see a row as soon as it is written: then its schema must be there.
+            self._producer.flush()
 
     def _produce_progress(self, messages: list[Message]) -> None:
         self._producer.produce(self._names.progress, _PROGRESS_PARTITION, messages)

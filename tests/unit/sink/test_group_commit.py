@@ -40,6 +40,14 @@ def test_a_backlog_gathers_until_a_bound_is_reached() -> None:
     assert POLICY.should_commit(1000.0, opened(size=10_000), waiting=True)
 
 
+def test_the_first_transaction_after_a_start_is_not_kept_from_who_waits_for_it() -> None:
+    first = OpenTransaction(opened_at=1000.0, rows=1, bytes=10, inside=False, end_lsn=0x100, first=True)
+    assert not POLICY.should_commit(1000.0, first, waiting=True)
+    assert POLICY.should_commit(1000.03, first, waiting=True)
+    hasty = GroupCommit(rows_max=100, bytes_max=10_000, linger_ms=5, timeout_ms=60_000)
+    assert hasty.should_commit(1000.01, first, waiting=True)
+
+
 @pytest.mark.parametrize("waiting", [True, False])
 def test_half_a_postgresql_transaction_is_never_committed(waiting: bool) -> None:
     assert not POLICY.should_commit(1050.0, opened(rows=10**7, size=10**9, inside=True), waiting)

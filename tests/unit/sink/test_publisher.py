@@ -421,6 +421,18 @@ def test_the_progress_is_taken_into_the_transaction_beside_the_rows() -> None:
     assert touched == [True]
 
 
+def test_only_what_is_open_before_the_first_commit_is_the_first() -> None:
+    world = World(partitions=1)
+    firsts = []
+    for lsn in (0x100, 0x200):
+        world.transaction(lsn, ("a", b"1", b"row"))
+        world.publish()
+        assert world.publisher.open
+        firsts.append(world.publisher.open.first)
+        world.publisher.commit()
+    assert firsts == [True, False]
+
+
 def test_a_commit_that_is_expected_has_taken_the_progress_in_once() -> None:
     world = World(partitions=1)
     world.publisher.expect_commit()
@@ -473,4 +485,4 @@ def test_open_shows_what_group_commit_needs() -> None:
     world.transaction(0x200, ("a", b"1", b"row"))
     world.publish(now=6.0)
     assert world.publisher.open is not None
-    assert dataclasses.astuple(world.publisher.open) == (5.0, 2, 8, False, 0x208)
+    assert dataclasses.astuple(world.publisher.open) == (5.0, 2, 8, False, 0x208, True)
