@@ -193,7 +193,9 @@ def pg_recvlogical(task: peer.Task, end: str) -> Iterator[subprocess.Popen[bytes
 
 
 @contextlib.contextmanager
-def cdcd(task: peer.Task, command: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def cdcd(
+    task: peer.Task, command: str, delivery: str = "exactly_once"
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """The daemon, and its log. What the tables have already is none of its business, as it is none of the peer's."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "cdcd.toml"
@@ -209,6 +211,7 @@ def cdcd(task: peer.Task, command: str) -> Iterator[tuple[subprocess.Popen[bytes
             bootstrap_servers = "{task.kafka.bootstrap}"
             prefix = "{task.prefix}"
             partitions = {task.partitions}
+            delivery = "{delivery}"
             librdkafka = {{ "message.max.bytes" = {task.record_mb << 20} }}
             [snapshot]
             mode = "never"

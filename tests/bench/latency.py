@@ -1,7 +1,9 @@
 """How long a committed row takes to be seen: PostgreSQL's commit to a `read_committed` consumer, of cdcd and the peer.
 
-    python tests/bench/latency.py [--rates 10,1000,5000] [--contestants cdcd,debezium-json,debezium-exactly-once]
-        [--seconds 20] [--warm-up 10] [--runs 1] [--pg 18] [--json]
+    python tests/bench/latency.py [--rates 10,1000,5000] [--contestants cdcd,debezium-exactly-once] [--seconds 20]
+        [--warm-up 10] [--runs 1] [--pg 18] [--json]
+
+The contestants: cdcd and debezium-exactly-once with Kafka's transactions; cdcd-at-least-once and debezium-json without.
 
 A procedure commits single-row transactions at a steady rate, each with its own `clock_timestamp()`, taken just before
 the commit. A consumer of librdkafka takes the events; the latency of a row is the time of its arrival less that
@@ -16,6 +18,7 @@ import argparse
 import contextlib
 import datetime as dt
 import json
+import statistics
 import sys
 import threading
 import time
@@ -54,13 +57,16 @@ END $$;
 
 
 SHARES = (50, 99, 99.9, 100)
+CDCD = {"cdcd": "exactly_once", "cdcd-at-least-once": "at_least_once"}
+"""How each of ours delivers."""
+CONTESTANTS = (*CDCD, "debezium-json", "debezium-exactly-once")
 
 
 def main() -> None:
     """Run each rate with each contestant and print one line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", default="10,1000,5000", help="transactions a second")
-    parser.add_argument("--contestants", default="cdcd", help="of cdcd, debezium-json, debezium-exactly-once")
+    parser.add_argument("--contestants", default="cdcd", help=f"of {', '.join(CONTESTANTS)}")
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--warm-up", type=int, default=10, help="seconds")
     parser.add_argument("--runs", type=int, default=1)
@@ -70,7 +76,7 @@ def main() -> None:
     given = parser.parse_args()
     rates = [int(rate) for rate in given.rates.split(",")]
     names = given.contestants.split(",")
-    if unknown := set(names) - {"cdcd", "debezium-json", "debezium-exactly-once"}:
+    if unknown := set(names) - set(CONTESTANTS):
         parser.error(f"not one of them: {', '.join(unknown)}")
     found: dict[str, dict[int, list[list[float]]]] = {name: {rate: [] for rate in rates} for name in names}
     with (
@@ -92,6 +98,11 @@ def main() -> None:
                     figures = (f"p{p} {ms:7.1f} ms" for p, ms in zip(SHARES, found[name][rate][-1], strict=True))
                     print(f"{name:22} {rate:6,} tx/s  {'  '.join(figures)}", flush=True)
             sql.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+    for rate in rates:
+        for name in names:
+            middle = [statistics.median(figures) for figures in zip(*found[name][rate], strict=True)]
+            figures = (f"p{p} {ms:7.1f} ms" for p, ms in zip(SHARES, middle, strict=True))
+            print(f"median of {given.runs}  {name:22} {rate:6,} tx/s  {'  '.join(figures)}", flush=True)
     if given.json:
         print(json.dumps(found))
 
@@ -99,8 +110,8 @@ def main() -> None:
 @contextlib.contextmanager
 def started(name: str, task: peer.Task, command: str) -> Iterator[None]:
     """The contestant, started."""
-    if name == "cdcd":
-        with cdcd(task, command):
+    if name in CDCD:
+        with cdcd(task, command, CDCD[name]):
             yield
     else:
         with peer.Connect(task, KINDS[name]):
@@ -109,7 +120,7 @@ def started(name: str, task: peer.Task, command: str) -> Iterator[None]:
 
 def _commit_time(name: str, task: peer.Task) -> Callable[[bytes], float]:
     """What tells from an event when its row was committed, in seconds since 1970."""
-    if name == "cdcd":
+    if name in CDCD:
         reader = Topics(task.kafka.bootstrap, task.prefix)
         return lambda value: float(reader._decode(value)["after"]["at"].timestamp())
     return lambda value: dt.datetime.fromisoformat(json.loads(value)["after"]["at"]).timestamp()
