@@ -18,7 +18,6 @@ The order, and why:
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -50,6 +49,7 @@ from cdcd.source.publication import Publication
 from cdcd.source.rivals import Rivals
 from cdcd.source.session import Locked, Session
 from cdcd.source.slot import Slot
+from cdcd.source.synchronous import commits_wait_for
 from cdcd.source.walsender import Walsender, status_interval_s
 from cdcd.taking_over import Kafka, TakingOver
 from cdcd.transaction.assembler import Assembler
@@ -62,9 +62,6 @@ log = logging.getLogger("cdcd.opening")
 
 BATCHES_MAX: Final = 64
 """Batches that may wait for the producer, beside the bound in bytes."""
-
-SYNCHRONOUS_IDLE_S: Final = 0.01
-"""Between two slot records without rows, at least, while COMMITs wait for us."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +81,8 @@ class Opened:
     policy: GroupCommit
     status_interval_s: float
     """How often the server must hear from us, at least."""
-    idle_interval_s: float
-    """How often, at most, a slot record without rows is committed."""
     synchronous: bool
-    """COMMITs wait for us."""
+    """COMMITs wait for us; `Status` says whether they still do."""
     copying: Copying
     only_copies: bool
     """When nothing is left to copy, it ends."""
@@ -208,11 +203,6 @@ class Opening:
         if unknown:
             log.warning("streaming in text mode: no binary form is known of a type", extra={"types": ",".join(unknown)})
         return not unknown
-
-    def _synchronous(self) -> bool:
-        """Whether COMMITs wait for us: then even one that publishes nothing must be acknowledged at once."""
-        [(names,)] = self._session.rows("SELECT pg_catalog.current_setting('synchronous_standby_names')")
-        return bool({"*", self._settings.source.application_name} & set(re.findall(r'[^\s,()"]+', names)))
 
     def _ensure_slot(self, walsender: Walsender) -> None:
         source = self._settings.source
@@ -401,7 +391,6 @@ class Opening:
             lambda: kafka.publisher.parked,
         )
         self._stack.callback(copying.close)
-        synchronous = self._synchronous()
         opened = Opened(
             walsender=walsender,
             session=self._session,
@@ -420,8 +409,7 @@ class Opening:
             producer=kafka.producer,
             policy=kafka.policy,
             status_interval_s=self._status_interval_s,
-            idle_interval_s=SYNCHRONOUS_IDLE_S if synchronous else self._status_interval_s,
-            synchronous=synchronous,
+            synchronous=commits_wait_for(self._session, settings.source.application_name),
             copying=copying,
             only_copies=settings.snapshot.mode == "only",
             wal_sender_timeout_s=self._wal_sender_timeout_s,

@@ -20,6 +20,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Final
 
 from cdcd.bar import COPY_FIRST_S, Bar, CopyBar
@@ -55,6 +56,9 @@ COPIES_WAITING_BYTES: Final = 1 << 20
 REPLY_INTERVAL_S: Final = 0.01
 """A server that shuts down asks for a reply with every keepalive, 25,000 a second; it gets this many."""
 
+SYNCHRONOUS_IDLE_S: Final = 0.01
+"""Between two slot records without rows, at least, while COMMITs wait for us; else the status interval."""
+
 _ASK_S: Final = 0.05
 
 SHUTDOWN_WAITS_S: Final = 1.0
@@ -89,9 +93,8 @@ class Pipeline:
         # A Unix socket holds too little for pauses to pay.
         self._pacing = Pacing(0.0) if opened.walsender.local else Pacing()
         self._status_interval_s = opened.status_interval_s
-        self._idle_interval_s = opened.idle_interval_s
-        self._synchronous = opened.synchronous
         self._status = status
+        status.synchronous = opened.synchronous
         self._server_stage = status.stages[SERVER]
         self._sink_stage = status.stages[SINK]
         status.depths = self._depths
@@ -105,7 +108,8 @@ class Pipeline:
         self._open = False
         self._oldest: deque[tuple[int, int]] = deque()
         self._idle_lsn = 0
-        self._idle_due_s = 0.0
+        self._idled_s = -inf
+        """When a position without rows was handed over last."""
         self._told_lsn = -1
         self._told_s = 0.0
         self._standing_s = 0.0
@@ -260,8 +264,8 @@ class Pipeline:
         """Hand on what the assembler made of the frames, and tell the tracker."""
         batch = self._batches.take()
         # A COMMIT that waits for us waits for nothing that comes after it.
-        batch.far = batch.open and (self._synchronous or self._assembler.far)
-        batch.flowing = self._pacing.backlog and not self._synchronous
+        batch.far = batch.open and (self._status.synchronous or self._assembler.far)
+        batch.flowing = self._pacing.backlog and not self._status.synchronous
         for content in batch.requests:
             wanted = to_copy(content)
             if wanted is not None:
@@ -298,6 +302,10 @@ class Pipeline:
         if not self._handover.put(batch):
             self._pending = batch
 
+    @property
+    def _idle_due_s(self) -> float:
+        return self._idled_s + (SYNCHRONOUS_IDLE_S if self._status.synchronous else self._status_interval_s)
+
     def _offer_idle(self, now: float) -> None:
         if self._pending is not None or not (now >= self._idle_due_s or self._assembler.reply_requested):
             return
@@ -307,7 +315,7 @@ class Pipeline:
             batch.end_lsn = lsn
             self._hand_over(batch)
             self._idle_lsn = lsn
-            self._idle_due_s = now + self._idle_interval_s
+            self._idled_s = now
 
     # From the sink to the server
 

@@ -1,6 +1,7 @@
-"""Looks at the slot from outside, now and then: how much WAL the server keeps for it, and how far the server has got.
+"""Looks from outside, now and then: what WAL is kept for the slot, how far the server is, whether COMMITs wait for us.
 
-Before: `source.slot` asks the server, over a connection of its own. After: `status` and `metrics` show it.
+Before: `source.slot` asks the server, over a connection of its own. After: `status` and `metrics` show it; whether
+COMMITs wait for us decides how the pipeline paces itself.
 
 It has a thread of its own because a server in trouble answers late, and the stream must not wait for that. What it
 cannot learn it leaves as it was: the stream itself finds out whether the server is lost.
@@ -17,7 +18,8 @@ from cdcd.errors import CdcdError
 from cdcd.metrics import Metrics
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot
-from cdcd.status import Status
+from cdcd.source.synchronous import commits_wait_for
+from cdcd.status import State, Status
 
 INTERVAL_S: Final = 5.0
 
@@ -27,6 +29,7 @@ class SlotWatch:
 
     def __init__(self, dsn: str, application_name: str, slot: str, status: Status, metrics: Metrics) -> None:
         self._session = Session(dsn, application_name)
+        self._application_name = application_name
         self._slot = Slot(self._session, slot)
         self._status = status
         self._metrics = metrics
@@ -48,6 +51,8 @@ class SlotWatch:
         self._session.close()
 
     def _look(self) -> None:
+        if self._status.state is State.STREAMING:
+            self._status.synchronous = commits_wait_for(self._session, self._application_name)
         state = self._slot.state()
         if state is not None:
             self._seen = True

@@ -128,6 +128,8 @@ class Status:
         self.acked_lsn = INVALID
         self.server_lsn = INVALID
         """The end of the server's WAL, as the last message from it said."""
+        self.synchronous = False
+        """COMMITs wait for us, as the synchronous standby."""
         self.slot_state: SlotState | None = None
         """What the server said of the slot last; None: nothing yet, or the slot is gone."""
         self.oldest_us = 0

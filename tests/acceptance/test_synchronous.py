@@ -16,6 +16,8 @@ from daemon import Daemon, cdcd
 from psycopg.conninfo import make_conninfo
 from stream import Stream, eventually
 
+from cdcd.slot_watch import INTERVAL_S
+
 
 @pytest.fixture(scope="module")
 def synchronous_postgres() -> Iterator[servers.PostgreSQL]:
@@ -213,3 +215,25 @@ def test_point_7_a_start_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
         session.execute("INSERT INTO t VALUES (2)")
     assert daemon.stop() == 0
     stream.check(("public", "t"))
+
+
+def test_commits_that_begin_to_wait_while_the_daemon_streams_do_not_wait_for_its_next_status(
+    rough_kafka: servers.Kafka, tmp_path: Path
+) -> None:
+    with (
+        servers.PostgreSQL(fsync=False) as server,
+        Stream(server.dsn(), rough_kafka.bootstrap, "later", tmp_path) as stream,
+    ):
+        stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE unpublished (id int)")
+        stream.sql("CREATE PUBLICATION cdcd FOR TABLE t")
+        daemon = stream.daemon().start()
+        daemon.wait_for_log("going on")
+        stream.sql("ALTER SYSTEM SET synchronous_standby_names = 'cdcd'", "SELECT pg_reload_conf()")
+        time.sleep(1.5 * INTERVAL_S)
+        with psycopg.connect(server.dsn(), autocommit=True) as session:
+            session.execute("INSERT INTO unpublished VALUES (0)")
+            began = time.monotonic()
+            for number in range(10):
+                session.execute("INSERT INTO unpublished VALUES (%s)", (number,))
+            assert time.monotonic() - began < 2
+        assert daemon.stop() == 0

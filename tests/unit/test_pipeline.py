@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from types import SimpleNamespace
 
 import pytest
@@ -31,7 +32,7 @@ def pipeline() -> Pipeline:
         raise ServerLost("the database system is shutting down")
 
     made = object.__new__(Pipeline)
-    made._status = SimpleNamespace(turned_s=0.0)  # type: ignore[assignment]
+    made._status = SimpleNamespace(turned_s=0.0, synchronous=False)  # type: ignore[assignment]
     made._server_stage = Noting()  # type: ignore[assignment]
     made._sink_stage = Noting()  # type: ignore[assignment]
     made._silence = SimpleNamespace(unanswered=False, heard_s=0.0)  # type: ignore[assignment]
@@ -40,7 +41,7 @@ def pipeline() -> Pipeline:
     made._pending = None
     made._sink = SimpleNamespace(published=0)  # type: ignore[assignment]
     made._handed_over = made._idle_lsn = 0
-    made._idle_due_s, made._idle_interval_s = 0.0, 10.0
+    made._idled_s, made._status_interval_s = -inf, 10.0
     made._assembler = SimpleNamespace(reply_requested=True)  # type: ignore[assignment]
     made._session = SimpleNamespace(rows=refuse)  # type: ignore[assignment]
     made._left_s = 0.0
