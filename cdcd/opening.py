@@ -42,7 +42,6 @@ from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.handover import Handover
 from cdcd.sink.parking import Parking
-from cdcd.sink.producer import Producer
 from cdcd.sink.publisher import Publisher
 from cdcd.source.catalogue import Catalogue
 from cdcd.source.publication import Publication
@@ -77,7 +76,6 @@ class Opened:
     tracker: Tracker
     handover: Handover
     publisher: Publisher
-    producer: Producer
     policy: GroupCommit
     status_interval_s: float
     """How often the server must hear from us, at least."""
@@ -406,7 +404,6 @@ class Opening:
             tracker=Tracker(confirmed_lsn, last.lsn if last else confirmed_lsn),
             handover=Handover(BATCHES_MAX, settings.sink.queue_bytes_max, self._wake.set),
             publisher=kafka.publisher,
-            producer=kafka.producer,
             policy=kafka.policy,
             status_interval_s=self._status_interval_s,
             synchronous=commits_wait_for(self._session, settings.source.application_name),

@@ -87,8 +87,7 @@ class Pipeline:
         self._tracker = opened.tracker
         self._handover = opened.handover
         self._sink = SinkThread(
-            opened.publisher, opened.producer, opened.policy, opened.handover, self._on_durable, wake.set,
-            on_ending=wake.set,
+            opened.publisher, opened.policy, opened.handover, self._on_durable, wake.set, on_ending=wake.set
         )  # fmt: skip
         # A Unix socket holds too little for pauses to pay.
         self._pacing = Pacing(0.0) if opened.walsender.local else Pacing()

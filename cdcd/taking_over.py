@@ -67,7 +67,6 @@ _OTHERS_POLL_S: Final = 0.1
 class Kafka:
     """What there is of Kafka once it is ours."""
 
-    producer: Producer
     publisher: Publisher
     policy: GroupCommit
     copies: Mapping[str, TableCopy]
@@ -372,7 +371,7 @@ class TakingOver:
             timeout_ms if exactly_once else None,
             GATHER_S if exactly_once else 0.0,
         )
-        return Kafka(producer, publisher, policy, copies, whole, self._admin.cluster_id())
+        return Kafka(publisher, policy, copies, whole, self._admin.cluster_id())
 
 
 def _table_records(found: Mapping[bytes, bytes]) -> dict[str, TableRecord]:

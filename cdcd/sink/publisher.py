@@ -135,6 +135,11 @@ class Publisher:
         self._producer.hurry(within_s)
         self._admin.hurry(within_s)
 
+    def serve(self) -> None:
+        """Nothing comes for now: let the producer do its housekeeping. Raises what it found."""
+        with self._naming():
+            self._producer.serve()
+
     def publish(self, batch: Batch, now: float) -> None:
         """Produce a batch into the open Kafka transaction; opens one (at `now`, monotonic seconds) if need be.
 

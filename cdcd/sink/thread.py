@@ -17,7 +17,6 @@ from cdcd.sink.batches import Batch
 from cdcd.sink.contents import Durable
 from cdcd.sink.group_commit import GroupCommit, OpenTransaction
 from cdcd.sink.handover import Handover
-from cdcd.sink.producer import Producer
 from cdcd.sink.publisher import Publisher
 
 log = logging.getLogger(__name__)
@@ -35,7 +34,6 @@ class SinkThread:
     def __init__(
         self,
         publisher: Publisher,
-        producer: Producer,
         policy: GroupCommit,
         handover: Handover,
         on_durable: Callable[[Durable, float], None],
@@ -43,13 +41,12 @@ class SinkThread:
         clock: Callable[[], float] = time.monotonic,
         on_ending: Callable[[], None] = lambda: None,
     ) -> None:
-        """`producer` has started and is the publisher's. The callbacks are called in the sink thread.
+        """The publisher's producer has started. The callbacks are called in the sink thread.
 
         `on_durable` gets what a Kafka transaction made durable and the seconds that its commit took; `on_ending` says
         that a commit is nearly there; `on_end` that the thread is about to end: `check` tells why.
         """
         self._publisher = publisher
-        self._producer = producer
         self._policy = policy
         self._handover = handover
         self._on_durable = on_durable
@@ -136,10 +133,12 @@ class SinkThread:
         batch = handover.take(wait_s, copies=inside or not publisher.unparking)
         now = self._clock()
         if batch is None:
-            self._producer.serve()
+            publisher.serve()
         else:
-            if batch.far and open_ is not None and not open_.inside and not handover.end_waiting:
-                # The end of this transaction is not here yet, and may be far: what is whole does not wait for it.
+            # Where the end of a transaction is not here yet, and may be far, what is whole does not wait for it; nor
+            # does the progress, if it is in there already.
+            endless = batch.far or (batch.open and self._gathers)
+            if endless and open_ is not None and not open_.inside and not handover.end_waiting:
                 self._commit(now)
             self._publish(batch, now)
         open_ = publisher.open
@@ -147,7 +146,8 @@ class SinkThread:
             # What was committed in PostgreSQL does not wait for the rows of a snapshot, of which there are always more.
             waiting = handover.stream_waiting if open_.end_lsn else handover.waiting
             more = waiting or (batch is not None and batch.flowing)
-            commits = self._policy.should_commit(now, open_, more)
+            copies_next = not more and not open_.inside and handover.waiting
+            commits = copies_next or self._policy.should_commit(now, open_, more)
             self._gathers = not (commits or more or open_.inside)
             if commits:
                 self._commit(now)

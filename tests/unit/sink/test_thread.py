@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
-from cdcd.errors import BrokerLost, Refused
+from cdcd.errors import BrokerLost, Refused, Unpublishable
 from cdcd.progress.copies import COPYING, DONE, TableCopy
 from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.contents import Durable
@@ -22,6 +22,8 @@ from cdcd.sink.thread import SinkThread
 from cdcd.sink.topics import TopicNames, TopicSpec
 
 PATIENT = GroupCommit(rows_max=1_000_000, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30)
+
+GATHERING = GroupCommit(rows_max=100, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30, gather_s=1000.0)
 
 
 class Sink:
@@ -42,9 +44,7 @@ class Sink:
         self.durable: list[Durable] = []
         self.told = threading.Event()
         self.ended = threading.Event()
-        self.thread = SinkThread(
-            publisher, self.producer, policy, self.handover, self._on_durable, self.ended.set, clock
-        )
+        self.thread = SinkThread(publisher, policy, self.handover, self._on_durable, self.ended.set, clock)
         self.builder = BatchBuilder(tombstones=False)
         self.table = self.builder.open_table("public", "t")
 
@@ -127,9 +127,43 @@ def test_a_transaction_that_gathers_waits_no_longer_than_that() -> None:
     assert sink.durable
 
 
+def test_rows_of_a_snapshot_join_nothing_that_gathers() -> None:
+    sink = Sink(GATHERING)
+    sink.put(10)
+    batch = sink.copied(COPYING, rows=3)
+    assert sink.handover.put(batch)
+    assert sink.thread.step()
+    assert [durable.rows for durable in sink.durable] == [1]
+
+
+def test_what_gathers_is_committed_before_a_transaction_whose_end_is_not_here() -> None:
+    sink = Sink(GATHERING)
+    sink.put(10)
+    assert sink.thread.step()
+    assert not sink.durable
+    sink.put(20, end=False)
+    assert sink.thread.step()
+    assert [durable.end_lsn for durable in sink.durable] == [11], "the progress is not open as long as that one"
+
+
+def test_a_row_that_is_refused_while_its_transaction_gathers_names_its_table() -> None:
+    sink = Sink(GATHERING)
+
+    def serve() -> None:
+        raise Unpublishable("too large", "", topic="p.public.t")
+
+    sink.producer.serve = serve  # type: ignore[method-assign]
+    sink.put(10)
+    assert sink.thread.step()
+    sink.handover.take = lambda *_, **__: None  # type: ignore[method-assign,assignment]
+    assert not sink.thread.step()
+    with pytest.raises(Unpublishable) as caught:
+        sink.thread.check()
+    assert caught.value.table == ("public", "t")
+
+
 def test_a_stop_commits_what_still_gathers() -> None:
-    policy = GroupCommit(rows_max=100, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30, gather_s=1000.0)
-    sink = Sink(policy)
+    sink = Sink(GATHERING)
     sink.thread.start()
     sink.put(10)
     sink.end()
