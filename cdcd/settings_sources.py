@@ -184,18 +184,26 @@ def _validated(merged: Mapping[str, Any], origins: Mapping[str, str]) -> Setting
         return settings
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
-    places = [".".join(str(part) for part in problem["loc"][:2]) for problem in problems]
-    key = places[0]
-    if problems[0]["type"] == "missing":
-        missing = [_required(place) for p, place in zip(problems, places, strict=True) if p["type"] == "missing"]
+    missing: list[str] = []
+    wrong: dict[str, list[str]] = {}
+    for problem in problems:
+        place = ".".join(str(part) for part in problem["loc"][:2])
+        if problem["type"] == "missing":
+            missing.append(_required(place))
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            wrong.setdefault(place, []).append(message[0].lower() + message[1:])
+    said, cures = [], []
+    if missing:
         sections = " and ".join(f"[{each.partition('.')[0]}]" for each in missing)
-        said, them = ("is", "it") if len(missing) == 1 else ("are", "them")
-        cure = f"Set {them} in the file under {sections}, or as {' and '.join(map(_variable, missing))}"
-        raise SettingsError(f"{' and '.join(missing)} {said} not set", cure)
-    # A union's members each say what they want: any of it is right.
-    wanted = [p["msg"].removeprefix("Value error, ") for p, place in zip(problems, places, strict=True) if place == key]
-    said = ", or ".join(message[0].lower() + message[1:] for message in wanted)
-    raise SettingsError(f"{key}: {said} ({origins.get(key, 'default')})", "`cdcd config --reference` describes it")
+        are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+        said.append(f"{' and '.join(missing)} {are} not set")
+        cures.append(f"Set {them} in the file under {sections}, or as {' and '.join(map(_variable, missing))}")
+    if wrong:
+        # A union's members each say what they want: any of it is right.
+        said += [f"{key}: {', or '.join(wanted)} ({origins.get(key, 'default')})" for key, wanted in wrong.items()]
+        cures.append(f"`cdcd config --reference` describes {'it' if len(wrong) == 1 else 'them'}")
+    raise SettingsError("; ".join(said), ". ".join(cures))
 
 
 def _required(place: str) -> str:

@@ -209,6 +209,17 @@ def test_a_wrong_file_is_named_with_its_cure(load_text: Any, text: str, said: st
     assert caught.value.cure
 
 
+def test_all_that_is_wrong_is_named_at_once(load_text: Any) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_text('[source]\nslot = "A"\nstatus_interval_s = "x"\n[sink]\nbootstrap_servers = "b"\npartitions = 0\n')
+    said = str(caught.value)
+    for key in ("source.dsn is not set", "source.slot: must be", "source.status_interval_s: ", "sink.partitions: "):
+        assert key in said
+    assert said.count("(file ") == 3
+    assert "CDCD_SOURCE__DSN" in caught.value.cure
+    assert "describes them" in caught.value.cure
+
+
 def test_a_secret_file_of_an_unknown_setting_is_named(
     load_text: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
