@@ -48,7 +48,7 @@ class Table:
     identity: str
     """`relreplident`: d default, f full, i index, n nothing."""
     has_index: bool
-    """There is the index that `identity` means: the primary key, or the chosen one."""
+    """There is the index that `identity` means, the primary key or the chosen one; beside `full`, a primary key."""
     owned: bool
     """The role is its owner, or a member of its owner."""
     readable: bool = True
@@ -328,6 +328,8 @@ def _identities(facts: Facts) -> Iterator[Finding]:
         return
     bare = [table for table in facts.tables if table.identity != "f" and not table.has_index]
     yield from _for_each(bare, _bare)
+    keyless = [table for table in facts.tables if table.identity == "f" and not table.has_index]
+    yield from _for_each(keyless, _keyless, warning)
     # Before there is a publication, nobody knows whether it will publish the partitions by themselves.
     lesser = [table for table in facts.tables if facts.publication and table.lesser_partitions]
     yield from _for_each(lesser, _lesser)
@@ -340,6 +342,10 @@ def _bare(table: Table) -> tuple[str, str]:
     return f"{table.quoted} has no replica identity: while it is published, no row can be updated or deleted", cure
 
 
+def _keyless(table: Table) -> tuple[str, str]:
+    return f"{table.quoted} has no primary key: its events are unkeyed, in one partition", "Give it one, or leave it so"
+
+
 def _lesser(table: Table) -> tuple[str, str]:
     names = [sql.Identifier(*name).as_string() for name in table.lesser_partitions]
     said = (
@@ -350,12 +356,14 @@ def _lesser(table: Table) -> tuple[str, str]:
     return said, f"Run: {run}" + ("; ..." if len(names) > TABLES_SHOWN else "")
 
 
-def _for_each(tables: Sequence[Table], say: Callable[[Table], tuple[str, str]]) -> Iterator[Finding]:
-    """An error for each table, with what `say` gives (message and cure); those beyond TABLES_SHOWN are counted."""
+def _for_each(
+    tables: Sequence[Table], say: Callable[[Table], tuple[str, str]], finding: Callable[..., Finding] = error
+) -> Iterator[Finding]:
+    """A finding for each table, with what `say` gives (message and cure); those beyond TABLES_SHOWN are counted."""
     for table in tables[:TABLES_SHOWN]:
-        yield error("replica identity", *say(table))
+        yield finding("replica identity", *say(table))
     if len(tables) > TABLES_SHOWN:
-        yield error("replica identity", f"The same holds for {len(tables) - TABLES_SHOWN} more tables", "As above")
+        yield finding("replica identity", f"The same holds for {len(tables) - TABLES_SHOWN} more tables", "As above")
 
 
 def refuse_unreadable(session: Session, publication: str) -> None:
@@ -405,7 +413,7 @@ def _quoted(name: str) -> str:
 _TABLE: Final = (
     "SELECT n.nspname, c.relname, c.relreplident::text, EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid"
     "    AND i.indimmediate"
-    "    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END),"
+    "    AND CASE c.relreplident WHEN 'n' THEN false WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END),"
     # A privilege on the whole table is one on any of its columns.
     " pg_has_role(c.relowner, 'USAGE'), has_schema_privilege(n.oid, 'USAGE')"
     "    AND has_any_column_privilege(c.oid, 'SELECT'),"

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from fix_postgres import Database
 
 from cdcd import slot_command
+from cdcd.findings import Level
 from cdcd.preflight import check, findings
 from cdcd.settings import Settings
 
@@ -61,7 +62,7 @@ def test_the_cure_for_a_missing_replica_identity_works(database: Database, broke
     level, message, cure = looked_at(given)["replica identity"]
     assert (level, '"odd schema"."t 1" has no replica identity' in message) == ("error", True)
     database.execute(cure.removeprefix("Run: ").partition(";")[0])
-    assert looked_at(given)["replica identity"][0] == "ok"
+    assert looked_at(given)["replica identity"][0] == "warning", "it still has no key"
 
 
 def test_a_partition_that_keeps_less_identity_than_its_published_root_is_an_error_until_the_cure_is_run(
@@ -90,6 +91,18 @@ def test_a_partition_that_keeps_less_identity_than_its_published_root_is_an_erro
         assert f'The partition "public"."{root}_1" of "public"."{root}"' in finding.message
     database.execute(*(finding.cure.removeprefix("Run: ") for finding in told))
     assert looked_at(given)["replica identity"][0] == "ok"
+
+
+def test_a_table_without_a_key_is_told_before_its_events_are_in_one_partition(
+    database: Database, broker: str, prefix: str
+) -> None:
+    database.execute(
+        "CREATE TABLE keyed (id int PRIMARY KEY)", "CREATE TABLE keyless (id int)",
+        "ALTER TABLE keyed REPLICA IDENTITY FULL", "ALTER TABLE keyless REPLICA IDENTITY FULL",
+    )  # fmt: skip
+    told = [each for each in findings(settings(database.dsn, broker, prefix)) if each.about == "replica identity"]
+    assert [finding.level for finding in told] == [Level.WARNING, Level.OK]
+    assert '"public"."keyless" has no primary key' in told[0].message
 
 
 def test_the_cures_for_what_is_missing_work_where_nothing_may_be_created(

@@ -23,6 +23,7 @@ from cdcd.pipeline import Pipeline
 from cdcd.progress.tracker import Tracker
 from cdcd.sink.alternating import AlternatingProducer
 from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.contents import Contents
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.handover import Handover
 from cdcd.sink.hanging import Known
@@ -121,10 +122,10 @@ def progress_outside_the_transaction(self: Publisher, producer: Any, *arguments:
     _publisher_init(self, _ProgressLater(producer), *arguments, **named)
 
 
-_add = cdcd.sink.publisher._Open.add
+_add = Contents.add
 
 
-@mutation(cdcd.sink.publisher._Open, "add")
+@mutation(Contents, "add")
 def commit_inside_a_postgresql_transaction(self: Any, batch: Any) -> None:
     _add(self, batch)
     self.inside = False

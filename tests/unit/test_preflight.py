@@ -172,7 +172,10 @@ def test_the_status_comes_well_before_the_server_gives_up(interval_s: float, eve
 
 def test_replica_identity_full_needs_no_index_and_insert_only_publications_need_none() -> None:
     bare = replace(TABLE, identity="n", has_index=False)
-    assert bad(server(tables=[replace(TABLE, identity="f", has_index=False)])) == []
+    assert bad(server(tables=[replace(TABLE, identity="f")])) == []
+    [keyless] = bad(server(tables=[replace(TABLE, identity="f", has_index=False)]))
+    assert keyless.level is Level.WARNING
+    assert "no primary key: its events are unkeyed, in one partition" in keyless.message
     [finding] = bad(server(tables=[bare], publication=Publication(updates=False, deletes=False)))
     assert finding.about == "publication"
 
