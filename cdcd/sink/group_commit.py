@@ -74,7 +74,7 @@ class GroupCommit:
         )
 
     def gathers_s(self, now: float, open_: OpenTransaction) -> float:
-        """Seconds during which rows may still come for nothing; none without a row, whose partitions it asks for."""
+        """For how many seconds rows may still join at no cost; 0 without a row: nothing is to be asked for yet."""
         return max(0.0, open_.opened_at + self.gather_s - now) if open_.rows else 0.0
 
     def patience_s(self, now: float, open_: OpenTransaction) -> float:
