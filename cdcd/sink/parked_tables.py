@@ -25,10 +25,9 @@ from cdcd.progress.copies import COPYING, DONE, TableCopy
 from cdcd.progress.record import ParkedTable, SlotRecord
 from cdcd.progress.requests import DISCARD, UNPARK, table_of
 from cdcd.sink.batches import Batch
+from cdcd.sink.contents import Table
 from cdcd.sink.parking import SCANNED_MAX, ParkedPiece, Parking, batch_of
 from cdcd.sink.producer import ParkedReader
-
-Table: TypeAlias = "tuple[str, str]"
 
 Rename: TypeAlias = "Callable[[Table, str, bytes], bytes]"
 """Gives a parked record (of a table; "key" or "value") the header that its own topic's readers know."""

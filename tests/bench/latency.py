@@ -95,16 +95,19 @@ def main() -> None:
             with started(name, task, given.cdcd):
                 for rate, late in _measure(sql, task, _commit_time(name, task), rates, given):
                     found[name][rate].append([percentile(late, share) * 1000 for share in SHARES])
-                    figures = (f"p{p} {ms:7.1f} ms" for p, ms in zip(SHARES, found[name][rate][-1], strict=True))
-                    print(f"{name:22} {rate:6,} tx/s  {'  '.join(figures)}", flush=True)
+                    print(_line(name, rate, found[name][rate][-1]), flush=True)
             sql.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
     for rate in rates:
         for name in names:
             middle = [statistics.median(figures) for figures in zip(*found[name][rate], strict=True)]
-            figures = (f"p{p} {ms:7.1f} ms" for p, ms in zip(SHARES, middle, strict=True))
-            print(f"median of {given.runs}  {name:22} {rate:6,} tx/s  {'  '.join(figures)}", flush=True)
+            print(f"median of {given.runs}  {_line(name, rate, middle)}", flush=True)
     if given.json:
         print(json.dumps(found))
+
+
+def _line(name: str, rate: int, percentiles: list[float]) -> str:
+    figures = (f"p{p} {ms:7.1f} ms" for p, ms in zip(SHARES, percentiles, strict=True))
+    return f"{name:22} {rate:6,} tx/s  {'  '.join(figures)}"
 
 
 @contextlib.contextmanager

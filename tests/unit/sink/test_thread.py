@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
@@ -98,7 +99,7 @@ def test_a_lone_transaction_is_durable_at_once_though_all_bounds_are_far() -> No
 
 def test_what_comes_while_a_transaction_gathers_goes_along() -> None:
     now = 0.0
-    policy = GroupCommit(rows_max=100, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30, gather_s=0.01)
+    policy = replace(GATHERING, gather_s=0.01)
     sink = Sink(policy, clock=lambda: now)
     sink.put(10)
     assert sink.thread.step()
@@ -112,7 +113,7 @@ def test_what_comes_while_a_transaction_gathers_goes_along() -> None:
 
 
 def test_a_transaction_that_gathers_waits_no_longer_than_that() -> None:
-    policy = GroupCommit(rows_max=100, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30, gather_s=0.05)
+    policy = replace(GATHERING, gather_s=0.05)
     sink = Sink(policy)
     waits: list[float] = []
     take = sink.handover.take
