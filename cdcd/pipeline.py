@@ -86,9 +86,7 @@ class Pipeline:
         self._batches = opened.batches
         self._tracker = opened.tracker
         self._handover = opened.handover
-        self._sink = SinkThread(
-            opened.publisher, opened.policy, opened.handover, self._on_durable, wake.set, on_ending=wake.set
-        )  # fmt: skip
+        self._sink = SinkThread(opened.publisher, opened.policy, opened.handover, self._on_durable, wake.set)
         # A Unix socket holds too little for pauses to pay.
         self._pacing = Pacing(0.0) if opened.walsender.local else Pacing()
         self._status_interval_s = opened.status_interval_s

@@ -39,6 +39,10 @@ class AlternatingProducer:
         """Open a transaction: of the one whose turn it is."""
         self._turn.begin()
 
+    def prepare(self) -> None:
+        """Have the one that is next ready for its transaction."""
+        self._other.prepare()
+
     def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
         """Hand over records of one partition, in order. The list is ours from now on."""
         self._turn.produce(topic, partition, messages)

@@ -88,6 +88,8 @@ class KafkaProducer:
         self._known_topic = known_topic
         self._patience = Patience(timeout_s)
         self._began_at: float | None = None
+        self._prepared = False
+        """The next transaction is open, as far as librdkafka knows."""
         self._offsets: dict[tuple[str, int], int] = {}
         self._delivered_at = 0.0
         """When the last record was delivered, or the commit began: what ends the transaction is sent after both."""
@@ -151,11 +153,24 @@ class KafkaProducer:
             )
         self._offsets = {}
         self._began_at = time.monotonic()
-        if self._transactional_id is not None:
+        self._begin_transaction()
+        self._prepared = False
+
+    def prepare(self) -> None:
+        """Open the next transaction with librdkafka, unless one is open: two threads of it talk for 0.3 ms.
+
+        The broker hears of a transaction when it has a partition.
+        """
+        if self._began_at is None:
+            self._begin_transaction()
+
+    def _begin_transaction(self) -> None:
+        if self._transactional_id is not None and not self._prepared:
             try:
                 self._producer().begin_transaction()
             except KafkaException as error:
                 self._fail(kafka_error(error), "opening a transaction")
+            self._prepared = True
 
     def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
         """Hand over records of one partition, in order; waits while the queue is full. The list is ours from now on."""

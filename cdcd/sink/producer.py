@@ -34,6 +34,9 @@ class Producer(Protocol):
     def begin(self) -> None:
         """Open a transaction."""
 
+    def prepare(self) -> None:
+        """There is a moment to spare: do what the next `begin` can be spared, as far as that is possible now."""
+
     def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
         """Hand over records of one partition, in order. The list is the producer's from now on."""
 

@@ -11,7 +11,7 @@ knew: the next one starts from what `read_committed` shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -187,23 +187,24 @@ class Publisher:
                 self._publish_copies([wanted_again(self._source.slot, self._names.topic(*wanted), *wanted)])
 
     def expect_commit(self) -> None:
-        """Say that the open Kafka transaction is to be committed soon, if it is not known yet.
+        """Say that the open Kafka transaction is to be committed soon, and until then there is time.
 
         Raises what the producer raises.
         """
         if self._open is not None:
             with self._naming():
                 self._open_progress(self._open)
+                self._producer.prepare()
 
-    def commit(self, ending: Callable[[], None] = lambda: None) -> Durable:
-        """Commit the open Kafka transaction, between two PostgreSQL transactions; `ending`: the rows are written.
+    def commit(self) -> Durable:
+        """Commit the open Kafka transaction, between two PostgreSQL transactions.
 
         Raises what the producer raises: then nothing, or all, was made durable, and the progress tells which.
         """
         with self._naming():
-            return self._commit(ending)
+            return self._commit()
 
-    def _commit(self, ending: Callable[[], None] = lambda: None) -> Durable:
+    def _commit(self) -> Durable:
         at = self._open
         assert at is not None, "no Kafka transaction is open"
         assert not at.inside, "half a PostgreSQL transaction would become visible"
@@ -219,7 +220,6 @@ class Publisher:
         slot_record = self._slot_record(at)
         tables = (self._table_message(topic, slot_record) for topic in at.touched.values())
         self._produce_progress([*tables, {"key": slot_record.key(), "value": slot_record.value()}])
-        ending()
         self._producer.commit()
         self._open = None
         self._first = False

@@ -39,19 +39,17 @@ class SinkThread:
         on_durable: Callable[[Durable, float], None],
         on_end: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
-        on_ending: Callable[[], None] = lambda: None,
     ) -> None:
         """The publisher's producer has started. The callbacks are called in the sink thread.
 
-        `on_durable` gets what a Kafka transaction made durable and the seconds that its commit took; `on_ending` says
-        that a commit is nearly there; `on_end` that the thread is about to end: `check` tells why.
+        `on_durable` gets what a Kafka transaction made durable and the seconds that its commit took; `on_end` says that
+        the thread is about to end: `check` tells why.
         """
         self._publisher = publisher
         self._policy = policy
         self._handover = handover
         self._on_durable = on_durable
         self._on_end = on_end
-        self._on_ending = on_ending
         self._clock = clock
         self._stopping = False
         self._error: BaseException | None = None
@@ -65,7 +63,7 @@ class SinkThread:
         self._gathers = False
         """The open transaction is to be committed in a moment."""
         self.committing = False
-        """The rows of a commit are being written: what is handed over now waits for milliseconds."""
+        """A commit is under way: what is handed over now waits for milliseconds."""
         self._taken = 0
         self.durable = 0
         """Batches out of the handover that are in Kafka for good."""
@@ -211,12 +209,8 @@ class SinkThread:
     def _commit(self, now: float) -> None:
         self.committing = True
         try:
-            durable = self._publisher.commit(self._ending)
+            durable = self._publisher.commit()
         finally:
             self.committing = False
         self.durable = self._taken
         self._on_durable(durable, self._clock() - now)
-
-    def _ending(self) -> None:
-        self.committing = False
-        self._on_ending()

@@ -630,6 +630,32 @@ def test_a_transaction_that_outlived_its_timeout_is_lost_not_fenced(real: RealWo
     assert values(real.visible(orders, 1)[0]) == []
 
 
+def test_a_transaction_that_was_prepared_begins_when_it_is_opened(real: RealWorld) -> None:
+    orders = topic_of(real, "orders")
+    producer, heir = (
+        KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-ready", transaction_timeout_ms=1_000)
+        for _ in range(2)
+    )
+    producer.start(never)
+    for turn in range(2):
+        producer.prepare()
+        producer.prepare()
+        time.sleep(1.5)
+        if turn:
+            heir.start(never)
+        producer.begin()
+        producer.prepare()  # harmless: one is open
+        producer.produce(orders, 0, [{"value": b"row"}])
+        if not turn:
+            producer.commit()
+    with pytest.raises(Fenced):
+        producer.flush()
+    producer.close()
+    heir.prepare()
+    heir.close()
+    assert values(real.visible(orders, 1)[0]) == [b"row"]
+
+
 def test_a_transaction_timeout_that_the_broker_does_not_allow_is_refused(real: RealWorld) -> None:
     producer = KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-long", transaction_timeout_ms=2_000_000_000)
     with pytest.raises(Refused, match=r"transaction\.max\.timeout\.ms"):

@@ -191,6 +191,9 @@ class FakeProducer:
         self._transaction = Transaction(self._id)
         self._broker.on_done("begin")
 
+    def prepare(self) -> None:
+        self._broker.on_call("prepare")
+
     def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
         self._step("produce")
         assert messages, "the real one needs a last record to report"

@@ -296,7 +296,6 @@ def commit_when_the_next_batch_comes(self: GroupCommit, now: float, open_: Any, 
 
 @mutation(Pipeline, "_on_durable")
 def wake_nobody_for_the_acknowledgement(self: Pipeline, durable: Any, seconds: float) -> None:
-    self._sink._on_ending = lambda: None  # a commit is one step here: what wakes in it wakes behind it, too
     self._news.append((durable, seconds))
 
 

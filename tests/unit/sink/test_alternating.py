@@ -44,6 +44,21 @@ def test_each_commit_passes_the_turn_and_an_abort_does_not() -> None:
     assert world.ids() == ["p-s", "p-s.2", "p-s"]
 
 
+def test_the_one_that_is_next_is_prepared() -> None:
+    first, second = World().both()
+    told: list[str] = []
+    first.prepare = lambda: told.append("first")  # type: ignore[method-assign]
+    second.prepare = lambda: told.append("second")  # type: ignore[method-assign]
+    producer = AlternatingProducer(first, second)
+    producer.start(never)
+    producer.begin()
+    producer.prepare()
+    producer.commit()
+    producer.begin()
+    producer.prepare()
+    assert told == ["second", "first"]
+
+
 def test_of_two_that_start_at_once_none_commits_what_the_other_does_not_find() -> None:
     world = World()
     (first, second), (heirs_first, heirs_second) = world.both(), world.both()

@@ -171,27 +171,30 @@ def test_a_stop_commits_what_still_gathers() -> None:
     assert [durable.end_lsn for durable in sink.durable] == [11]
 
 
-def test_a_commit_says_when_its_rows_are_written_and_no_longer_that_it_is_under_way() -> None:
+def test_a_commit_says_that_it_is_under_way_until_it_tells_what_is_durable() -> None:
     sink = Sink()
-    told: list[bool] = []
-    stood: dict[str, bool] = {}
-    flush, commit = sink.producer.flush, sink.producer.commit
-
-    def at_flush() -> Offsets:
-        stood["flush"] = sink.thread.committing
-        return flush()
+    stood: list[bool] = []
+    commit = sink.producer.commit
 
     def at_commit() -> None:
-        stood["commit"] = sink.thread.committing
+        stood.append(sink.thread.committing)
         commit()
 
-    sink.producer.flush, sink.producer.commit = at_flush, at_commit  # type: ignore[method-assign]
-    sink.thread._on_ending = lambda: told.append(sink.thread.committing)
+    sink.producer.commit = at_commit  # type: ignore[method-assign]
+    sink.thread._on_durable = lambda *_: stood.append(sink.thread.committing)
     sink.put(10)
     assert sink.thread.step()
-    assert sink.durable
-    assert stood == {"flush": True, "commit": False}
-    assert told == [False], "what is read from now on is in time for the next"
+    assert stood == [True, False], "what is read from now on is in time for the next"
+
+
+def test_what_the_next_transaction_takes_is_prepared_while_one_gathers() -> None:
+    sink = Sink(GATHERING)
+    steps: list[str] = []
+    sink.broker.on_call = steps.append
+    sink.put(10)
+    assert sink.thread.step()
+    assert "prepare" in steps
+    assert "commit" not in steps
 
 
 def test_a_commit_that_fails_is_not_under_way() -> None:
