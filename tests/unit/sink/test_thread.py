@@ -174,17 +174,21 @@ def test_a_stop_commits_what_still_gathers() -> None:
 def test_a_commit_says_that_it_is_under_way_until_it_tells_what_is_durable() -> None:
     sink = Sink()
     stood: list[bool] = []
-    commit = sink.producer.commit
+    flush, commit = sink.producer.flush, sink.producer.commit
+
+    def at_flush() -> Offsets:
+        stood.append(sink.thread.committing)
+        return flush()
 
     def at_commit() -> None:
         stood.append(sink.thread.committing)
         commit()
 
-    sink.producer.commit = at_commit  # type: ignore[method-assign]
+    sink.producer.flush, sink.producer.commit = at_flush, at_commit  # type: ignore[method-assign]
     sink.thread._on_durable = lambda *_: stood.append(sink.thread.committing)
     sink.put(10)
     assert sink.thread.step()
-    assert stood == [True, False], "what is read from now on is in time for the next"
+    assert stood == [True, True, False], "what is read from now on is in time for the next"
 
 
 def test_what_the_next_transaction_takes_is_prepared_while_one_gathers() -> None:
