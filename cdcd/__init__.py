@@ -1,23 +1,36 @@
 """cdcd: PostgreSQL change data capture to Kafka, exactly once.
 
-The flow, one way through, a room a station::
+The flow runs one way. Each package is a room on it::
 
-    source       bytes of the walsender: connection, slot, publication, catalogue, when to read
+    source       bytes of the walsender: connection, slot, publication, catalog, when to read
     pgoutput     bytes <-> messages of logical replication
     transaction  messages -> committed transactions of known relations
     avro         changes -> Avro keys and events, with their schemas
     progress     what is durable, and what may be acknowledged
     snapshot     tables as they stood at one LSN -> changes
     sink         records -> Kafka transactions
-    spark        the topics, read back: DataFrames, tables in a lake, verification (not part of the daemon)
 
-`pipeline` wires the rooms and closes the loop from the sink's progress back to the source; `supervisor` starts it,
-restarts it by the remedy that an error names, and stops it.
+The ring around the flow, each package above the ones before it::
+
+    terminal     progress bars, sizes and durations in words
+    config       the settings, and where they are read from
+    monitoring   status, metrics, health, the page, the log
+    reading      the topics, read back: the consumer's half of the wire format
+    verify       the topics compared with the tables at one LSN
+    preflight    what `cdcd check` looks at
+    daemon       what `cdcd run` does: start-up, the loop, restarts
+    spark        the topics as DataFrames and lake tables (not part of the daemon)
+    cli          the commands
+
+`cdcd/README.md` is the architecture.
 """
 
 from typing import Final
 
-ROOMS: Final = ("source", "pgoutput", "transaction", "avro", "progress", "snapshot", "sink", "spark")
-"""In the order of the flow: a room imports only the vocabulary of rooms before it."""
+FLOW: Final = ("source", "pgoutput", "transaction", "avro", "progress", "snapshot", "sink")
+"""In the order of the flow: a package imports only the vocabulary of packages before it."""
+
+RING: Final = ("config", "monitoring", "reading", "verify", "preflight", "daemon", "spark", "cli")
+"""Above the flow, from the bottom up."""
 
 __version__ = "0.1.0"

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from cdcd.cli import main
+from cdcd.cli.main import main
 
 sys.exit(main())

@@ -1,7 +1,7 @@
 """Loads the fixtures of the real servers for every test, and makes their modules importable.
 
 The tests are imported by path (`--import-mode=importlib`), so that `cdcd` is the installed one unless PYTHONPATH says
-otherwise; hence neither `tests/` nor `deploy/` is on sys.path by itself.
+otherwise; hence `tests/` is not on sys.path by itself.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from hypothesis import settings
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "deploy")]
+sys.path[:0] = [str(HERE)]
 
-pytest_plugins = ["fix_postgres", "fix_kafka", "fix_spark"]
+pytest_plugins = ["support.fix_postgres", "support.fix_kafka", "support.fix_spark"]
 
 # How long an example takes is the machine's affair: others may be busy on it.
 settings.register_profile("cdcd", deadline=None)
@@ -24,5 +24,5 @@ settings.load_profile("cdcd")
 
 def pytest_report_header() -> str:
     """Say which cdcd is tested: `.so` where it is the compiled one."""
-    hot = importlib.util.find_spec("cdcd.avro.envelope")
+    hot = importlib.util.find_spec("cdcd.avro.event_encoder")
     return f"cdcd: {hot.origin if hot else 'not installed'}"

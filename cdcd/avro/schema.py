@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 from typing import TypeAlias
 
-from cdcd.avro.codec import AvroType, Codec
-from cdcd.avro.encodings import OfAnyEncoding
-from cdcd.avro.names import field_names, namespace
+from cdcd.avro.avro_names import field_names, namespace
+from cdcd.avro.codecs.base import AvroType, Codec
+from cdcd.avro.codecs.text_encoding import OfAnyEncoding
 from cdcd.transaction.relations import Column, Relation
 
 Fields: TypeAlias = "list[dict[str, object]]"

@@ -12,7 +12,7 @@ from typing import Final
 
 from cdcd.errors import GapError, ServerLost
 from cdcd.lsn import format_lsn, parse_lsn
-from cdcd.progress.record import SlotRecord
+from cdcd.progress.records import SlotRecord
 
 RESNAPSHOT: Final = 'With source.on_slot_lost = "resnapshot" cdcd copies all tables afresh and goes on.'
 

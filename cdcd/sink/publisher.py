@@ -19,16 +19,16 @@ from typing import Final
 
 from cdcd.errors import SettingsError
 from cdcd.lsn import format_lsn
-from cdcd.progress.copies import TableCopy, wanted_again
-from cdcd.progress.record import ParkedTable, SlotRecord, SnapshotState, TableRecord, table_key
-from cdcd.progress.requests import DISCARD, table_of, to_copy
+from cdcd.progress.daemon_requests import DISCARD, table_of, to_copy
+from cdcd.progress.records import ParkedTable, SlotRecord, SnapshotState, TableRecord, table_key
+from cdcd.progress.snapshot_records import TableCopy, wanted_again
 from cdcd.sink.batches import Batch, Message, TableBatch
-from cdcd.sink.contents import Contents, Durable, Table, Topic
 from cdcd.sink.group_commit import OpenTransaction
-from cdcd.sink.parked_tables import ParkedTables, Rename
-from cdcd.sink.parking import Parking, records
-from cdcd.sink.partition import partition_for, split
-from cdcd.sink.producer import ParkedReader, Producer, TopicAdmin
+from cdcd.sink.interfaces import ParkedReader, Producer, TopicAdmin
+from cdcd.sink.kafka_transaction import Contents, Durable, Table, Topic
+from cdcd.sink.parking.state import ParkedTables, Rename
+from cdcd.sink.parking.wire_format import Parking, records
+from cdcd.sink.partitioner import partition_for, split
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs, parked_spec
 
 _PROGRESS_PARTITION: Final = 0

@@ -17,9 +17,9 @@ import psycopg
 from psycopg import pq, sql
 
 from cdcd.errors import CdcdError, Refused, Restart, ServerLost
-from cdcd.snapshot.plan import XID_MASK, Unit
-from cdcd.source.frames import take
-from cdcd.source.refusals import LOCK_NOT_AVAILABLE
+from cdcd.snapshot.chunks import XID_MASK, Unit
+from cdcd.source.copy_data import take
+from cdcd.source.server_errors import LOCK_NOT_AVAILABLE
 
 INPUT_BUFFER_BYTES: Final = 1 << 20
 _TAKE_BYTES: Final = 1 << 19

@@ -22,8 +22,8 @@ from psycopg import pq, sql
 
 from cdcd.errors import CdcdError, Refused, ServerLost
 from cdcd.lsn import parse_lsn
-from cdcd.source import refusals
-from cdcd.source.refusals import SlotFacts, SlotWaits
+from cdcd.source import server_errors
+from cdcd.source.server_errors import SlotFacts, SlotWaits
 from cdcd.source.session import parameters
 
 COMMAND_TIMEOUT_S: Final = 60.0
@@ -159,7 +159,7 @@ class Connection:
             self._cancel()
             raise SlotWaits(slot, timeout_s, held_by, standby=self.standby)
         if result.status != pq.ExecStatus.TUPLES_OK:
-            raise self._named(result, lambda sqlstate, text: refusals.slot_refused(sqlstate, text, slot))
+            raise self._named(result, lambda sqlstate, text: server_errors.slot_refused(sqlstate, text, slot))
         [(name, consistent, snapshot, used)] = _rows(result)
         return CreatedSlot(name or "", parse_lsn(consistent or ""), snapshot, used or "")
 
@@ -301,7 +301,7 @@ def _connect(dsn: str, application_name: str) -> psycopg.Connection[Any]:
     try:
         return psycopg.connect(**params, replication="database", autocommit=True)
     except psycopg.Error as error:
-        raise refusals.connection_refused(str(error), str(params.get("user", ""))) from error
+        raise server_errors.connection_refused(str(error), str(params.get("user", ""))) from error
 
 
 def _rows(result: pq.abc.PGresult) -> list[tuple[str | None, ...]]:

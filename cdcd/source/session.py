@@ -18,7 +18,7 @@ import psycopg
 from psycopg import conninfo, sql
 
 from cdcd.errors import CdcdError, Refused, ServerLost, SettingsError
-from cdcd.source import refusals
+from cdcd.source import server_errors
 
 Query: TypeAlias = LiteralString | sql.SQL | sql.Composed
 
@@ -193,7 +193,7 @@ class Session:
             try:
                 self._connection = psycopg.connect(**self._parameters, autocommit=True, prepare_threshold=None)
             except psycopg.Error as error:
-                raise refusals.connection_refused(str(error), str(self._parameters.get("user", ""))) from error
+                raise server_errors.connection_refused(str(error), str(self._parameters.get("user", ""))) from error
         return self._connection
 
     def _drop(self) -> None:
@@ -228,7 +228,7 @@ def refused(error: psycopg.Error) -> CdcdError:
     # Class 40: on a standby, what conflicts with its recovery is cancelled.
     if sqlstate[:2] in {"08", "40", "53", "57"} or (not sqlstate and isinstance(error, psycopg.OperationalError)):
         return ServerLost(f"PostgreSQL could not answer: {said}")
-    kind = Locked if sqlstate == refusals.LOCK_NOT_AVAILABLE else StatementRefused
+    kind = Locked if sqlstate == server_errors.LOCK_NOT_AVAILABLE else StatementRefused
     return kind(f"PostgreSQL refused a statement: {said} ({sqlstate})", sqlstate)
 
 

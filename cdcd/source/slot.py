@@ -12,7 +12,7 @@ from psycopg import sql
 
 from cdcd.errors import ServerLost
 from cdcd.lsn import parse_lsn
-from cdcd.source.refusals import SlotActive
+from cdcd.source.server_errors import SlotActive
 from cdcd.source.session import Asker, Session
 from cdcd.source.slot_state import SlotState
 

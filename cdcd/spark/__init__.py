@@ -16,7 +16,7 @@ The way through it::
 """
 
 from cdcd.spark.cdc import Cdc
-from cdcd.spark.cuts import Cut
 from cdcd.spark.packages import packages
+from cdcd.spark.reading.cuts import Cut
 
 __all__ = ["Cdc", "Cut", "packages"]

@@ -14,19 +14,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdcd.errors import GapError, Refused
 from cdcd.lsn import format_lsn, parse_lsn
-from cdcd.progress.record import TableRecord
+from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
-from cdcd.spark import changes, rows
-from cdcd.spark.cuts import Cut, Cuts, Moment
-from cdcd.spark.kafka import KafkaReader
-from cdcd.spark.mirror import Mirror
+from cdcd.spark.load import Snapshot
+from cdcd.spark.mirror.mirror import Mirror
+from cdcd.spark.mirror.run_log import Run
 from cdcd.spark.packages import Format, check_jars, packages
-from cdcd.spark.rows import rolled
-from cdcd.spark.runs import Run
-from cdcd.spark.snapshot import Snapshot
+from cdcd.spark.reading import changes
+from cdcd.spark.reading.cuts import Cut, Cuts, Moment
+from cdcd.spark.reading.decoding import common_columns
+from cdcd.spark.reading.kafka import KafkaReader
+from cdcd.spark.reading.writer_schemas import RegistryWriters, TopicWriters, Writers
+from cdcd.spark.state import as_of as state_as_of
+from cdcd.spark.state.as_of import rolled
 from cdcd.spark.verify import Comparison, Report, wait_for
-from cdcd.spark.wire import common_columns
-from cdcd.spark.writers import RegistryWriters, TopicWriters, Writers
 
 
 class Cdc:
@@ -144,7 +145,7 @@ class Cdc:
         events = self._changes(record, [0] * len(record.offsets), 0, lsn)
         known = changes.known_writers(self.writers, record.schema, record.table, record.topic)
         with self.kafka.errors(f"reading {record.topic}"):
-            return rows.fold(events, common_columns(known), self.key(record), name)
+            return state_as_of.fold(events, common_columns(known), self.key(record), name)
 
     def mirror(self, tables: Sequence[str], catalog: str, format: Format, **settings: Any) -> Mirror:  # noqa: A002
         """Tables in a lake that follow these; see `Mirror` for the settings."""

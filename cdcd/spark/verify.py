@@ -21,10 +21,10 @@ from pyspark.sql import functions as f
 
 from cdcd.errors import GapError
 from cdcd.lsn import format_lsn
-from cdcd.spark import columns as c
-from cdcd.spark.collapse import UNREPRESENTABLE
-from cdcd.spark.snapshot import Snapshot
-from cdcd.spark.types import ddl
+from cdcd.spark import sql_expressions as c
+from cdcd.spark.load import Snapshot
+from cdcd.spark.reading.types import ddl
+from cdcd.spark.state.collapse import UNREPRESENTABLE
 
 BUCKETS: Final = 4096
 _SHOWN_MAX: Final = 1000

@@ -31,17 +31,17 @@ from cdcd.errors import DecodeError, GapError, SpoolFull
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput import messages
 from cdcd.pgoutput.decoder import Decoder
-from cdcd.source.replication import (
+from cdcd.source.stream_messages import (
     KEEPALIVE,
     POSTGRES_EPOCH_US,
     XLOGDATA,
     XLOGDATA_HEADER_BYTES,
     decode_keepalive,
 )
-from cdcd.transaction.changes import ChangeConsumer, RelationChanges
+from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
 from cdcd.transaction.relations import Relations
-from cdcd.transaction.replay import Phase, Replay, committed_at, prepared_name
 from cdcd.transaction.spool import Spool, Spooled
+from cdcd.transaction.spooled_transactions import Phase, Replay, committed_at, prepared_name
 
 NEAR_BYTES: Final[i64] = 4 << 20  # of WAL: what spans no more is sent within some 100 ms
 REPLAY_BYTES: Final = 1 << 20

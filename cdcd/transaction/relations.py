@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from cdcd.pgoutput import messages
-from cdcd.source.pgtypes import PgType
+from cdcd.source.pg_types import PgType
 
 IDENTITY_DEFAULT: Final = "d"
 IDENTITY_FULL: Final = "f"

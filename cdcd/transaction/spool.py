@@ -31,7 +31,7 @@ from mypy_extensions import i32, i64
 
 from cdcd.errors import SpoolFull, Stop
 from cdcd.pgoutput.messages import Relation
-from cdcd.transaction.changes import RelationChanges
+from cdcd.transaction.change_consumer import RelationChanges
 from cdcd.transaction.spool_file import SpoolDirectory, SpoolFile
 
 _HEADER_BYTES: Final = 4  # a frame's length, little-endian

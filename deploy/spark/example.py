@@ -1,6 +1,6 @@
 """A first look at the topics with PySpark, from top to bottom, as one would in a notebook; it draws events over time.
 
-    deploy/quickstart                                   # in another terminal; it prints Kafka's address
+    tests/quickstart                                   # in another terminal; it prints Kafka's address
     pip install '.[spark]' pandas matplotlib            # in this checkout; PySpark 4.1.3
     python deploy/spark/example.py localhost:9092 shop  # writes events.png
 

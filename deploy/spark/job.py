@@ -13,7 +13,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from cdcd.cli import main
+from cdcd.cli.main import main
 
 if __name__ == "__main__":
     SparkSession.builder.getOrCreate()  # the one that spark-submit has described

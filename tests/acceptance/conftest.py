@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 import servers
-from fix_postgres import Database
-from stream import Stream
+from support.fix_postgres import Database
+from support.stream import Stream
 
 _numbers = itertools.count(1)
 

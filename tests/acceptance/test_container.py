@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from stream import Stream, eventually
+from support.stream import Stream, eventually
 
 ROOTFS = os.environ.get("CDCD_TEST_ROOTFS", "")
 pytestmark = pytest.mark.skipif(not ROOTFS or os.geteuid() != 0, reason="CDCD_TEST_ROOTFS names no image's root")

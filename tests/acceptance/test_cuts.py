@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 import psycopg
-import workload
-from stream import Stream
+from support import workload
+from support.stream import Stream
 
 
 def _lsn(text: str) -> int:

@@ -16,8 +16,8 @@ import psycopg
 import pytest
 import servers
 import yaml
-from processes import free_port
-from stream import Stream, Writer, eventually, port_of
+from servers.processes import free_port
+from support.stream import Stream, Writer, eventually, port_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRAPE_S = 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import topics
-from stream import Stream
+from support import topics
+from support.stream import Stream
 
 
 def _fields(event: topics.Event) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from psycopg.conninfo import make_conninfo
-from stream import Stream
+from support.stream import Stream
 
 ROWS = "INSERT INTO t SELECT n, repeat('p', 100) FROM generate_series({}, {}) n"
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import psycopg
 import pytest
-import topics
-from nodes import columns_of
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
-from shapes import NAMES, TEXT_ONLY, Table, make, quoted
-from stream import Stream
+from support import topics
+from support.nodes import columns_of
+from support.shapes import NAMES, TEXT_ONLY, Table, make, quoted
+from support.stream import Stream
 
 TRANSACTIONS = 250
 SEED = int(os.environ.get("CDCD_TEST_SEED", "4711"))

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import topics
-import workload
-from daemon import Daemon
-from fix_postgres import Database
+from support import topics, workload
+from support.daemon import Daemon
+from support.fix_postgres import Database
 
 TRANSACTIONS = int(os.environ.get("CDCD_TEST_TRANSACTIONS", "10000"))
 KILLS = 10

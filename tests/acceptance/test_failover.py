@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 import pytest
 import servers
-from jars import NEWEST
 from psycopg.conninfo import make_conninfo
-from stream import Stream, Writer, eventually
+from servers.jars import NEWEST
+from support.stream import Stream, Writer, eventually
 
 PRIMARY = {
     "hot_standby_feedback": "on",

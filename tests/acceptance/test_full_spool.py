@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import make_conninfo
-from stream import Stream
+from support.stream import Stream
 
 MEBIBYTE = 1 << 20
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import psycopg
 import pytest
-from stream import Stream, eventually
+from support.stream import Stream, eventually
 
 INTERVAL_S = 1.0
 

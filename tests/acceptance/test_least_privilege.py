@@ -26,10 +26,10 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from daemon import Daemon, command, environment
-from fix_postgres import Database
 from psycopg.conninfo import make_conninfo
-from stream import Stream, eventually, port_of
+from support.daemon import Daemon, command, environment
+from support.fix_postgres import Database
+from support.stream import Stream, eventually, port_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PASSWORD = "s3cret-Pass.word"

@@ -10,9 +10,9 @@ from pathlib import Path
 import psycopg
 import pytest
 import servers
-from daemon import Daemon
-from proxy import Proxy
-from stream import Stream, Table, Writer, eventually, metric
+from support.daemon import Daemon
+from support.proxy import Proxy
+from support.stream import Stream, Table, Writer, eventually, metric
 
 PAUSE_S = float(os.environ.get("CDCD_TEST_PAUSE_S", "15"))
 

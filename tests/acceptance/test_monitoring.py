@@ -10,11 +10,11 @@ import urllib.request
 
 import pytest
 import servers
-from daemon import Daemon
 from prometheus_client.parser import text_string_to_metric_families
-from stream import Stream, Writer, eventually, port_of
+from support.daemon import Daemon
+from support.stream import Stream, Writer, eventually, port_of
 
-from cdcd.metrics import METRICS
+from cdcd.monitoring.metrics import METRICS
 
 STALLED_AFTER_S = 3.0
 MONITORING = {"stalled_after_s": STALLED_AFTER_S}

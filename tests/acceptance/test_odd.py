@@ -8,11 +8,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import topics
 from confluent_kafka.admin import AdminClient, NewTopic
-from daemon import Daemon
 from psycopg.conninfo import make_conninfo
-from stream import Stream
+from support import topics
+from support.daemon import Daemon
+from support.stream import Stream
 
 MIB = 1024 * 1024
 

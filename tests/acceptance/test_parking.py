@@ -11,12 +11,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-import topics
 from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from daemon import cdcd
-from registry import Registry
-from stream import Stream, eventually, metric
+from support import topics
+from support.daemon import cdcd
+from support.registry import Registry
+from support.stream import Stream, eventually, metric
 
 PARK = {"on_unpublishable": "park"}
 LARGE = "INSERT INTO t SELECT {id}, string_agg(md5(n::text), '') FROM generate_series(1, 60000) n"

@@ -10,13 +10,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-import demo
 import pytest
 import servers
+from demo.quickstart import alone
 
 pytestmark = pytest.mark.slow
 
-QUICKSTART = Path(servers.__file__).with_name("quickstart")
+QUICKSTART = Path(servers.__file__).parents[1] / "quickstart"
 
 
 def quickstart(home: Path, *arguments: str) -> str:
@@ -30,7 +30,7 @@ def quickstart(home: Path, *arguments: str) -> str:
 
 def test_nothing_is_removed_while_it_runs(tmp_path):
     (tmp_path / "venv").mkdir()
-    with demo.alone(tmp_path):
+    with alone(tmp_path):
         done = subprocess.run(
             [sys.executable, QUICKSTART, "--home", tmp_path, "--clean"], capture_output=True, text=True, check=False
         )

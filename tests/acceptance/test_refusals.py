@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 import servers
-from daemon import cdcd
 from psycopg.conninfo import make_conninfo
-from stream import Stream, eventually
+from support.daemon import cdcd
+from support.stream import Stream, eventually
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY)"
 

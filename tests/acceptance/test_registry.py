@@ -13,7 +13,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from stream import Stream
+from support.stream import Stream
 
 URL = os.environ.get("CDCD_TEST_REGISTRY", "")
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import psycopg
 import pytest
-import topics
 from confluent_kafka import Producer
-from daemon import Daemon, cdcd
-from meanwhile import Meanwhile
-from stream import Stream
+from support import topics
+from support.background_thread import Meanwhile
+from support.daemon import Daemon, cdcd
+from support.stream import Stream
 
 TABLES = {"a": ("a1", "a2"), "b": ("b1", "b2")}
 ROUNDS = 9

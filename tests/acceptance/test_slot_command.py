@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from daemon import cdcd, command, environment
-from stream import Stream
+from support.daemon import cdcd, command, environment
+from support.stream import Stream
 
 
 def test_point_10_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(stream: Stream) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import topics
-from stream import Stream, eventually
+from support import topics
+from support.stream import Stream, eventually
 
 RESNAPSHOT = {"source": {"on_slot_lost": "resnapshot"}}
 

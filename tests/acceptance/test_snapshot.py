@@ -11,10 +11,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import topics
-import workload
-from daemon import Daemon, cdcd
-from fix_postgres import Database
+from support import topics, workload
+from support.daemon import Daemon, cdcd
+from support.fix_postgres import Database
 
 ROWS = int(os.environ.get("CDCD_TEST_SNAPSHOT_ROWS", "20000"))
 KILLS = int(os.environ.get("CDCD_TEST_SNAPSHOT_KILLS", "5"))

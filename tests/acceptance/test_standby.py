@@ -9,7 +9,7 @@ import time
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from stream import Stream, Writer, eventually
+from support.stream import Stream, Writer, eventually
 
 KILLS = 10
 TAKEOVER_S = 10.0
@@ -113,9 +113,7 @@ def test_a_daemon_whose_transactional_id_was_taken_ends_and_names_the_cure(strea
     daemon.wait_for_log("going on")
     stream.sql("INSERT INTO t VALUES (1)")
     daemon.wait_until_confirmed()
-    rival = Producer(
-        {"bootstrap.servers": stream.broker, "transactional.id": f"{stream.prefix}-{stream.slot}{second}"}
-    )
+    rival = Producer({"bootstrap.servers": stream.broker, "transactional.id": f"{stream.prefix}-{stream.slot}{second}"})
     rival.init_transactions(10)
     stream.sql("INSERT INTO t VALUES (2)")
     time.sleep(1)  # it may have been the other's turn

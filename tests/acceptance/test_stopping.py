@@ -8,8 +8,8 @@ import time
 import psycopg
 import pytest
 import servers
-from daemon import Daemon
-from stream import Stream, Writer
+from support.daemon import Daemon
+from support.stream import Stream, Writer
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 

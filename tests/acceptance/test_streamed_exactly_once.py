@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from stream import Stream
+from support.stream import Stream
 
 KILLS = 12
 WRITERS = 2

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 import servers
-import topics
-from nodes import Nodes, Scene
+from support import topics
+from support.nodes import Nodes, Scene
 
 pytestmark = pytest.mark.postgres_versions("oldest", "newest")
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import psycopg
 import pytest
 import servers
-from daemon import Daemon, cdcd
 from psycopg.conninfo import make_conninfo
-from stream import Stream, eventually
+from support.daemon import Daemon, cdcd
+from support.stream import Stream, eventually
 
-from cdcd.slot_watch import INTERVAL_S
+from cdcd.daemon.slot_monitor import INTERVAL_S
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from stream import Stream, Writer
+from support.stream import Stream, Writer
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Any
 
 import psycopg
 import pytest
-import topics
-from daemon import Daemon
-from fix_postgres import Database
-from stream import Stream
+from support import topics
+from support.daemon import Daemon
+from support.fix_postgres import Database
+from support.stream import Stream
 
 both_versions = pytest.mark.postgres_versions("oldest", "newest")
 both_modes = pytest.mark.parametrize("mode", ["auto", False], ids=["binary", "text"])

@@ -11,12 +11,12 @@ from typing import Any
 
 import psycopg
 import pytest
-import workload
-from daemon import Daemon, command, environment
-from stream import Stream, Writer
+from support import workload
+from support.daemon import Daemon, command, environment
+from support.stream import Stream, Writer
 
-from cdcd.settings_sources import load
-from cdcd.verify import verify as compare
+from cdcd.config.loading import load
+from cdcd.verify.comparison import verify as compare
 
 ORACLE = Path(__file__).parents[1] / "integration" / "test_types_oracle.py"
 
@@ -175,8 +175,8 @@ def test_a_partition_that_is_far_ahead_waits(stream: Stream, monkeypatch: pytest
     daemon.wait_for_log("going on")
     stream.sql("INSERT INTO t SELECT n, 0 FROM generate_series(1, 4000) n", "UPDATE t SET v = id")
     daemon.wait_until_confirmed()
-    monkeypatch.setattr("cdcd.verify.WAITING_MAX", 20)
-    monkeypatch.setattr("cdcd.verify.BATCH_ROWS_MAX", 50)
+    monkeypatch.setattr("cdcd.verify.comparison.WAITING_MAX", 20)
+    monkeypatch.setattr("cdcd.verify.comparison.BATCH_ROWS_MAX", 50)
     out = StringIO()
     assert compare(load(str(daemon.config)).settings, ["public.t"], wait_s=60, as_json=True, out=out)
     assert json.loads(out.getvalue())["events"] == 8000

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
-from json_server import JsonHandler, JsonServer  # noqa: E402
+from support.json_server import JsonHandler, JsonServer  # noqa: E402
 
 
 class AvroRegistry(JsonServer):

@@ -17,16 +17,16 @@ from tempfile import TemporaryDirectory
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from cdcd.avro import strings
-from cdcd.avro.codec import Codec
-from cdcd.avro.extensions import Hstore
-from cdcd.avro.floats import Float4, Float8
-from cdcd.avro.interval import Interval
-from cdcd.avro.nested import Array
-from cdcd.avro.numbers import Bool, Int2, Int4, Int8
-from cdcd.avro.numeric import Decimal, NumericText
-from cdcd.avro.strings import Bytea, Text, Uuid, VersionedText
-from cdcd.avro.temporal import Date, Time, Timestamp
+from cdcd.avro.codecs import base
+from cdcd.avro.codecs.base import Codec
+from cdcd.avro.codecs.datetimes import Date, Time, Timestamp
+from cdcd.avro.codecs.extensions import Hstore
+from cdcd.avro.codecs.floats import Float4, Float8
+from cdcd.avro.codecs.integers import Bool, Int2, Int4, Int8
+from cdcd.avro.codecs.interval import Interval
+from cdcd.avro.codecs.nested import Array
+from cdcd.avro.codecs.numeric import Decimal, NumericText
+from cdcd.avro.codecs.text import Bytea, Text, Uuid, VersionedText
 
 
 def numeric(negative: bool, weight: int, scale: int, *digits: int) -> bytes:
@@ -93,7 +93,7 @@ def nanoseconds(codec: Codec, binary: bool, value: bytes, seconds: float) -> flo
 
 def run(seconds: float) -> None:
     """Measure and print."""
-    kind = "plain Python" if str(strings.__file__).endswith(".py") else "compiled by mypyc"
+    kind = "plain Python" if str(base.__file__).endswith(".py") else "compiled by mypyc"
     print(f"{kind:20}{'binary ns':>12}{'text ns':>12}")
     for name, codec, binary, text in VALUES:
         figures = [nanoseconds(codec, mode, binary if mode else text, seconds) for mode in (True, False)]

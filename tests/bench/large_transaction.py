@@ -26,11 +26,11 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "deploy")]
+sys.path[:0] = [str(HERE)]
 import servers  # noqa: E402
 import ticks  # noqa: E402
 from measuring import memory_mb, percentile, until  # noqa: E402
-from topics import Topics  # noqa: E402
+from support.topics import Topics  # noqa: E402
 
 P99_MAX_MS = 200.0
 RSS_MAX_MB = 250.0

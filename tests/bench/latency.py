@@ -29,13 +29,13 @@ import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "deploy")]
+sys.path[:0] = [str(HERE)]
 import peer  # noqa: E402
 import servers  # noqa: E402
 from compare import in_turn  # noqa: E402
 from contestants import KINDS, cdcd  # noqa: E402
 from measuring import percentile, until  # noqa: E402
-from topics import Topics  # noqa: E402
+from support.topics import Topics  # noqa: E402
 
 SCHEMA = """
 CREATE TABLE ticks (id bigint PRIMARY KEY, at timestamptz, payload text);

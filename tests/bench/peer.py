@@ -1,6 +1,6 @@
 """The peer: Debezium's PostgreSQL connector on a Kafka Connect worker, set as somebody would who knows it well.
 
-Before: `peer.lock`, its jars, which `deploy/jars.py` fetches; `avro_registry`, for its Avro converter.
+Before: `peer.lock`, its jars, which `servers.jars` fetches; `avro_registry`, for its Avro converter.
 After: `contestants` measures it.
 Source: Debezium 3.7 "Debezium connector for PostgreSQL"; Kafka 4.3 "Kafka Connect", "Exactly-once support".
 
@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Literal
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1] / "deploy")]
-import jars  # noqa: E402
-import processes  # noqa: E402
+sys.path[:0] = [str(HERE.parent)]
 import servers  # noqa: E402
+from servers import jars, processes  # noqa: E402
 
 CONNECT = f"connect-{jars.KAFKA}"
 DEBEZIUM = "debezium-3.7.0.Final"  # of 3.7.1.Final Maven Central lacks the parent

@@ -29,9 +29,9 @@ import psycopg
 
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.source.connection import INPUT_BUFFER_BYTES
-from cdcd.source.pacing import INTERVAL_S, Pacing
-from cdcd.source.replication import POSTGRES_EPOCH_US, XLOGDATA
-from cdcd.source.walsender import Walsender
+from cdcd.source.read_pacing import INTERVAL_S, Pacing
+from cdcd.source.replication_stream import Walsender
+from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA
 
 OPTIONS = {"proto_version": "1", "publication_names": "cdcd_bench", "binary": "true"}
 WIDE = """
@@ -224,7 +224,7 @@ def server(dsn: str | None) -> Iterator[str]:
     if dsn:
         yield dsn
         return
-    sys.path.insert(0, str(Path(__file__).parents[2] / "deploy"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from servers import PostgreSQL
 
     with PostgreSQL(18) as postgres:

@@ -16,19 +16,19 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from cdcd.avro.envelope import Encoder
-from cdcd.avro.stores import FingerprintStore
-from cdcd.avro.types import TypeOptions
-from cdcd.compiled import rooms
+from cdcd.avro.codecs.lookup import TypeOptions
+from cdcd.avro.event_encoder import Encoder
+from cdcd.avro.schema_store import FingerprintStore
+from cdcd.build_info import rooms
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.pgoutput.encoder import encode, tuple_of
 from cdcd.pgoutput.tuples import BINARY, Binary, ColumnValue
 from cdcd.sink.batches import BatchBuilder
-from cdcd.sink.partition import split
-from cdcd.snapshot.rows import SIGNATURE, TableRows
-from cdcd.source.pgtypes import PgType
-from cdcd.source.replication import XLogData
+from cdcd.sink.partitioner import split
+from cdcd.snapshot.copy_format import SIGNATURE, TableRows
+from cdcd.source.pg_types import PgType
+from cdcd.source.stream_messages import XLogData
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool

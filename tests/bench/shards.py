@@ -22,10 +22,10 @@ from pathlib import Path
 import psycopg
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "deploy")]
+sys.path[:0] = [str(HERE)]
 import servers  # noqa: E402
-from daemon import Daemon  # noqa: E402
 from measuring import cpu_s, memory_mb, until  # noqa: E402
+from support.daemon import Daemon  # noqa: E402
 from workloads import FILL, ORDERS  # noqa: E402
 
 TABLES = ("orders_1", "orders_2", "orders_3", "orders_4")

@@ -34,15 +34,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "deploy")]
+sys.path[:0] = [str(HERE)]
 import servers  # noqa: E402
 import ticks  # noqa: E402
 from contestants import client  # noqa: E402
 from measuring import memory_mb, percentile, until  # noqa: E402
-from topics import Topics  # noqa: E402
+from support.topics import Topics  # noqa: E402
 from workloads import FILL, ORDERS  # noqa: E402
 
-from cdcd.sink.kafka_settings import producer_config  # noqa: E402
+from cdcd.sink.kafka.client_config import producer_config  # noqa: E402
 
 SHARE_MIN = 0.6
 LATER_MAX_MS = 100.0

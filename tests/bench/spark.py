@@ -22,17 +22,16 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "deploy")]
+sys.path[:0] = [str(HERE.parent)]
 
-import daemon  # noqa: E402
-import fix_spark  # noqa: E402
 import psycopg  # noqa: E402
 import servers  # noqa: E402
-import stream as streams  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
+from support import daemon, fix_spark  # noqa: E402
+from support import stream as streams  # noqa: E402
 
 from cdcd.spark import Cdc  # noqa: E402
-from cdcd.spark.snapshot import jdbc  # noqa: E402
+from cdcd.spark.load import jdbc  # noqa: E402
 
 TABLE = """CREATE TABLE t (id bigint PRIMARY KEY, n int, a text, b text, amount numeric(10,2), at timestamptz, due date,
     paid boolean, doc jsonb, ref uuid, w double precision, note text)"""

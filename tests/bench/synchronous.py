@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "deploy")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 import servers  # noqa: E402
 
 WARM_UP_S = 10.0

@@ -7,7 +7,7 @@ import time
 
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
-from topics import Topics
+from support.topics import Topics
 
 SCHEMA = "CREATE TABLE ticks (id bigint PRIMARY KEY, at timestamptz)"
 

@@ -101,9 +101,7 @@ def _sized(size: int) -> Workload:
 
 
 def _one(name: str, what: str, streaming: str) -> Workload:
-    return Workload(
-        name, what, {"orders": ORDERS}, lambda rows: batches(FILL, rows)(rows), streaming=streaming
-    )
+    return Workload(name, what, {"orders": ORDERS}, lambda rows: batches(FILL, rows)(rows), streaming=streaming)
 
 
 WORKLOADS = {

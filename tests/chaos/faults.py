@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import psycopg
 import servers
 from pods import Pod
-from processes import children
-from proxy import Link, Proxy, is_end_of_transaction
+from servers.processes import children
+from support.proxy import Link, Proxy, is_end_of_transaction
 
 GAP_S = (0.5, 7.0)
 CALM_EVERY_S = 75.0

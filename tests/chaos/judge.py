@@ -21,11 +21,11 @@ from typing import Any
 
 import fastavro
 import psycopg
-import topics
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from psycopg import sql
 from reading import Place, Reader, Record
+from support import topics
 from writers import TABLES, Change, Ledger, Transaction
 
 SHORT = 60
@@ -169,9 +169,7 @@ class Judge(threading.Thread):
             value,
             None if record.key is None else self._decoded(record.key),
             next(
-                f["type"][1]["fields"]
-                for f in self._texts[record.value[2:10].hex()]["fields"]
-                if f["name"] == "before"
+                f["type"][1]["fields"] for f in self._texts[record.value[2:10].hex()]["fields"] if f["name"] == "before"
             ),
         )
         self.count["events"] += 1

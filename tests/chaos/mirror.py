@@ -20,13 +20,12 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "deploy")]
+sys.path[:0] = [str(HERE.parent)]
 
-import daemon  # noqa: E402
-import fix_spark  # noqa: E402
 import psycopg  # noqa: E402
 import servers  # noqa: E402
-import stream as streams  # noqa: E402
+from support import daemon, fix_spark  # noqa: E402
+from support import stream as streams  # noqa: E402
 
 from cdcd.errors import CdcdError  # noqa: E402
 
@@ -123,7 +122,7 @@ def check(config: Path, home: Path, stream: streams.Stream, form: str, kills: li
         return 1
     from cdcd.spark import settings as s
     from cdcd.spark.cdc import Cdc
-    from cdcd.spark.jobs import _session
+    from cdcd.spark.commands import _session
 
     loaded = s.load(str(config))
     spark = _session(loaded)

@@ -16,8 +16,8 @@ from collections import Counter
 from pathlib import Path
 from typing import IO, Any, Self
 
-from daemon import Daemon, command, environment
-from processes import end_guard, free_port, guard
+from servers.processes import end_guard, free_port, guard
+from support.daemon import Daemon, command, environment
 
 START_AGAIN_S = 0.7
 PROBE_S = 2.0

@@ -23,17 +23,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "deploy")]
+sys.path[:0] = [str(HERE)]
 
 import psycopg  # noqa: E402
 import servers  # noqa: E402
 from faults import Faults, World  # noqa: E402
-from jars import NEWEST  # noqa: E402
 from judge import Judge  # noqa: E402
 from pods import Pod, wait_for  # noqa: E402
-from proxied_kafka import proxied_kafka  # noqa: E402
-from proxy import Proxy  # noqa: E402
 from report import Report  # noqa: E402
+from servers.jars import NEWEST  # noqa: E402
+from support.proxied_kafka import proxied_kafka  # noqa: E402
+from support.proxy import Proxy  # noqa: E402
 from writers import SCHEMA, Ledger, Writer  # noqa: E402
 
 WRITERS = 4

@@ -1,4 +1,4 @@
-"""The promises of `cdcd.sink.producer`, kept by the real broker and by the fake that the simulation plays against."""
+"""The promises of `cdcd.sink.interfaces`, kept by the real broker and by the fake that the simulation plays against."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import pytest
 from bench.measuring import until
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from proxied_kafka import proxied_kafka
-from proxy import Link, is_end_of_transaction, is_list_offsets, is_produce
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading, Seen
+from support.proxied_kafka import proxied_kafka
+from support.proxy import Link, is_end_of_transaction, is_list_offsets, is_produce
 
 from cdcd.errors import BrokerLost, Fenced, Refused, SettingsError
-from cdcd.progress.record import SlotRecord, TableRecord, parse_record, parse_slot_record
-from cdcd.sink.alternating import AlternatingProducer
+from cdcd.progress.records import SlotRecord, TableRecord, parse_record, parse_slot_record
 from cdcd.sink.batches import BatchBuilder
-from cdcd.sink.kafka_admin import KafkaAdmin
-from cdcd.sink.kafka_producer import KafkaProducer
-from cdcd.sink.kafka_progress import KafkaProgressReader
-from cdcd.sink.kafka_reading import KafkaReading
-from cdcd.sink.partition import partition_for
-from cdcd.sink.producer import Producer, ProgressReader, TopicAdmin
+from cdcd.sink.interfaces import Producer, ProgressReader, TopicAdmin
+from cdcd.sink.kafka.admin import KafkaAdmin
+from cdcd.sink.kafka.alternating_producer import AlternatingProducer
+from cdcd.sink.kafka.producer import KafkaProducer
+from cdcd.sink.kafka.progress_reader import KafkaProgressReader
+from cdcd.sink.kafka.range_reader import KafkaReading
+from cdcd.sink.partitioner import partition_for
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec
 
@@ -746,7 +746,7 @@ def test_topics_are_made_by_few_requests_that_no_controller_finds_too_large(
 
     monkeypatch.setattr(real.real_admin, "_client", Counting())
     assert real.admin.ensure(*(TopicSpec(f"{real.prefix}.n{n}", 1, 1) for n in range(100))) == [1] * 100
-    monkeypatch.setattr("cdcd.sink.kafka_admin._RECORDS_MAX", 10)
+    monkeypatch.setattr("cdcd.sink.kafka.admin._RECORDS_MAX", 10)
     specs = [TopicSpec(f"{real.prefix}.m{n}", 2, 1, {"retention.ms": "1"}) for n in range(5)]
     assert real.admin.ensure(*specs, TopicSpec(f"{real.prefix}.wide", 11, 1)) == [2, 2, 2, 2, 2, 11]
     assert made == [100, 2, 2, 1, 1]
@@ -1008,8 +1008,8 @@ def test_a_client_that_hangs_although_kafka_answers_is_given_up(
     orders = topic_of(real, "orders")
     producer = KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-hangs", timeout_s=20)
     assert producer.start(never)
-    monkeypatch.setattr("cdcd.sink.kafka_producer._SUSPICIOUS_S", 0.3)
-    monkeypatch.setattr("cdcd.sink.kafka_producer._STUCK_S", 0.5)
+    monkeypatch.setattr("cdcd.sink.kafka.producer._SUSPICIOUS_S", 0.3)
+    monkeypatch.setattr("cdcd.sink.kafka.producer._STUCK_S", 0.5)
     producer.begin()
     producer.produce(orders, 0, [{"key": b"k", "value": b"v"}])
     producer.flush()

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdcd.progress.record import SlotRecord, TableRecord
-from cdcd.settings import Settings
-from cdcd.sink.hanging import committed
-from cdcd.sink.kafka_admin import KafkaAdmin
-from cdcd.sink.kafka_producer import KafkaProducer
+from cdcd.config.settings import Settings
+from cdcd.daemon.kafka_takeover import reading
+from cdcd.progress.records import SlotRecord, TableRecord
+from cdcd.sink.hanging_transactions import committed
+from cdcd.sink.kafka.admin import KafkaAdmin
+from cdcd.sink.kafka.producer import KafkaProducer
 from cdcd.sink.topics import TopicNames, TopicSpec
-from cdcd.taking_over import reading
 
 
 def never() -> bool:
@@ -48,9 +48,7 @@ class Kafka:
     def progress(self, producer: KafkaProducer, lsn: int, end: int) -> None:
         table = TableRecord("s", self.table, "public", "t", lsn - 8, (end,))
         slot = SlotRecord("s", lsn, lsn - 8, 1, "1", 1, 1, 1)
-        producer.produce(
-            self.names.progress, 0, [{"key": each.key(), "value": each.value()} for each in (table, slot)]
-        )
+        producer.produce(self.names.progress, 0, [{"key": each.key(), "value": each.value()} for each in (table, slot)])
         producer.flush()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Record the golden streams anew from real servers: `python tests/golden/record.py [VERSION ...]`.
 
-Before: `scenario` says what happens, `deploy/servers.py` has the servers of every version.
+Before: `scenario` says what happens, `servers` has the servers of every version.
 After: `pgNN.jsonl.gz` beside this file, which `test_golden` replays without a server.
 
 A recording is only written if what it gives is right: the events are the same in whatever way the changes were asked
@@ -18,20 +18,19 @@ from typing import Any
 import psycopg
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "deploy")]
+sys.path[:0] = [str(HERE)]
 
 import recording  # noqa: E402
 import scenario  # noqa: E402
 import servers  # noqa: E402
-import topics  # noqa: E402
-import workload  # noqa: E402
 from recording import Answers, Recording, Replayed, Stream  # noqa: E402
+from support import topics, workload  # noqa: E402
 
 from cdcd.pgoutput import messages as m  # noqa: E402
 from cdcd.pgoutput.decoder import Decoder  # noqa: E402
-from cdcd.source.catalogue import Catalogue  # noqa: E402
-from cdcd.source.replication import XLOGDATA, XLOGDATA_HEADER_BYTES  # noqa: E402
-from cdcd.source.walsender import Walsender  # noqa: E402
+from cdcd.source.catalog import Catalogue  # noqa: E402
+from cdcd.source.replication_stream import Walsender  # noqa: E402
+from cdcd.source.stream_messages import XLOGDATA, XLOGDATA_HEADER_BYTES  # noqa: E402
 
 VERSIONS = (14, 15, 16, 17, 18)
 

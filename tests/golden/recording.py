@@ -20,13 +20,13 @@ from typing import Any
 
 import fastavro
 
-from cdcd.avro.envelope import Encoder
-from cdcd.avro.stores import FingerprintStore
-from cdcd.avro.types import TypeOptions
-from cdcd.decode import plain
+from cdcd.avro.codecs.lookup import TypeOptions
+from cdcd.avro.event_encoder import Encoder
+from cdcd.avro.schema_store import FingerprintStore
 from cdcd.pgoutput.decoder import Decoder
+from cdcd.reading.decoder import plain
 from cdcd.sink.batches import BatchBuilder
-from cdcd.source.pgtypes import PgType
+from cdcd.source.pg_types import PgType
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool

@@ -15,7 +15,7 @@ from recording import HERE, Recording, Stream
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.pgoutput.encoder import encode
-from cdcd.source.replication import XLOGDATA_HEADER_BYTES, XLogData, decode_server
+from cdcd.source.stream_messages import XLOGDATA_HEADER_BYTES, XLogData, decode_server
 
 RECORDINGS = {path.name.partition(".")[0]: recording.load(path) for path in sorted(HERE.glob("pg*.jsonl.gz"))}
 STREAMS = [

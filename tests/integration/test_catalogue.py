@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from fix_postgres import Database
 from servers import PostgreSQL
+from support.fix_postgres import Database
 
 from cdcd.errors import ServerLost
-from cdcd.source.catalogue import Catalogue
-from cdcd.source.pgtypes import PgType
+from cdcd.source.catalog import Catalogue
+from cdcd.source.pg_types import PgType
 
 both = pytest.mark.postgres_versions("oldest", "newest")
 

@@ -6,9 +6,9 @@ from contextlib import closing
 
 import psycopg
 import pytest
-from fix_postgres import Database
+from support.fix_postgres import Database
 
-from cdcd.snapshot.described import altered_heaps, heaps
+from cdcd.snapshot.published_tables import altered_heaps, heaps
 from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.source.session import Session, parameters
 

@@ -10,13 +10,13 @@ import sys
 from typing import Any
 
 import pytest
-from fix_postgres import Database
+from support.fix_postgres import Database
 
+from cdcd.cli.commands.peek import peek
+from cdcd.config.settings import Settings
 from cdcd.errors import GapError, Refused
-from cdcd.peek import peek
-from cdcd.settings import Settings
-from cdcd.source.refusals import SlotActive
-from cdcd.source.walsender import Walsender
+from cdcd.source.replication_stream import Walsender
+from cdcd.source.server_errors import SlotActive
 
 pytestmark = pytest.mark.postgres_versions("oldest", "newest")
 

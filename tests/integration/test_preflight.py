@@ -11,12 +11,12 @@ import psycopg
 import pytest
 import servers
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
-from fix_postgres import Database
+from support.fix_postgres import Database
 
-from cdcd import slot_command
-from cdcd.findings import Level
-from cdcd.preflight import check, findings
-from cdcd.settings import Settings
+from cdcd.cli.commands import slot as slot_command
+from cdcd.config.settings import Settings
+from cdcd.preflight.check import check, findings
+from cdcd.preflight.findings import Level
 
 pytestmark = pytest.mark.postgres_versions("oldest", "newest")
 
@@ -148,7 +148,7 @@ def test_a_slot_of_another_plugin_is_an_error(database: Database, broker: str, p
 def test_an_open_write_transaction_is_a_warning_before_the_slot_is_made(
     database: Database, broker: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdcd.preflight_postgres.LONG_TRANSACTION_S", 0.0)
+    monkeypatch.setattr("cdcd.preflight.postgres.LONG_TRANSACTION_S", 0.0)
     writer = database.connect(autocommit=False)
     writer.execute("CREATE TABLE t (id int PRIMARY KEY)")
     level, message, cure = looked_at(settings(database.dsn, broker, prefix))["slot"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fix_postgres import Database
+from support.fix_postgres import Database
 
 from cdcd.errors import Refused
 from cdcd.source.publication import Publication, PublishedTable

@@ -18,11 +18,11 @@ from typing import Any
 
 import psycopg
 import pytest
-import topics
-from fix_postgres import Database
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
-from stream import Stream
+from support import topics
+from support.fix_postgres import Database
+from support.stream import Stream
 
 SCHEDULES = int(os.environ.get("CDCD_TEST_SCHEDULES", "25"))
 SEED = os.environ.get("CDCD_TEST_SEED", "4711")

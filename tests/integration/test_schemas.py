@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_postgres import Database
+from support.fix_postgres import Database
 
-from cdcd.avro.envelope import Encoder
-from cdcd.avro.stores import FingerprintStore
-from cdcd.avro.types import TypeOptions
+from cdcd.avro.codecs.lookup import TypeOptions
+from cdcd.avro.event_encoder import Encoder
+from cdcd.avro.schema_store import FingerprintStore
+from cdcd.config.settings import Settings
 from cdcd.errors import Refused
 from cdcd.pgoutput.decoder import Decoder
-from cdcd.schemas import schemas
-from cdcd.settings import Settings
+from cdcd.reading.table_schemas import schemas
 from cdcd.sink.batches import BatchBuilder
-from cdcd.source.catalogue import Catalogue
-from cdcd.source.replication import XLogData
+from cdcd.source.catalog import Catalogue
+from cdcd.source.stream_messages import XLogData
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool

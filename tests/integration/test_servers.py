@@ -15,7 +15,7 @@ import servers
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from jars import LOCK, NEWEST, OLDEST, ServerError, fetch_jars
+from servers.jars import LOCK, NEWEST, OLDEST, ServerError, fetch_jars
 
 OWNER = """
 import sys, time
@@ -109,7 +109,7 @@ def test_a_fetched_jar_that_is_not_the_locked_one_is_refused(tmp_path, monkeypat
     )
     lock = tmp_path / "servers.lock"
     lock.write_text(f"{name} {digest[::-1]} {coordinate}\n")
-    monkeypatch.setattr("jars.LOCK", lock)
+    monkeypatch.setattr("servers.jars.LOCK", lock)
     with pytest.raises(ServerError, match="SHA-256"):
         fetch_jars(name, tmp_path, say=lambda _line: None)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
-from fix_postgres import Database
 from servers import PostgreSQL
+from support.fix_postgres import Database
 
 from cdcd.errors import ServerLost, SettingsError
 from cdcd.source.session import Session, StatementRefused, parameters

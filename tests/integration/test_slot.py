@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from fix_postgres import Database
+from support.fix_postgres import Database
 
 from cdcd.errors import ServerLost
 from cdcd.lsn import parse_lsn
-from cdcd.source.refusals import SlotActive
+from cdcd.source.replication_stream import Walsender
+from cdcd.source.server_errors import SlotActive
 from cdcd.source.slot import Slot
-from cdcd.source.walsender import Walsender
 
 both = pytest.mark.postgres_versions("oldest", "newest")
 

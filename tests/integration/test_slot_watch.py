@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from fix_postgres import Database
 from prometheus_client.parser import text_string_to_metric_families
-from stream import eventually
+from support.fix_postgres import Database
+from support.stream import eventually
 
-from cdcd import slot_watch
-from cdcd.metrics import Metrics
-from cdcd.slot_watch import SlotWatch
-from cdcd.status import Status
+from cdcd.daemon import slot_monitor
+from cdcd.daemon.slot_monitor import SlotWatch
+from cdcd.monitoring.metrics import Metrics
+from cdcd.monitoring.status import Status
 
 
 def test_a_slot_that_was_there_and_is_gone_is_lost(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slot_watch, "INTERVAL_S", 0.05)
+    monkeypatch.setattr(slot_monitor, "INTERVAL_S", 0.05)
     status, metrics = Status("1", "w", "p", 0.0), Metrics("pure")
 
     def shown() -> dict[str, float]:

@@ -14,11 +14,12 @@ from pathlib import Path
 import psycopg
 import pytest
 import servers
-from daemon import environment
+from support.daemon import environment
 
 SHORTENED = """
 import sys
-from cdcd import cli, supervisor
+from cdcd.cli import main
+from cdcd.daemon import supervisor
 supervisor.FIRST_STREAM_WITHIN_S = 3.0
 sys.exit(cli.main(["run"]))
 """

@@ -20,10 +20,10 @@ import psycopg
 import pytest
 from librt.strings import BytesWriter
 
-from cdcd.avro.codec import Codec
-from cdcd.avro.types import TypeOptions, codec_for, has_known_binary
+from cdcd.avro.codecs.base import Codec
+from cdcd.avro.codecs.lookup import TypeOptions, codec_for, has_known_binary
 from cdcd.errors import ModeChanged
-from cdcd.source.pgtypes import PgType
+from cdcd.source.pg_types import PgType
 
 SESSION = "-c DateStyle=ISO,MDY -c IntervalStyle=postgres -c bytea_output=hex -c extra_float_digits=1 -c TimeZone=UTC"
 

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from fix_postgres import Database
 from psycopg import sql
 from servers import PostgreSQL
+from support.fix_postgres import Database
 
 from cdcd.errors import CdcdError, GapError, Refused, ServerLost, SettingsError
 from cdcd.lsn import parse_lsn
-from cdcd.source.refusals import SlotActive, SlotWaits
-from cdcd.source.replication import PrimaryKeepalive, XLogData, decode_server
+from cdcd.source.replication_stream import Walsender
+from cdcd.source.server_errors import SlotActive, SlotWaits
 from cdcd.source.slot import Slot
-from cdcd.source.walsender import Walsender
+from cdcd.source.stream_messages import PrimaryKeepalive, XLogData, decode_server
 
 both = pytest.mark.postgres_versions("oldest", "newest")
 Message = XLogData | PrimaryKeepalive
@@ -217,7 +217,7 @@ def test_wal_sender_timeout_is_a_lost_server(shop: Database) -> None:
 def test_a_transaction_may_take_longer_to_decode_than_a_session_may_have_one_open(shop: Database) -> None:
     if shop.server.version < 17:
         pytest.skip("transaction_timeout is of PostgreSQL 17")
-    shop.execute(f'ALTER DATABASE "{shop.name}" SET transaction_timeout TO \'300ms\'')
+    shop.execute(f"ALTER DATABASE \"{shop.name}\" SET transaction_timeout TO '300ms'")
     with Walsender(shop.dsn) as walsender:
         walsender.create_slot(slot_of(shop))
         walsender.start(slot_of(shop), 0, OPTIONS)
@@ -458,9 +458,7 @@ def test_a_role_that_may_not_replicate_is_refused_with_its_cure(shop: Database) 
 
 
 @both
-def test_a_slot_that_lost_wal_is_a_gap(
-    postgres: PostgreSQL, start_postgres: Callable[..., PostgreSQL]
-) -> None:
+def test_a_slot_that_lost_wal_is_a_gap(postgres: PostgreSQL, start_postgres: Callable[..., PostgreSQL]) -> None:
     server = start_postgres(
         postgres.version,
         settings={"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"},

@@ -22,13 +22,13 @@ sys.path[:0] = [str(TESTS), str(TESTS / "golden")]
 import recording  # noqa: E402
 from recording import HERE, Answers, Recording, Stream  # noqa: E402
 
-from cdcd.avro.envelope import Encoder  # noqa: E402
-from cdcd.avro.stores import FingerprintStore  # noqa: E402
-from cdcd.avro.types import TypeOptions  # noqa: E402
+from cdcd.avro.codecs.lookup import TypeOptions  # noqa: E402
+from cdcd.avro.event_encoder import Encoder  # noqa: E402
+from cdcd.avro.schema_store import FingerprintStore  # noqa: E402
 from cdcd.errors import CdcdError, DecodeError  # noqa: E402
 from cdcd.pgoutput.decoder import Decoder  # noqa: E402
 from cdcd.sink.batches import BatchBuilder  # noqa: E402
-from cdcd.source.replication import XLOGDATA_HEADER_BYTES  # noqa: E402
+from cdcd.source.stream_messages import XLOGDATA_HEADER_BYTES  # noqa: E402
 from cdcd.transaction.assembler import Assembler  # noqa: E402
 from cdcd.transaction.relations import Relations  # noqa: E402
 from cdcd.transaction.spool import Spool  # noqa: E402

@@ -12,22 +12,22 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import pytest
-from avro_values import UNREPRESENTABLE, both, read_back, transcode
 from hypothesis import given
 from hypothesis import strategies as st
+from support.avro_values import UNREPRESENTABLE, both, read_back, transcode
 
-from cdcd.avro.codec import Codec
-from cdcd.avro.extensions import Hstore, Vector
-from cdcd.avro.floats import Float4, Float8, float8_text
-from cdcd.avro.interval import Interval
-from cdcd.avro.nested import Array, Composite
-from cdcd.avro.network import Bit, Inet, Macaddr, PgLsn, Tsvector
-from cdcd.avro.numbers import Bool, Int2, Int4, Int8, Unsigned4, Xid8
-from cdcd.avro.numeric import Decimal, NumericText
-from cdcd.avro.ranges import Multirange, Range
-from cdcd.avro.shapes import Shape
-from cdcd.avro.strings import AsText, Bytea, Char, Ewkb, Text, Uuid, VersionedText
-from cdcd.avro.temporal import Date, Time, Timestamp, TimeTz
+from cdcd.avro.codecs.base import Codec
+from cdcd.avro.codecs.composite_changes import Shape
+from cdcd.avro.codecs.datetimes import Date, Time, Timestamp, TimeTz
+from cdcd.avro.codecs.extensions import Hstore, Vector
+from cdcd.avro.codecs.floats import Float4, Float8, float8_text
+from cdcd.avro.codecs.integers import Bool, Int2, Int4, Int8, Unsigned4, Xid8
+from cdcd.avro.codecs.interval import Interval
+from cdcd.avro.codecs.nested import Array, Composite
+from cdcd.avro.codecs.network import Bit, Inet, Macaddr, PgLsn, Tsvector
+from cdcd.avro.codecs.numeric import Decimal, NumericText
+from cdcd.avro.codecs.ranges import Multirange, Range
+from cdcd.avro.codecs.text import AsText, Bytea, Char, Ewkb, Text, Uuid, VersionedText
 from cdcd.errors import DecodeError, ModeChanged
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)

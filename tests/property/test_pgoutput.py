@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire_pgoutput import SAMPLES, Sample
+from support.wire_pgoutput import SAMPLES, Sample
 
 from cdcd.errors import DecodeError
 from cdcd.pgoutput import messages as m

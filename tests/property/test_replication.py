@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcd.errors import DecodeError
-from cdcd.source.replication import (
+from cdcd.source.stream_messages import (
     XLOGDATA_HEADER_BYTES,
     PrimaryKeepalive,
     StatusUpdate,

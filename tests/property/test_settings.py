@@ -11,9 +11,9 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdcd.config.loading import load
+from cdcd.config.settings import SECTIONS, Settings, known_keys
 from cdcd.errors import SettingsError
-from cdcd.settings import SECTIONS, Settings, known_keys
-from cdcd.settings_sources import load
 
 quick = settings(deadline=None, max_examples=100)
 

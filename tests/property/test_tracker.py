@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cdcd.progress.tracker import Tracker
+from cdcd.progress.ack_tracker import Tracker
 
 GIDS = st.sampled_from("abc")
 SIZES = st.integers(1, 50)

@@ -25,10 +25,10 @@ from sim.copies_checker import CopiesChecker, Seen
 from sim.fake_kafka import FakeBroker, Placed, Transaction
 from sim.sql import Committed, Database, Event
 
-from cdcd import decode
 from cdcd.lsn import format_lsn
-from cdcd.progress.copies import parse_copy
-from cdcd.progress.record import SlotRecord, TableRecord, parse_record
+from cdcd.progress.records import SlotRecord, TableRecord, parse_record
+from cdcd.progress.snapshot_records import parse_copy
+from cdcd.reading import decoder
 
 PROMPT_S = 0.9
 """Less than any timer of the daemon, more than any work in the simulation."""
@@ -222,7 +222,7 @@ class Checker:
 
     def _decode(self, data: bytes | None) -> Any:
         assert data is not None, "no tombstones were asked for"
-        found = decode.schema_id(data)
+        found = decoder.schema_id(data)
         self._demand(found is not None, "no Avro")
         assert found is not None
         self._demand(found[0] in self._schemas, f"schema {found[0]} was not published yet")
@@ -315,8 +315,8 @@ _TEXTS: dict[str, str] = {}
 
 
 @cache
-def _decoder() -> decode.Decoder:
-    return decode.Decoder(lambda schema: _TEXTS[str(schema)])
+def _decoder() -> decoder.Decoder:
+    return decoder.Decoder(lambda schema: _TEXTS[str(schema)])
 
 
 def _name(position: tuple[int, int]) -> str:

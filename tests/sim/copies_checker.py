@@ -23,11 +23,11 @@ from sim.heaps import Fold, Identity, Row, table_of
 from sim.snapshots import SimSnapshot
 from sim.sql import Database
 
-from cdcd.progress.copies import DONE, TableCopy, parse_copy
-from cdcd.progress.record import SlotRecord
-from cdcd.progress.requests import SNAPSHOT
-from cdcd.progress.requests import table_of as table_of_request
-from cdcd.sink.parking import Assembly
+from cdcd.progress.daemon_requests import SNAPSHOT
+from cdcd.progress.daemon_requests import table_of as table_of_request
+from cdcd.progress.records import SlotRecord
+from cdcd.progress.snapshot_records import DONE, TableCopy, parse_copy
+from cdcd.sink.parking.wire_format import Assembly
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from cdcd.errors import BrokerLost, Fenced, Refused
 from cdcd.sink.batches import Message
-from cdcd.sink.producer import Offsets
+from cdcd.sink.interfaces import Offsets
 from cdcd.sink.topics import TopicSpec
 
 
@@ -160,7 +160,7 @@ class FakeBroker:
 
 
 class FakeProducer:
-    """Plays `cdcd.sink.producer.Producer`."""
+    """Plays `cdcd.sink.interfaces.Producer`."""
 
     def __init__(self, broker: FakeBroker, transactional_id: str | None) -> None:
         self._broker = broker
@@ -252,7 +252,7 @@ class FakeProducer:
 
 
 class FakeAdmin:
-    """Plays `cdcd.sink.producer.TopicAdmin`."""
+    """Plays `cdcd.sink.interfaces.TopicAdmin`."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
@@ -291,7 +291,7 @@ class FakeAdmin:
 
 
 class FakeReading:
-    """Plays `cdcd.sink.kafka_reading.KafkaReading`."""
+    """Plays `cdcd.sink.kafka.range_reader.KafkaReading`."""
 
     def __init__(
         self,

@@ -28,8 +28,8 @@ from cdcd.errors import ServerLost
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.encoder import encode, tuple_of
 from cdcd.pgoutput.tuples import ColumnValue
-from cdcd.source.refusals import SlotActive
-from cdcd.source.replication import (
+from cdcd.source.server_errors import SlotActive
+from cdcd.source.stream_messages import (
     XLOGDATA,
     XLOGDATA_HEADER_BYTES,
     PrimaryKeepalive,
@@ -542,8 +542,6 @@ class Walsender:
         if wanted and gathered.prepared is not None:
             prepared = gathered.prepared
             yield self._frame(
-                m.RollbackPrepared(
-                    prepared.end, record.end, prepared.time_us, record.time_us, record.top, record.gid
-                ),
+                m.RollbackPrepared(prepared.end, record.end, prepared.time_us, record.time_us, record.top, record.gid),
                 record.end,
             )

@@ -12,24 +12,24 @@ from unittest.mock import patch
 
 from sim.replica import SimProducer, SimWalsender, SteppedTakingOver
 
-import cdcd.sink.hanging
+import cdcd.sink.hanging_transactions
 import cdcd.sink.publisher
 import cdcd.transaction.spool
-from cdcd.avro.envelope import Encoder
+from cdcd.avro.event_encoder import Encoder
+from cdcd.daemon.kafka_takeover import TakingOver
+from cdcd.daemon.pipeline import Pipeline
+from cdcd.daemon.stream_startup import Opening
 from cdcd.errors import GapError
-from cdcd.opening import Opening
 from cdcd.pgoutput import messages
-from cdcd.pipeline import Pipeline
-from cdcd.progress.tracker import Tracker
-from cdcd.sink.alternating import AlternatingProducer
+from cdcd.progress.ack_tracker import Tracker
+from cdcd.sink.batch_queue import Handover
 from cdcd.sink.batches import BatchBuilder
-from cdcd.sink.contents import Contents
 from cdcd.sink.group_commit import GroupCommit
-from cdcd.sink.handover import Handover
-from cdcd.sink.hanging import Known
+from cdcd.sink.hanging_transactions import Known
+from cdcd.sink.kafka.alternating_producer import AlternatingProducer
+from cdcd.sink.kafka_transaction import Contents
 from cdcd.sink.publisher import Publisher
-from cdcd.source.replication import decode_keepalive
-from cdcd.taking_over import TakingOver
+from cdcd.source.stream_messages import decode_keepalive
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool, Spooled
@@ -286,7 +286,9 @@ def let_the_spool_grow(self: Spool, spooled: Spooled, size: int) -> None:
 
 MUTATIONS["trust the disk"] = lambda: patch.object(cdcd.transaction.spool, "crc32", lambda *_: 0)
 
-MUTATIONS["accept a slot that was moved"] = lambda: patch("cdcd.taking_over.check_continuity", lambda *_, **__: True)
+MUTATIONS["accept a slot that was moved"] = lambda: patch(
+    "cdcd.daemon.kafka_takeover.check_continuity", lambda *_, **__: True
+)
 
 
 @mutation(GroupCommit, "should_commit")
@@ -318,13 +320,14 @@ def _told_of_where_the_slot_began(known: Known) -> bool:
 
 
 MUTATIONS["take where the slot began for an acknowledgement"] = lambda: patch.object(
-    cdcd.sink.hanging, "_was_told", _told_of_where_the_slot_began
+    cdcd.sink.hanging_transactions, "_was_told", _told_of_where_the_slot_began
 )
-_decide_hanging = cdcd.sink.hanging.decide_hanging
+_decide_hanging = cdcd.sink.hanging_transactions.decide_hanging
 MUTATIONS["leave undecided what hangs of the second producer"] = lambda: patch(
-    "cdcd.taking_over.decide_hanging", lambda admin, producers, *more: _decide_hanging(admin, producers[:1], *more)
+    "cdcd.daemon.kafka_takeover.decide_hanging",
+    lambda admin, producers, *more: _decide_hanging(admin, producers[:1], *more),
 )
-MUTATIONS["leave undecided what hangs"] = lambda: patch("cdcd.taking_over.decide_hanging", lambda *_: 0)
+MUTATIONS["leave undecided what hangs"] = lambda: patch("cdcd.daemon.kafka_takeover.decide_hanging", lambda *_: 0)
 
 # Bugs that the simulation has found
 
@@ -359,9 +362,7 @@ class _Anybody:
     __hash__ = None  # type: ignore[assignment]
 
 
-MUTATIONS["take the news of another daemon for a gap"] = lambda: patch.object(
-    SimWalsender, "backend_pid", _Anybody()
-)
+MUTATIONS["take the news of another daemon for a gap"] = lambda: patch.object(SimWalsender, "backend_pid", _Anybody())
 
 
 @mutation(Opening, "_ensure_slot")

@@ -10,18 +10,18 @@ from unittest.mock import patch
 from sim.mutations import MUTATIONS, mutation
 from sim.snapshots import SimExporting
 
-import cdcd.snapshot.plan
-from cdcd.copying import Copying
-from cdcd.progress.copies import DONE, TableCopy
-from cdcd.sink.parked_tables import ParkedTables
-from cdcd.snapshot.copier import Copier
-from cdcd.snapshot.plan import Unit
+import cdcd.snapshot.chunks
+from cdcd.daemon.snapshot_coordinator import Copying
+from cdcd.progress.snapshot_records import DONE, TableCopy
+from cdcd.sink.parking.state import ParkedTables
+from cdcd.snapshot.chunks import Unit
+from cdcd.snapshot.table_copier import Copier
 from cdcd.transaction.assembler import Assembler
 
 _BEFORE = set(MUTATIONS)
 
-_begin = cdcd.snapshot.plan.begin
-_units = cdcd.snapshot.plan.units
+_begin = cdcd.snapshot.chunks.begin
+_units = cdcd.snapshot.chunks.units
 
 
 def _registered(name: str, owner: str, what: Any) -> None:
@@ -30,17 +30,17 @@ def _registered(name: str, owner: str, what: Any) -> None:
 
 _registered(
     "leave out what has moved into blocks that are done",
-    "cdcd.snapshot.plan.units",
+    "cdcd.snapshot.chunks.units",
     lambda *how: [unit for unit in _units(*how) if unit.changed_since is None],
 )
 _registered(
     "look for what has moved since the last snapshot, not since the first",
-    "cdcd.snapshot.plan.begin",
+    "cdcd.snapshot.chunks.begin",
     lambda *how: replace(_begin(*how), xmin=how[-1]),
 )
 _registered(
     "take blocks of a file that is gone for done",
-    "cdcd.snapshot.plan.begin",
+    "cdcd.snapshot.chunks.begin",
     lambda copy, heaps, *how: _begin(
         replace(copy, done=tuple(replace(done, file_node=heaps[0].file_node) for done in copy.done)), heaps, *how
     ),
@@ -50,7 +50,7 @@ _registered(
 # The simulation has found this one.
 _registered(
     "begin the rest of a copy with a truncate",
-    "cdcd.snapshot.plan.begin",
+    "cdcd.snapshot.chunks.begin",
     lambda copy, *how: replace(_begin(copy, *how), again=copy.again or _begin(copy, *how).again),
 )
 
@@ -107,9 +107,7 @@ _want = Copying.want
 
 
 @mutation(SimExporting, "_lock")
-def wait_for_the_lock_of_somebody_who_waits_for_us(
-    self: SimExporting, oids: set[int]
-) -> Generator[None, None, bool]:
+def wait_for_the_lock_of_somebody_who_waits_for_us(self: SimExporting, oids: set[int]) -> Generator[None, None, bool]:
     """TRUNCATE holds it until its COMMIT returns, which it does when the standby has it: we, who wait."""
     while oids & self.world.database.exclusive():
         yield

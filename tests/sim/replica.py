@@ -21,29 +21,29 @@ from sim.fake_kafka import FakeAdmin, FakeProducer, FakeReading
 from sim.fake_postgres import Link, Walsender
 from sim.snapshots import SimExporting, SimLooking
 
-import cdcd.avro.stores
-import cdcd.copying
-import cdcd.opening
-import cdcd.pipeline
-import cdcd.sink.kafka_parked
-import cdcd.taking_over
+import cdcd.avro.schema_store
+import cdcd.daemon.kafka_takeover
+import cdcd.daemon.pipeline
+import cdcd.daemon.snapshot_coordinator
+import cdcd.daemon.stream_startup
+import cdcd.sink.kafka.parked_reader
 import cdcd.transaction.assembler
 from cdcd.avro.single_object import fingerprint
+from cdcd.daemon.kafka_takeover import TakingOver
+from cdcd.daemon.pipeline import Pipeline
+from cdcd.daemon.stream_startup import Opening
+from cdcd.daemon.supervisor import BACKOFF_MAX_S, BACKOFF_MIN_S, STANDBY_S
 from cdcd.errors import BrokerLost, CdcdError, Restart, ServerLost, SpoolFull, Stop
-from cdcd.opening import Opening
-from cdcd.pipeline import Pipeline
+from cdcd.monitoring.status import Status
+from cdcd.sink.batch_queue import Handover
 from cdcd.sink.batches import Batch
 from cdcd.sink.group_commit import GATHER_S
-from cdcd.sink.handover import Handover
-from cdcd.sink.thread import SinkThread
+from cdcd.sink.worker import SinkThread
 from cdcd.source.connection import SystemIdentity
-from cdcd.source.pgtypes import PgType
-from cdcd.source.refusals import SlotActive
-from cdcd.source.replication import StatusUpdate
+from cdcd.source.pg_types import PgType
+from cdcd.source.server_errors import SlotActive
 from cdcd.source.slot import SlotState
-from cdcd.status import Status
-from cdcd.supervisor import BACKOFF_MAX_S, BACKOFF_MIN_S, STANDBY_S
-from cdcd.taking_over import TakingOver
+from cdcd.source.stream_messages import StatusUpdate
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -497,7 +497,12 @@ class Life:
         self._transactions = self.status.transactions
         try:
             self.opening = Opening(
-                self.world.settings, None, self._may_spool, self.wake, lambda: self.stopping, lambda: None  # type: ignore[arg-type]
+                self.world.settings,
+                None,
+                self._may_spool,
+                self.wake,
+                lambda: self.stopping,
+                lambda: None,  # type: ignore[arg-type]
             )
             opened = self.opening.open()
             if opened is None:
@@ -618,7 +623,7 @@ def installed(world: World) -> Iterator[None]:
         return world.running[-1].clock()
 
     parts: dict[Any, dict[str, Any]] = {
-        cdcd.opening: {
+        cdcd.daemon.stream_startup: {
             "Session": SimSession,
             "Slot": SimSlot,
             "Catalogue": SimCatalogue,
@@ -632,22 +637,26 @@ def installed(world: World) -> Iterator[None]:
             "BATCHES_MAX": world.batches_max,
             "monotonic_s": clock,
         },
-        cdcd.copying: {
+        cdcd.daemon.snapshot_coordinator: {
             "Exporting": SimExporting,
             "Looking": SimLooking,
             "MESSAGES_MAX": world.batches_max,
             "BATCH_BYTES": world.replay_bytes,
         },
-        cdcd.sink.kafka_parked: {"PIECE_EVENTS": world.batches_max, "SCANNED_MAX": world.batches_max},
-        cdcd.sink.parked_tables: {"SCANNED_MAX": world.batches_max},
-        cdcd.taking_over: {
+        cdcd.sink.kafka.parked_reader: {"PIECE_EVENTS": world.batches_max, "SCANNED_MAX": world.batches_max},
+        cdcd.sink.parking.state: {"SCANNED_MAX": world.batches_max},
+        cdcd.daemon.kafka_takeover: {
             "KafkaProducer": lambda _, __, transactional_id, *___, **____: SimProducer(world, transactional_id),
             "KafkaAdmin": lambda *_: SimAdmin(world),
             "KafkaReading": lambda _, __, topic, *___, **how: FakeReading(world.broker, topic, **how),
         },
-        cdcd.pipeline: {"SinkThread": SteppedSink, "monotonic_s": clock, "wall_us": lambda: world.server.time_us},
+        cdcd.daemon.pipeline: {
+            "SinkThread": SteppedSink,
+            "monotonic_s": clock,
+            "wall_us": lambda: world.server.time_us,
+        },
         cdcd.transaction.assembler: {"REPLAY_BYTES": world.replay_bytes},
-        cdcd.avro.stores: {"fingerprint": _fingerprint},
+        cdcd.avro.schema_store: {"fingerprint": _fingerprint},
     }
     with ExitStack() as stack:
         for module, names in parts.items():

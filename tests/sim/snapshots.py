@@ -1,7 +1,7 @@
 """PostgreSQL's part of the copies: snapshots at an LSN, the locks that keep tables as they are, and rows by COPY.
 
-Before: `sql` has the sessions, `heaps` what tables held. After: `cdcd.copying`, to which these play `exporting` and
-`snapshot.reader`.
+Before: `sql` has the sessions, `heaps` what tables held.
+After: `cdcd.daemon.snapshot_coordinator`, to which these play `snapshot_export` and `snapshot.reader`.
 
 What decides, and is kept here: the server makes a snapshot once every transaction has ended that was writing when it
 was asked, and one that waits for its synchronous standby has not; between the snapshot and the lock others may alter or
@@ -17,15 +17,15 @@ from sim.fake_postgres import Table
 from sim.heaps import File, Row, files, rows_of, table_of
 from sim.sql import INT4
 
+from cdcd.config.settings import Settings
+from cdcd.daemon.snapshot_export import Choose, Export, TableExport
 from cdcd.errors import CdcdError, ServerLost
-from cdcd.exporting import Choose, Export, TableExport
 from cdcd.pgoutput.tuples import BINARY
-from cdcd.settings import Settings
-from cdcd.snapshot.described import Heap
-from cdcd.snapshot.plan import Unit
+from cdcd.snapshot.chunks import Unit
+from cdcd.snapshot.copy_format import SIGNATURE
+from cdcd.snapshot.published_tables import Heap
 from cdcd.snapshot.reader import SnapshotGone
-from cdcd.snapshot.rows import SIGNATURE
-from cdcd.source.replication import POSTGRES_EPOCH_US
+from cdcd.source.stream_messages import POSTGRES_EPOCH_US
 from cdcd.transaction.relations import Relations
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from typing import Any
 
 from sim.fake_postgres import Change, Record, Server, Table
 
-from cdcd.avro.envelope import REQUESTS
+from cdcd.avro.event_encoder import REQUESTS
 from cdcd.pgoutput.messages import KEY, NO_OLD, OLD
 from cdcd.pgoutput.tuples import UNCHANGED, Binary, ColumnValue
-from cdcd.progress.requests import SNAPSHOT, request
+from cdcd.progress.daemon_requests import SNAPSHOT, request
 
 INT4, TEXT, BYTEA = 23, 25, 17
 
@@ -157,9 +157,7 @@ class Database:
         self.sessions.clear()
         self.server.crash({prepared.top for prepared in self.prepared})
 
-    def committed(
-        self, record: Record, origin: str, events: list[Event], exclusive: set[int]
-    ) -> Committed:
+    def committed(self, record: Record, origin: str, events: list[Event], exclusive: set[int]) -> Committed:
         entry = Committed(
             record.lsn, record.end, record.top, record.time_us + 946_684_800_000_000, origin or None, events
         )
@@ -459,9 +457,7 @@ class Session:
         record = self._server.log(
             "prepare", top=top.xid, xid=top.xid, gid=gid, subxids=tuple(sorted(top.children)), origin=self._origin
         )
-        prepared = Prepared(
-            gid, top.xid, top.events, top.tables, self.used, self.exclusive, self._origin, record.lsn
-        )
+        prepared = Prepared(gid, top.xid, top.events, top.tables, self.used, self.exclusive, self._origin, record.lsn)
         self._db.prepared.append(prepared)
         if self._rng.random() < self._db.resolve_share:
             return f"prepare {top.xid}, {self._db.resolve(prepared)}"

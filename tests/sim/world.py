@@ -25,8 +25,8 @@ from sim.replica import Life, SimCatalogue, SimSession, installed
 from sim.snapshots import SimSnapshot
 from sim.sql import TABLES, Database
 
+from cdcd.config.settings import Settings, SinkSettings, SnapshotSettings, SourceSettings, SpoolSettings
 from cdcd.errors import BrokerLost, Fenced, GapError, Refused, ServerLost, Stop
-from cdcd.settings import Settings, SinkSettings, SnapshotSettings, SourceSettings, SpoolSettings
 
 HEALED_S = 400.0
 STEPS_MAX = 60_000

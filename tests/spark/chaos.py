@@ -24,18 +24,18 @@ from pathlib import Path
 from typing import IO
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "deploy")]
+sys.path[:0] = [str(HERE.parent)]
 
-import daemon as daemons  # noqa: E402
-import fix_spark  # noqa: E402
 import servers  # noqa: E402
-import stream as streams  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
-from transfers import CREATE, FILL, TABLES, TOTAL, Transfers  # noqa: E402
+from support import daemon as daemons  # noqa: E402
+from support import fix_spark  # noqa: E402
+from support import stream as streams  # noqa: E402
+from support.transfers import CREATE, FILL, TABLES, TOTAL, Transfers  # noqa: E402
 
 from cdcd.lsn import format_lsn  # noqa: E402
 from cdcd.spark import Cdc  # noqa: E402
-from cdcd.spark.runs import PUBLISHED  # noqa: E402
+from cdcd.spark.mirror.run_log import PUBLISHED  # noqa: E402
 
 CATALOGS = {"delta": "spark_catalog.chaos", "iceberg": "ice.chaos"}
 GAPS_S = {"daemon": (2.0, 25.0), "mirror": (2.0, 60.0)}
@@ -134,9 +134,7 @@ def _config(folder: Path, stream: streams.Stream, settings: dict[str, str], form
     return config
 
 
-def _break(
-    stream: streams.Stream, running: daemons.Daemon, config: Path, seconds: float, seed: int
-) -> Counter[str]:
+def _break(stream: streams.Stream, running: daemons.Daemon, config: Path, seconds: float, seed: int) -> Counter[str]:
     """Transfers, and kills, for so long; then everybody but the daemon is at rest."""
     chance = random.Random(seed)
     kills: Counter[str] = Counter()

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from fix_postgres import Database
-from stream import Stream
+from support.fix_postgres import Database
+from support.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-import workload
-from fix_postgres import Database
-from rendering import content
-from stream import Stream
+from support import workload
+from support.fix_postgres import Database
+from support.rendering import content
+from support.stream import Stream
 
-from cdcd.cli import main
+from cdcd.cli.main import main
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +100,7 @@ def test_a_table_that_is_rewritten_just_after_the_snapshot_is_not_read_as_empty_
     database: Database, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cdcd.sink.topics import TopicNames
-    from cdcd.spark.snapshot import Snapshot
+    from cdcd.spark.load import Snapshot
 
     rewrites = [
         "DROP TABLE t; CREATE TABLE t AS SELECT generate_series(1, 7) AS id",
@@ -131,7 +131,7 @@ def test_a_table_that_is_rewritten_just_after_the_snapshot_is_not_read_as_empty_
 def test_a_local_time_is_what_it_says_in_a_zone_that_does_not_have_it(spark: SparkSession) -> None:
     from pyspark.sql import functions as f
 
-    from cdcd.spark.columns import text_in_spark, value_from
+    from cdcd.spark.sql_expressions import text_in_spark, value_from
 
     local = {"type": "long", "logicalType": "local-timestamp-micros"}
     texts = (

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-import transfers
-import workload
-from rendering import content
-from stream import Stream
+from support import transfers, workload
+from support.rendering import content
+from support.stream import Stream
 
 from cdcd.errors import Fenced, Refused
 
 if TYPE_CHECKING:
     from cdcd.spark import Cdc
-    from cdcd.spark.mirror import Mirror
+    from cdcd.spark.mirror.mirror import Mirror
 
 FORMATS = ("delta", "iceberg")
 TABLES = ("public.customers", "public.documents", "public.ledger")
@@ -163,7 +162,7 @@ def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
         daemon.wait_until_confirmed()
         mirror = cdc.mirror(["*"], catalog, form)
         with monkeypatch.context() as patched:
-            patched.setattr("cdcd.spark.apply.merge", dies)
+            patched.setattr("cdcd.spark.mirror.table_merge.merge", dies)
             with pytest.raises(Crash):
                 mirror.run_once()
         mirror = cdc.mirror(["*"], catalog, form)

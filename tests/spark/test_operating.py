@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from processes import free_port
-from registry import Registry
-from stream import Stream
+from servers.processes import free_port
+from support.registry import Registry
+from support.stream import Stream
 
 from cdcd.errors import Refused, SettingsError
 
@@ -79,7 +79,7 @@ def test_tables_join_and_small_files_go_while_what_was_published_stays(
 
 
 def test_a_mirrors_metrics_tell_its_lag(stream: Stream, cdc: Cdc, lake: Callable[[str], str]) -> None:
-    from cdcd.spark.monitoring import MirrorMetrics
+    from cdcd.spark.metrics import MirrorMetrics
 
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon().start()

@@ -8,24 +8,24 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from jars import OLDEST_SPARK, SPARK
 from packaging.requirements import Requirement
+from servers.jars import OLDEST_SPARK, SPARK
 
 pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkRuntimeError
 
 from cdcd.errors import CdcdError, Refused, SettingsError
-from cdcd.spark import jobs, settings
-from cdcd.spark.evolution import evolve
-from cdcd.spark.merge import merge
+from cdcd.spark import commands, settings
+from cdcd.spark.load import ctid_ranges, jdbc
+from cdcd.spark.mirror.merge_sql import merge
+from cdcd.spark.mirror.schema_evolution import evolve
+from cdcd.spark.mirror.targets.delta import Delta
+from cdcd.spark.mirror.targets.iceberg import Iceberg
+from cdcd.spark.mirror.targets.target import Target
 from cdcd.spark.packages import check_jars, packages
-from cdcd.spark.snapshot import ctid_ranges, jdbc
-from cdcd.spark.targets.delta import Delta
-from cdcd.spark.targets.iceberg import Iceberg
-from cdcd.spark.targets.target import Target
-from cdcd.spark.types import avro_resolves, common, ddl
-from cdcd.spark.writers import Writer, writer
+from cdcd.spark.reading.types import avro_resolves, common, ddl
+from cdcd.spark.reading.writer_schemas import Writer, writer
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -113,7 +113,7 @@ def test_a_session_draws_progress_on_a_terminal_only_and_the_file_wins(
     progress = "spark.ui.showConsoleProgress"
 
     def options(**spark: str) -> dict[str, str]:
-        return jobs._options(settings.Settings(kafka=settings.Kafka(bootstrap_servers="k:9092"), spark=spark))
+        return commands._options(settings.Settings(kafka=settings.Kafka(bootstrap_servers="k:9092"), spark=spark))
 
     assert options()[progress] == "false"
     assert options(**{progress: "true"})[progress] == "true"
@@ -133,7 +133,7 @@ def test_a_session_draws_progress_on_a_terminal_only_and_the_file_wins(
     ],
 )
 def test_what_spark_raises_is_a_sentence_and_its_cure(error: Exception, said: str) -> None:
-    with pytest.raises(CdcdError, match=said), jobs.naming():
+    with pytest.raises(CdcdError, match=said), commands.naming():
         raise error
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-import workload
-from rendering import content
-from stream import Stream
+from support import workload
+from support.rendering import content
+from support.stream import Stream
 
 from cdcd.errors import GapError, Refused
 

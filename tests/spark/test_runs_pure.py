@@ -15,14 +15,14 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import Row, TimestampType
 
 from cdcd.errors import BrokerLost, Fenced, GapError, Refused
-from cdcd.progress.record import SnapshotState, TableRecord
+from cdcd.progress.records import SnapshotState, TableRecord
 from cdcd.sink.topics import TopicNames
-from cdcd.spark import mirror as mirrors
-from cdcd.spark import runs
-from cdcd.spark.apply import Applied
-from cdcd.spark.cuts import Cut
-from cdcd.spark.runs import PLANNED, PUBLISHED, MirroredTable, Run
-from cdcd.spark.targets.delta import Delta
+from cdcd.spark.mirror import mirror as mirrors
+from cdcd.spark.mirror import run_log
+from cdcd.spark.mirror.run_log import PLANNED, PUBLISHED, MirroredTable, Run
+from cdcd.spark.mirror.table_merge import Applied
+from cdcd.spark.mirror.targets.delta import Delta
+from cdcd.spark.reading.cuts import Cut
 
 TOPIC = "p.public.t"
 
@@ -325,8 +325,8 @@ def test_a_load_of_an_idle_database_is_published_once(monkeypatch: pytest.Monkey
 def test_the_key_of_a_table_that_was_only_truncated_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     from unittest.mock import MagicMock
 
-    from cdcd.spark import apply
-    from cdcd.spark.writers import RegistryWriters
+    from cdcd.spark.mirror import table_merge
+    from cdcd.spark.reading.writer_schemas import RegistryWriters
 
     envelope = '{"type":"record","name":"Envelope","fields":[]}'
     key = '{"type":"record","name":"Key","fields":[{"name":"id","type":"int","pg_type":"integer"}]}'
@@ -339,17 +339,17 @@ def test_the_key_of_a_table_that_was_only_truncated_is_asked_for(monkeypatch: py
         return SimpleNamespace(schema_id=8 if is_key else 7, schema=schema)
 
     writers._client = SimpleNamespace(get_versions=lambda _: [1], get_version=version)
-    monkeypatch.setattr(apply, "f", MagicMock())
-    monkeypatch.setattr(apply, "start", MagicMock())
+    monkeypatch.setattr(table_merge, "f", MagicMock())
+    monkeypatch.setattr(table_merge, "start", MagicMock())
     raw = MagicMock()
     raw.select().distinct().collect.return_value = [{"value": bytearray(b"\0\0\0\0\x07"), "key": None}]
-    made = apply.Applier(SimpleNamespace(), writers, Delta(Spark(), {}), "hard", follow=False)
+    made = table_merge.Applier(SimpleNamespace(), writers, Delta(Spark(), {}), "hard", follow=False)
     _, found = made._met(raw, MirroredTable(TOPIC, "public", "t", "t", None, [1], 0, None), None)
     assert found == ["id"], "taken for a table without a key"
 
 
 def test_rows_come_back_in_a_table_that_had_soft_deletes() -> None:
-    from cdcd.spark.merge import merge
+    from cdcd.spark.mirror.merge_sql import merge
 
     hard = merge("t", "s", ["id"], [], ["id", "v"], [], deletes="hard", marked=True)
     assert hard.count("_is_deleted") == 2, "set in an update, and in an insert"
@@ -365,7 +365,7 @@ def test_a_run_is_read_back_with_its_time_in_any_zone(zone: str, monkeypatch: py
     time.tzset()
     try:
         collected = TimestampType().fromInternal(written.commit_ts)  # as `collect` gives it
-        assert runs._run(Row(**asdict(written) | {"commit_ts": collected})) == written
+        assert run_log._run(Row(**asdict(written) | {"commit_ts": collected})) == written
     finally:
         monkeypatch.undo()
         time.tzset()

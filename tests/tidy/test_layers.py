@@ -1,4 +1,4 @@
-"""The flow is one way: a room knows only the vocabulary of the rooms before it, and I/O stays in few, thin modules."""
+"""The flow is one way: a package knows only what stands before it, and I/O stays in few, thin modules."""
 
 from __future__ import annotations
 
@@ -12,121 +12,104 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from tree import ROOT, Module, modules
 
-from cdcd import ROOMS
+from cdcd import FLOW, RING
+
+ORDER = ("terminal", *FLOW, *RING)
+"""A package imports only packages before it."""
+
+GROUND = {
+    "cdcd",
+    "cdcd.build_info",
+    "cdcd.clock",
+    "cdcd.errors",
+    "cdcd.lsn",
+    "cdcd.schema_registry_client",
+    "cdcd.wakeup",
+}
+"""What stands directly under `cdcd/`, and any package may import."""
 
 DOES_IO = {"shutil", "confluent_kafka", "http", "psycopg", "select", "socket", "sqlite3", "threading", "time"}
 """Whoever imports one of these talks to the world, waits, or reads the time."""
 
 IO_MODULES = {
-    "cdcd.avro.registry",
-    "cdcd.clock",
-    "cdcd.compiled",
-    "cdcd.exporting",
-    "cdcd.fold",
-    "cdcd.health",
-    "cdcd.slot_watch",
-    "cdcd.taking_over",
-    "cdcd.preflight_kafka",
-    "cdcd.preflight_postgres",
-    "cdcd.registry_client",
-    "cdcd.schema_finder",
-    "cdcd.sink.handover",
-    "cdcd.sink.kafka_admin",
-    "cdcd.sink.kafka_errors",
-    "cdcd.sink.kafka_producer",
-    "cdcd.sink.kafka_progress",
-    "cdcd.sink.kafka_reading",
-    "cdcd.sink.thread",
+    "cdcd.avro.registry_store",
+    "cdcd.sink.batch_queue",
+    "cdcd.sink.worker",
     "cdcd.snapshot.reader",
-    "cdcd.snapshot_command",
-    "cdcd.spark.cdc",
-    "cdcd.spark.jobs",
-    "cdcd.spark.mirror",
-    "cdcd.spark.snapshot",
-    "cdcd.spark.verify",
-    "cdcd.source.catalogue",
-    "cdcd.source.checksums",
+    "cdcd.source.catalog",
     "cdcd.source.connection",
     "cdcd.source.publication",
+    "cdcd.source.replication_stream",
     "cdcd.source.session",
     "cdcd.source.slot",
-    "cdcd.source.walsender",
-    "cdcd.tail",
     "cdcd.transaction.spool_file",
-    "cdcd.verify",
-    "cdcd.wake",
 }
-"""All of them. A new one is a decision: everything else is bytes in, values out, `now` as an argument."""
+"""All of the flow's, besides `sink/kafka/`. A new one is a decision: the rest is bytes in, values out, `now` given."""
 
-KNOW_ALL = {
-    "cdcd.copying",
-    "cdcd.exporting",
-    "cdcd.opening",
-    "cdcd.peek",
-    "cdcd.pipeline",
-    "cdcd.schemas",
-    "cdcd.slot_command",
-    "cdcd.snapshot_command",
-    "cdcd.taking_over",
-    "cdcd.unpark",
-    "cdcd.verify",
-}
-"""They wire the rooms together; anything else beside the rooms looks into two at most."""
-
-SPARK_KNOWS = {"cdcd.avro.names", "cdcd.avro.single_object", "cdcd.progress.record", "cdcd.sink.topics"}
-"""Of the other rooms: the vocabulary of the wire format and of the progress record."""
-
-FOR_EVERY_ROOM = {"cdcd", "cdcd.errors", "cdcd.lsn", "cdcd.clock", "cdcd.registry_client"}
+SPARK_KNOWS = {"cdcd.avro.avro_names", "cdcd.avro.single_object", "cdcd.progress.records", "cdcd.sink.topics"}
+"""Of the flow: the vocabulary of the wire format and of the progress record."""
 
 ids = {"argvalues": modules(), "ids": lambda module: module.name}
 
 
-def room_of(name: str) -> str:
-    parts = name.split(".")
-    return parts[1] if parts[0] == "cdcd" and len(parts) > 1 and parts[1] in ROOMS else ""
+def does_io(name: str) -> bool:
+    return name in IO_MODULES or name.startswith("cdcd.sink.kafka.")
 
 
-def test_every_package_is_a_room_in_the_order_of_the_flow() -> None:
-    assert {module.room for module in modules()} - {""} == set(ROOMS)
+def test_every_package_has_its_place_in_the_order() -> None:
+    assert {module.package for module in modules()} - {""} == set(ORDER)
+
+
+def test_only_the_ground_lies_directly_under_cdcd() -> None:
+    assert {module.name for module in modules() if not module.package} - {"cdcd.__main__"} == GROUND
 
 
 @pytest.mark.parametrize("module", **ids)
-def test_a_room_imports_only_pure_modules_of_rooms_before_it(module: Module) -> None:
-    if not module.room:
+def test_a_module_imports_only_packages_before_its_own(module: Module) -> None:
+    if not module.package:
         return
-    here = ROOMS.index(module.room)
-    for name in sorted(module.imports):
-        if not name.startswith("cdcd"):
+    here = ORDER.index(module.package)
+    for name in sorted(module.ours):
+        package = name.split(".")[1] if name.count(".") else ""
+        if (module.name, name) == ("cdcd.preflight.check", "cdcd.daemon.kafka_takeover"):
             continue
-        room = room_of(name)
-        if not room:
-            if (module.name, name) == ("cdcd.spark.snapshot", "cdcd.schemas"):
-                continue  # what the daemon would publish a table as is asked of the daemon's own wiring
-            assert name in FOR_EVERY_ROOM, f"{module.name} is in a room and imports {name}, which is beside the rooms"
-        elif room != module.room:
-            assert ROOMS.index(room) < here, f"{module.name} imports {name}, against the flow"
-            assert name not in IO_MODULES, f"{module.name} imports {name}, which does I/O"
+        if package in ORDER:
+            assert ORDER.index(package) <= here, f"{module.name} imports {name}, against the flow"
+        else:
+            assert name in GROUND, f"{module.name} imports {name}"
 
 
-def test_the_modules_that_do_io_are_the_ones_listed() -> None:
-    found = {module.name for module in modules() if {name.partition(".")[0] for name in module.imports} & DOES_IO}
-    assert found == IO_MODULES
+@pytest.mark.parametrize("module", **ids)
+def test_a_module_of_the_flow_imports_no_io_of_another_package(module: Module) -> None:
+    if module.package in FLOW:
+        foreign = {name for name in module.ours if not name.startswith(f"cdcd.{module.package}")}
+        assert [name for name in foreign if does_io(name)] == []
 
 
-def test_only_the_spark_room_imports_pyspark_and_it_knows_the_wire_format_alone() -> None:
+def test_the_modules_of_the_flow_that_do_io_are_the_ones_listed() -> None:
+    flow = [module for module in modules() if module.package in FLOW]
+    found = {module.name for module in flow if {name.partition(".")[0] for name in module.imports} & DOES_IO}
+    assert {name for name in found if not name.startswith("cdcd.sink.kafka.")} == IO_MODULES
+
+
+def test_only_sink_kafka_imports_confluent_kafka() -> None:
+    found = {module.name for module in modules() if [n for n in module.imports if n.startswith("confluent_kafka")]}
+    allowed = {
+        "cdcd.avro.registry_store", "cdcd.schema_registry_client",  # its client of the schema registry
+        "cdcd.build_info",  # its version
+        "cdcd.reading.consumer", "cdcd.reading.schema_finder", "cdcd.cli.commands.tail", "cdcd.verify.comparison",
+        "cdcd.preflight.kafka",
+    }  # fmt: skip
+    assert {name for name in found if not name.startswith("cdcd.sink.kafka.")} <= allowed
+
+
+def test_only_spark_imports_pyspark_and_it_knows_the_wire_format_alone() -> None:
     for module in modules():
-        here = module.room == "spark"
+        here = module.package == "spark"
         assert here or not [name for name in module.imports if name.startswith("pyspark")], module.name
         if here:
-            foreign = {name for name in module.imports if room_of(name) not in ("", "spark")}
+            foreign = {name for name in module.ours if name.split(".")[1:2] and name.split(".")[1] in FLOW}
             assert foreign <= SPARK_KNOWS, module.name
-
-
-@pytest.mark.parametrize("module", **ids)
-def test_only_the_wiring_knows_more_than_two_rooms(module: Module) -> None:
-    rooms = {room_of(name) for name in module.imports} - {"", module.room}
-    if not module.room and module.name not in KNOW_ALL:
-        assert len(rooms) <= 2, f"{module.name} looks into {sorted(rooms)}"
 
 
 def test_no_hot_module_does_io() -> None:
@@ -134,10 +117,10 @@ def test_no_hot_module_does_io() -> None:
     hot = {path for glob in hook["compile"] for path in ROOT.glob(glob)}
     hot -= {path for glob in hook["exclude"] for path in ROOT.glob(glob)}
     assert hot
-    assert {module.name for module in modules() if module.path in hot} & IO_MODULES == set()
+    assert [module.name for module in modules() if module.path in hot and does_io(module.name)] == []
 
 
 @pytest.mark.parametrize("module", **ids)
-def test_rooms_never_see_the_settings(module: Module) -> None:
-    if module.room:
-        assert not [name for name in module.imports if name.startswith("cdcd.settings")]
+def test_the_flow_never_sees_the_settings(module: Module) -> None:
+    if module.package in FLOW:
+        assert not [name for name in module.imports if name.startswith("cdcd.config")]

@@ -22,8 +22,8 @@ class Module:
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     @property
-    def room(self) -> str:
-        """The package that it stands in; empty for what stands beside the rooms."""
+    def package(self) -> str:
+        """The package under `cdcd/` that it stands in; empty for what stands directly there."""
         parts = self.path.relative_to(PACKAGE).parts
         return parts[0] if len(parts) > 1 else ""
 
@@ -38,6 +38,11 @@ class Module:
                 below = {f"{node.module}.{alias.name}" for alias in node.names}
                 found.update(name if _is_module(name) else node.module for name in below)
         return frozenset(found)
+
+    @property
+    def ours(self) -> frozenset[str]:
+        """The modules of cdcd among them."""
+        return frozenset(name for name in self.imports if name == "cdcd" or name.startswith("cdcd."))
 
 
 def _is_module(name: str) -> bool:

@@ -17,10 +17,10 @@ def test_every_glob_of_hot_modules_names_modules_that_exist(glob: str) -> None:
 def test_the_compiler_that_builds_the_wheel_is_the_one_that_the_tests_check_with() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (pinned,) = (need for need in project["optional-dependencies"]["test"] if need.startswith("mypy"))
-    assert pinned.replace("mypy==", "mypy[mypyc]==") in (ROOT / "deploy" / "build_hook.py").read_text()
+    assert pinned.replace("mypy==", "mypy[mypyc]==") in (ROOT / ".build" / "compile_hook.py").read_text()
 
 
 def test_the_hook_is_in_the_source_distribution() -> None:
     sdist = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"]
-    assert "/deploy" in sdist["include"]
+    assert "/.build" in sdist["include"]
     assert (ROOT / HOOK["path"]).exists()

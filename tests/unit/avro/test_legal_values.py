@@ -13,16 +13,16 @@ from typing import Any
 import fastavro
 import psycopg
 import pytest
-from avro_values import UNREPRESENTABLE, read_back, transcode
+from support.avro_values import UNREPRESENTABLE, read_back, transcode
 
-from cdcd.avro.envelope import Encoder, RowEncoder
-from cdcd.avro.names import field_names
-from cdcd.avro.stores import FingerprintStore
-from cdcd.avro.types import TypeOptions, codec_for, has_known_binary
+from cdcd.avro.avro_names import field_names
+from cdcd.avro.codecs.lookup import TypeOptions, codec_for, has_known_binary
+from cdcd.avro.event_encoder import Encoder, RowEncoder
+from cdcd.avro.schema_store import FingerprintStore
 from cdcd.errors import ModeChanged
 from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.sink.batches import BatchBuilder
-from cdcd.source.pgtypes import PgType
+from cdcd.source.pg_types import PgType
 from cdcd.source.session import parameters
 from cdcd.transaction.relations import Column, Relation
 
@@ -129,7 +129,7 @@ def test_the_environment_does_not_undo_the_pinned_settings(monkeypatch: pytest.M
 def as_verified(pgtype: PgType, text: bytes) -> str:
     """What `cdcd verify` makes of a value, by the schema that the daemon writes."""
     from cdcd.avro.schema import envelope_schema
-    from cdcd.pgtext import renderers
+    from cdcd.reading.postgres_text import renderers
 
     column = Column("v", pgtype, -1, False)
     records, rows = table(column)

@@ -18,8 +18,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from cdcd.metrics import METRICS
-from cdcd.settings_sources import load
+from cdcd.config.loading import load
+from cdcd.monitoring.metrics import METRICS
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 
-import screen
+from demo import screen
 
 
 class Terminal(io.StringIO):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wire_pgoutput import SAMPLES, Sample
+from support.wire_pgoutput import SAMPLES, Sample
 
 from cdcd.errors import DecodeError
 from cdcd.pgoutput import messages as m

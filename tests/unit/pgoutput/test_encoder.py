@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wire_pgoutput import SAMPLES, Sample
+from support.wire_pgoutput import SAMPLES, Sample
 
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.encoder import encode, encode_tuple, tuple_of

@@ -8,7 +8,7 @@ import pytest
 
 from cdcd.errors import GapError, ServerLost
 from cdcd.progress.continuity import Server, check_continuity
-from cdcd.progress.record import SlotRecord
+from cdcd.progress.records import SlotRecord
 
 LAST = SlotRecord("cdcd", 0x500, 0x480, 1, "7300000000000000001", 1, 1, 1)
 SERVER = Server("7300000000000000001", 1, "", wal_lsn=0x600, confirmed_lsn=0x500)

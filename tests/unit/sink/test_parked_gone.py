@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
-from cdcd.avro.envelope import CREATE
+from cdcd.avro.event_encoder import CREATE
+from cdcd.config.settings import Settings
+from cdcd.daemon.supervisor import Supervisor
 from cdcd.errors import GapError, Unpublishable
-from cdcd.progress.copies import WANTED, parse_copy
-from cdcd.progress.record import SlotRecord, parse_slot_record
-from cdcd.progress.requests import DISCARD, UNPARK, request
-from cdcd.settings import Settings
+from cdcd.progress.daemon_requests import DISCARD, UNPARK, request
+from cdcd.progress.records import SlotRecord, parse_slot_record
+from cdcd.progress.snapshot_records import WANTED, parse_copy
 from cdcd.sink.batches import BatchBuilder
-from cdcd.sink.kafka_parked import KafkaParkedReader
-from cdcd.sink.kafka_progress import KafkaProgressReader
-from cdcd.sink.parking import Parking
+from cdcd.sink.kafka.parked_reader import KafkaParkedReader
+from cdcd.sink.kafka.progress_reader import KafkaProgressReader
+from cdcd.sink.parking.wire_format import Parking
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.topics import TopicNames
-from cdcd.supervisor import Supervisor
 
 NAMES = TopicNames("p")
 A, B = ("public", "a"), ("public", "b")
@@ -132,8 +132,8 @@ def test_nothing_is_given_up_of_a_table_that_is_not_parked(life: Life) -> None:
 
 
 def test_other_tables_events_are_passed_piece_by_piece(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdcd.sink.kafka_parked.SCANNED_MAX", 4)
-    monkeypatch.setattr("cdcd.sink.parked_tables.SCANNED_MAX", 4)
+    monkeypatch.setattr("cdcd.sink.kafka.parked_reader.SCANNED_MAX", 4)
+    monkeypatch.setattr("cdcd.sink.parking.state.SCANNED_MAX", 4)
     life.parking.parked[B] = "too large"
     life.start()
     for number in range(10):

@@ -9,11 +9,11 @@ import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
 from cdcd.errors import BrokerLost, SettingsError
-from cdcd.progress.copies import DONE, TableCopy, parse_copy
-from cdcd.progress.record import SlotRecord, SnapshotState, TableRecord, parse_record, parse_slot_record
+from cdcd.progress.records import SlotRecord, SnapshotState, TableRecord, parse_record, parse_slot_record
+from cdcd.progress.snapshot_records import DONE, TableCopy, parse_copy
 from cdcd.sink.batches import Batch, BatchBuilder
-from cdcd.sink.kafka_progress import KafkaProgressReader
-from cdcd.sink.partition import partition_for
+from cdcd.sink.kafka.progress_reader import KafkaProgressReader
+from cdcd.sink.partitioner import partition_for
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from one_table import RELATION, Stream, begin, commit, insert
+from support.one_table import RELATION, Stream, begin, commit, insert
 
 from cdcd.errors import DecodeError
 from cdcd.pgoutput import messages as m

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from assembly import (
+from support.assembly import (
     Assembly,
     begin,
     begin_prepare,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from assembly import (
+from support.assembly import (
     Assembly,
     begin,
     block,
@@ -19,7 +19,7 @@ from assembly import (
 
 from cdcd.errors import DecodeError, SpoolFull
 from cdcd.pgoutput import messages as m
-from cdcd.source.replication import PrimaryKeepalive
+from cdcd.source.stream_messages import PrimaryKeepalive
 
 T, U = 700, 900
 """Top-level transactions; their subtransactions are numbered from there."""

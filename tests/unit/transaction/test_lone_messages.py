@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from one_table import RELATION, Stream, begin, commit, insert
+from support.one_table import RELATION, Stream, begin, commit, insert
 
 from cdcd.pgoutput import messages as m
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from cdcd.pgoutput import messages as m
-from cdcd.source.pgtypes import PgType
+from cdcd.source.pg_types import PgType
 from cdcd.transaction.relations import Relations
 
 INT4 = PgType(23, "pg_catalog", "int4")

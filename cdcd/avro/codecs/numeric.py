@@ -1,0 +1,307 @@
+"""numeric: as an Avro decimal where its column has precision and scale, as a string where it has not.
+
+Before: `types` picks `Decimal` or `NumericText` by the column's typmod.
+After: `envelope` calls it once a value.
+Source: PostgreSQL `numeric.c`, `numeric_send`: int16 count of digits, int16 weight, uint16 sign, uint16 display scale,
+then the digits in base 10,000, int16 each: digit i counts 10000**(weight - i), and zeros at either end are not sent.
+Avro decimal: the unscaled integer as two's complement, big-endian, in as few bytes as hold it.
+
+A value of up to 18 digits, which is nearly every one, is computed as an i64; longer ones as a Python int.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i16_be
+from mypy_extensions import i64, u8
+
+from cdcd.avro.codecs.base import Codec
+from cdcd.avro.codecs.digits import count_digits, power_of_ten, write_4_digits, write_first_digits, write_last_digits
+from cdcd.avro.codecs.errors import malformed, wrong_text
+from cdcd.avro.codecs.varint import write_bytes, write_long
+from cdcd.errors import DecodeError
+
+PRECISION_MAX: Final = 38
+"""The widest decimal that Spark holds; a wider one becomes a string."""
+
+_HEADER: Final = 8
+_NEGATIVE: Final = 0x4000
+_NAN: Final = 0xC000
+_INFINITY: Final = 0xD000
+_MINUS_INFINITY: Final = 0xF000
+_SAFE_DIGITS: Final = 18  # any number of 18 digits fits an i64
+
+
+def typmod_precision(typmod: int) -> int:
+    """The precision p of a `numeric(p,s)` column's typmod."""
+    return (typmod - 4) >> 16 & 0xFFFF
+
+
+def typmod_scale(typmod: int) -> int:
+    """The scale s of a `numeric(p,s)` column's typmod; negative ones exist since PostgreSQL 15."""
+    return ((typmod - 4 & 0x7FF) ^ 1024) - 1024
+
+
+class Decimal(Codec):
+    """numeric(p,s) -> decimal. NaN, the infinities, and anything that needs more digits are unrepresentable.
+
+    A negative scale becomes 0 with a precision to match, and a scale above the precision raises the precision: Avro
+    wants 0 <= scale <= precision. The result must not exceed PRECISION_MAX: the caller sees to that.
+    """
+
+    def __init__(self, precision: int, scale: int) -> None:
+        precision, scale = max(precision, scale) - min(scale, 0), max(scale, 0)
+        super().__init__({"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale})
+        self.precision: i64 = precision
+        self.scale: i64 = scale
+        self.limit: i64 = 10 ** min(precision, _SAFE_DIGITS)
+
+    def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        count: i64 = _count(data, at, size)
+        if count < 0:
+            return False
+        if count == 0:
+            out.append(2)
+            out.append(0)
+            return True
+        weight: i64 = i64(read_i16_be(data, at + 2))
+        digits: i64 = 4 * weight + count_digits(_digit(data, at, 0)) + self.scale  # of the unscaled value
+        if digits > self.precision:
+            return False
+        if digits > _SAFE_DIGITS:
+            return self._write_wide_binary(data, at, count, out)
+        exponent: i64 = 4 * (weight - count + 1) + self.scale  # of ten: what the last digit counts, unscaled
+        if exponent < -3:
+            return False
+        n: i64 = 0
+        last: i64 = 0
+        checks: i64 = 0  # below 0 once a digit was below 0 or above 9999
+        i: i64 = 0
+        while i < count:
+            n = n * 10000 + last
+            last = _digit(data, at, i)
+            checks |= last | 9999 - last
+            i += 1
+        if checks < 0:
+            raise _wrong_digit()
+        if exponent >= 0:
+            n = (n * 10000 + last) * power_of_ten(exponent)
+        else:
+            surplus: i64 = power_of_ten(-exponent)
+            if last % surplus != 0:
+                return False
+            n = n * power_of_ten(4 + exponent) + last // surplus
+        _write_unscaled(out, -n if (i64(read_i16_be(data, at + 4)) & 0xFFFF) == _NEGATIVE else n)
+        return True
+
+    def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        first: i64 = at
+        end: i64 = at + size
+        negative = size > 0 and data[at] == 45
+        if negative:
+            at += 1
+        if at >= end or data[at] == 73 or data[at] == 78:  # I, N
+            _check_special(data, first, size)
+            return False
+        n: i64 = 0
+        count: i64 = 0
+        fraction: i64 = -1  # digits after the point; -1: no point yet
+        while at < end:
+            d: i64 = i64(data[at]) - 48
+            if d >= 0 and d <= 9:
+                n = n * 10 + d
+                count += 1
+                if count > _SAFE_DIGITS:
+                    return self._write_wide_text(data, first, size, out)
+                if fraction >= 0:
+                    fraction += 1
+            elif d == -2 and fraction < 0:
+                fraction = 0
+            else:
+                raise wrong_text("numeric", "a decimal number", size)
+            at += 1
+        if count == 0:
+            raise wrong_text("numeric", "a decimal number", size)
+        if fraction == -1:
+            fraction = 0
+        if count + self.scale - fraction > _SAFE_DIGITS:
+            return self._write_wide_text(data, first, size, out)
+        while fraction > self.scale:
+            if n % 10 != 0:
+                return False
+            n = n // 10
+            fraction -= 1
+        n *= power_of_ten(self.scale - fraction)
+        if self.precision <= _SAFE_DIGITS and n >= self.limit:
+            return False
+        _write_unscaled(out, -n if negative else n)
+        return True
+
+    def render(self, data: bytes, at: i64, size: i64) -> str:
+        return numeric_text(data, at, size)
+
+    def _write_wide_binary(self, data: bytes, at: i64, count: i64, out: BytesWriter) -> bool:
+        _check_digits(data, at, count)
+        n = 0
+        i: i64 = 0
+        while i < count:
+            n = n * 10000 + int(_digit(data, at, i))
+            i += 1
+        exponent = 4 * (int(read_i16_be(data, at + 2)) - int(count) + 1) + int(self.scale)
+        if exponent >= 0:
+            n *= 10**exponent
+        else:
+            n, surplus = divmod(n, 10**-exponent)
+            if surplus:
+                return False
+        _write_wide(out, -n if (i64(read_i16_be(data, at + 4)) & 0xFFFF) == _NEGATIVE else n)
+        return True
+
+    def _write_wide_text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        text = data[at : at + size]
+        negative = text.startswith(b"-")
+        whole, _, fraction = text[1 if negative else 0 :].partition(b".")
+        if not (whole + fraction).isdigit():
+            raise wrong_text("numeric", "a decimal number", size)
+        scale = int(self.scale)
+        digits = (whole + fraction[:scale] + b"0" * (scale - len(fraction))).lstrip(b"0")
+        if fraction[scale:].strip(b"0") or len(digits) > self.precision:
+            return False
+        n = int(digits or b"0")
+        _write_wide(out, -n if negative else n)
+        return True
+
+
+class NumericText(Codec):
+    """numeric -> string: PostgreSQL's text, which keeps the display scale, NaN and the infinities."""
+
+    def __init__(self) -> None:
+        super().__init__("string")
+
+    def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        _write_numeric(data, at, size, out, True)
+        return True
+
+    def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        write_bytes(out, data, at, size)
+        return True
+
+    def render(self, data: bytes, at: i64, size: i64) -> str:
+        return numeric_text(data, at, size)
+
+
+def numeric_text(data: bytes, at: i64, size: i64) -> str:
+    """PostgreSQL's text of the binary numeric at `data[at:at + size]`."""
+    out = BytesWriter()
+    _write_numeric(data, at, size, out, False)
+    return out.getvalue().decode()
+
+
+def _count(data: bytes, at: i64, size: i64) -> i64:
+    """How many base-10,000 digits the value has; -1 if it is NaN or infinite."""
+    if size < _HEADER:
+        raise malformed("numeric", f"at least {_HEADER} bytes", f"{size}")
+    count: i64 = i64(read_i16_be(data, at))
+    if count < 0 or size != _HEADER + 2 * count:
+        raise malformed("numeric", f"{_HEADER} bytes and 2 for each of its {count} digits", f"{size} bytes")
+    sign: i64 = i64(read_i16_be(data, at + 4)) & 0xFFFF
+    if sign != 0 and sign != _NEGATIVE:
+        if sign != _NAN and sign != _INFINITY and sign != _MINUS_INFINITY:
+            raise malformed("numeric", "a sign word of 0, 4000, C000, D000 or F000", f"{sign:X}")
+        return -1
+    return count
+
+
+def _check_digits(data: bytes, at: i64, count: i64) -> None:
+    i: i64 = 0
+    while i < count:
+        digit: i64 = _digit(data, at, i)
+        if digit < 0 or digit > 9999:
+            raise _wrong_digit()
+        i += 1
+
+
+def _wrong_digit() -> DecodeError:
+    return malformed("numeric", "digits of 0 to 9999", "another one")
+
+
+def _digit(data: bytes, at: i64, i: i64) -> i64:
+    return i64(read_i16_be(data, at + _HEADER + 2 * i))
+
+
+def _digit_or_zero(data: bytes, at: i64, i: i64, count: i64) -> i64:
+    """Of the digits before the first one and behind the last one, too, which are not sent."""
+    if i < 0 or i >= count:
+        return 0
+    return _digit(data, at, i)
+
+
+def _check_special(data: bytes, at: i64, size: i64) -> None:
+    if data[at : at + size] not in (b"NaN", b"Infinity", b"-Infinity"):
+        raise wrong_text("numeric", "a decimal number", size)
+
+
+def _write_numeric(data: bytes, at: i64, size: i64, out: BytesWriter, prefixed: bool) -> None:
+    """Append PostgreSQL's text, with its length as an Avro long before it if `prefixed`; as `get_str_from_var` does."""
+    count: i64 = _count(data, at, size)
+    weight: i64 = i64(read_i16_be(data, at + 2))
+    sign: i64 = i64(read_i16_be(data, at + 4)) & 0xFFFF
+    scale: i64 = i64(read_i16_be(data, at + 6)) & 0x3FFF
+    if count < 0:
+        special = b"NaN" if sign == _NAN else b"Infinity" if sign == _INFINITY else b"-Infinity"
+        if prefixed:
+            write_long(out, len(special))
+        out.write(special)
+        return
+    _check_digits(data, at, count)
+    first: i64 = 0
+    if weight >= 0:
+        first = _digit_or_zero(data, at, 0, count)
+    if prefixed:
+        length: i64 = count_digits(first)
+        if weight > 0:
+            length += 4 * weight
+        if sign == _NEGATIVE:
+            length += 1
+        if scale > 0:
+            length += 1 + scale
+        write_long(out, length)
+    if sign == _NEGATIVE:
+        out.append(45)
+    write_last_digits(out, first, count_digits(first))
+    i: i64 = 1
+    while i <= weight:
+        write_4_digits(out, _digit_or_zero(data, at, i, count))
+        i += 1
+    if scale == 0:
+        return
+    out.append(46)
+    i = weight + 1
+    while scale > 0:
+        digit: i64 = _digit_or_zero(data, at, i, count)
+        if scale >= 4:
+            write_4_digits(out, digit)
+        else:
+            write_first_digits(out, digit, scale)
+        scale -= 4
+        i += 1
+
+
+def _write_unscaled(out: BytesWriter, n: i64) -> None:
+    """Append `n` as an Avro bytes: two's complement, big-endian, in as few bytes as hold it."""
+    magnitude: i64 = n ^ (n >> 63)
+    bits: i64 = 0
+    while magnitude >> bits > 0x7F:
+        bits += 8
+    out.append(u8((bits >> 3) + 1 << 1))
+    while bits >= 0:
+        out.append(u8(n >> bits & 0xFF))
+        bits -= 8
+
+
+def _write_wide(out: BytesWriter, n: int) -> None:
+    """As `_write_unscaled`, of any size."""
+    unscaled = n.to_bytes((n if n >= 0 else ~n).bit_length() // 8 + 1, "big", signed=True)
+    write_long(out, len(unscaled))
+    out.write(unscaled)

@@ -1,0 +1,79 @@
+r"""Text of a database that has no encoding (SQL_ASCII): its bytes may be anything, and Avro's strings are UTF-8.
+
+Before: `types` wraps codecs in these, for such databases only: elsewhere the server sends UTF-8, and nobody checks.
+After: `envelope` calls them as any codec.
+Source: PostgreSQL, "Character Set Support"; "Binary Data Types", the escape format of bytea.
+
+A value that is no UTF-8 is unrepresentable. In the text that stands for it, a byte that belongs to no UTF-8 character
+is `\xHH` and a backslash is doubled: `caf\xe9` for `café` in LATIN1.
+"""
+
+from __future__ import annotations
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from cdcd.avro.codecs.base import Codec
+
+
+def shown(raw: bytes) -> str:
+    r"""`raw` as a string: as it is where it is UTF-8, else with `\xHH` for bytes that are not, and `\\` for `\`."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+
+
+def is_utf8(raw: bytes) -> bool:
+    """Whether Avro can hold these bytes as a string."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class TextCodec(Codec):
+    """A type whose values hold text in the database's encoding."""
+
+    def raw(self, data: bytes, at: i64, size: i64) -> bytes:
+        """PostgreSQL's text form of the binary value, in the encoding in which it came."""
+        raise NotImplementedError
+
+    def render(self, data: bytes, at: i64, size: i64) -> str:
+        # What is no UTF-8 becomes surrogates, so that OfAnyEncoding gets the bytes back, however deep this is nested.
+        return self.raw(data, at, size).decode("utf-8", "surrogateescape")
+
+
+class OnlyUtf8(Codec):
+    """A codec of text that finds values unrepresentable which are no UTF-8."""
+
+    def __init__(self, inner: TextCodec) -> None:
+        super().__init__(inner.schema)
+        self.inner = inner
+
+    def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        return is_utf8(self.inner.raw(data, at, size)) and self.inner.binary(data, at, size, out)
+
+    def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        return is_utf8(data[at : at + size]) and self.inner.text(data, at, size, out)
+
+    def render(self, data: bytes, at: i64, size: i64) -> str:
+        return self.inner.render(data, at, size)
+
+
+class OfAnyEncoding(Codec):
+    """The codec of a whole column that has text in it: what it renders is escaped where it is no UTF-8."""
+
+    def __init__(self, inner: Codec) -> None:
+        super().__init__(inner.schema)
+        self.inner = inner
+
+    def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        return self.inner.binary(data, at, size, out)
+
+    def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        return self.inner.text(data, at, size, out)
+
+    def render(self, data: bytes, at: i64, size: i64) -> str:
+        return shown(self.inner.render(data, at, size).encode("utf-8", "surrogateescape"))

@@ -1,0 +1,68 @@
+"""Schemas in a Confluent-compatible registry: subjects `{topic}-key` and `{topic}-value`, Confluent's wire format.
+
+Before: `stores.SchemaStore` says what a store does. After: every record starts with 00 and the schema's id.
+Source: Confluent, "Schema Registry: Wire format"; the client of `confluent-kafka[schemaregistry]` does the talking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cdcd.avro.schema_store import SchemaStore
+from cdcd.errors import BrokerLost, Refused, Unpublishable, without_password
+from cdcd.schema_registry_client import registry_client
+
+_CONFLICT = 409
+_LATER = (408, 429)
+_SERVER_ERROR = 500
+_INVALID = 42201
+
+
+class RegistryStore(SchemaStore):
+    """Registers a schema under its topic's subject; the registry checks that it fits the ones before."""
+
+    def __init__(self, url: str, topic_of: Callable[[str, str], str], extra: dict[str, str] | None = None) -> None:
+        """`topic_of(schema, name)` is the table's topic. Raises as `registry_client` does."""
+        self._shown_url = without_password(url)
+        self._topic_of = topic_of
+        self._client = registry_client({"url": url, **(extra or {})})
+
+    def header(self, schema: str, name: str, subject: str, text: str) -> bytes:
+        from confluent_kafka.schema_registry import Schema, SchemaRegistryError
+
+        full_subject = f"{self._topic_of(schema, name)}-{subject}"
+        try:
+            schema_id = self._client.register_schema(full_subject, Schema(text, "AVRO"))
+            return b"\x00" + schema_id.to_bytes(4, "big")
+        except SchemaRegistryError as error:
+            status = error.http_status_code
+            if status >= _SERVER_ERROR or status in _LATER:
+                raise self._away(error) from error
+            if status == _CONFLICT or error.error_code == _INVALID:
+                why = "invalid for" if error.error_code == _INVALID else self._incompatible_with(full_subject)
+                raise Unpublishable(
+                    f"the registry refuses the new schema of {schema}.{name} as {why} subject {full_subject}; nothing "
+                    "was published with it",
+                    "Allow the change (set the subject's compatibility to NONE for a moment) or undo it in PostgreSQL: "
+                    f"{error.error_message}",
+                    table=(schema, name),
+                ) from error
+            raise Refused(
+                f"the registry at {self._shown_url} refuses subject {full_subject}: {error.error_message}",
+                "Check the registry's URL, credentials and rights",
+            ) from error
+        except Exception as error:  # the client raises whatever its HTTP library does, or its answer makes it raise
+            raise self._away(error) from error
+
+    def _incompatible_with(self, full_subject: str) -> str:
+        try:
+            return f"incompatible with version {self._client.get_latest_version(full_subject).version} of"
+        except Exception:  # noqa: BLE001  # who may write may perhaps not read: that is not what is to be told
+            return "incompatible with earlier versions of"
+
+    def _away(self, error: Exception) -> BrokerLost:
+        said = without_password(str(error))
+        return BrokerLost(
+            f"the schema registry at {self._shown_url} does not answer: {said}",
+            "Look at the registry, and at avro.registry_url",
+        )

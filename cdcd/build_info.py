@@ -1,0 +1,30 @@
+"""Whether this installation runs the hot rooms compiled, and with which libraries: what `--version` and /metrics say.
+
+Before: the build (.build/compile_hook.py) compiled the hot rooms, or did not. After: `cli` and `supervisor` tell.
+"""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+
+import cdcd.avro.event_encoder
+from cdcd import __version__
+
+
+def rooms() -> str:
+    """`compiled`, or `pure`: then the hot rooms run as Python, some ten times slower, with the same results."""
+    return "pure" if cdcd.avro.event_encoder.__file__.endswith(".py") else "compiled"
+
+
+def describe() -> str:
+    """One line that belongs into every bug report."""
+    import confluent_kafka
+    import psycopg.pq
+
+    libpq = psycopg.pq.version()
+    return (
+        f"cdcd {__version__} ({rooms()} rooms), Python {platform.python_version()}, "
+        f"psycopg {psycopg.__version__} (libpq {libpq // 10000}.{libpq % 10000}), "
+        f"confluent-kafka {version('confluent-kafka')} (librdkafka {confluent_kafka.libversion()[0]})"
+    )

@@ -1,0 +1,1 @@
+"""The command line: the parser, the exit codes, one file a command under `commands`."""

@@ -1,0 +1,132 @@
+"""`cdcd slot`: makes, shows and drops the slot, and refuses what would lose changes.
+
+Before: `cli` has loaded the settings. After: a person reads the lines, or a script the JSON.
+Source: PostgreSQL, "Replication Slots"; `pg_replication_slots`.
+
+A slot and the progress in Kafka belong together. A slot that is dropped takes with it all that it has not handed on;
+one that is made again begins later than the progress ends, and `run` refuses it. So neither is done by accident.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TextIO
+
+from cdcd.config.settings import Settings
+from cdcd.daemon.kafka_takeover import last_record
+from cdcd.errors import CdcdError, GapError, Refused
+from cdcd.lsn import format_lsn
+from cdcd.monitoring.status_page import size
+from cdcd.progress.records import SlotRecord
+from cdcd.source.replication_stream import Walsender
+from cdcd.source.session import Session
+from cdcd.source.slot import Slot
+from cdcd.source.slot_state import SlotState
+
+
+def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool, out: TextIO) -> None:
+    """Make the slot; what the settings ask of it counts, too.
+
+    Raises GapError while Kafka holds progress of a slot of that name, Refused as `Walsender.create_slot`.
+    """
+    source = settings.source
+    last = last_record(settings)
+    with Session(source.dsn, source.application_name) as session:
+        slot = Slot(session, source.slot)
+        if last is not None and slot.state() is None:
+            raise GapError(
+                f"Kafka holds changes of {source.slot} up to {format_lsn(last.lsn)}: a slot made now would begin later",
+                "Take another source.slot or sink.prefix, and a new snapshot of the tables",
+            )
+        with Walsender(source.dsn, source.application_name) as walsender:
+            walsender.create_slot(
+                source.slot,
+                two_phase=two_phase or source.two_phase,
+                failover=failover or source.failover,
+                blockers=slot.writers,
+            )
+        show(slot.state(), None, as_json=as_json, out=out)
+
+
+def status(settings: Settings, *, as_json: bool, out: TextIO) -> None:
+    """Show the slot and how far Kafka is. Raises GapError if there is no slot of that name."""
+    source = settings.source
+    with Session(source.dsn, source.application_name) as session:
+        state = Slot(session, source.slot).state()
+    if state is None:
+        raise GapError(f"the slot {source.slot} does not exist", "cdcd slot create makes it, and so does cdcd run")
+    try:
+        last: SlotRecord | CdcdError | None = last_record(settings)
+    except CdcdError as error:
+        last = error  # the slot can be looked at while Kafka is away
+    show(state, last, as_json=as_json, out=out)
+
+
+def drop(settings: Settings, *, force: bool, as_json: bool, out: TextIO) -> None:
+    """Drop the slot, and let the WAL go that the server keeps for it.
+
+    Raises SlotActive while a daemon has it; Refused without `force` if changes would be lost: Kafka holds progress that
+    nothing could go on from, or cannot be asked.
+    """
+    source = settings.source
+    if not force:
+        try:
+            last = last_record(settings)
+        except CdcdError as error:
+            raise Refused(
+                f"nobody knows what would be lost: {error.message}",
+                "Bring Kafka back; or add --force to drop it blindly",
+            ) from error
+        if last is not None:
+            raise Refused(
+                f"Kafka holds changes of {source.slot} up to {format_lsn(last.lsn)}: those after it would be lost",
+                "Add --force if that is meant; then take another source.slot or sink.prefix, and a new snapshot",
+            )
+    with Session(source.dsn, source.application_name) as session:
+        if not Slot(session, source.slot).drop():
+            raise Refused(f"the slot {source.slot} does not exist", "There is nothing to do")
+    out.write(json.dumps({"dropped": source.slot}) + "\n" if as_json else f"dropped the slot {source.slot}\n")
+
+
+def show(state: SlotState | None, last: SlotRecord | CdcdError | None, *, as_json: bool, out: TextIO) -> None:
+    """Write what the slot is; `last` is what Kafka holds of it, or why that is not known."""
+    if state is None:
+        raise GapError("the slot vanished while it was looked at", "Try again")
+    if as_json:
+        content = {
+            **state.__dict__,
+            "confirmed_flush_lsn": _lsn(state.confirmed_flush_lsn),
+            "restart_lsn": _lsn(state.restart_lsn),
+            "wal_lsn": _lsn(state.wal_lsn),
+            "retained_bytes": state.retained_bytes,
+            "lag_bytes": state.lag_bytes,
+            "lost": state.lost,
+            "kafka_lsn": format_lsn(last.lsn) if isinstance(last, SlotRecord) else None,
+            "kafka_error": last.message if isinstance(last, CdcdError) else None,
+        }
+        out.write(json.dumps(content) + "\n")
+        return
+    used = f"in use by pid {state.active_pid}" if state.active else "not in use"
+    flags = [name for name, is_set in (("two-phase", state.two_phase), ("failover", state.failover)) if is_set]
+    safe = "no limit" if state.safe_wal_bytes is None else size(state.safe_wal_bytes)
+    rows = [
+        ("slot", f"{state.name} ({', '.join([state.plugin, f'database {state.database}', *flags])})"),
+        (
+            "state",
+            f"invalid: {state.invalidation or state.wal_status}" if state.lost else f"{used}, {state.wal_status}",
+        ),
+        ("confirmed up to", f"{_lsn(state.confirmed_flush_lsn)}, {size(state.lag_bytes)} behind the server"),
+        ("WAL kept", f"{size(state.retained_bytes)} from {_lsn(state.restart_lsn)} on; until it is in danger: {safe}"),
+        ("Kafka holds", _held(last)),
+    ]
+    out.writelines(f"{name:16} {value}\n" for name, value in rows)
+
+
+def _held(last: SlotRecord | CdcdError | None) -> str:
+    if isinstance(last, CdcdError):
+        return f"not known: {last.message}"
+    return "nothing of it" if last is None else f"all up to {format_lsn(last.lsn)}"
+
+
+def _lsn(lsn: int | None) -> str:
+    return "-" if lsn is None else format_lsn(lsn)

@@ -1,0 +1,129 @@
+"""Settings as people read them: the annotated default file, and the effective values without their secrets.
+
+Before: `settings` says what there is, `settings_sources` what is in force. After: `cdcd config` prints either.
+config/cdcd.toml is `reference()`, to the byte: a test holds them together.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from typing import Any
+
+from annotated_types import Ge, Le
+from pydantic.fields import FieldInfo
+
+from cdcd.config.loading import Loaded
+from cdcd.config.settings import SECTIONS, Settings
+
+MASK = "********"
+
+SECRET_WORDS = (
+    "password",
+    "secret",
+    "token",
+    "credential",
+    "user.info",
+    "jaas",
+    "key.pem",
+    "passphrase",
+    "keystore.key",
+)
+"""A free-form key that contains one of these holds a secret."""
+
+_HEAD = """\
+# cdcd: every setting with its default. Made by `cdcd config --reference`.
+# The environment wins over this file: CDCD_SOURCE__SLOT is slot under [source]. Lists and tables are JSON there.
+# Files in the secrets directory win over both: source__dsn, or sink__librdkafka__sasl.password.
+"""
+
+
+def reference() -> str:
+    """The annotated default file: TOML that loads as it is, and gives the defaults."""
+    lines = [_HEAD, *_described("secrets_dir", Settings.model_fields["secrets_dir"])]
+    for section, model in SECTIONS.items():
+        lines += ["", f"# {model.__doc__}", f"[{section}]"]
+        for name, field in model.model_fields.items():
+            lines += ["", *_described(name, field)]
+    return "\n".join(lines) + "\n"
+
+
+def effective(loaded: Loaded) -> list[tuple[str, Any, str]]:
+    """Every setting in force as `section.name`, its value with secrets masked, and where it came from."""
+    values = loaded.settings.model_dump(mode="json")
+    rows = [("secrets_dir", values["secrets_dir"], loaded.origins.get("secrets_dir", "default"))]
+    for section in SECTIONS:
+        for name, value in values[section].items():
+            key = f"{section}.{name}"
+            rows.append((key, masked(name, value), loaded.origins.get(key, "default")))
+    return rows
+
+
+def as_toml(value: Any) -> str:
+    """One value in TOML; None, which TOML does not have, as a note that nothing is set."""
+    if value is None:
+        return "(not set)"
+    if isinstance(value, dict):
+        inside = ", ".join(f"{_toml_key(key)} = {as_toml(item)}" for key, item in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(as_toml(item) for item in value)}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def masked(name: str, value: Any) -> Any:
+    """`value` with whatever is secret in it replaced: passwords inside connection strings, secret free-form keys."""
+    if isinstance(value, dict):
+        return {key: masked(key, item) for key, item in value.items()}
+    if any(word in name.lower() for word in SECRET_WORDS):
+        return MASK
+    return mask_connection(value) if isinstance(value, str) else value
+
+
+def mask_connection(text: str) -> str:
+    """A conninfo string or a URI without its passwords. Where in doubt, more is masked."""
+    # scheme://user:password@host - the password ends at the last @ before the path
+    text = re.sub(r"(\w+://[^:/?#\s]*):[^/\s]*@", rf"\1:{MASK}@", text)
+    # password = 'with \' quotes' or password=bare; also sslpassword, and ?password= of a URI
+    return re.sub(r"(\w*password\s*=\s*)('(?:\\.|[^'\\])*'?|(?:\\.|[^\s&])*)", rf"\1{MASK}", text, flags=re.IGNORECASE)
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+
+
+def _described(name: str, field: FieldInfo) -> list[str]:
+    lines = [
+        f"# {line}"
+        for line in textwrap.wrap(f"{field.description}{_bounds(name, field)}{_default_size(name, field)}", 110)
+    ]
+    example = field.examples[0] if field.examples else None
+    if field.is_required():
+        return [*lines, f"{name} = {as_toml(example)}"]
+    default = field.get_default(call_default_factory=True)
+    if default is None:
+        return [*lines, f"# {name} = {as_toml(example)}"]
+    if example is not None:
+        lines.append(f"# Example: {name} = {as_toml(example)}")
+    return [*lines, f"{name} = {as_toml(default)}"]
+
+
+def _bounds(name: str, field: FieldInfo) -> str:
+    """` From 1 to 100.`, from the field's own constraints."""
+    low = next((rule.ge for rule in field.metadata if isinstance(rule, Ge)), None)
+    high = next((rule.le for rule in field.metadata if isinstance(rule, Le)), None)
+    if low is None or high is None:
+        return ""
+    return f" From {_quantity(name, low)} to {_quantity(name, high)}."
+
+
+def _default_size(name: str, field: FieldInfo) -> str:
+    return f" Default: {_quantity(name, field.default)}." if "bytes" in name else ""
+
+
+def _quantity(name: str, number: Any) -> str:
+    if "bytes" not in name:
+        return f"{number:_}" if isinstance(number, int) else str(number)
+    unit, size = next((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if number >= s)
+    return f"{number / size:g} {unit}"

@@ -1,0 +1,71 @@
+"""Looks from outside, now and then: what WAL is kept for the slot, how far the server is, whether COMMITs wait for us.
+
+Before: `source.slot` asks the server, over a connection of its own. After: `status` and `metrics` show it; whether
+COMMITs wait for us decides how the pipeline paces itself.
+
+It has a thread of its own because a server in trouble answers late, and the stream must not wait for that. What it
+cannot learn it leaves as it was: the stream itself finds out whether the server is lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Final
+
+from cdcd.clock import monotonic_s, wall_us
+from cdcd.errors import CdcdError
+from cdcd.monitoring.metrics import Metrics
+from cdcd.monitoring.status import State, Status
+from cdcd.source.session import Session
+from cdcd.source.slot import Slot
+from cdcd.source.synchronous_standby import commits_wait_for
+
+INTERVAL_S: Final = 5.0
+
+
+class SlotWatch:
+    """Watches one slot until `close`."""
+
+    def __init__(self, dsn: str, application_name: str, slot: str, status: Status, metrics: Metrics) -> None:
+        self._session = Session(dsn, application_name)
+        self._application_name = application_name
+        self._slot = Slot(self._session, slot)
+        self._status = status
+        self._metrics = metrics
+        self._seen = False
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="cdcd-slot-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching. Does not wait for an answer that is still under way: the thread ends with the process."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        while not self._closed.is_set():
+            self._status.sample(monotonic_s(), wall_us())
+            with suppress(CdcdError):
+                self._look()
+            self._closed.wait(INTERVAL_S)
+        self._session.close()
+
+    def _look(self) -> None:
+        if self._status.state is State.STREAMING:
+            self._status.synchronous = commits_wait_for(self._session, self._application_name)
+        state = self._slot.state()
+        if state is not None:
+            self._seen = True
+            self._status.slot_state = state
+            self._status.server_lsn = max(self._status.server_lsn, state.wal_lsn)
+            self._metrics.slot(
+                active=state.active,
+                lost=state.lost,
+                wal_status=state.wal_status,
+                retained_bytes=state.retained_bytes,
+                lag_bytes=state.lag_bytes,
+                safe_bytes=state.safe_wal_bytes if state.wal_status != "lost" else 0,
+            )
+        elif self._seen:  # before it was ever seen, it is still to be made
+            self._status.slot_state = None
+            self._metrics.slot(active=False, lost=True, wal_status="", retained_bytes=0, lag_bytes=0, safe_bytes=0)

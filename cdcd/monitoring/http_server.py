@@ -1,0 +1,151 @@
+"""The HTTP port: /metrics for Prometheus, /healthz, /readyz and /availablez for Kubernetes, / for a person.
+
+Before: `status` and `metrics` hold what there is to say. After: whoever scrapes, probes or looks.
+
+Thin on purpose: a thread of its own, the standard library's server, GET only, no parameters, nothing that changes
+anything. Connections are bounded in number and in time, so that a slow or hostile client costs a few threads at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from cdcd.clock import monotonic_s, wall_us
+from cdcd.errors import SettingsError
+from cdcd.monitoring.status import Status
+from cdcd.monitoring.status_page import render
+
+CONNECTIONS_MAX: Final = 16
+"""Requests that are served at the same time; more are closed at once."""
+
+REQUEST_TIMEOUT_S: Final = 5.0
+
+log = logging.getLogger("cdcd.monitoring.http_server")
+
+
+class HealthServer:
+    """Serves until `close`. `exposition` gives the metrics in Prometheus' text format."""
+
+    def __init__(self, host: str, port: int, status: Status, exposition: Callable[[], bytes]) -> None:
+        """Bind; `port` 0 takes a free one. Raises SettingsError (the user's fault) if the address is not to be had."""
+        try:
+            self._server = _Server((host, port), status, exposition)
+        except OSError as error:
+            cure = "Change [monitoring] host or port, or stop what uses them"
+            raise SettingsError(f"Cannot listen on {host}:{port}: {error.strerror or error}", cure) from error
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="health", daemon=True)
+        self._thread.start()
+        log.info("listening", extra={"host": host, "port": self.port})
+
+    def close(self) -> None:
+        """Stop listening; returns once the thread has ended."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False  # a slow client must not hold up the end of the daemon
+
+    def __init__(self, address: tuple[str, int], status: Status, exposition: Callable[[], bytes]) -> None:
+        self.status = status
+        self.exposition = exposition
+        self._served: dict[socket.socket, float] = {}
+        """The requests under way, oldest first, with the time when each began."""
+        self._lock = threading.Lock()
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Bind without the base class's look-up of the host's name, which can take seconds.
+
+        With SO_REUSEADDR: connections that a killed predecessor has answered keep the port for a minute otherwise.
+        """
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        socket.socket.bind(self.socket, self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve in a thread of its own while there is a place for it: the oldest must go if it has had its time."""
+        now_s = monotonic_s()
+        with self._lock:
+            if len(self._served) >= CONNECTIONS_MAX:
+                oldest, began_s = next(iter(self._served.items()))
+                if now_s - began_s < REQUEST_TIMEOUT_S:
+                    self.shutdown_request(request)
+                    return
+                del self._served[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread finds the connection ended, and ends
+            self._served[request] = now_s
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Give the place back, however the request ends."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._lock:
+                self._served.pop(request, None)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is no error of ours; anything else is worth a traceback at debug."""
+        log.debug("request failed", exc_info=True)  # noqa: LOG014  # the base class calls this inside its `except`
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = REQUEST_TIMEOUT_S
+    server_version = "cdcd"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer one of five paths. What has no `do_` method, the base class refuses with 501."""
+        status, now_s = self.server.status, monotonic_s()
+        path, _, query = self.path.partition("?")
+        if path == "/metrics":
+            self._answer(HTTPStatus.OK, "text/plain; version=0.0.4", self.server.exposition())
+        elif path == "/healthz":
+            stage, seconds = status.stalled(now_s)
+            alive = seconds < status.stalled_after_s
+            said = (
+                f"alive: {status.state.value}"
+                if alive
+                else f"stalled: nothing moves at the {stage} for {seconds:.0f} s"
+            )
+            self._verdict(alive, said)
+        elif path == "/readyz":
+            self._verdict(status.is_ready(), status.state.value)
+        elif path == "/availablez":
+            self._verdict(status.is_available(), status.state.value)
+        elif path == "/":
+            self._answer(HTTPStatus.OK, "text/html", render(status, now_s, wall_us(), still=query == "still").encode())
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"/metrics /healthz /readyz /availablez /\n")
+
+    def _verdict(self, good: bool, text: str) -> None:
+        status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+        self._answer(status, "text/plain", f"{text}\n".encode())
+
+    def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; img-src data:")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class's name
+        """Probes come every few seconds: debug."""
+        log.debug(format, *args)

@@ -1,0 +1,120 @@
+"""Logging: the standard library's, one logger a room, text for people or one JSON object a line.
+
+Before: `cli` calls `set_up` once. After: each I/O module logs through `logging.getLogger("cdcd.<room>")`; what a
+line is about goes into `extra`: `log.info("slot created", extra={"slot": slot, "lsn": format_lsn(lsn)})`.
+
+Never logged: row values, passwords. LSNs are written `X/X`. What happens often goes through `Summary`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+from cdcd.terminal.progress_bar import CLEAR
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+_STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
+    """Send every `cdcd.*` logger to `stream` (standard error) from `level` on, in `form` text or json.
+
+    Calling it again replaces what was set up before.
+    """
+    out = stream or sys.stderr
+    handler = _AboveABar(out) if out.isatty() else logging.StreamHandler(out)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    root = logging.getLogger("cdcd")
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    root.propagate = False
+
+
+class _AboveABar(logging.StreamHandler[TextIO]):
+    """On a terminal: a line takes the place of a bar, which is shown anew below it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return CLEAR + super().format(record)
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-11-21T15:39:31.123Z INFO sink: committed rows=1200 lsn=16/B374D848`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and a traceback below it where the record carries one."""
+        pairs = "".join(f" {key}={_plain(value)}" for key, value in _extra(record).items())
+        line = f"{_time(record)} {record.levelname} {_room(record)}: {record.getMessage()}{pairs}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, room, message, and what `extra` gave."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object; a traceback is its `traceback`."""
+        content = {"time": _time(record), "level": record.levelname.lower(), "room": _room(record)}
+        content |= {"message": record.getMessage(), **_extra(record)}
+        if record.exc_info:
+            content["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(content, ensure_ascii=False, default=str)
+
+
+class Summary:
+    """Adds up what happens often, and logs it at info at most once an interval.
+
+    The state is what was counted since the last line, and when that was. The first event after a quiet interval is
+    logged at once; what follows within the interval joins the next line, which `add` or `flush` writes when it is due.
+    """
+
+    def __init__(
+        self, logger: logging.Logger, message: str, interval_s: float = 1.0, first_after_s: float = 0.0
+    ) -> None:
+        """The very first line comes no sooner than `first_after_s` behind the first event."""
+        self._logger = logger
+        self._message = message
+        self._interval_s = interval_s
+        self._first_after_s = first_after_s
+        self._counts: dict[str, int] = {}
+        self._latest: dict[str, object] = {}
+        self._due_s: float | None = None
+
+    def add(self, now_s: float, counts: Mapping[str, int], latest: Mapping[str, object]) -> None:
+        """Count an event: `counts` are summed up, of `latest` the last value stays. `now_s` is monotonic."""
+        for name, count in counts.items():
+            self._counts[name] = self._counts.get(name, 0) + count
+        self._latest.update(latest)
+        self.flush(now_s)
+
+    def flush(self, now_s: float) -> None:
+        """Write what is counted if its time has come. Loops call it when they turn with nothing to add."""
+        if self._counts and self._due_s is None:
+            self._due_s = now_s + self._first_after_s
+        if self._counts and self._due_s is not None and now_s >= self._due_s:
+            self._logger.info(self._message, extra={**self._counts, **self._latest})
+            self._counts.clear()
+            self._latest.clear()
+            self._due_s = now_s + self._interval_s
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+
+
+def _room(record: logging.LogRecord) -> str:
+    return record.name.removeprefix("cdcd.")
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _plain(value: Any) -> str:
+    """A value that stays one word: what has spaces, quotes or line breaks is quoted, so that a line stays a line."""
+    text = str(value)
+    return text if text and not any(c.isspace() or c in '"=' for c in text) else json.dumps(text, ensure_ascii=False)

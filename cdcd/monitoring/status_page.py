@@ -1,0 +1,202 @@
+"""The status page: `status` as one small HTML page for a person, without scripts, that loads itself anew.
+
+Before: `status`. After: `health` serves it at `/`, and at `/?still` for who would rather not have it reload under them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Final
+
+from cdcd.lsn import INVALID, format_lsn
+from cdcd.monitoring.history import Sample
+from cdcd.monitoring.status import State, Status
+
+TABLES_SHOWN: Final = 50
+"""The busiest tables; the others are counted in one line below."""
+
+_NAMES: Final = {".messages": "logical messages, and what cdcd was asked for"}
+"""No table is called so: it has no schema."""
+
+RELOAD_S: Final = 5
+
+PLOT_WIDTH: Final = 720
+PLOT_HEIGHT: Final = 72
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --line: #8886; --soft: light-dark(#59636e, #a3acb6); --good: #1a7f37;
+  --busy: #8a5d00; --bad: #c01c2b; --plot: light-dark(#0969da, #6cb6ff) }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 1.5rem auto; padding: 0 1rem }
+h1 { font-size: 1.4rem; display: flex; gap: .6rem; align-items: baseline; flex-wrap: wrap; margin: 0 0 1rem }
+h1 small { font-weight: normal; color: var(--soft); font-size: .9rem }
+h2 { font-size: 1rem; margin: 1.6rem 0 .3rem }
+.state { font-size: .95rem; padding: 0 .6rem; border-radius: 1rem; color: #fff; background: var(--busy) }
+.state.streaming { background: var(--good) } .state.failed { background: var(--bad) }
+table { border-collapse: collapse; width: 100% } caption { text-align: left; color: var(--soft); font-size: .9rem }
+th { font-weight: normal; text-align: left; overflow-wrap: anywhere } thead th { color: var(--soft) }
+td, th { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
+td, thead th + th { text-align: right; padding-right: 0; font-variant-numeric: tabular-nums }
+td + td { padding-left: .8rem }
+.errors { list-style: none; padding: 0 } .errors li { border-left: .25rem solid var(--bad); padding-left: .8rem;
+  margin: .6rem 0; overflow-wrap: anywhere } .errors strong { font-weight: 600 }
+svg { display: block; width: 100%; height: auto; margin-top: .2rem } svg path { fill: none; stroke: var(--plot);
+  stroke-width: 1.5; vector-effect: non-scaling-stroke } svg line { stroke: var(--line) }
+footer { margin: 2rem 0; color: var(--soft); font-size: .9rem } a { color: inherit }
+""".strip()
+
+
+def render(status: Status, now_s: float, now_us: int, *, still: bool = False) -> str:
+    """The page. Everything that comes from outside is escaped: table names and errors may hold anything."""
+    stage, stalled_s = status.stalled(now_s)
+    alive = stalled_s < status.stalled_after_s
+    colour = status.state.name.lower() if alive or status.state is State.FAILED else "failed"
+    shown = status.state.value if alive else f"stalled: nothing moves at the {stage} for {duration(stalled_s)}"
+    reload_ = "" if still else f'<meta http-equiv="refresh" content="{RELOAD_S}">'
+    switch = '<a href="/">Reload by itself</a>' if still else '<a href="/?still">Stop reloading</a>'
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">{reload_}
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>cdcd {escape(status.slot)}</title>
+<link rel="icon" href="data:,"><style>{_STYLE}</style></head><body><main>
+<h1>cdcd <span class="state {colour}" role="status">{escape(shown)}</span> <small>{escape(status.version)}</small></h1>
+{_parked(status)}{_errors(status, now_s)}{_facts("Flow", _flow(status, now_s, now_us))}
+{_plots(status.history.samples())}{_facts("Slot", _slot(status))}{_facts("Inside", _inside(status, now_s))}
+{_tables(status, now_s)}</main>
+<footer>{f"Reloads every {RELOAD_S} s. " if not still else ""}{switch} ·
+<a href="/metrics">Metrics</a></footer>
+</body></html>
+"""
+
+
+def size(count: int) -> str:
+    """Bytes as people read them: `1.5 MiB`."""
+    number = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people read them: `0.2 s`, `3 min 20 s`, `2 d 4 h`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{seconds:.0f} s"
+    whole = int(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def _flow(status: Status, now_s: float, now_us: int) -> Iterable[tuple[str, str]]:
+    yield "Lag", f"{duration(status.lag_s(now_us))}, {size(status.lag_bytes)} of WAL"
+    yield "Rows a second", f"{status.rows_rate.per_second(now_s):,.0f}"
+    yield "Since the start", f"{status.rows:,} rows in {status.transactions:,} transactions"
+    yield "End of the server's WAL", _lsn(status.server_lsn)
+    yield "Received up to", _lsn(status.received_lsn)
+    yield "Kafka holds up to", _lsn(status.durable_lsn)
+    yield "Acknowledged up to", _lsn(status.acked_lsn)
+
+
+def _slot(status: Status) -> Iterable[tuple[str, str]]:
+    yield "Slot", status.slot
+    yield "Publication", status.publication
+    slot = status.slot_state
+    if slot is None:
+        yield "State", "not seen"
+        return
+    state = f"invalid: {slot.invalidation or slot.wal_status}" if slot.lost else slot.wal_status or "no WAL held"
+    yield "State", f"{'in use' if slot.active else 'not in use'}, {state}"
+    yield "WAL that the server keeps for it", size(slot.retained_bytes)
+    if slot.safe_wal_bytes is not None:
+        yield "WAL until it is in danger", size(slot.safe_wal_bytes)
+
+
+def _inside(status: Status, now_s: float) -> Iterable[tuple[str, str]]:
+    depths = status.depths()
+    yield "Waiting for Kafka", f"{size(depths.queue_bytes)} in {depths.queue_batches:,} batches"
+    if depths.snapshot_tables:
+        yield "Still to copy", f"{size(depths.snapshot_bytes)} of {depths.snapshot_tables:,} tables"
+    spooled = f"{size(depths.spool_memory_bytes)} in memory, {size(depths.spool_disk_bytes)} on disk"
+    yield "Spooled until they commit", f"{depths.spool_transactions:,} transactions, {spooled}"
+    yield "Running for", duration(now_s - status.started_s)
+    yield "Restarts of the stream", f"{status.restarts:,}"
+
+
+def _facts(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    cells = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>\n' for name, value in rows)
+    return f"<h2>{title}</h2>\n<table>\n{cells}</table>\n"
+
+
+def _errors(status: Status, now_s: float) -> str:
+    seen = list(status.errors.copy())
+    if not seen:
+        return ""
+    items = "".join(
+        f"<li>{duration(now_s - error.at_s)} ago: {escape(error.message)}."
+        f"{f' <strong>{escape(error.cure)}</strong>' if error.cure else ''}</li>\n"
+        for error in reversed(seen)
+    )
+    return f'<h2>Last errors</h2>\n<ul class="errors">\n{items}</ul>\n'
+
+
+def _parked(status: Status) -> str:
+    items = "".join(
+        f"<li>{escape(table)}: {escape(reason)}. <strong>Mend it, then run: cdcd unpark {escape(table)}</strong></li>\n"
+        for table, reason in status.parked.items()
+    )
+    return f'<h2>Parked tables</h2>\n<ul class="errors">\n{items}</ul>\n' if items else ""
+
+
+def _tables(status: Status, now_s: float) -> str:
+    tables = status.tables.copy()
+    busiest = sorted(tables.items(), key=lambda item: (-item[1].rows, item[0]))
+    shown = busiest[:TABLES_SHOWN]
+    lines = [
+        (_NAMES.get(name, name), f"{table.rows:,}", f"{table.rate.per_second(now_s):,.0f}") for name, table in shown
+    ]
+    if rest := [table for _, table in busiest[TABLES_SHOWN:]]:
+        rows, rate = sum(table.rows for table in rest), sum(table.rate.per_second(now_s) for table in rest)
+        lines.append((f"{len(rest)} more tables", f"{rows:,}", f"{rate:,.0f}"))
+    if not lines:
+        return ""
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td>{rows}</td><td>{rate}</td></tr>\n' for name, rows, rate in lines
+    )
+    head = '<tr><th scope="col">Table</th><th scope="col">Events</th><th scope="col">a second</th></tr>'
+    return f"<h2>Tables, since the start</h2>\n<table><thead>{head}</thead><tbody>\n{body}</tbody></table>\n"
+
+
+def _plots(samples: Sequence[Sample]) -> str:
+    if len(samples) < 2:
+        return ""
+    span = duration(samples[-1].at_s - samples[0].at_s)
+    times = [sample.at_s for sample in samples]
+    lag = [sample.lag_s for sample in samples]
+    rates = [sample.rows_per_s for sample in samples]
+    return _plot("Lag", times, lag, span, duration(max(lag)), duration(lag[-1])) + _plot(
+        "Rows a second", times, rates, span, f"{max(rates):,.0f}", f"{rates[-1]:,.0f}"
+    )
+
+
+def _plot(title: str, times: Sequence[float], values: Sequence[float], span: str, most: str, now: str) -> str:
+    """A line over time; what it shows stands in its name, for who cannot see it."""
+    width_s = max(times[-1] - times[0], 1e-9)
+    highest = max(*values, 1e-9)
+    points = [
+        f"{(at - times[0]) / width_s * PLOT_WIDTH:.1f} {PLOT_HEIGHT - 2 - value / highest * (PLOT_HEIGHT - 6):.1f}"
+        for at, value in zip(times, values, strict=True)
+    ]
+    said = f"{title} over the last {span}: now {now}, at most {most}"
+    return (
+        f'<figure style="margin:1rem 0"><figcaption>{escape(said)}</figcaption>'
+        f'<svg viewBox="0 0 {PLOT_WIDTH} {PLOT_HEIGHT}" role="img" aria-label="{escape(said)}">'
+        f'<line x1="0" y1="{PLOT_HEIGHT - 1}" x2="{PLOT_WIDTH}" y2="{PLOT_HEIGHT - 1}"/>'
+        f'<path d="M{" L".join(points)}"/></svg></figure>\n'
+    )
+
+
+def _lsn(lsn: int) -> str:
+    return format_lsn(lsn) if lsn != INVALID else "-"

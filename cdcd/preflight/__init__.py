@@ -1,0 +1,1 @@
+"""`cdcd check`: one judge a subject. Nothing is changed."""

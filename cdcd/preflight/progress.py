@@ -1,0 +1,32 @@
+"""What `cdcd check` looks at in the progress that Kafka holds: does it fit the slot, and is a table parked?
+
+Before: `preflight` has the last slot record and knows whether there is a slot. After: `preflight` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cdcd.lsn import format_lsn
+from cdcd.preflight.findings import Finding, error, ok, warning
+from cdcd.progress.records import SlotRecord
+
+
+def judge(last: SlotRecord | None, *, slot_there: bool | None) -> Iterator[Finding]:
+    """What it means; `slot_there` None: nobody knows."""
+    if last is None:
+        yield ok("progress", "Kafka holds no progress yet: the stream begins where the slot does")
+        return
+    where = format_lsn(last.lsn)
+    if slot_there is False:
+        cure = "Take a new slot name (source.slot) or a new sink.prefix, and a new snapshot of the tables"
+        yield error("progress", f"Kafka holds changes up to {where}, but the slot {last.slot} is gone", cure)
+    else:
+        yield ok("progress", f"Kafka holds all changes up to {where}")
+    for table in last.parked:
+        name = f"{table.schema}.{table.table}"
+        if table.copying:
+            yield ok("parked", f"The table {name} is being copied; its changes since then follow")
+            continue
+        said = f"The table {name} is parked since {format_lsn(table.lsn)}: {table.reason}"
+        yield warning("parked", said, f"Mend that, then run: cdcd unpark {name}")

@@ -1,0 +1,1 @@
+"""The only modules that import confluent-kafka: clients, their settings, their errors."""

@@ -1,0 +1,350 @@
+"""Asks the broker about topics, and makes those that are missing.
+
+Before: `publisher` and preflight ask.
+After: the broker, through confluent-kafka's AdminClient. Its futures fail when it is collected, so it is kept.
+Source: Kafka protocol guide, CreateTopics, Metadata, ListOffsets and DescribeConfigs.
+
+Traps that this module knows:
+
+- A future keeps the exception that it raised, which keeps the frames it passed through. A frame that keeps the future
+  closes a circle, in which the client and its four threads live on: so no future keeps a name here.
+- Of a leader that was lost under ListOffsets, librdkafka 2.16 says that its offsets are -1001, without an error.
+- The dict of futures that the client returns is the one it fills: who takes futures out of it takes them from a copy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but not re-exported as mypy wants it
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
+
+from cdcd.errors import BrokerLost, Refused
+from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, Property, client_config
+from cdcd.sink.kafka.deadline import SLICE_S, Patience
+from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, closed, kafka_error, named, refuses_for_good, unanswered
+from cdcd.sink.topics import TopicSpec
+
+T = TypeVar("T")
+
+_PAUSE_S: Final = 0.05
+"""Between two questions whether the cluster knows a new topic."""
+_RECORDS_MAX: Final = 1_000
+"""Of a request for new topics: each topic, partition and setting is one. KRaft takes 10,000, has these in seconds."""
+_UNKNOWN: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_NOT_YET: Final = frozenset(  # such as from a leader that the metadata names before it knows that it is
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,  # the metadata knows of a later epoch than the leader does
+        KafkaError._TRANSPORT,
+        KafkaError._NOENT,  # no leader is known, while the connection is made anew
+        *_UNKNOWN,
+    }
+)
+_NOT_ALLOWED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+
+
+class KafkaAdmin:
+    """Plays `producer.TopicAdmin`, and answers what preflight asks. For one thread, `hurry` excepted."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        client_id: str,
+        properties: Mapping[str, Property] | None = None,
+        timeout_s: float = 15.0,
+    ) -> None:
+        """Connects in the background; `timeout_s` bounds each call.
+
+        Raises SettingsError for properties that librdkafka does not know or that belong to cdcd.
+        """
+        self._bootstrap = bootstrap
+        self._patience = Patience(timeout_s)
+        self._reports = Reports()
+        config: dict[str, Any] = client_config(bootstrap, client_id, properties or {})
+        config["error_cb"] = self._reports
+        try:
+            self._client: AdminClient | None = AdminClient(config, logger=LIBRDKAFKA_LOG)
+        except KafkaException as error:
+            raise named(kafka_error(error), "making an admin client", bootstrap) from None
+
+    def hurry(self, within_s: float) -> None:
+        """From now on no call lasts beyond `within_s` seconds from now. May be called by another thread."""
+        self._patience.hurry(within_s)
+
+    def close(self) -> None:
+        """End the client's threads."""
+        self._client = None
+
+    def ensure(self, *specs: TopicSpec) -> list[int]:
+        """Make the topics that are missing, wait until the cluster knows them; returns how many partitions each has.
+
+        Raises Refused, with the command that makes the topic, if the broker does not let us.
+        """
+        return [partitions for some in _requests(specs) for partitions in self._ensure(some)]
+
+    def validate(self, *specs: TopicSpec) -> None:
+        """Raise what `ensure` would raise of topics that are missing, and make none.
+
+        Of those that are to be alike the first is asked about.
+        """
+        there = self._described([spec.name for spec in specs])
+        missing = [spec for spec in reversed(specs) if spec.name not in there]
+        kinds = {(spec.partitions, spec.replication_factor, *sorted(spec.config.items())): spec for spec in missing}
+        if kinds:
+            self._create(list(kinds.values()), validate_only=True)
+
+    def _ensure(self, specs: list[TopicSpec]) -> list[int]:
+        found = self.partitions([spec.name for spec in specs])
+        missing = made = [spec for spec in specs if spec.name not in found]
+        if made:
+            self._create(made)
+        deadline = self._patience.deadline()
+        while missing:
+            found |= self.partitions([spec.name for spec in missing])
+            missing = [spec for spec in missing if spec.name not in found]
+            if missing:
+                if self._patience.is_over(deadline):
+                    raise BrokerLost(
+                        f"Kafka ({self._bootstrap}) made the topic {missing[0].name}, but no leader for all of its "
+                        f"partitions within {self._timeout_s:.0f} s",
+                        TRY_AGAIN,
+                    )
+                time.sleep(_PAUSE_S)
+        if made:
+            # The leaders take their time, which is not to be that of the next request.
+            self.end_offsets({spec.name: found[spec.name] for spec in made})
+        return [found[spec.name] for spec in specs]
+
+    def partitions(self, topics: list[str]) -> dict[str, int]:
+        """How many partitions each topic has; without those that do not exist, or lack a leader for one of them."""
+        return {
+            topic: len(described.partitions)
+            for topic, described in self._described(topics).items()
+            if all(each.leader is not None and each.leader.id >= 0 for each in described.partitions)
+        }
+
+    def keeps_leader(self, topic: str) -> bool:
+        """Whether the topic has a leader as long as any other has one: it is replicated, or there is but one broker.
+
+        Of a topic that the broker which is asked does not know (yet), nothing is promised.
+        """
+        found = self._described([topic]).get(topic)
+        if found is None:
+            return False
+        if all(len(each.replicas) > 1 for each in found.partitions):
+            return True
+        with self._asking("asking for the brokers"):
+            return len(self._cluster().nodes) == 1
+
+    def exists(self, topic: str) -> bool:
+        """Whether there is such a topic, with leaders or without."""
+        return topic in self._described([topic])
+
+    def _described(self, topics: list[str]) -> dict[str, Any]:  # the client's TopicDescription of those that exist
+        described: dict[str, Any] = {}
+        with self._asking("describing topics"):
+            futures = {**self._admin().describe_topics(TopicCollection(topics), request_timeout=self._timeout_s)}
+            for topic in topics:
+                with self._asking(f"describing the topic {topic}"):
+                    try:
+                        described |= self._answers({topic: futures.pop(topic)})
+                    except KafkaException as error:
+                        if kafka_error(error).code() not in _UNKNOWN:
+                            raise
+        return described
+
+    def end_offsets(self, partitions: Mapping[str, int]) -> dict[str, list[int]]:
+        """By topic, given with how many partitions it has, the high watermark of each partition.
+
+        It is where the next record would go, whoever's transactions are open.
+        """
+        places = [(topic, partition) for topic, count in partitions.items() for partition in range(count)]
+        found = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # a class without annotations
+        return {topic: [found[topic, partition] for partition in range(count)] for topic, count in partitions.items()}
+
+    def stable_end(self, topic: str, partition: int) -> int:
+        """The last stable offset: where the first transaction begins that is not decided, or the end."""
+        place = topic, partition
+        return self._offsets([place], OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)[place]  # type: ignore[no-untyped-call]  # as above
+
+    def unstable(self, prefix: str) -> dict[tuple[str, int], int]:
+        """Partitions of topics with this prefix that hold an undecided transaction, with the offset it begins at."""
+        with self._asking(f"looking for undecided transactions in {prefix}*"):
+            listed = self._admin().list_topics(timeout=self._timeout_s).topics
+            wanted = {
+                TopicPartition(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
+                for name, topic in listed.items()
+                if name.startswith(prefix)
+                for partition in topic.partitions
+            }
+            stable = self._listed(wanted, IsolationLevel.READ_COMMITTED)
+            written = self._listed(wanted, IsolationLevel.READ_UNCOMMITTED)
+        return {place: offset for place, offset in stable.items() if offset < written[place]}
+
+    def start_offset(self, topic: str, partition: int) -> int:
+        """The first offset that the partition still holds."""
+        place = topic, partition
+        return self._offsets([place], OffsetSpec.earliest())[place]  # type: ignore[no-untyped-call]  # as above
+
+    def transaction_timeout_max_ms(self) -> int | None:
+        """The brokers' `transaction.max.timeout.ms`; None if we may not see it (ACL DescribeConfigs on the cluster)."""
+        with self._asking("reading transaction.max.timeout.ms"):
+            brokers = self._brokers()
+            if not brokers:  # a broker that has just started, or woken up, knows of none for a moment
+                raise self._unanswered("looking for the brokers")
+            resource = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
+            try:
+                (entries,) = self._answers(
+                    self._admin().describe_configs([resource], request_timeout=self._timeout_s)
+                ).values()
+            except KafkaException as error:
+                if kafka_error(error).code() in _NOT_ALLOWED:
+                    return None
+                raise
+        entry = entries.get("transaction.max.timeout.ms")
+        return None if entry is None or entry.value is None else int(entry.value)
+
+    def cluster_id(self) -> str:
+        """What the cluster calls itself; empty if it does not."""
+        with self._asking("asking for the cluster's id"):
+            return str(self._cluster().cluster_id or "")
+
+    def _offsets(
+        self,
+        places: list[tuple[str, int]],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[tuple[str, int], int]:
+        with self._asking(f"asking for the offsets of {places[0][0]}"):
+            return self._listed({TopicPartition(*place): spec for place in places}, isolation)
+
+    def _listed(
+        self, wanted: dict[TopicPartition, OffsetSpec], isolation: IsolationLevel
+    ) -> dict[tuple[str, int], int]:
+        deadline = self._patience.deadline()
+        while True:
+            try:
+                answers = self._answers(
+                    self._admin().list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout_s)
+                )
+                if any(answer.offset < 0 for answer in answers.values()):
+                    raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no answer to ListOffsets"))
+            except KafkaException as error:
+                if kafka_error(error).code() not in _NOT_YET or self._patience.is_over(deadline):
+                    raise
+                time.sleep(_PAUSE_S)
+            else:
+                return {(each.topic, each.partition): answer.offset for each, answer in answers.items()}
+
+    def _create(self, specs: list[TopicSpec], *, validate_only: bool = False) -> None:
+        with self._asking("creating topics"):
+            new = [NewTopic(s.name, s.partitions, s.replication_factor, config=dict(s.config)) for s in specs]
+            futures = {**self._admin().create_topics(new, request_timeout=self._timeout_s, validate_only=validate_only)}
+            for spec in specs:
+                with self._asking(f"creating the topic {spec.name}"):
+                    try:
+                        self._answers({spec.name: futures.pop(spec.name)})
+                    except KafkaException as error:
+                        found = kafka_error(error)
+                        if found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                            self._refuse_passing_or_forbidden(spec, found)
+                            raise
+
+    def _refuse_passing_or_forbidden(self, spec: TopicSpec, found: KafkaError) -> None:
+        if found.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+            # So it is also called when every broker is just starting or stopping, and that passes.
+            brokers = self._brokers()
+            if not brokers or spec.replication_factor <= len(brokers):
+                raise BrokerLost(f"Kafka cannot create {spec.name} now: {found.str()}", TRY_AGAIN) from None
+        if found.code() in _NOT_ALLOWED:
+            raise Refused(
+                f"Kafka does not let us create the topic {spec.name}: {found.str()} ({found.name()})",
+                f"Grant the user Create on topics with that prefix, or make it: {creating_command(spec)}",
+            ) from None
+
+    def _brokers(self) -> list[int]:
+        return [node.id for node in self._cluster().nodes]
+
+    def _cluster(self) -> Any:  # the client's DescribeClusterResult
+        return self._answers({"": self._admin().describe_cluster(request_timeout=self._timeout_s)})[""]
+
+    def _answers(self, futures: dict[Any, Future[T]]) -> dict[Any, T]:
+        """Wait for all. Raises what the first of them raises that did not succeed."""
+        deadline = self._patience.deadline()
+        pending = list(futures.items())
+        del futures
+        answers = {}
+        while pending:
+            key, future = pending.pop()
+            try:
+                while not future.done() and not self._patience.is_over(deadline):
+                    wait((future,), SLICE_S)
+                    self._admin().poll(0)
+                    if refuses_for_good(self._reports.last(self._timeout_s)):
+                        break
+                answers[key] = future.result(0)
+            finally:
+                del future
+        return answers
+
+    def _admin(self) -> AdminClient:
+        if self._client is None:
+            raise closed("the admin client")
+        return self._client
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._patience.timeout_s
+
+    @contextmanager
+    def _asking(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            found = kafka_error(error)
+            if found.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+                raise self._unanswered(doing) from None
+            raise named(found, doing, self._bootstrap) from None
+        except FutureTimeoutError:
+            raise self._unanswered(doing) from None
+
+    def _unanswered(self, doing: str) -> Exception:
+        self._admin().poll(0)
+        return unanswered(doing, self._bootstrap, self._reports.last(self._timeout_s))
+
+
+def _requests(specs: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
+    """Topics in as many requests as it takes: none makes two that Kafka takes as one, for there it does not see it."""
+    some: dict[str, TopicSpec] = {}
+    records = 0
+    for spec in specs:
+        own = 1 + spec.partitions + len(spec.config)
+        alike = spec.name.replace(".", "_")
+        if some and (alike in some or records + own > _RECORDS_MAX):
+            yield list(some.values())
+            some, records = {}, 0
+        some[alike] = spec
+        records += own
+    if some:
+        yield list(some.values())
+
+
+def creating_command(spec: TopicSpec) -> str:
+    """The command, of Kafka's own tools, that makes the topic as cdcd would."""
+    config = "".join(f" --config {name}={value}" for name, value in spec.config.items())
+    return (
+        f"kafka-topics.sh --create --topic {spec.name} --partitions {spec.partitions} "
+        f"--replication-factor {spec.replication_factor}{config}"
+    )

@@ -1,0 +1,151 @@
+"""Parked events: how those of a table that cannot be published now are kept, and how they become events again.
+
+Before: `publisher` has a table's batch and knows that the table is parked. After: the records of the parked topic;
+later `kafka_parked` reads them back, and `publisher` publishes what `Assembly` makes of them.
+
+The format, stable since version 1, one JSON object a record under the key `{slot}/{topic}`: whose event it is, its op,
+why it is here, key and value in base64 as they would stand on the table's own topic. What was too large for that topic
+would be too large for this one: so a value comes in parts, one record each, one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mypy_extensions import u8
+
+from cdcd.errors import GapError
+from cdcd.progress.records import ParkedTable
+from cdcd.sink.batches import Message, TableBatch
+
+VERSION: Final = 1
+
+PART_BYTES: Final = 600_000
+"""Of a value, in one record: base64 makes 800,000 of it, below what every topic takes."""
+
+REASON_MAX: Final = 1_000
+
+SCANNED_MAX: Final = 100_000
+"""Offsets that a replay passes at once, for other tables' events lie between: so long the stream waits."""
+
+
+@dataclass(frozen=True)
+class ParkedEvent:
+    """One message of a table, as `TableBatch` has it. `value` None: a tombstone."""
+
+    op: int
+    key: bytes | None
+    value: bytes | None
+    everywhere: bool
+    """It goes to every partition (truncate)."""
+
+
+def records(key: bytes, parked: ParkedTable, batch: TableBatch) -> Iterator[Message]:
+    """The records of the parked topic, all under `key`, that hold a table's batch in its order."""
+    everywhere = set(batch.everywhere)
+    head = {"version": VERSION, "schema": batch.schema, "table": batch.name, "reason": parked.reason[:REASON_MAX]}
+    for index, (message, op) in enumerate(zip(batch.messages, batch.ops.getvalue(), strict=True)):
+        value = message["value"]
+        parts = [b""] if not value else [value[at : at + PART_BYTES] for at in range(0, len(value), PART_BYTES)]
+        for number, part in enumerate(parts):
+            document = {
+                **head,
+                "op": op,
+                "everywhere": index in everywhere,
+                "part": number + 1,
+                "parts": len(parts),
+                "key": _text(message.get("key") if number == 0 else None),
+                "value": None if value is None else _text(part),
+            }
+            yield {"key": key, "value": json.dumps(document, ensure_ascii=False).encode()}
+
+
+@dataclass(frozen=True)
+class ParkedPiece:
+    """Some of a table's parked events, in order."""
+
+    events: list[ParkedEvent]
+    offset: int
+    """Where to read on."""
+    end: bool
+    """There are no more."""
+
+
+class Parking:
+    """What the supervisor has learned of tables since the last slot record, which will then hold it."""
+
+    def __init__(self) -> None:
+        self.parked: dict[tuple[str, str], str] = {}
+        """Tables to park, and why."""
+        self.refused: dict[tuple[str, str], str] = {}
+        """Parked tables whose replay was refused again, and why."""
+
+    def settled(self) -> None:
+        """A slot record holds all of it."""
+        self.parked.clear()
+        self.refused.clear()
+
+
+class Assembly:
+    """Puts the parts of events together, record by record."""
+
+    def __init__(self) -> None:
+        self._key: bytes | None = None
+        self._parts: list[bytes] = []
+
+    @property
+    def whole(self) -> bool:
+        """No event has begun whose last part is still to come."""
+        return not self._parts
+
+    def add(self, offset: int, data: bytes) -> ParkedEvent | None:
+        """Take the next record of the table, at `offset`; returns the event that it completes.
+
+        Raises GapError if it cannot be understood: to leave it out would lose an event.
+        """
+        try:
+            document = json.loads(data)
+            if document["version"] != VERSION:
+                raise ValueError(f"version {document['version']}; this cdcd reads version {VERSION}")
+            return self._add(document)
+        except (ValueError, KeyError, TypeError) as error:
+            raise GapError(
+                f"the parked record at offset {offset} cannot be read: {error}",
+                "Run the cdcd version that wrote it, and keep other producers off the parked topic",
+            ) from None
+
+    def _add(self, document: dict[str, Any]) -> ParkedEvent | None:
+        if document["part"] != len(self._parts) + 1:
+            raise ValueError(f"part {document['part']} comes after {len(self._parts)} parts of an event")
+        if document["part"] == 1:
+            self._key = _data(document["key"])
+        value = _data(document["value"])
+        self._parts.append(value or b"")
+        if document["part"] < document["parts"]:
+            return None
+        whole = None if value is None else b"".join(self._parts)
+        self._parts = []
+        return ParkedEvent(document["op"], self._key, whole, document["everywhere"])
+
+
+def batch_of(parked: ParkedTable, events: Sequence[ParkedEvent]) -> TableBatch:
+    """The events as a batch of their table, as they were before they were parked."""
+    batch = TableBatch(parked.schema, parked.table)
+    for index, event in enumerate(events):
+        batch.messages.append({"value": event.value} if event.key is None else {"key": event.key, "value": event.value})
+        batch.ops.append(u8(event.op))
+        if event.everywhere:
+            batch.everywhere.append(index)
+    return batch
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()
+
+
+def _data(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text, validate=True)

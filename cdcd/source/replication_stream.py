@@ -1,0 +1,233 @@
+"""The stream of one replication connection: starts it, reads frames, confirms. Thin I/O; it decides nothing.
+
+Before: `connection` has made the slot. After: frames (see `replication`) to `pgoutput`; confirmations from `progress`.
+Source: PostgreSQL, "Streaming Replication Protocol" and libpq, "Functions Associated with the COPY Command".
+
+One thread owns a Walsender. While it streams, nothing here waits except `wait`, and at most as long as it is told to:
+
+    walsender.start(slot, lsn, options)
+    while True:
+        frames = walsender.read(5_000, 1 << 20)       # what has come; perhaps nothing
+        walsender.send_status(written, flushed, applied)
+        walsender.wait(timeout_s, wake_fd)            # until the server or another thread has something
+
+A full queue downstream is no reason to fall silent: keep calling `send_status` and `wait(..., reading=False)`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+import psycopg
+from psycopg import pq
+from psycopg.errors import Diagnostic
+
+from cdcd.errors import CdcdError, ServerLost
+from cdcd.lsn import format_lsn
+from cdcd.source import server_errors
+from cdcd.source.connection import COMMAND_TIMEOUT_S, Connection, error_of, identifier, literal
+from cdcd.source.copy_data import take
+from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA, StatusUpdate
+
+
+def status_interval_s(wanted_s: float, wal_sender_timeout_s: float) -> float:
+    """How often a server wants to hear from us: as often as we like, but well before its patience ends; 0: never."""
+    return min(wanted_s, wal_sender_timeout_s / 3) if wal_sender_timeout_s else wanted_s
+
+
+class Walsender(Connection):
+    """A replication connection that streams. Errors and ownership are as Connection says."""
+
+    def __init__(self, dsn: str, application_name: str = "cdcd") -> None:
+        """As Connection."""
+        super().__init__(dsn, application_name)
+        self.read_bytes = 0
+        """The size of what the last `read` returned."""
+        self._slot = ""
+        self._received = 0
+        self._streaming = False
+        self._in_progress = False
+        """Transactions are received while they are in progress."""
+        self._buffered = False
+        self._held: bytes | None = None
+        self._fault: CdcdError | None = None
+        self._warning = ""
+        self._conn.add_notice_handler(self._on_notice)
+
+    def start(self, slot: str, lsn: int, options: Mapping[str, str]) -> None:
+        """Begin to stream from `slot`, at `lsn` or where it stands, whichever is later; `options` go to the plugin.
+
+        Raises SlotActive if another connection has the slot (wait and try again), GapError if the slot is gone or has
+        lost WAL, Refused if the server would refuse again.
+        """
+        command = f"START_REPLICATION SLOT {identifier(slot)} LOGICAL {format_lsn(lsn)}"
+        if options:
+            command += f" ({', '.join(f'{identifier(name)} {literal(value)}' for name, value in options.items())})"
+        result = self._run(command, COMMAND_TIMEOUT_S)
+        if result is None:
+            raise ServerLost(f"PostgreSQL did not start to stream within {COMMAND_TIMEOUT_S:g} s")
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise self._named(
+                result,
+                lambda sqlstate, text: server_errors.start_refused(sqlstate, text, slot, self._facts(slot, sqlstate)),
+            )
+        self._slot = slot
+        self._received = lsn
+        self._streaming = True
+        self._in_progress = options.get("streaming", "off") != "off"
+        self._warning = ""
+
+    def read(self, max_frames: int, max_bytes: int) -> list[bytes]:
+        """Return the frames that have arrived, oldest first; never waits. `read_bytes` is their size.
+
+        At most `max_frames`, and no more once `max_bytes` are reached (so one large frame may pass it). An empty list
+        means: nothing yet. A frame is the content of one CopyData: see `replication`. The socket is read once;
+        with TLS, where that brings one message at most, until it brings no more.
+
+        Raises ServerLost when the stream has ended, Refused when it ended for a reason that stays, or when the server
+        skips changes because a publication is missing. Frames that came before an end are returned first.
+        """
+        if self._fault is not None:
+            raise self._fault
+        frames: list[bytes] = []
+        get = self._pg.get_copy_data
+        self.read_bytes = 0
+        self._buffered = consumed = False
+        try:
+            while True:
+                taken, last = take(get, frames, max_frames - len(frames), max_bytes - self.read_bytes)
+                self.read_bytes += taken
+                if last > 0:
+                    self._buffered = True
+                    break
+                if last < 0:
+                    self._fault = self._ended()
+                    break
+                if consumed and not (self._tls and taken):
+                    break
+                self._pg.consume_input()
+                consumed = True
+        except psycopg.OperationalError as error:
+            self._fault = self._lost(error)
+            self.read_bytes = sum(map(len, frames))
+        if frames:
+            self._note_position(frames)
+        if self._warning:
+            self._fault = server_errors.publication_skipped(self._warning, self._slot, self._received)
+            raise self._fault
+        if self._fault is not None and not frames:
+            raise self._fault
+        return frames
+
+    def send_status(self, written: int, flushed: int, applied: int, reply: bool = False) -> None:
+        """Tell the server what is held: LSNs, end-exclusive, `applied <= flushed <= written`. Never waits.
+
+        `reply` asks for a keepalive in return. While the socket takes nothing, only the newest status is kept.
+        """
+        if not 0 <= applied <= flushed <= written:
+            raise ValueError(f"a status needs applied {applied} <= flushed {flushed} <= written {written}")
+        now_us = time.time_ns() // 1_000 - POSTGRES_EPOCH_US
+        self._held = StatusUpdate(written, flushed, applied, now_us, reply).encode()
+        self._flush_status()
+
+    def wait(self, timeout_s: float, *wake: int, reading: bool = True) -> list[int]:
+        """Wait until the server has sent something, one of the descriptors `wake` is readable, or `timeout_s` is over.
+
+        Returns what is readable, `fileno()` among it if it is the server. With `reading` False what the server sends is
+        left where it is (backpressure, pacing). A status that the socket had not taken yet is sent meanwhile.
+        """
+        if reading and (self._buffered or self._fault is not None):
+            return [self._socket]
+        ready = self._await(timeout_s, wake, reading=reading)
+        if self._unsent:
+            self._flush_status()
+        return ready
+
+    def stop(self, timeout_s: float = 1.0) -> bool:
+        """End the stream in order and drop what is still under way; returns False if the server did not follow in time.
+
+        A walsender inside a large transaction may send all of it first: then close, it notices.
+        """
+        if not self._streaming or self._fault is not None:
+            return False
+        deadline = time.monotonic() + timeout_s
+        with suppress(psycopg.OperationalError, CdcdError):
+            self._flush_status()
+            self._pg.put_copy_end()
+            self._unsent = True
+            while True:
+                self._flush_status()
+                size, _ = self._pg.get_copy_data(1)
+                if size < 0:
+                    break
+                if size == 0:
+                    left_s = deadline - time.monotonic()
+                    if left_s <= 0:
+                        return False
+                    self._buffered = False
+                    self.wait(left_s)
+                    self._pg.consume_input()
+            self._streaming = False
+            result = self._result(deadline)
+            return result is not None and result.status == pq.ExecStatus.COMMAND_OK
+        return False
+
+    def close(self) -> None:
+        """End the connection at once; what was not confirmed will be sent again."""
+        self._streaming = False
+        self._fault = self._fault or ServerLost("the replication connection is closed")
+        super().close()
+
+    # Inside
+
+    def _note_position(self, frames: list[bytes]) -> None:
+        """Keep the LSN of the newest XLogData: errors name it. Relation and type messages may carry none."""
+        for frame in reversed(frames):
+            if frame[0] == XLOGDATA and (lsn := int.from_bytes(frame[1:9])):
+                self._received = lsn
+                return
+
+    def _flush_status(self) -> None:
+        """Hand the newest status to the socket, as far as it takes it."""
+        try:
+            if self._unsent:
+                self._flush()
+                if self._unsent:
+                    return
+            if self._held is not None:
+                held, self._held = self._held, None
+                if not self._pg.put_copy_data(held):
+                    self._held = held
+                    self._unsent = True
+                    return
+                self._flush()
+        except psycopg.OperationalError as error:
+            # What the server said before it went is still to be read: `read` finds it.
+            raise self._fault or self._lost(error) from error
+
+    def _ended(self) -> CdcdError:
+        """Name the end of the stream by the results that follow it."""
+        self._streaming = False
+        sqlstate = text = ""
+        with suppress(psycopg.OperationalError):
+            while not self._pg.is_busy() and (result := self._pg.get_result()) is not None:
+                if result.status == pq.ExecStatus.FATAL_ERROR:
+                    sqlstate, text = error_of(result)
+                    break
+        text = text or "the server closed the stream"
+        return server_errors.stream_ended(sqlstate, text, self._slot, self._received, self._in_progress)
+
+    def _lost(self, error: psycopg.Error) -> CdcdError:
+        self._streaming = False
+        text = self._pg.get_error_message() if self._pg.status == pq.ConnStatus.BAD else str(error)
+        return (
+            server_errors.stream_ended("", text, self._slot, self._received) if self._slot else ServerLost(text.strip())
+        )
+
+    def _on_notice(self, notice: Diagnostic) -> None:
+        # The text may be translated; the walsender has no other warning of this class.
+        if notice.sqlstate == "55000" and notice.severity_nonlocalized == "WARNING":
+            # Copied now: what a notice is read from does not outlive this call.
+            self._warning = notice.message_primary or "a publication was skipped"

@@ -1,0 +1,169 @@
+"""The commands `cdcd spark mirror | verify | snapshot`, also under spark-submit.
+
+Before: `cli` names the command and the file. After: `Cdc` does the work; a line a step on standard error.
+A session that spark-submit has made is used as it is; else one is made with the file's [spark] settings.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from cdcd.errors import CdcdError, Restart, SettingsError
+from cdcd.lsn import format_lsn
+from cdcd.spark import settings as s
+from cdcd.spark.cdc import Cdc
+from cdcd.spark.metrics import MirrorMetrics
+from cdcd.spark.mirror.mirror import Mirror, Published
+from cdcd.spark.packages import packages
+
+_RETRY_S = 10.0
+
+
+@contextmanager
+def naming() -> Iterator[None]:
+    """What Spark raises, or its JVM's end, becomes a sentence."""
+    try:
+        yield
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        said = str(error).strip().split("\n", 1)[0].rstrip(".") or type(error).__name__
+        if said.startswith("[JAVA_GATEWAY_EXITED]"):
+            cure = "See what it printed above: it needs a Java (JAVA_HOME), and the jars that spark.jars.packages names"
+        else:
+            cure = "Spark's own log says more. Start the job again: it goes on where it was"
+        raise CdcdError(f"Spark failed: {said}", cure) from error
+
+
+def mirror(path: str, *, once: bool, out: TextIO) -> bool:
+    """Run the mirror until SIGTERM; or, with `once`, up to what is the newest cut now, and end."""
+    settings = s.load(path)
+    cdc = _cdc(settings)
+    goal_lsn = cdc.cut().lsn if once else 0
+    made = _mirror(cdc, settings, out)
+    assert settings.mirror is not None
+    metrics = MirrorMetrics(settings.monitoring.port) if settings.monitoring.port else None
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    runs = 0
+    while not stop.is_set():
+        began = time.monotonic()
+        try:
+            published = made.run_once()
+            lag = made.lag()
+        except Restart as error:  # Kafka or PostgreSQL is away for now
+            if once:
+                raise
+            _say(out, str(error))
+            stop.wait(_RETRY_S)
+            continue
+        if metrics is not None:
+            metrics.report(published, lag)
+        if published is not None:
+            runs += 1
+            _say(out, _shown(published, lag.events))
+            if settings.mirror.compact_every_runs and runs % settings.mirror.compact_every_runs == 0:
+                made.compact(settings.mirror.keep_runs)
+        if once and (published is None or published.run.lsn >= goal_lsn):
+            break
+        if not once:
+            stop.wait(max(0.0, settings.mirror.interval_s - (time.monotonic() - began)))
+    return True
+
+
+def verify(path: str, *, topics: bool, as_json: bool, out: TextIO) -> bool:
+    """Compare the mirror (or with `topics` what the topics fold to) with PostgreSQL; whether all is equal."""
+    settings = s.load(path)
+    cdc = _cdc(settings)
+    quiet = sys.stderr
+    subject = None if topics or settings.mirror is None else _mirror(cdc, settings, quiet)
+    patterns = ("*",) if settings.mirror is None else settings.mirror.tables
+    postgres = settings.postgres
+    report = cdc.verify(
+        _dsn(settings), patterns, subject, postgres.parallelism, postgres.publication, postgres.timeout_s,
+        on_step=lambda step: _say(quiet, step),
+    )  # fmt: skip
+    out.write(f"{report.as_json() if as_json else report.as_text()}\n")
+    return report.ok
+
+
+def snapshot(path: str, tables: list[str], *, out: TextIO) -> bool:
+    """Load tables straight from PostgreSQL into the lake, and stitch them to the topics."""
+    settings = s.load(path)
+    cdc = _cdc(settings)
+    made = _mirror(cdc, settings, out)
+    postgres = settings.postgres
+    assert settings.mirror is not None
+    wanted = tables or settings.mirror.tables
+    with cdc.snapshot(_dsn(settings), wanted, postgres.parallelism, postgres.publication) as held:
+        _say(out, f"snapshot at {format_lsn(held.lsn)} of {len(held.tables)} tables")
+        for published in made.load(held, postgres.timeout_s):
+            _say(out, _shown(published, 0))
+    return True
+
+
+def _cdc(settings: s.Settings) -> Cdc:
+    kafka = settings.kafka
+    return Cdc(
+        _session(settings), kafka.bootstrap_servers, kafka.prefix, kafka.registry_url, kafka.slot, kafka.properties,
+        kafka.topic,
+    )  # fmt: skip
+
+
+def _session(settings: s.Settings) -> SparkSession:
+    session = SparkSession.getActiveSession()
+    if session is not None:
+        return session
+    builder: Any = SparkSession.builder.appName("cdcd")
+    for name, value in _options(settings).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _options(settings: s.Settings) -> dict[str, str]:
+    """What a session of our own is made with: the file's [spark] wins."""
+    form = "delta" if settings.mirror is None else settings.mirror.format
+    own = {"spark.sql.session.timeZone": "UTC", "spark.log.level": "WARN"}
+    if not sys.stderr.isatty():
+        own["spark.ui.showConsoleProgress"] = "false"
+    if not settings.spark.keys() & {"spark.jars", "spark.jars.packages"} and "--" not in sys.argv:
+        own["spark.jars.packages"] = packages(formats=(form,))
+    return own | settings.spark
+
+
+def _mirror(cdc: Cdc, settings: s.Settings, out: TextIO) -> Mirror:
+    m = settings.mirror
+    if m is None:
+        raise SettingsError("mirror.catalog is not set", "Set it in the file under [mirror]: config/mirror.toml")
+    return cdc.mirror(
+        m.tables, m.catalog, m.format, name=m.name, deletes=m.deletes, schema_changes=m.schema_changes,
+        rows_max=m.rows_max, parallel=m.parallel, properties=m.properties, on_step=lambda step: _say(out, step),
+    )  # fmt: skip
+
+
+def _dsn(settings: s.Settings) -> str:
+    if not settings.postgres.dsn:
+        raise SettingsError("postgres.dsn is not set", f"Set it in the file, or as {s.DSN_VARIABLE} in the environment")
+    return settings.postgres.dsn
+
+
+def _shown(published: Published, behind: int) -> str:
+    rate = published.events / published.seconds if published.seconds else 0
+    return (
+        f"published run {published.run.run} at {format_lsn(published.run.lsn)}: {published.events:,} events in "
+        f"{published.seconds:.1f} s ({rate:,.0f}/s), {behind:,} behind"
+    )
+
+
+def _say(out: TextIO, line: str) -> None:
+    out.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+    out.flush()

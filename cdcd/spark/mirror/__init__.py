@@ -1,0 +1,1 @@
+"""Lake tables that follow the topics: plan, run log, merge, targets."""

@@ -1,0 +1,74 @@
+"""Delta Lake tables.
+
+Source: Delta Lake documentation, "Idempotent table writes", "Type widening", "Deletion vectors".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from cdcd.spark.mirror.targets.target import Target, decimal_of
+
+_WIDER: frozenset[tuple[str, str]] = frozenset(
+    [("int", "bigint"), ("float", "double"), ("int", "double"), ("date", "timestamp_ntz")]
+)
+_WHOLE = {"int": 10, "bigint": 20}
+_NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+_TAGS_SEEN = 100
+"""Versions to look back: a plan that is done again is the last thing that we did to the table."""
+
+
+class Delta(Target):
+    """Delta's own check makes a MERGE of a plan that was merged already do nothing, even from two processes."""
+
+    using = "delta"
+    properties: ClassVar[Mapping[str, str]] = {
+        "delta.enableDeletionVectors": "true",
+        "delta.enableTypeWidening": "true",
+        "delta.setTransactionRetentionDuration": "interval 1 day",  # each run leaves one, which later ones do not need
+    }
+
+    def widens(self, old: str, new: str) -> bool:
+        if (old, new) in _WIDER:
+            return True
+        after = decimal_of(new)
+        before = decimal_of(old) or ((_WHOLE[old], 0) if old in _WHOLE else None)
+        if after is None or before is None:
+            return False
+        return after[1] >= before[1] and after[0] - after[1] >= before[0] - before[1]
+
+    def version(self, table: str) -> int | None:
+        return int(self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").first()["version"])
+
+    def tagged(self, table: str, mirror: str, token: str) -> bool:
+        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}")
+        # Delta notes it with every commit: a table that was only created or altered is not merged.
+        return bool(history.where(f"operation = 'MERGE' AND userMetadata = '{_tag(mirror, token)}'").count())
+
+    def _tags(self, mirror: str, token: str) -> dict[str, str]:
+        return {
+            "spark.databricks.delta.write.txnAppId": f"cdcd-{mirror}-{token}",
+            "spark.databricks.delta.write.txnVersion": "1",
+            _NOTE: _tag(mirror, token),
+        }
+
+    def replaced(self, table: str, mirror: str, version: int) -> bool:
+        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}")
+        # One that was dropped and made again has begun to count anew.
+        marked = history.where(f"userMetadata = '{_mark(mirror, version)}'").where(f"version > {version}")
+        return bool(marked.count())
+
+    def _marks(self, mirror: str, version: int | None) -> dict[str, str]:
+        return {_NOTE: _mark(mirror, version)}
+
+    def compact(self, table: str) -> Any:
+        return self.spark.sql(f"OPTIMIZE {table}").collect()
+
+
+def _tag(mirror: str, token: str) -> str:
+    return f"cdcd {mirror} {token}"
+
+
+def _mark(mirror: str, version: int | None) -> str:
+    return f"cdcd {mirror} load over version {version}"

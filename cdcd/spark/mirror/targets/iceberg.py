@@ -1,0 +1,55 @@
+"""Apache Iceberg tables.
+
+Source: Iceberg documentation, "Spark Writes", "Spark Procedures"; apache/iceberg#8809 (no idempotent writes of its own:
+the tag in a snapshot's summary, asked for before the MERGE, takes their place for a single writer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from cdcd.spark.mirror.targets.target import Target, decimal_of
+
+_WIDER: frozenset[tuple[str, str]] = frozenset([("int", "bigint"), ("float", "double")])
+
+
+class Iceberg(Target):
+    """Format version 3: merge-on-read with deletion vectors."""
+
+    using = "iceberg"
+    properties: ClassVar[Mapping[str, str]] = {
+        "format-version": "3",
+        "write.merge.mode": "merge-on-read",
+        "write.update.mode": "merge-on-read",
+        "write.delete.mode": "merge-on-read",
+    }
+
+    def widens(self, old: str, new: str) -> bool:
+        before, after = decimal_of(old), decimal_of(new)
+        if before is not None and after is not None:
+            return before[1] == after[1] and before[0] <= after[0]
+        return (old, new) in _WIDER
+
+    def version(self, table: str) -> int | None:
+        row = self.spark.sql(f"SELECT snapshot_id FROM {table}.refs WHERE name = 'main'").first()
+        return None if row is None else int(row[0])
+
+    def tagged(self, table: str, mirror: str, token: str) -> bool:
+        snapshots = self.spark.sql(f"SELECT summary FROM {table}.snapshots")
+        return bool(snapshots.where(f"summary['cdcd.run.{mirror}'] = '{token}'").count())
+
+    def _tags(self, mirror: str, token: str) -> dict[str, str]:
+        return {f"spark.sql.iceberg.snapshot-property.cdcd.run.{mirror}": token}
+
+    def replaced(self, table: str, mirror: str, version: int) -> bool:
+        snapshots = self.spark.sql(f"SELECT summary FROM {table}.snapshots")
+        return bool(snapshots.where(f"summary['cdcd.load.{mirror}'] = '{version}'").count())
+
+    def _marks(self, mirror: str, version: int | None) -> dict[str, str]:
+        return {f"spark.sql.iceberg.snapshot-property.cdcd.load.{mirror}": str(version)}
+
+    def compact(self, table: str) -> Any:
+        catalog, _, name = table.partition(".")
+        call = f"CALL {catalog}.system.rewrite_data_files(table => '{name.replace('`', '')}')"
+        return self.spark.sql(call).collect()

@@ -1,0 +1,1 @@
+"""The topics as DataFrames: offsets, cuts, writer schemas, decoding."""

@@ -1,0 +1,1 @@
+"""What `tests/quickstart` runs: a shop, the daemon, and a screen that shows the events."""

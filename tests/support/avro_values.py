@@ -1,0 +1,42 @@
+"""What the tests of the codecs share: run a codec on one value, and read its Avro back with fastavro, the oracle."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import fastavro
+from librt.strings import BytesWriter
+
+from cdcd.avro.codecs.base import Codec
+
+UNREPRESENTABLE = object()
+"""What `transcode` returns where the codec says that Avro cannot hold the value."""
+
+
+def transcode(codec: Codec, mode: str, value: bytes) -> Any:
+    """The Avro bytes of a value, in `mode` binary or text, that lies somewhere inside a frame; or UNREPRESENTABLE."""
+    out = BytesWriter()
+    out.write(b"row")
+    frame = b"0123456789" + value + b"9"
+    if not (codec.binary if mode == "binary" else codec.text)(frame, 10, len(value), out):
+        return UNREPRESENTABLE
+    return out.getvalue()[3:]
+
+
+def read_back(codec: Codec, avro: Any) -> Any:
+    """The Python value of Avro bytes, all of them; UNREPRESENTABLE as it is."""
+    if avro is UNREPRESENTABLE:
+        return avro
+    stream = io.BytesIO(avro)
+    value = fastavro.schemaless_reader(stream, fastavro.parse_schema(codec.schema))  # type: ignore[call-arg, arg-type]
+    assert not stream.read(), "bytes left over"
+    return value
+
+
+def both(codec: Codec, binary: bytes, text: str) -> Any:
+    """The value that both forms of it read back as, once `render` was seen to give the one from the other."""
+    avro = transcode(codec, "binary", binary)
+    assert avro == transcode(codec, "text", text.encode())
+    assert codec.render(b"x" + binary + b"x", 1, len(binary)) == text
+    return read_back(codec, avro)

@@ -1,0 +1,59 @@
+"""Fixtures of a real Kafka broker, started on first use and ended with the session.
+
+Before: `servers`, which has the broker.
+After: every test that asks for `broker`, `prefix`, `kafka` or `start_kafka`.
+
+- `broker`: the address of the session's broker, for `bootstrap.servers`.
+- `prefix`: a topic prefix of the test's own; the topics that begin with it are deleted afterwards.
+- `kafka`: the broker itself. `start_kafka`: starts brokers of the test's own, to restart, kill, pause or configure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import servers
+from confluent_kafka.admin import AdminClient
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[servers.Kafka]:
+    """Start the session's broker; leave it running."""
+    with servers.Kafka() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def broker(kafka: servers.Kafka) -> str:
+    """Return the bootstrap address of the session's broker."""
+    return kafka.bootstrap
+
+
+@pytest.fixture
+def prefix(broker: str) -> Iterator[str]:
+    """Return a topic prefix that no other test has; delete its topics afterwards."""
+    prefix = f"test-{os.getpid()}-{next(_numbers)}"
+    yield prefix
+    admin = AdminClient({"bootstrap.servers": broker})
+    topics = [topic for topic in admin.list_topics(timeout=10).topics if topic.startswith(f"{prefix}.")]
+    if topics:
+        for done in admin.delete_topics(topics, operation_timeout=10).values():
+            done.result()
+
+
+@pytest.fixture
+def start_kafka() -> Iterator[Callable[..., servers.Kafka]]:
+    """Return a function that starts a broker of the test's own: `start_kafka(settings={...}, heap_mb=512)`."""
+    with ExitStack() as stack:
+
+        def start(**more: Any) -> servers.Kafka:
+            return stack.enter_context(servers.Kafka(**more))
+
+        yield start

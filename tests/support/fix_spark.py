@@ -1,0 +1,98 @@
+"""Fixtures of Spark: one session for all tests, with Kafka, Avro, Delta and Iceberg.
+
+Before: `servers.jars`, which has the jars. After: the tests in `tests/spark/`.
+
+- `spark`: the session, local[2]. It is started on first use (about 8 s) and ended with the tests.
+- `lake`: by format, a fresh schema of the test's own: `lake("delta")` gives the name for `Cdc.mirror(catalog=...)`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from servers.jars import fetch_jars, find_java
+from servers.processes import default_home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+_numbers = itertools.count(1)
+
+SMALL_DATA = {  # many plans on few rows: compiling them would take longer than running them
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+def settings(warehouse: Path) -> dict[str, str]:
+    """What the session is made with; also for processes of the tests' own."""
+    from pyspark import __version__ as version
+
+    paths = [path for name in ("spark", "lake") for path in fetch_jars(f"{name}-{version}", default_home())]
+    return {
+        "spark.jars": ",".join(map(str, paths)),
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={warehouse} -XX:+UseSerialGC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.ice.type": "hadoop",
+        "spark.sql.catalog.ice.warehouse": str(warehouse / "ice"),
+        "spark.sql.warehouse.dir": str(warehouse / "delta"),
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+
+
+def for_small_data(warehouse: Path) -> dict[str, str]:
+    """The settings of sessions that run many plans on few rows."""
+    made = settings(warehouse) | SMALL_DATA
+    made["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1"
+    return made
+
+
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of all tables."""
+    return tmp_path_factory.mktemp("warehouse")
+
+
+@pytest.fixture(scope="session")
+def spark(warehouse: Path) -> Iterator[SparkSession]:
+    """Start the session."""
+    pyspark = pytest.importorskip("pyspark.sql")
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    os.environ.setdefault("JAVA_HOME", os.path.dirname(os.path.dirname(os.path.realpath(find_java()))))  # noqa: PTH120
+    builder = pyspark.SparkSession.builder.master("local[2]").appName("cdcd tests")
+    for name, value in for_small_data(warehouse).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake(spark: SparkSession) -> Callable[[str], str]:
+    """Return a function that makes a fresh schema for a format."""
+
+    def make(form: str) -> str:
+        name = f"{'spark_catalog' if form == 'delta' else 'ice'}.t{next(_numbers)}"
+        spark.sql(f"CREATE SCHEMA {name}")
+        return name
+
+    return make

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import pytest
+from support.avro_values import transcode
+
+from cdcd.avro.codecs.lookup import TypeOptions, codec_for, has_known_binary
+from cdcd.errors import ModeChanged
+from cdcd.source.pg_types import PgType
+
+OPTIONS = TypeOptions()
+
+
+def catalog(name: str, **more: object) -> PgType:
+    return PgType(1, "pg_catalog", name, **more)  # type: ignore[arg-type]
+
+
+def users(name: str, **more: object) -> PgType:
+    return PgType(99999, "shop", name, **more)  # type: ignore[arg-type]
+
+
+def logical(kind: str, name: str) -> dict[str, object]:
+    return {"type": kind, "logicalType": name}
+
+
+@pytest.mark.parametrize(
+    ("pgtype", "schema"),
+    [
+        *((catalog(name), "int") for name in ("int2", "int4")),
+        *((catalog(name), "long") for name in ("int8", "oid", "xid", "xid8")),
+        *((catalog("float4"), "float"), (catalog("float8"), "double"), (catalog("bool"), "boolean")),
+        *((catalog("bytea"), "bytes"), (users("geometry"), "bytes")),
+        *(
+            (catalog(name), "string")
+            for name in ("numeric", "money", "text", "varchar", "bpchar", "name", "xml", "char")
+        ),
+        *(
+            (catalog(name), "string")
+            for name in ("json", "jsonb", "timetz", "bit", "varbit", "inet", "cidr", "macaddr")
+        ),
+        *((catalog(name), "string") for name in ("macaddr8", "pg_lsn", "tsvector", "point", "some_future_type")),
+        *((users(name), "string") for name in ("citext", "ltree", "shape")),
+        *((catalog("uuid"), logical("string", "uuid")), (catalog("date"), logical("int", "date"))),
+        (catalog("time"), logical("long", "time-micros")),
+        (catalog("timestamp"), logical("long", "local-timestamp-micros")),
+        (catalog("timestamptz"), logical("long", "timestamp-micros")),
+        (users("vector"), {"type": "array", "items": "float"}),
+        (users("hstore"), {"type": "map", "values": ["null", "string"]}),
+        (users("mood", kind="e"), "string"),
+        (users("year", kind="d", base=catalog("int4")), "int"),
+        (catalog("_int4", element=catalog("int4"), is_array=True), {"type": "array", "items": ["null", "int"]}),
+    ],
+)
+def test_every_type_has_the_avro_type_of_the_design(pgtype: PgType, schema: object) -> None:
+    assert codec_for(pgtype, -1, OPTIONS).schema == schema
+
+
+def typmod(precision: int, scale: int) -> int:
+    return (precision << 16 | scale & 0x7FF) + 4
+
+
+@pytest.mark.parametrize(
+    ("precision", "scale", "avro"), [(12, 2, (12, 2)), (38, 10, (38, 10)), (5, -2, (7, 0)), (3, 5, (5, 5))]
+)
+def test_numeric_with_typmod_is_a_decimal(precision: int, scale: int, avro: tuple[int, int]) -> None:
+    schema = codec_for(catalog("numeric"), typmod(precision, scale), OPTIONS).schema
+    assert schema == {"type": "bytes", "logicalType": "decimal", "precision": avro[0], "scale": avro[1]}
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(39, 0), (1000, 10), (37, -2), (3, 39)])
+def test_numeric_wider_than_spark_holds_is_a_string(precision: int, scale: int) -> None:
+    assert codec_for(catalog("numeric"), typmod(precision, scale), OPTIONS).schema == "string"
+
+
+def test_the_setting_makes_every_numeric_a_string() -> None:
+    assert codec_for(catalog("numeric"), typmod(12, 2), TypeOptions(numeric="string")).schema == "string"
+
+
+def test_a_domain_gives_its_base_its_own_typmod() -> None:
+    price = users("price", kind="d", base=catalog("numeric"), base_typmod=typmod(10, 2))
+    dearer = users("dearer", kind="d", base=price)
+    assert codec_for(dearer, -1, OPTIONS).schema == codec_for(catalog("numeric"), typmod(10, 2), OPTIONS).schema
+
+
+def test_an_array_gives_its_elements_its_typmod() -> None:
+    prices = catalog("_numeric", element=catalog("numeric"), is_array=True)
+    item = codec_for(catalog("numeric"), typmod(10, 2), OPTIONS).schema
+    assert codec_for(prices, typmod(10, 2), OPTIONS).schema == {"type": "array", "items": ["null", item]}
+
+
+def test_composites_and_ranges_have_stable_names_that_differ_by_schema() -> None:
+    fields = (("street", catalog("text"), -1), ("no", catalog("int4"), -1))
+    names = set()
+    for schema, name in (("a", "b"), ("a_b", "c"), ("a", "b_c"), ("pg_catalog", "b_c")):
+        composite = codec_for(PgType(1, schema, name, kind="c", fields=fields), -1, OPTIONS).schema
+        ranged = codec_for(PgType(1, schema, name + "r", kind="r", element=catalog("int4")), -1, OPTIONS).schema
+        assert isinstance(composite, dict)
+        assert isinstance(ranged, dict)
+        names |= {composite["name"], ranged["name"]}
+    assert len(names) == 8
+
+
+def test_a_users_type_with_a_known_name_is_not_the_catalogs() -> None:
+    assert not has_known_binary(users("int4"))
+    assert not has_known_binary(catalog("citext"))
+
+
+POINT = catalog("point")
+
+
+@pytest.mark.parametrize(
+    "pgtype",
+    [
+        *(POINT, catalog("money"), users("shape"), catalog("int2vector", element=catalog("int2"), is_array=True)),
+        catalog("_point", element=POINT, is_array=True),
+        users("place", kind="d", base=POINT),
+        users("places", kind="d", base=catalog("_point", element=POINT, is_array=True)),
+        users("pin", kind="c", fields=(("id", catalog("int4"), -1), ("at", POINT, -1))),
+        users("pointrange", kind="r", element=POINT),
+        users("pointmultirange", kind="m", element=users("pointrange", kind="r", element=POINT)),
+    ],
+)
+def test_one_part_of_unknown_binary_form_makes_the_whole_type_unknown(pgtype: PgType) -> None:
+    assert not has_known_binary(pgtype)
+
+
+@pytest.mark.parametrize(
+    "pgtype",
+    [
+        catalog("int4"),
+        users("mood", kind="e"),
+        catalog("_int4", element=catalog("int4"), is_array=True),
+        users("home", kind="c", fields=(("id", catalog("int4"), -1), ("at", users("mood", kind="e"), -1))),
+        catalog("int4multirange", kind="m", element=catalog("int4range", kind="r", element=catalog("int4"))),
+    ],
+)
+def test_a_type_of_known_parts_is_known(pgtype: PgType) -> None:
+    assert has_known_binary(pgtype)
+
+
+def test_an_unknown_types_codec_names_it() -> None:
+    with pytest.raises(ModeChanged, match=r"shop\.shape"):
+        transcode(codec_for(users("shape"), -1, OPTIONS), "binary", b"x")

@@ -1,0 +1,18 @@
+"""A request reaches every slot of the database, and is for one of them."""
+
+from __future__ import annotations
+
+from cdcd.progress.daemon_requests import SNAPSHOT, is_for, request, table_of
+
+
+def test_a_request_is_for_the_slot_that_it_names() -> None:
+    content = request(SNAPSHOT, "public", "t", "a").encode()
+    assert table_of(SNAPSHOT, content) == ("public", "t")
+    assert is_for("a", content)
+    assert not is_for("b", content)
+
+
+def test_a_request_that_names_no_slot_is_for_all() -> None:
+    assert is_for("a", request(SNAPSHOT, "public", "t").encode())
+    assert is_for("a", b"no JSON")
+    assert is_for("a", b"[]")

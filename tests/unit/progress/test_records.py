@@ -1,0 +1,133 @@
+"""Progress records: a stable format, read strictly."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdcd.errors import GapError
+from cdcd.progress.records import (
+    SlotRecord,
+    SnapshotState,
+    TableRecord,
+    parse_record,
+    parse_slot_record,
+    slot_key,
+    table_key,
+)
+
+SLOT = SlotRecord(
+    slot="cdcd",
+    lsn=0x16_B374_D890,
+    commit_lsn=0x16_B374_D848,
+    commit_ts=1_700_000_000_000_000,
+    system_id="7300000000000000001",
+    timeline=2,
+    transactions=3,
+    rows=40,
+)
+TABLE = TableRecord(
+    slot="cdcd",
+    topic="shop.public.orders",
+    schema="public",
+    table="orders",
+    commit_lsn=0x16_B374_D848,
+    offsets=(7, 0, 12),
+    snapshot=SnapshotState(lsn=0x15_0000_0001, done=True, rows=99),
+)
+
+
+def test_the_format_of_a_slot_record_is_stable() -> None:
+    assert SLOT.key() == b"cdcd"
+    assert SLOT.value() == (
+        b'{"commit_lsn":"16/B374D848","commit_ts":1700000000000000,"lsn":"16/B374D890","rows":40,"slot":"cdcd",'
+        b'"system_id":"7300000000000000001","timeline":2,"transactions":3,"version":1}'
+    )
+
+
+def test_the_format_of_a_table_record_is_stable() -> None:
+    assert TABLE.key() == b"cdcd/shop.public.orders"
+    assert TABLE.value() == (
+        b'{"commit_lsn":"16/B374D848","offsets":[7,0,12],"schema":"public","slot":"cdcd",'
+        b'"snapshot":{"done":true,"lsn":"15/1","rows":99},"table":"orders","topic":"shop.public.orders","version":1}'
+    )
+
+
+lsns = st.integers(0, 2**64 - 1)
+counts = st.integers(0, 2**63 - 1)
+snapshots = st.none() | st.builds(SnapshotState, lsn=lsns, done=st.booleans(), rows=counts)
+slot_records = st.builds(
+    SlotRecord,
+    slot=st.from_regex("[a-z0-9_]{1,63}", fullmatch=True),
+    lsn=lsns,
+    commit_lsn=lsns,
+    commit_ts=counts,
+    system_id=st.text(),
+    timeline=counts,
+    transactions=counts,
+    rows=counts,
+)
+table_records = st.builds(
+    TableRecord,
+    slot=st.from_regex("[a-z0-9_]{1,63}", fullmatch=True),
+    topic=st.from_regex("[a-zA-Z0-9._-]{1,249}", fullmatch=True),
+    schema=st.text(),
+    table=st.text(),
+    commit_lsn=lsns,
+    offsets=st.lists(counts).map(tuple),
+    snapshot=snapshots,
+)
+
+
+@given(slot_records | table_records)
+def test_what_is_written_is_read_back(record: SlotRecord | TableRecord) -> None:
+    assert parse_record(record.key(), record.value()) == record
+
+
+scalars = st.none() | st.booleans() | st.floats() | st.text() | st.integers()
+documents = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+
+
+@given(st.binary(), st.binary() | documents.map(lambda document: json.dumps(document).encode()))
+def test_anything_else_is_a_gap_and_never_another_exception(key: bytes, value: bytes) -> None:
+    with pytest.raises(GapError, match="progress record"):
+        parse_record(key, value)
+
+
+@pytest.mark.parametrize("record", [SLOT, TABLE])
+@pytest.mark.parametrize("bad", [None, True, 1.5, -1, "x", [], {}, [-1], [True], ["1"]])
+def test_a_field_that_is_missing_or_of_another_type_is_named(record: SlotRecord | TableRecord, bad: object) -> None:
+    document = json.loads(record.value())
+    for field, good in document.items():
+        if (type(good), bad) in [(str, "x"), (list, [])] and "lsn" not in field:
+            continue  # another value of the right type
+        if field == "snapshot" and bad is None:
+            continue
+        with pytest.raises(GapError) as caught:
+            parse_record(record.key(), json.dumps({**document, field: bad}).encode())
+        assert repr(record.key().decode()) in caught.value.message
+        if field == "snapshot" or "lsn" in field or field == "version":
+            continue
+        assert repr(field) in caught.value.message
+
+
+def test_a_field_of_the_future_is_ignored_but_a_version_of_the_future_is_not() -> None:
+    document = json.loads(SLOT.value())
+    assert parse_slot_record(b"cdcd", json.dumps({**document, "more": 1}).encode()) == SLOT
+    with pytest.raises(GapError, match="version 2; this cdcd reads version 1"):
+        parse_slot_record(b"cdcd", json.dumps({**document, "version": 2}).encode())
+
+
+def test_keys_of_slots_and_tables_never_meet() -> None:
+    assert slot_key("a") == b"a"
+    assert table_key("a", "b") == b"a/b"
+
+
+def test_a_finished_copy_covers_what_was_committed_before_it() -> None:
+    state = SnapshotState(lsn=100, done=True, rows=0)
+    assert state.covers(99)
+    assert not state.covers(100)
+    assert not SnapshotState(lsn=100, done=False, rows=0).covers(99)

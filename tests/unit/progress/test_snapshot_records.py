@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from cdcd.errors import GapError
+from cdcd.progress.records import SnapshotState
+from cdcd.progress.snapshot_records import COPYING, DONE, Done, TableCopy, parse_copy
+
+COPY = TableCopy("s", "p.public.t", "public", "t", COPYING, 0x1600000000, 7, 1 << 40, (Done(5, 6, 0, 100),), again=True)
+
+
+def test_a_record_reads_back_as_it_was_written() -> None:
+    assert parse_copy(COPY.key(), COPY.value()) == COPY
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"{}", b"[]", b"null", json.dumps({"version": 2}).encode(), COPY.value().replace(b"copying", b"x")]
+)
+def test_a_record_that_cannot_be_understood_is_refused(value: bytes) -> None:
+    with pytest.raises(GapError, match=r"p\.public\.t"):
+        parse_copy(COPY.key(), value)
+
+
+def test_neighbouring_ranges_become_one_and_others_stay_apart() -> None:
+    copy = replace(COPY, done=())
+    for first, end in ((10, 20), (0, 10), (30, 40), (20, 25)):
+        copy = copy.with_blocks(Done(5, 6, first, end))
+    copy = copy.with_blocks(Done(9, 6, 25, 30))
+    assert copy.done == (Done(5, 6, 0, 25), Done(5, 6, 30, 40), Done(9, 6, 25, 30))
+
+
+def test_a_range_of_a_heap_that_was_rewritten_is_no_neighbour() -> None:
+    copy = replace(COPY, done=(Done(5, 6, 0, 10),)).with_blocks(Done(5, 7, 10, 20))
+    assert len(copy.done) == 2
+
+
+def test_readers_are_told_whether_the_copy_is_whole() -> None:
+    assert COPY.snapshot == SnapshotState(0x1600000000, False, 7)
+    assert replace(COPY, state=DONE).snapshot.done

@@ -1,0 +1,44 @@
+"""What the promises need wins over the user's properties; the user's word counts everywhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdcd.errors import SettingsError
+from cdcd.sink.kafka.client_config import producer_config, transaction_timeout_ms
+
+
+@pytest.mark.parametrize(
+    ("allowed_ms", "properties", "expected"),
+    [
+        (None, {}, 900_000),
+        (None, {"transaction.timeout.ms": 600_000}, 600_000),
+        (None, {"transaction.timeout.ms": "3600000"}, 3_600_000),
+        (7_200_000, {}, 7_200_000),
+        (300_000, {"transaction.timeout.ms": 600_000}, 300_000),
+        (600_000, {"transaction.timeout.ms": 300_000}, 300_000),
+    ],
+)
+def test_a_transaction_may_last_as_long_as_kafka_allows_and_the_user_wants(
+    allowed_ms: int | None, properties: Any, expected: int
+) -> None:
+    assert transaction_timeout_ms(allowed_ms, properties) == expected
+
+
+def test_a_timeout_that_is_no_number_is_a_wrong_setting() -> None:
+    with pytest.raises(SettingsError, match=r"transaction\.timeout\.ms"):
+        transaction_timeout_ms(None, {"transaction.timeout.ms": "soon"})
+
+
+def test_the_producer_takes_the_shorter_timeout_and_none_without_transactions() -> None:
+    properties = {"transaction.timeout.ms": 5_000}
+    assert producer_config("b", "c", "id", 60_000, properties)["transaction.timeout.ms"] == 5_000
+    assert producer_config("b", "c", "id", 3_000, properties)["transaction.timeout.ms"] == 3_000
+
+
+def test_the_queue_is_bounded_in_messages_and_in_bytes_and_holds_a_row_of_100_mb() -> None:
+    config: Any = producer_config("b", "c", "id", 60_000, {})
+    assert 0 < config["queue.buffering.max.messages"] <= 100_000
+    assert 100 * 1024 < config["queue.buffering.max.kbytes"] <= 128 * 1024

@@ -1,0 +1,101 @@
+"""What Kafka left undecided is decided by what the progress tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sim.fake_kafka import FakeBroker, FakeProducer
+
+from cdcd.progress.records import SlotRecord, TableRecord
+from cdcd.sink.hanging_transactions import LOOKS, Known, Place, committed, decide_hanging
+from cdcd.sink.topics import TopicSpec
+
+
+def slot_record(lsn: int) -> SlotRecord:
+    return SlotRecord("s", lsn, lsn - 8, 1, "1", 1, 1, 1)
+
+
+def known(
+    confirmed: int, visible: int, undecided: int = 0, offsets: tuple[int, ...] = (), rows_visible: bool = False
+) -> Known:
+    table = TableRecord("s", "p.t", "public", "t", 1, offsets)
+    return Known(
+        confirmed,
+        slot_record(visible) if visible else None,
+        slot_record(undecided) if undecided else None,
+        rows_visible,
+        {"p.t": table} if offsets else {},
+        {},
+    )
+
+
+HANGING = {("p.t", 0): 10, ("p.t", 1): 5, ("p.progress", 0): 7}
+
+
+def test_what_postgresql_was_told_of_was_committed() -> None:
+    assert committed(HANGING, known(confirmed=0x200, visible=0x100, undecided=0x200)) == set(HANGING)
+    assert committed(HANGING, known(confirmed=0x200, visible=0, undecided=0x200)) == set(HANGING)
+
+
+def test_what_postgresql_will_send_again_was_not() -> None:
+    assert committed(HANGING, known(confirmed=0x100, visible=0x100, undecided=0x200)) == set()
+    assert committed(HANGING, known(confirmed=0x100, visible=0x100)) == set()
+
+
+def test_where_the_slot_began_was_told_to_nobody() -> None:
+    assert committed(HANGING, known(confirmed=0x100, visible=0, undecided=0x200)) == set()
+
+
+def test_an_undecided_record_that_does_not_reach_the_slot_explains_nothing() -> None:
+    assert committed(HANGING, known(confirmed=0x300, visible=0x100, undecided=0x200)) == set()
+
+
+def test_rows_that_a_visible_table_record_counts_were_committed() -> None:
+    hanging = {("p.t", 0): 10, ("p.t", 1): 5, ("p.u", 0): 0}
+    assert committed(hanging, known(confirmed=0x100, visible=0x100, offsets=(11, 5))) == {("p.t", 0)}
+
+
+def test_progress_whose_rows_can_be_read_was_committed_though_postgresql_was_not_told() -> None:
+    hanging = {("p.progress", 0): 7}
+    assert committed(hanging, known(confirmed=0x100, visible=0x100, undecided=0x200, rows_visible=True)) == set(hanging)
+    assert committed(hanging, known(confirmed=0x100, visible=0x100, undecided=0x200)) == set()
+
+
+def test_who_is_told_to_stop_while_it_asks_decides_nothing_by_half_an_answer() -> None:
+    class Admin:
+        def unstable(self, prefix: str) -> Mapping[Place, int]:
+            return HANGING
+
+    stops = False
+
+    def know(hanging: Mapping[Place, int]) -> Known:
+        nonlocal stops
+        stops = True
+        return known(confirmed=0x200, visible=0)
+
+    broker = FakeBroker()
+    producer = FakeProducer(broker, "p-s")
+    producer.start(lambda: False)
+    assert decide_hanging(Admin(), [producer], "p.", know, lambda _: None, lambda: stops) == 0
+    assert not broker.topics
+
+
+def test_what_is_put_into_the_progress_to_abort_says_whose_it_is() -> None:
+    # Its own marker may be lost, too: then nobody knew it, and whoever started waited for another slot's transaction.
+    class Admin:
+        looks = 0
+
+        def unstable(self, prefix: str) -> Mapping[Place, int]:
+            self.looks += 1
+            return {("p.progress", 0): 0} if self.looks <= LOOKS else {}
+
+    broker = FakeBroker()
+    broker.create(TopicSpec("p.progress", 1, 1))
+    producers = [FakeProducer(broker, "p-s"), FakeProducer(broker, "p-s.2")]
+    for producer in producers:
+        producer.start(lambda: False)
+    given_up = replace(known(confirmed=0x100, visible=0x100), fillers={"p.progress": {"key": b"s/", "value": None}})
+    assert decide_hanging(Admin(), producers, "p.", lambda _: given_up, lambda _: None, lambda: False) == 1
+    entries = [(entry.key, entry.state) for entry in broker.log("p.progress", 0) if not entry.is_marker]
+    assert entries == [(b"s/", "aborted"), (b"s/", "aborted")]

@@ -1,0 +1,25 @@
+"""What a walsender streams is read from its command, as cdcd and others write it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdcd.source.slot_conflicts import publications
+
+START = 'START_REPLICATION SLOT "s" LOGICAL 0/0 ("proto_version" \'4\', '
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        (START + '"publication_names" \'"pub_a"\', "binary" \'true\')', ["pub_a"]),
+        (START + 'publication_names \'"One, two","it\'\'s ""odd"""\')', ["One, two", 'it\'s "odd"']),
+        (START + "publication_names 'Plain,other')", ["plain", "other"]),
+        (START + "\"binary\" 'true')", []),
+        ("SELECT 'publication_names ''x'''", []),
+        ("<insufficient privilege>", []),
+        ("", []),
+    ],
+)
+def test_the_publications_of_a_command(query: str, wanted: list[str]) -> None:
+    assert publications(query) == wanted

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+
+from cdcd.monitoring import log_setup
+from cdcd.terminal import progress_bar
+from cdcd.terminal.progress_bar import CLEAR, Bar, CopyBar
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(progress_bar, "monotonic_s", lambda: now[0])
+    return now
+
+
+def left(size: int, seconds: int | None) -> dict[str, object]:
+    return {"tables_left": 2, "bytes_left": size, "seconds_left": seconds}
+
+
+def test_a_copy_shows_how_far_it_is_and_how_long_it_will_take(clock: list[float]) -> None:
+    out = Terminal()
+    copy = CopyBar(Bar(out))
+    copy.add(100.0, {"rows": 1_000}, left(40_000_000, None))
+    assert out.getvalue() == "", "too early to tell"
+    clock[0] = 102.0
+    copy.add(102.0, {"rows": 3_000}, left(10_000_000, 61))
+    clock[0] = 104.0
+    copy.add(104.0, {"rows": 0}, left(0, 0))
+    first, second = out.getvalue().split(CLEAR)[1:]
+    assert first == "[###############.....] 4,000 rows, 2,000 rows/s, 2 tables and 10 MB to go, 0:01:01 left"
+    assert second == "[####################] 4,000 rows, 1,000 rows/s, 2 tables and 0 MB to go, 0:00:00 left"
+
+
+def test_what_comes_too_soon_is_not_drawn_and_nothing_is_where_nobody_looks(clock: list[float]) -> None:
+    out, file = Terminal(), io.StringIO()
+    shown = Bar(out)
+    shown.show("one")
+    shown.show("two")
+    shown.clear()
+    assert out.getvalue() == f"{CLEAR}one{CLEAR}"
+    Bar(file).show("one")
+    Bar(file).clear()
+    assert file.getvalue() == ""
+
+
+def test_what_is_logged_takes_the_place_of_the_line() -> None:
+    root = logging.getLogger("cdcd")
+    before = root.handlers, root.level, root.propagate
+    out = Terminal()
+    try:
+        log_setup.set_up("info", "text", out)
+        Bar(out).show("half")
+        logging.getLogger("cdcd.daemon.snapshot_coordinator").info("the snapshot is whole")
+    finally:
+        root.handlers, root.level, root.propagate = before
+    assert out.getvalue().startswith(f"{CLEAR}half{CLEAR}20")
+    assert out.getvalue().endswith("the snapshot is whole\n")
