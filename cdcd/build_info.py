@@ -1,6 +1,7 @@
-"""Whether this installation runs the hot rooms compiled, and with which libraries: what `--version` and /metrics say.
+"""Whether this installation runs the hot modules compiled, and with which libraries: `--version` and /metrics say it.
 
-Before: the build (.build/compile_hook.py) compiled the hot rooms, or did not. After: `cli` and `supervisor` tell.
+Before: the build (.build/compile_hook.py) compiled the hot modules, or did not.
+After: `cli.main` and `supervisor` tell.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import cdcd.avro.event_encoder
 from cdcd import __version__
 
 
-def rooms() -> str:
-    """`compiled`, or `pure`: then the hot rooms run as Python, some ten times slower, with the same results."""
+def build() -> str:
+    """`compiled`, or `pure`: then the hot modules run as Python, some ten times slower, with the same results."""
     return "pure" if cdcd.avro.event_encoder.__file__.endswith(".py") else "compiled"
 
 
@@ -24,7 +25,7 @@ def describe() -> str:
 
     libpq = psycopg.pq.version()
     return (
-        f"cdcd {__version__} ({rooms()} rooms), Python {platform.python_version()}, "
+        f"cdcd {__version__} ({build()}), Python {platform.python_version()}, "
         f"psycopg {psycopg.__version__} (libpq {libpq // 10000}.{libpq % 10000}), "
         f"confluent-kafka {version('confluent-kafka')} (librdkafka {confluent_kafka.libversion()[0]})"
     )

@@ -9,7 +9,7 @@ import select
 import socket
 
 
-class Wake:
+class WakeupPipe:
     """An event that a poll can wait for. Setting it twice wakes once."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.lookup import TypeOptions, codec_for
 from cdcd.avro.codecs.text_encoding import shown
 from cdcd.avro.codecs.varint import write_long, write_text
-from cdcd.avro.key_encoder import Field, KeyEncoder, text_of, write_value
+from cdcd.avro.key_encoder import KeyEncoder, KeyField, text_of, write_value
 from cdcd.avro.record_consumer import RecordConsumer
 from cdcd.avro.schema import envelope_schema, key_schema
 from cdcd.avro.schema_store import SchemaStore
@@ -30,7 +30,7 @@ from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.pgoutput.messages import KEY, NEW, OLD
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, Binary, column_at, tuple_end
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
-from cdcd.transaction.relations import MESSAGES, Relation
+from cdcd.transaction.relations import MESSAGES, ResolvedRelation
 
 CREATE: Final = 0x63
 UPDATE: Final = 0x75
@@ -46,12 +46,12 @@ _IDENTITY_FULL: Final = b"\x08full"
 _BUG: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
 
 
-REQUESTS: Final = "cdcd"
+REQUEST_MESSAGE_PREFIX: Final = "cdcd"
 """The prefix of logical messages, not transactional ones, that ask the daemon itself for something."""
 
 
 @final
-class Encoder(ChangeConsumer):
+class EventEncoder(ChangeConsumer):
     """The state that all relations share: the open transaction, and the buffers."""
 
     def __init__(self, records: RecordConsumer, schemas: SchemaStore, options: TypeOptions) -> None:
@@ -68,10 +68,10 @@ class Encoder(ChangeConsumer):
         self._commit_ts: i64 = 0
         self._messages: RowEncoder | None = None
 
-    def open_relation(self, relation: Relation) -> RelationChanges:
+    def open_relation(self, relation: ResolvedRelation) -> RelationChanges:
         return self.open(relation)
 
-    def open(self, relation: Relation) -> RowEncoder:
+    def open(self, relation: ResolvedRelation) -> RowEncoder:
         return RowEncoder(self, relation, [codec_for(c.pgtype, c.typmod, self._options) for c in relation.columns])
 
     def begin(self, commit_lsn: i64, commit_ts: i64, xid: i64) -> None:
@@ -96,7 +96,7 @@ class Encoder(ChangeConsumer):
             self._messages = self.open(MESSAGES)
         row = encode_tuple([b"t" if transactional else b"f", prefix.encode(), Binary(content)])
         self._messages.message(b"N" + row, lsn)
-        if prefix == REQUESTS and not transactional:
+        if prefix == REQUEST_MESSAGE_PREFIX and not transactional:
             self.records.request(content)
 
     def commit(self, end_lsn: i64) -> None:
@@ -118,16 +118,16 @@ class Encoder(ChangeConsumer):
 class RowEncoder(RelationChanges):
     """Encodes the changes of one relation in one version."""
 
-    def __init__(self, encoder: Encoder, relation: Relation, codecs: list[Codec]) -> None:
+    def __init__(self, encoder: EventEncoder, relation: ResolvedRelation, codecs: list[Codec]) -> None:
         self._encoder = encoder
         self._relation = relation
         self._codecs = codecs
         self._width: i64 = len(codecs)
-        self._first: Field | None = None
+        self._first: KeyField | None = None
         names = field_names([column.name for column in relation.columns])
         for index in range(len(codecs) - 1, -1, -1):
             in_key = relation.columns[index].in_key
-            self._first = Field(index, names[index], codecs[index], in_key, self._first)
+            self._first = KeyField(index, names[index], codecs[index], in_key, self._first)
         self._key = KeyEncoder(encoder.key, relation, self._first)
         self._table: i64 = 0
         self._value_header = b""
@@ -230,7 +230,7 @@ class RowEncoder(RelationChanges):
             if length < 0:
                 out.append(0)
                 if field.in_key:
-                    if not self._key.from_catalogue:
+                    if not self._key.from_catalog:
                         raise self._key.missing(field)
                     whole_key = False
             else:
@@ -342,14 +342,14 @@ class RowEncoder(RelationChanges):
                 at += 1
             field = field.following
 
-    def _cannot_hold(self, field: Field, mark: i64, image: str, text: str) -> None:
+    def _cannot_hold(self, field: KeyField, mark: i64, image: str, text: str) -> None:
         """Put null for the value that was begun at `mark`, and note its text."""
         out = self._encoder.value
         out.truncate(mark)
         out.append(0)
         self._unrepresentable.append((image, field.name, text))
 
-    def _unsent(self, frame: bytes, field: Field, old: i64, image: str) -> None:
+    def _unsent(self, frame: bytes, field: KeyField, old: i64, image: str) -> None:
         """A TOAST value that the update left alone: take it from the old tuple if that has it, else name the column."""
         out = self._encoder.value
         at = column_at(frame, old, field.index) if old != 0 else 0

@@ -1,6 +1,6 @@
 """The key of a table's events, a record of its own; and a column, whose value key and row encode the same way.
 
-Before: `envelope` knows where a row's values lie. After: the record's key, in Kafka.
+Before: `event_encoder` knows where a row's values lie. After: the record's key, in Kafka.
 Source: Apache Avro specification, "Binary Encoding"; PostgreSQL, "Logical Replication Message Formats", TupleData.
 
 Hot path, compiled: a key costs one Python object.
@@ -19,7 +19,7 @@ from cdcd.avro.codecs.varint import write_long, write_text
 from cdcd.avro.schema import may_be_unrepresentable
 from cdcd.errors import CdcdError, DecodeError
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, column_at, column_size
-from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, Relation
+from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, ResolvedRelation
 
 _BUG: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
 _LESSER: Final = (
@@ -31,10 +31,10 @@ _LESSER: Final = (
 
 
 @final
-class Field:
+class KeyField:
     """One column, as a link of a chain: following it costs no type check, as taking elements from a list would."""
 
-    def __init__(self, index: i64, name: str, codec: Codec, in_key: bool, following: Field | None) -> None:
+    def __init__(self, index: i64, name: str, codec: Codec, in_key: bool, following: KeyField | None) -> None:
         self.index: i64 = index
         self.name = name
         self.codec = codec
@@ -47,7 +47,7 @@ class Field:
 class KeyEncoder:
     """Encodes the keys of one relation in one version."""
 
-    def __init__(self, out: BytesWriter, relation: Relation, first: Field | None) -> None:
+    def __init__(self, out: BytesWriter, relation: ResolvedRelation, first: KeyField | None) -> None:
         """`first` begins the chain of all its columns."""
         self._out = out
         self._table = f"{relation.schema}.{relation.name}"
@@ -63,7 +63,7 @@ class KeyEncoder:
             field = field.following
         self.there = self._end != 0
         """The events have a key."""
-        self.from_catalogue = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
+        self.from_catalog = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
         """The server does not see to it that no part is null."""
         self.header = b""
         self._problems: list[tuple[str, str]] = []
@@ -75,14 +75,14 @@ class KeyEncoder:
         if self._problems:
             self._problems = []
 
-    def missing(self, field: Field) -> CdcdError:
+    def missing(self, field: KeyField) -> CdcdError:
         """A part of the key is not there."""
         return DecodeError(f"a row of {self._table} has no value for the key column {field.name}", _LESSER)
 
     def of(self, frame: bytes, at: i64, old: i64) -> bytes | None:
         """The key of the checked tuple at `at`, of which the tuple at `old` may have what was not sent.
 
-        None if a part of it is null: the row is older than the primary key, which the catalogue told of.
+        None if a part of it is null: the row is older than the primary key, which the catalog told of.
         """
         self.begin()
         field = self._first
@@ -90,7 +90,7 @@ class KeyEncoder:
         while field is not None and field.index < self._end:
             if field.in_key:
                 kind: i64 = frame[at]
-                if kind == NULL and self.from_catalogue:
+                if kind == NULL and self.from_catalog:
                     return None
                 unsent = kind == TOAST_UNCHANGED and old != 0
                 value = column_at(frame, old, field.index) if unsent else at
@@ -102,7 +102,7 @@ class KeyEncoder:
             field = field.following
         return self.whole()
 
-    def value(self, field: Field, kind: i64, frame: bytes, at: i64, size: i64) -> None:
+    def value(self, field: KeyField, kind: i64, frame: bytes, at: i64, size: i64) -> None:
         """Append a part: the value, BINARY or TEXT, of `size` bytes at `at`."""
         out = self._out
         mark = len(out)
@@ -149,14 +149,14 @@ class KeyEncoder:
         return True
 
 
-def write_value(field: Field, kind: i64, frame: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+def write_value(field: KeyField, kind: i64, frame: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
     """Append the value, BINARY or TEXT, of `size` bytes at `at`; False if Avro cannot hold it."""
     if kind == BINARY:
         return field.codec.binary(frame, at, size, out)
     return field.codec.text(frame, at, size, out)
 
 
-def text_of(field: Field, kind: i64, frame: bytes, at: i64, size: i64) -> str:
+def text_of(field: KeyField, kind: i64, frame: bytes, at: i64, size: i64) -> str:
     """PostgreSQL's text of the value, BINARY or TEXT, of `size` bytes at `at`."""
     if kind == BINARY:
         return field.codec.render(frame, at, size)

@@ -1,6 +1,6 @@
 """Where encoded events go: the little that the encoder knows of the sink.
 
-Before: `envelope` makes keys and values. After: `sink.batches` implements this and decides about partitions.
+Before: `event_encoder` makes keys and values. After: `sink.batches` implements this and decides about partitions.
 """
 
 from __future__ import annotations

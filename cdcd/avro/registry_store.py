@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cdcd.avro.schema_store import SchemaStore
-from cdcd.errors import BrokerLost, Refused, Unpublishable, without_password
+from cdcd.errors import KafkaUnavailable, RequestRejected, Unpublishable, without_password
 from cdcd.schema_registry_client import registry_client
 
 _CONFLICT = 409
@@ -47,7 +47,7 @@ class RegistryStore(SchemaStore):
                     f"{error.error_message}",
                     table=(schema, name),
                 ) from error
-            raise Refused(
+            raise RequestRejected(
                 f"the registry at {self._shown_url} refuses subject {full_subject}: {error.error_message}",
                 "Check the registry's URL, credentials and rights",
             ) from error
@@ -60,9 +60,9 @@ class RegistryStore(SchemaStore):
         except Exception:  # noqa: BLE001  # who may write may perhaps not read: that is not what is to be told
             return "incompatible with earlier versions of"
 
-    def _away(self, error: Exception) -> BrokerLost:
+    def _away(self, error: Exception) -> KafkaUnavailable:
         said = without_password(str(error))
-        return BrokerLost(
+        return KafkaUnavailable(
             f"the schema registry at {self._shown_url} does not answer: {said}",
             "Look at the registry, and at avro.registry_url",
         )

@@ -1,7 +1,7 @@
 """The Avro schemas of a relation: its key record and its event envelope, as JSON text.
 
-Before: `transaction.relations.Relation` and the codecs that `types` picked for its columns.
-After: `registry` makes the text known to readers; `envelope` writes records of it, field by field in this order.
+Before: `transaction.relations.Relation` and the codecs that `lookup` picked for its columns.
+After: `registry` makes the text known to readers; `event_encoder` writes records of it, field by field in this order.
 Source: Apache Avro specification; the design's section "The row event".
 
 Every field of a row carries `pg_type` and `pg_typmod`, and `pg_name` where Avro's name is not PostgreSQL's: a reader
@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from cdcd.avro.avro_names import field_names, namespace
 from cdcd.avro.codecs.base import AvroType, Codec
-from cdcd.avro.codecs.text_encoding import OfAnyEncoding
-from cdcd.transaction.relations import Column, Relation
+from cdcd.avro.codecs.text_encoding import EscapingColumn
+from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
 
 Fields: TypeAlias = "list[dict[str, object]]"
 
@@ -25,14 +25,14 @@ _FALLIBLE = ("decimal", "date", "time-micros", "timestamp-micros", "local-timest
 
 def may_be_unrepresentable(codec: Codec) -> bool:
     """Some values of this type have no Avro form: NaN, infinity, 24:00, arrays of more than one dimension, ..."""
-    if isinstance(codec, OfAnyEncoding):
+    if isinstance(codec, EscapingColumn):
         return True
     if isinstance(codec.schema, dict):
         return codec.schema.get("logicalType") in _FALLIBLE or codec.schema["type"] in ("array", "record", "map")
     return False
 
 
-def envelope_schema(relation: Relation, codecs: list[Codec], *, of_truncate: bool = False) -> str:
+def envelope_schema(relation: ResolvedRelation, codecs: list[Codec], *, of_truncate: bool = False) -> str:
     """JSON of the event's schema: record `Envelope` in the namespace of the table.
 
     That of truncates has one field more, `truncate`. It is nullable, null if absent: either schema reads the other's
@@ -67,7 +67,7 @@ def envelope_schema(relation: Relation, codecs: list[Codec], *, of_truncate: boo
     return _json(relation, _record("Envelope", envelope))
 
 
-def key_schema(relation: Relation, codecs: list[Codec]) -> str:
+def key_schema(relation: ResolvedRelation, codecs: list[Codec]) -> str:
     """JSON of the key's schema: record `Key`, its fields the key's columns in the table's order.
 
     A column whose type has values that Avro cannot hold is nullable, and then the key ends in `unrepresentable`, so
@@ -99,7 +99,7 @@ def _nullable(name: str, avro_type: AvroType) -> dict[str, object]:
     return {"name": name, "type": ["null", avro_type], "default": None}
 
 
-def _of_postgresql(column: Column, name: str) -> dict[str, object]:
+def _of_postgresql(column: ResolvedColumn, name: str) -> dict[str, object]:
     """What a reader needs to rebuild the column's DDL."""
     properties: dict[str, object] = {"pg_type": column.pgtype.qualified, "pg_typmod": column.typmod}
     return properties if name == column.name else properties | {"pg_name": column.name}
@@ -113,7 +113,7 @@ def _record(name: str, fields: Fields) -> dict[str, object]:
     return {"type": "record", "name": name, "fields": fields}
 
 
-def _json(relation: Relation, record: dict[str, object]) -> str:
+def _json(relation: ResolvedRelation, record: dict[str, object]) -> str:
     record = {"type": "record", "name": record["name"], "namespace": namespace(relation.schema, relation.name)} | record
     return json.dumps(_define_once(record, {}), ensure_ascii=False, separators=(",", ":"))
 

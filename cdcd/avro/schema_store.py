@@ -1,7 +1,7 @@
 """How readers learn the schema of a record: the bytes that it starts with name one.
 
 Before: `schema` makes the JSON text of a relation's schemas.
-After: `envelope` starts every record with the header it got here; `records` carries the schema to the sink.
+After: `event_encoder` starts every record with the header it got here; `records` carries the schema to the sink.
 Source: Apache Avro specification, "Single-object encoding".
 
 Two ways: here, the schema travels in Kafka, on `{prefix}.schemas`, before the first record that uses it; in `registry`,
@@ -45,7 +45,7 @@ class FingerprintStore(SchemaStore):
         return header(digest)
 
 
-class ParkedStore(SchemaStore):
+class PerTableStore(SchemaStore):
     """Another store, but for tables that are parked: what a registry may have refused, a fingerprint names."""
 
     def __init__(self, store: SchemaStore, fingerprints: SchemaStore, parked: frozenset[tuple[str, str]]) -> None:
@@ -59,7 +59,7 @@ class ParkedStore(SchemaStore):
         return store.header(schema, name, subject, text)
 
 
-class NotedStore(SchemaStore):
+class ObservedStore(SchemaStore):
     """Another store, that tells which relation's events are about to come with which header."""
 
     def __init__(self, store: SchemaStore, on_schema: Callable[[str, bytes], None]) -> None:

@@ -1,7 +1,7 @@
 """Avro single-object encoding: which schema wrote a value, said in the value's first ten bytes.
 
 Before: `schema` has made a schema's JSON text; the sink publishes that very text under its fingerprint.
-After: `envelope` writes the header before each key and value; `cdcd.reading.decoder` splits it off again.
+After: `event_encoder` writes the header before each key and value; `cdcd.reading.decoder` splits it off again.
 
 The fingerprint is CRC-64-AVRO of the schema's JSON text exactly as it is published, not of Avro's parsing canonical
 form: that form drops `scale` and `precision`, so numeric(10,2) and numeric(12,4) would share a fingerprint, and a

@@ -1,7 +1,8 @@
 """The command `cdcd`: reads the command line, calls what does the work, and turns errors into sentences and exit codes.
 
-Before: a shell, or a container's entry point. After: `supervisor` runs the daemon; `preflight`, `peek`, `schemas`,
-`tail`, `verify` and `settings_reference` do the rest.
+Before: a shell, or a container's entry point.
+After: `supervisor` runs the daemon; `preflight`, `peek`, `table_schemas`,
+`tail`, `verify` and `reference` do the rest.
 
 Exit codes: 0 done, 1 it failed, 2 a setting or an argument is wrong. A traceback only with `--log-level debug`.
 """

@@ -1,8 +1,9 @@
 """Where settings come from: a TOML file, then the environment, then a secrets directory; the later one wins.
 
-Before: `cli` has parsed `--config FILE`. After: `load` gives the settings and, for each, where its value came from.
+Before: `cli.main` has parsed `--config FILE`.
+After: `load` gives the settings and, for each, where its value came from.
 
-Everything that can be wrong with settings ends here as one SettingsError: a sentence and its cure. No message holds the
+Everything that can be wrong with settings ends here as one SettingsError: a sentence and its hint. No message holds the
 value of a setting: it may be secret.
 """
 
@@ -68,11 +69,11 @@ def _from_file(path: str) -> Iterator[Finding]:
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        cure = "Name another with --config FILE"
-        raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}", cure) from error
+        hint = "Name another with --config FILE"
+        raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}", hint) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        cure = "`cdcd config --reference` shows its form"
-        raise SettingsError(f"The settings file {path} is not TOML: {error}", cure) from error
+        hint = "`cdcd config --reference` shows its form"
+        raise SettingsError(f"The settings file {path} is not TOML: {error}", hint) from error
     except RecursionError:
         raise SettingsError(f"The settings file {path} is nested too deep", "No setting needs that") from None
     for key, value in _leaves(content):
@@ -88,8 +89,8 @@ def _from_environment() -> Iterator[Finding]:
             continue
         key = _key(name[5:].lower())
         if key in SECTIONS:
-            cure = f"Set one of its keys, as {_variable(known_keys(key)[0])}"
-            raise SettingsError(f"{variable} is no setting, but a section of settings", cure)
+            hint = f"Set one of its keys, as {_variable(known_keys(key)[0])}"
+            raise SettingsError(f"{variable} is no setting, but a section of settings", hint)
         _refuse_unknown(key, variable, "environment")
     for key, value in _leaves(EnvSettingsSource(Settings)()):
         origin = f"environment {_variable(key)}"
@@ -153,10 +154,10 @@ def _refuse_unknown(key: str, spelled: str, place: str) -> None:
     name = key.rpartition(".")[2]
     nearest = [k for k in known if k.rpartition(".")[2] == name] or get_close_matches(key, known, n=1, cutoff=0.5)
     if not nearest:
-        cure = "`cdcd config --reference` lists every setting"
+        hint = "`cdcd config --reference` lists every setting"
     else:
-        cure = f"Did you mean {_variable(nearest[0]) if place == 'environment' else nearest[0]}?"
-    raise SettingsError(f"There is no setting {spelled} ({place})", cure)
+        hint = f"Did you mean {_variable(nearest[0]) if place == 'environment' else nearest[0]}?"
+    raise SettingsError(f"There is no setting {spelled} ({place})", hint)
 
 
 def _lay_over(merged: dict[str, Any], origins: dict[str, str], findings: Iterator[Finding]) -> None:

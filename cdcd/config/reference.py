@@ -1,6 +1,6 @@
 """Settings as people read them: the annotated default file, and the effective values without their secrets.
 
-Before: `settings` says what there is, `settings_sources` what is in force. After: `cdcd config` prints either.
+Before: `settings` says what there is, `loading` what is in force. After: `cdcd config` prints either.
 config/cdcd.toml is `reference()`, to the byte: a test holds them together.
 """
 

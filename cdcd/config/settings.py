@@ -1,7 +1,8 @@
 """What a user can set, with units, bounds and defaults; the edge of the program, and only its edge.
 
-Before: a TOML file, the environment and a secrets directory, read by `settings_sources`.
-After: `supervisor` and the commands of `cli` read the values and pass plain arguments on: no room sees this module.
+Before: a TOML file, the environment and a secrets directory, read by `loading`.
+After: `supervisor` and the commands of `cli.main` read the values and pass plain arguments on: no room sees this
+module.
 
 Every field's description is its line in `cdcd config --reference` and in config/cdcd.toml (a test keeps those equal),
 so it is written for the person who edits that file. Names end in their unit; every buffer has a bound.
@@ -309,7 +310,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only keyword arguments: `settings_sources` reads the other sources itself, to remember which said what."""
+        """Only keyword arguments: `loading` reads the other sources itself, to remember which said what."""
         return (init_settings,)
 
 

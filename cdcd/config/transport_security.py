@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 _LOCAL = re.compile(r"|/.*|@.*|localhost|127\.\d+\.\d+\.\d+|\[?::1\]?")
 
 
-def unverified(
+def insecure_connections(
     dsn: Mapping[str, str], bootstrap: str, properties: Mapping[str, object], registry_url: str | None
 ) -> Iterator[tuple[str, str]]:
     """What is not verified, with what to do about it; nothing where all is well. `dsn`: its parameters, by name."""

@@ -1,7 +1,7 @@
 """Takes Kafka over: fences whoever published for this slot before, and reads what they have committed.
 
-Before: `opening` holds the slot, and keeps the server content meanwhile.
-After: `opening` gives the publisher to the pipeline.
+Before: `stream_startup` holds the slot, and keeps the server content meanwhile.
+After: `stream_startup` gives the publisher to the pipeline.
 
 It runs in a thread of its own, because it can take as long as Kafka is away. That thread must never outlive its
 attempt: it would fence the next one. So `close` tells it to end and waits for it, and only then closes the producer.
@@ -27,7 +27,7 @@ from cdcd.avro.schema_store import SchemaStore
 from cdcd.avro.single_object import MARKER, split
 from cdcd.clock import monotonic_s
 from cdcd.config.settings import Settings
-from cdcd.errors import BrokerLost
+from cdcd.errors import KafkaUnavailable
 from cdcd.progress.continuity import Server, check_continuity
 from cdcd.progress.records import (
     ParkedTable,
@@ -38,10 +38,10 @@ from cdcd.progress.records import (
     slot_key,
     table_key,
 )
-from cdcd.progress.snapshot_records import TableCopy, parse_copy
+from cdcd.progress.snapshot_records import TableSnapshot, parse_copy
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.sink.group_commit import GATHER_S, GroupCommit
-from cdcd.sink.hanging_transactions import Known, Place, decide_hanging
+from cdcd.sink.hanging_transactions import Evidence, TopicPartition, decide_hanging
 from cdcd.sink.interfaces import Producer
 from cdcd.sink.kafka.admin import KafkaAdmin
 from cdcd.sink.kafka.alternating_producer import AlternatingProducer
@@ -49,10 +49,10 @@ from cdcd.sink.kafka.client_config import client_config, transaction_timeout_ms
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
 from cdcd.sink.kafka.producer import KafkaProducer
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
-from cdcd.sink.kafka.range_reader import KafkaReading
+from cdcd.sink.kafka.range_reader import RangeReader
 from cdcd.sink.kafka_transaction import Table
 from cdcd.sink.parking.state import Rename
-from cdcd.sink.parking.wire_format import Parking
+from cdcd.sink.parking.wire_format import PendingParking
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
 
@@ -64,12 +64,12 @@ _OTHERS_POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True)
-class Kafka:
+class KafkaSession:
     """What there is of Kafka once it is ours."""
 
     publisher: Publisher
     policy: GroupCommit
-    copies: Mapping[str, TableCopy]
+    copies: Mapping[str, TableSnapshot]
     """How far the copy of each table has come, by topic."""
     whole: bool
     """The slot has all that Kafka lacks: else a gap is to be declared."""
@@ -77,7 +77,7 @@ class Kafka:
     """Tells it from other clusters, whoever is asked for it."""
 
 
-class TakingOver:
+class KafkaTakeover:
     """One attempt."""
 
     def __init__(
@@ -85,7 +85,7 @@ class TakingOver:
         settings: Settings,
         wake: Callable[[], None],
         stopping: Callable[[], bool],
-        parking: Parking | None = None,
+        parking: PendingParking | None = None,
     ) -> None:
         """`wake` is called when it is done; `stopping` ends it early; `parking` is what is to be parked besides."""
         self._parking = parking
@@ -93,7 +93,7 @@ class TakingOver:
         self._wake = wake
         self._stopping = stopping
         self._closed = Event()
-        self._done: Future[Kafka | None] = Future()
+        self._done: Future[KafkaSession | None] = Future()
         self._thread: Thread | None = None
         self._producer: Producer | None = None
         self._tables: list[str] | None = []
@@ -119,7 +119,7 @@ class TakingOver:
         """It has come to an end."""
         return self._done.done()
 
-    def result(self) -> Kafka | None:
+    def result(self) -> KafkaSession | None:
         """What came of it; None if it was told to stop. Raises what ended it."""
         return self._done.result()
 
@@ -134,13 +134,13 @@ class TakingOver:
         self._admin.close()
 
     def cluster_id(self) -> str:
-        """Tells the cluster from others, whoever is asked for it. Raises BrokerLost while it does not answer."""
+        """Tells the cluster from others, whoever is asked for it. Raises KafkaUnavailable while it does not answer."""
         return self._admin.cluster_id()
 
     def refuse_early(self, tables: Iterable[Table]) -> None:
         """Raise what librdkafka and the brokers have against the settings; fences nobody, and makes no topic.
 
-        `tables` (schema, name) are published. Raises BrokerLost while Kafka does not answer.
+        `tables` (schema, name) are published. Raises KafkaUnavailable while Kafka does not answer.
         """
         self._new_producer(self._transactional_ids[0], self._timeout_ms()).close()
         sink = self._settings.sink
@@ -161,7 +161,7 @@ class TakingOver:
         parked = last.parked if last is not None else ()
         return {f"{each.schema}.{each.table}": each for each in parked if not each.copying}
 
-    def copies(self) -> dict[str, TableCopy]:
+    def copies(self) -> dict[str, TableSnapshot]:
         """How far the copy of each table is, by topic, as can be read now."""
         found = self._reader(self.names.snapshots, None).every(self._ended)
         copies = [parse_copy(key, value) for key, value in found.items()]
@@ -179,11 +179,9 @@ class TakingOver:
     def _reader(self, topic: str, rank: Callable[[bytes, bytes], int] | None, **how: bool) -> KafkaProgressReader:
         return KafkaProgressReader(self._reading(topic, **how), rank)
 
-    def _reading(
-        self, topic: str, *, partition: int = 0, undecided: bool = False, stable: bool = False
-    ) -> KafkaReading:
+    def _reading(self, topic: str, *, partition: int = 0, undecided: bool = False, stable: bool = False) -> RangeReader:
         sink, name = self._settings.sink, self._settings.source.application_name
-        return KafkaReading(
+        return RangeReader(
             sink.bootstrap_servers, name, topic, self._admin, sink.librdkafka,
             partition=partition, undecided=undecided, stable=stable, there=topic in self._made,
         )  # fmt: skip
@@ -203,7 +201,7 @@ class TakingOver:
         config = client_config(sink.bootstrap_servers, self._settings.source.application_name, sink.librdkafka)
         return _Renaming(registry, SchemaFinder(config, self.names.schemas, None).find)
 
-    def _know(self, confirmed_lsn: int, hanging: Mapping[Place, int]) -> Known:
+    def _know(self, confirmed_lsn: int, hanging: Mapping[TopicPartition, int]) -> Evidence:
         """What the progress tells of transactions that are undecided in these partitions: it may be one of them."""
         names, slot = self.names, self._settings.source.slot
         begin = hanging.get((names.progress, 0))
@@ -216,7 +214,7 @@ class TakingOver:
         visible = self._reader(names.progress, None, stable=True).last(keys | {slot_key(slot)}, self._ended)
         seen = visible.pop(slot_key(slot), None)
         known = _table_records(visible)
-        return Known(
+        return Evidence(
             confirmed_lsn,
             None if seen is None else parse_slot_record(slot_key(slot), seen),
             None if undecided is None else parse_slot_record(slot_key(slot), undecided),
@@ -245,7 +243,7 @@ class TakingOver:
                     found[key] = value
         return found
 
-    def _hangs(self, place: Place, begin: int) -> bool:
+    def _hangs(self, place: TopicPartition, begin: int) -> bool:
         """Whether what is undecided there from `begin` on can be ours. Of schemas nobody can tell whose they are."""
         topic, partition = place
         if topic not in self._shared:
@@ -256,7 +254,7 @@ class TakingOver:
         with reading.consumer() as consumer:
             return any(self._is_ours(m.key() or b"") for _, m in reading.read(consumer, begin, begin + 1, self._ended))
 
-    def unstable(self, prefix: str) -> dict[Place, int]:
+    def unstable(self, prefix: str) -> dict[TopicPartition, int]:
         """Plays `hanging.Undecided`: the partitions that hold something undecided that can be ours."""
         found = self._admin.unstable(prefix)
         return {place: begin for place, begin in found.items() if self._hangs(place, begin)}
@@ -264,7 +262,7 @@ class TakingOver:
     def _wait_for_others(self) -> None:
         """Wait until it can be read what we committed, unless what is undecided in the progress is ours.
 
-        Raises BrokerLost if another slot's transaction stays open.
+        Raises KafkaUnavailable if another slot's transaction stays open.
         """
         progress = self.names.progress
         written, decided = self._reading(progress).bounds(), self._reading(progress, stable=True)
@@ -274,7 +272,7 @@ class TakingOver:
             if bounds is None or bounds[1] >= written[1] or self._hangs((progress, 0), bounds[1]):
                 return
             if monotonic_s() >= deadline:
-                raise BrokerLost(
+                raise KafkaUnavailable(
                     f"another slot's Kafka transaction has been open on {progress} for {OTHERS_S:.0f} s, and hides "
                     "what was committed since",
                     "Start that slot's daemon again, which ends it. Else Kafka does, after its transaction.timeout.ms; "
@@ -282,7 +280,9 @@ class TakingOver:
                 )
             self._pause(_OTHERS_POLL_S)
 
-    def _rows_visible(self, counted: TableRecord, before: TableRecord | None, hanging: Mapping[Place, int]) -> bool:
+    def _rows_visible(
+        self, counted: TableRecord, before: TableRecord | None, hanging: Mapping[TopicPartition, int]
+    ) -> bool:
         """Whether a row that `counted` has and the record `before` has not can be read."""
         for partition, end in enumerate(counted.offsets):
             if (counted.topic, partition) in hanging:
@@ -325,7 +325,7 @@ class TakingOver:
             known_topic=self.names.progress,
         )
 
-    def _take_over(self, server: Server) -> Kafka | None:
+    def _take_over(self, server: Server) -> KafkaSession | None:
         sink, slot = self._settings.sink, self._settings.source.slot
         exactly_once = sink.delivery == "exactly_once"
         timeout_ms = self._timeout_ms()
@@ -371,7 +371,7 @@ class TakingOver:
             timeout_ms if exactly_once else None,
             GATHER_S if exactly_once else 0.0,
         )
-        return Kafka(publisher, policy, copies, whole, self._admin.cluster_id())
+        return KafkaSession(publisher, policy, copies, whole, self._admin.cluster_id())
 
 
 def _table_records(found: Mapping[bytes, bytes]) -> dict[str, TableRecord]:
@@ -381,9 +381,9 @@ def _table_records(found: Mapping[bytes, bytes]) -> dict[str, TableRecord]:
 
 
 @contextmanager
-def reading(settings: Settings) -> Iterator[TakingOver]:
+def reading(settings: Settings) -> Iterator[KafkaTakeover]:
     """Read what Kafka holds, and take nothing over: for the commands that run beside a daemon."""
-    progress = TakingOver(settings, lambda: None, lambda: False)
+    progress = KafkaTakeover(settings, lambda: None, lambda: False)
     try:
         yield progress
     finally:

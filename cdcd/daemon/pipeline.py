@@ -1,9 +1,9 @@
 """Wires the rooms, moves what one gives to the next, and closes the loop from Kafka's commits to the server's slot.
 
-Before: `opening` has everything ready: a slot that streams, a producer that owns its transactional.ids, the last
+Before: `stream_startup` has everything ready: a slot that streams, a producer that owns its transactional.ids, the last
 progress. After: nothing; this is where the flow runs until it is stopped or an error ends it.
 
-It decides nothing itself: `pacing` says when to read, `assembler` what is a transaction, `tracker` what may be
+It decides nothing itself: `pacing` says when to read, `assembler` what is a transaction, `ack_tracker` what may be
 acknowledged, `group_commit` when to commit. One turn of the loop:
 
 1. what the sink made durable goes to the tracker;
@@ -24,26 +24,26 @@ from math import inf
 from typing import Final
 
 from cdcd.clock import monotonic_s, wall_us
-from cdcd.daemon.shutdown_policy import Insistence
-from cdcd.daemon.stream_startup import Opened
-from cdcd.errors import ServerLost
+from cdcd.daemon.shutdown_policy import ShutdownDetector
+from cdcd.daemon.stream_startup import StreamResources
+from cdcd.errors import PostgresUnavailable
 from cdcd.lsn import format_lsn
 from cdcd.monitoring.log_setup import Summary
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.stall_detection import SERVER, SINK
-from cdcd.monitoring.status import Depths, Status
+from cdcd.monitoring.status import QueueDepths, Status
 from cdcd.pgoutput.messages import COMMIT_PREPARED, PREPARE
 from cdcd.progress.daemon_requests import to_copy
 from cdcd.progress.records import ParkedTable
 from cdcd.sink.batches import Batch
-from cdcd.sink.kafka_transaction import Durable
-from cdcd.sink.worker import SinkThread
-from cdcd.source.liveness import Silence
-from cdcd.source.read_pacing import Pacing
-from cdcd.terminal.progress_bar import COPY_FIRST_S, Bar, CopyBar
-from cdcd.wakeup import Wake
+from cdcd.sink.kafka_transaction import CommitResult
+from cdcd.sink.worker import SinkWorker
+from cdcd.source.liveness import ServerLiveness
+from cdcd.source.read_pacing import ReadPacing
+from cdcd.terminal.progress_bar import COPY_FIRST_S, ProgressBar, SnapshotBar
+from cdcd.wakeup import WakeupPipe
 
-log = logging.getLogger("cdcd.daemon.pipeline")
+log = logging.getLogger(__name__)
 
 FRAMES_MAX: Final = 5_000
 READ_BYTES_MAX: Final = 2 << 20
@@ -77,7 +77,7 @@ STOP_WITHIN_S: Final = 6.0
 class Pipeline:
     """One stream, from START_REPLICATION to its end."""
 
-    def __init__(self, opened: Opened, status: Status, metrics: Metrics, wake: Wake) -> None:
+    def __init__(self, opened: StreamResources, status: Status, metrics: Metrics, wake: WakeupPipe) -> None:
         self._walsender = opened.walsender
         self._session = opened.session
         self._left_s = 0.0
@@ -86,9 +86,9 @@ class Pipeline:
         self._batches = opened.batches
         self._tracker = opened.tracker
         self._handover = opened.handover
-        self._sink = SinkThread(opened.publisher, opened.policy, opened.handover, self._on_durable, wake.set)
+        self._sink = SinkWorker(opened.publisher, opened.policy, opened.handover, self._on_durable, wake.set)
         # A Unix socket holds too little for pauses to pay.
-        self._pacing = Pacing(0.0) if opened.walsender.local else Pacing()
+        self._pacing = ReadPacing(0.0) if opened.walsender.local else ReadPacing()
         self._status_interval_s = opened.status_interval_s
         self._status = status
         status.synchronous = opened.synchronous
@@ -99,7 +99,7 @@ class Pipeline:
         self._spool = opened.spool
         self._metrics = metrics
         self._wake = wake
-        self._news: deque[tuple[Durable, float]] = deque()
+        self._news: deque[tuple[CommitResult, float]] = deque()
         self._pending: Batch | None = None
         self._handed_over = 0
         self._open = False
@@ -116,11 +116,11 @@ class Pipeline:
         self._whole: tuple[int, dict[str, object]] | None = None
         """The batch that ends a snapshot, and what is to be told of that when Kafka has it."""
         self._asked_s = 0.0
-        self._insistence = Insistence()
+        self._insistence = ShutdownDetector()
         self._turn_within_s = min(ASK_AFTER_S, status.stalled_after_s / 4)
-        self._silence = Silence(monotonic_s(), opened.wal_sender_timeout_s, self._turn_within_s)
+        self._silence = ServerLiveness(monotonic_s(), opened.wal_sender_timeout_s, self._turn_within_s)
         self._summary = Summary(log, "published")
-        self._bar = Bar(sys.stderr)
+        self._bar = ProgressBar(sys.stderr)
         self._copied = self._rows_copied()
 
     def run(self, stopping: Callable[[], bool]) -> None:
@@ -133,7 +133,7 @@ class Pipeline:
                 promoted = self._promoted()
             self._finish()
             if promoted:
-                raise ServerLost("the standby was promoted: what it writes now is on another timeline")
+                raise PostgresUnavailable("the standby was promoted: what it writes now is on another timeline")
         finally:
             self._sink.stop(0.0)
             self._sink.join(1.0)
@@ -237,9 +237,9 @@ class Pipeline:
             self._copying.whole = None
             self._copied = self._rows_copied()
 
-    def _rows_copied(self) -> CopyBar | Summary:
+    def _rows_copied(self) -> SnapshotBar | Summary:
         """What tells of one snapshot on its way."""
-        return CopyBar(self._bar) if self._bar.on else Summary(log, "copied", 5.0, COPY_FIRST_S)
+        return SnapshotBar(self._bar) if self._bar.on else Summary(log, "copied", 5.0, COPY_FIRST_S)
 
     # From the server to the sink
 
@@ -316,7 +316,7 @@ class Pipeline:
 
     # From the sink to the server
 
-    def _on_durable(self, durable: Durable, seconds: float) -> None:
+    def _on_durable(self, durable: CommitResult, seconds: float) -> None:
         """Called in the sink thread."""
         self._metrics.transaction(monotonic_s() - durable.opened_at)
         self._news.append((durable, seconds))
@@ -343,14 +343,18 @@ class Pipeline:
         due = now - self._told_s >= self._status_interval_s
         asked = self._assembler.reply_requested and now - self._told_s >= REPLY_INTERVAL_S
         if self._silence.lost(now):
-            raise ServerLost(f"PostgreSQL has been silent for {self._silence.patience_s:.0f} s, and does not answer")
+            raise PostgresUnavailable(
+                f"PostgreSQL has been silent for {self._silence.patience_s:.0f} s, and does not answer"
+            )
         asking = self._silence.asks(now)
         if ack == self._told_lsn and not (due or asked or asking):
             return
         if asked:
             insisting_s = self._insistence.asked(now, self._status.server_lsn)
             if insisting_s > SHUTDOWN_WAITS_S and self._tracker.only_prepared:
-                raise ServerLost("PostgreSQL is shutting down, and would wait for a prepared transaction to end")
+                raise PostgresUnavailable(
+                    "PostgreSQL is shutting down, and would wait for a prepared transaction to end"
+                )
         # Write and apply positions are the same: whoever waits for any of them waits for Kafka.
         self._walsender.send_status(ack, ack, ack, asking)
         self._assembler.reply_requested = False
@@ -371,16 +375,16 @@ class Pipeline:
         self._sink_stage.note(now, waits, (tracker.durable_lsn, sink.published))
 
     def _leave(self) -> None:
-        """Raises ServerLost if the server lets nobody in any more; else only our session was ended."""
+        """Raises PostgresUnavailable if the server lets nobody in any more; else only our session was ended."""
         try:
             self._session.rows("SELECT 1")
-        except ServerLost as error:
-            raise ServerLost("PostgreSQL is shutting down, and Kafka does not take what is left") from error
+        except PostgresUnavailable as error:
+            raise PostgresUnavailable("PostgreSQL is shutting down, and Kafka does not take what is left") from error
         self._left_s = 0.0
 
-    def _depths(self) -> Depths:
+    def _depths(self) -> QueueDepths:
         """For any thread."""
-        return Depths(
+        return QueueDepths(
             queue_batches=self._handover.batches,
             queue_bytes=self._handover.bytes,
             spool_transactions=self._spool.transactions,
@@ -390,7 +394,7 @@ class Pipeline:
             snapshot_bytes=self._copying.bytes_left,
         )
 
-    def _note_published(self, durable: Durable, seconds: float, now: float) -> None:
+    def _note_published(self, durable: CommitResult, seconds: float, now: float) -> None:
         self._status.durable_lsn = durable.end_lsn
         counts = {
             (f"{schema}.{name}", chr(op)): events

@@ -15,7 +15,7 @@ PAUSE_S: Final = 0.5
 """A longer pause between two requests ends the insistence."""
 
 
-class Insistence:
+class ShutdownDetector:
     """How long the server has been asking without a pause, and without getting on."""
 
     def __init__(self) -> None:

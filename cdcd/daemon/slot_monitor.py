@@ -24,7 +24,7 @@ from cdcd.source.synchronous_standby import commits_wait_for
 INTERVAL_S: Final = 5.0
 
 
-class SlotWatch:
+class SlotMonitor:
     """Watches one slot until `close`."""
 
     def __init__(self, dsn: str, application_name: str, slot: str, status: Status, metrics: Metrics) -> None:

@@ -1,14 +1,17 @@
 """Stitches the copies of tables into the stream: it runs up to the snapshot's LSN, the copy is published, it goes on.
 
-Before: `opening` knows how far each table's copy is. After: `pipeline` hands on the batches, in the order of the LSNs.
+Before: `stream_startup` knows how far each table's copy is.
+After: `pipeline` hands on the batches, in the order of the LSNs.
 
-1. A thread is to take a snapshot (`exporting`). When it is ready, the stream stops where it is: the assembler has a
+1. A thread is to take a snapshot (`snapshot_export`). When it is ready, the stream stops where it is: the assembler has
+a
    barrier. So the snapshot is of a later LSN. While the server lets it wait for transactions to end, the barrier moves
    on behind them.
 2. The stream runs up to the snapshot's consistent point, and stops there.
 3. The barrier is lifted: the stream goes on with the first transaction that the snapshot does not show. What it has
    for the tables that are being copied is set aside (`sink.parked_tables`), the others do not wait.
-4. The rows are read by several connections and published beside it, `copier` says as of which LSN. When a table is
+4. The rows are read by several connections and published beside it, `table_copier` says as of which LSN. When a table
+is
    whole, what was set aside follows.
 
 So every topic is in commit order. Whatever dies in between, the progress says how far the stream has come, and how far
@@ -21,16 +24,16 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import Final
 
-from cdcd.avro.event_encoder import Encoder
+from cdcd.avro.event_encoder import EventEncoder
 from cdcd.config.settings import Settings
-from cdcd.daemon.snapshot_export import Export, Exporting, Looking, TableExport
+from cdcd.daemon.snapshot_export import ExportedSnapshot, NewTableScan, SnapshotExport, TableExport
 from cdcd.lsn import format_lsn
-from cdcd.progress.snapshot_records import DONE, WANTED, TableCopy, wanted_again
+from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot, wanted_again
 from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.topics import TopicNames
 from cdcd.snapshot.copy_format import CopyFormat
 from cdcd.snapshot.reader import SnapshotConnection
-from cdcd.snapshot.table_copier import Copier
+from cdcd.snapshot.table_copier import TableCopier
 from cdcd.transaction.assembler import Assembler
 
 MESSAGES_MAX: Final = 1_000
@@ -46,15 +49,15 @@ FIRST_LSN: Final = 1
 """Every transaction commits there or later."""
 
 
-class Copying:
+class SnapshotCoordinator:
     """What is to be copied in one attempt. Owned by the thread that owns the stream."""
 
     def __init__(
         self,
         settings: Settings,
-        copies: Mapping[str, TableCopy],
+        copies: Mapping[str, TableSnapshot],
         names: TopicNames,
-        encoder: Encoder,
+        encoder: EventEncoder,
         batches: BatchBuilder,
         wake: Callable[[], None],
         parked: Callable[[], Container[tuple[str, str]]] = frozenset,
@@ -72,12 +75,12 @@ class Copying:
         self._batches = batches
         self._wake = wake
         self._parked = parked
-        self._looking: Looking | None = None
+        self._looking: NewTableScan | None = None
         self._look_s = 0.0
-        self._exporting: Exporting | None = None
+        self._exporting: SnapshotExport | None = None
         self._passable_lsn = 0
-        self._export: Export | None = None
-        self._copier: Copier | None = None
+        self._export: ExportedSnapshot | None = None
+        self._copier: TableCopier | None = None
         self._begun = False
         self._begun_s = 0.0
         self._whole_bytes = 0
@@ -105,7 +108,7 @@ class Copying:
             return
         if self._looking is None:
             if now >= self._look_s and self._may_find():
-                self._looking = Looking(self._settings, self._choose, self._wake)
+                self._looking = NewTableScan(self._settings, self._choose, self._wake)
         elif self._looking.found is not None:
             if self._looking.found:
                 self._begin_again()
@@ -125,7 +128,7 @@ class Copying:
         if self.ended or self._copier is not None:
             return
         if self._exporting is None:
-            self._exporting = Exporting(self._settings, self._choose, self._wake)
+            self._exporting = SnapshotExport(self._settings, self._choose, self._wake)
         elif self._exporting.ready:
             self._passable_lsn = FIRST_LSN
             assembler.stop_at(FIRST_LSN)
@@ -207,26 +210,26 @@ class Copying:
         if self._exporting is not None:
             self._exporting.close()
 
-    def _choose(self, schema: str, table: str) -> TableCopy | None:
+    def _choose(self, schema: str, table: str) -> TableSnapshot | None:
         if (schema, table) in self._parked():
             return None
         topic = self._names.topic(schema, table)
         known = self._copies.get(topic)
         if known is None and self._settings.snapshot.mode != "never":
-            known = TableCopy(self._settings.source.slot, topic, schema, table, WANTED, 0)
+            known = TableSnapshot(self._settings.source.slot, topic, schema, table, WANTED, 0)
         return None if known is None or known.state == DONE else known
 
-    def _take_on(self, export: Export) -> None:
+    def _take_on(self, export: ExportedSnapshot) -> None:
         taken = [table.copy for table in export.tables]
         # What was asked for since its copy was chosen is asked for still.
         self._asked.difference_update(copy.topic for copy in taken if self._copies.get(copy.topic) is copy)
         blocks = max(1, self._settings.snapshot.chunk_bytes // BLOCK_BYTES)
-        copier = self._copier = Copier(self._encoder, export.lsn, export.taken_us, export.xmin, blocks)
+        copier = self._copier = TableCopier(self._encoder, export.lsn, export.taken_us, export.xmin, blocks)
         for table in export.tables:
             copier.add(table.copy, table.relation, table.heaps, table.kinds)
             self._selected[table.copy.topic] = table
 
-    def _read(self, connection: SnapshotConnection, copier: Copier) -> None:
+    def _read(self, connection: SnapshotConnection, copier: TableCopier) -> None:
         unit = connection.unit
         if unit is not None:
             messages, ended = connection.read(MESSAGES_MAX)

@@ -1,6 +1,7 @@
 """Takes a snapshot of the tables at an exact LSN: in a thread, because the server may let it wait.
 
-Before: `copying` asks for one. After: connections that see it, and what is to be read, go to `snapshot.copier`.
+Before: `snapshot_coordinator` asks for one.
+After: connections that see it, and what is to be read, go to `snapshot.copier`.
 Source: PostgreSQL, "Streaming Replication Protocol" (CREATE_REPLICATION_SLOT), "Snapshot Synchronization Functions".
 
 Only a new slot gives a snapshot and the LSN that belongs to it: what committed before that LSN is in the snapshot, what
@@ -35,22 +36,22 @@ from cdcd.config.settings import Settings
 from cdcd.errors import CdcdError
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.pgoutput.tuples import BINARY, TEXT
-from cdcd.progress.snapshot_records import TableCopy
-from cdcd.snapshot.published_tables import Heap, Published, altered_heaps, heaps, published
+from cdcd.progress.snapshot_records import TableSnapshot
+from cdcd.snapshot.published_tables import Heap, PublishedRelation, altered_heaps, heaps, published
 from cdcd.snapshot.reader import SnapshotConnection, SnapshotGone
-from cdcd.source.catalog import Catalogue
+from cdcd.source.catalog import Catalog
 from cdcd.source.connection import Connection
 from cdcd.source.server_errors import SlotWaits
 from cdcd.source.session import Session, parameters
 from cdcd.source.slot import Slot
-from cdcd.transaction.relations import Relation, Relations
+from cdcd.transaction.relations import Relations, ResolvedRelation
 
-log = logging.getLogger("cdcd.daemon.snapshot_export")
+log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 10.0
 """How long the server may wait for others' transactions before they are named; then it is asked again."""
 
-Choose: TypeAlias = "Callable[[str, str], TableCopy | None]"
+Choose: TypeAlias = "Callable[[str, str], TableSnapshot | None]"
 """Says, by schema and name, what Kafka has of a table that is to be copied; None if it is not."""
 
 _TEXT: Final = "CASE WHEN {c} IS NOT DISTINCT FROM NULL THEN NULL ELSE pg_catalog.concat({c}) END"
@@ -64,9 +65,9 @@ LOCK_TABLES: Final = 500
 class TableExport:
     """A table that the snapshot shows."""
 
-    copy: TableCopy
+    copy: TableSnapshot
     """What Kafka has of it."""
-    relation: Relation
+    relation: ResolvedRelation
     heaps: list[Heap]
     kinds: bytes
     """For each column BINARY, or TEXT where it is to be asked for as text."""
@@ -81,7 +82,7 @@ class TableExport:
 
 
 @dataclass(frozen=True)
-class Export:
+class ExportedSnapshot:
     """A snapshot that was imported: `close` lets it go."""
 
     lsn: int
@@ -99,7 +100,7 @@ class Export:
             connection.close()
 
 
-class Looking:
+class NewTableScan:
     """Whether a table is published that is to be copied: asked in a thread."""
 
     def __init__(self, settings: Settings, choose: Choose, wake: Callable[[], None]) -> None:
@@ -126,7 +127,7 @@ class Looking:
         self._wake()
 
 
-class Exporting:
+class SnapshotExport:
     """One snapshot, on its way."""
 
     def __init__(self, settings: Settings, choose: Choose, wake: Callable[[], None]) -> None:
@@ -138,7 +139,7 @@ class Exporting:
         self._wake = wake
         self._closed = Event()
         self._stopped = Event()
-        self._done: Future[Export | None] = Future()
+        self._done: Future[ExportedSnapshot | None] = Future()
         self.ready = False
         """The stream is to stop now: call `stopped`."""
         self.passable_lsn = 0
@@ -150,7 +151,7 @@ class Exporting:
         """It has come to an end."""
         return self._done.done()
 
-    def result(self) -> Export | None:
+    def result(self) -> ExportedSnapshot | None:
         """The snapshot; None if no table is to be copied. Raises what ended it."""
         return self._done.result()
 
@@ -176,7 +177,7 @@ class Exporting:
             self._done.set_exception(error)
         self._wake()
 
-    def _take(self) -> Export | None:
+    def _take(self) -> ExportedSnapshot | None:
         source = self._settings.source
         with Session(source.dsn, source.application_name) as session:
             # Once, while the stream still flows: whoever asks waits for the owners of the tables' locks.
@@ -192,7 +193,7 @@ class Exporting:
                     self._closed.wait(0.2)
         return None
 
-    def _export(self, session: Session) -> Export | None:
+    def _export(self, session: Session) -> ExportedSnapshot | None:
         """Take a snapshot; None if it is wanted no more."""
         source = self._settings.source
         with ExitStack() as stack:
@@ -226,7 +227,7 @@ class Exporting:
                     connection.take_any_encoding()
             stack.pop_all()
         log.info("took a snapshot", extra={"lsn": format_lsn(slot.consistent_lsn), "tables": len(tables)})
-        return Export(slot.consistent_lsn, taken_us, xmin, tables, connections)
+        return ExportedSnapshot(slot.consistent_lsn, taken_us, xmin, tables, connections)
 
     def _note_wait(self, session: Session, pid: int) -> None:
         """Find out how far the stream may go while the backend `pid` waits for a transaction to end.
@@ -241,7 +242,7 @@ class Exporting:
 
     def _tables(self, snapshot: SnapshotConnection, session: Session) -> list[TableExport]:
         """What is to be copied, locked, as the snapshot has it."""
-        wanted: list[tuple[Published, TableCopy]] = []
+        wanted: list[tuple[PublishedRelation, TableSnapshot]] = []
         for each in published(snapshot, self._settings.source.publication):
             copy = self._choose(each.relation.nspname, each.relation.relname)
             if copy is not None:
@@ -257,14 +258,14 @@ class Exporting:
         altered = altered_heaps(snapshot, session, own)
         if altered:
             raise SnapshotGone(f"{altered[0].schema}.{altered[0].name} was altered while the snapshot was taken")
-        relations = Relations(Catalogue(session))
+        relations = Relations(Catalog(session))
         return [
             self._described(each, copy, relations, locked[each.relation.relation_oid], session.encoding)
             for each, copy in wanted
         ]
 
     def _described(
-        self, each: Published, copy: TableCopy, relations: Relations, own: list[Heap], encoding: str
+        self, each: PublishedRelation, copy: TableSnapshot, relations: Relations, own: list[Heap], encoding: str
     ) -> TableExport:
         relation = relations.resolve(each.relation)
         kinds = bytes(BINARY if has_known_binary(column.pgtype, encoding) else TEXT for column in relation.columns)

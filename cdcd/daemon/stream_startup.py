@@ -10,7 +10,7 @@ The order, and why:
    be known before.
 2. START_REPLICATION: the slot has one reader, so this is the lock. A second daemon waits here.
 3. The producer takes over its transactional.ids, which fences a zombie and ends its open Kafka transaction; only then
-   is the progress read, because only then is it final. That can take as long as Kafka is away, so `taking_over` does
+   is the progress read, because only then is it final. That can take as long as Kafka is away, so `kafka_takeover` does
    it in a thread of its own while the server is kept content.
 4. Slot, server and progress must belong together, else GapError; and no other slot may publish to our tables' topics.
 """
@@ -26,69 +26,69 @@ from tempfile import gettempdir
 from typing import Final
 
 from cdcd.avro.codecs.lookup import TypeOptions, has_known_binary, is_converted
-from cdcd.avro.event_encoder import Encoder
+from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.registry_store import RegistryStore
-from cdcd.avro.schema_store import FingerprintStore, NotedStore, ParkedStore, SchemaStore
+from cdcd.avro.schema_store import FingerprintStore, ObservedStore, PerTableStore, SchemaStore
 from cdcd.clock import monotonic_s
 from cdcd.config.settings import Settings
-from cdcd.daemon.kafka_takeover import Kafka, TakingOver
-from cdcd.daemon.snapshot_coordinator import Copying
-from cdcd.errors import GapError, Refused, ServerLost
+from cdcd.daemon.kafka_takeover import KafkaSession, KafkaTakeover
+from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator
+from cdcd.errors import GapError, PostgresUnavailable, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.preflight.postgres import refuse_unreadable
-from cdcd.progress.ack_tracker import Tracker
+from cdcd.progress.ack_tracker import AckTracker
 from cdcd.progress.continuity import RESNAPSHOT, Server
-from cdcd.sink.batch_queue import Handover
+from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.group_commit import GroupCommit
-from cdcd.sink.parking.wire_format import Parking
+from cdcd.sink.parking.wire_format import PendingParking
 from cdcd.sink.publisher import Publisher
-from cdcd.source.catalog import Catalogue
+from cdcd.source.catalog import Catalog
 from cdcd.source.publication import Publication
-from cdcd.source.replication_stream import Walsender, status_interval_s
+from cdcd.source.replication_stream import ReplicationStream, status_interval_s
 from cdcd.source.session import Locked, Session
 from cdcd.source.slot import Slot
-from cdcd.source.slot_conflicts import Rivals
+from cdcd.source.slot_conflicts import SlotConflicts
 from cdcd.source.synchronous_standby import commits_wait_for
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool
 from cdcd.transaction.spool_file import SpoolDirectory
-from cdcd.wakeup import Wake
+from cdcd.wakeup import WakeupPipe
 
-log = logging.getLogger("cdcd.daemon.stream_startup")
+log = logging.getLogger(__name__)
 
 BATCHES_MAX: Final = 64
 """Batches that may wait for the producer, beside the bound in bytes."""
 
 
 @dataclass(frozen=True)
-class Opened:
+class StreamResources:
     """What a pipeline runs on."""
 
-    walsender: Walsender
+    walsender: ReplicationStream
     session: Session
     """Beside the stream: its end tells of a server that shuts down."""
     assembler: Assembler
     batches: BatchBuilder
     spool: Spool
-    tracker: Tracker
-    handover: Handover
+    tracker: AckTracker
+    handover: BatchQueue
     publisher: Publisher
     policy: GroupCommit
     status_interval_s: float
     """How often the server must hear from us, at least."""
     synchronous: bool
     """COMMITs wait for us; `Status` says whether they still do."""
-    copying: Copying
+    copying: SnapshotCoordinator
     only_copies: bool
     """When nothing is left to copy, it ends."""
     wal_sender_timeout_s: float
     """The server's patience with us; 0: it has no end."""
 
 
-class Opening:
+class StreamStartup:
     """Opens one stream; `close` ends all that was opened, whether or not it came to a stream."""
 
     def __init__(
@@ -96,11 +96,11 @@ class Opening:
         settings: Settings,
         binary: bool | None,
         may_spool: bool,
-        wake: Wake,
+        wake: WakeupPipe,
         stopping: Callable[[], bool],
         alive: Callable[[], None],
         on_schema: Callable[[str, bytes], None] = lambda _, __: None,
-        parking: Parking | None = None,
+        parking: PendingParking | None = None,
     ) -> None:
         """`binary` None: decide by the published types. Without `may_spool` nothing in progress is asked for.
 
@@ -121,22 +121,22 @@ class Opening:
         self._slot = Slot(self._session, settings.source.slot)
         self._status_interval_s = settings.source.status_interval_s
         self._wal_sender_timeout_s = 0.0
-        self._taking_over = TakingOver(settings, wake.set, stopping, parking)
+        self._taking_over = KafkaTakeover(settings, wake.set, stopping, parking)
         self._stack.callback(self._taking_over.close)
 
     def close(self) -> None:
         """End connections, producer and threads. Nothing that is not committed survives, and nothing needs to."""
         self._stack.close()
 
-    def open(self) -> Opened | None:
+    def open(self) -> StreamResources | None:
         """Do it all; None if `stopping` said so meanwhile. Raises what the rooms raise."""
         source = self._settings.source
-        catalogue = Catalogue(self._session)
+        catalog = Catalog(self._session)
         self._ensure_publication()
-        binary = self._choose_binary(catalogue)
-        self._wal_sender_timeout_s = catalogue.wal_sender_timeout_s()
+        binary = self._choose_binary(catalog)
+        self._wal_sender_timeout_s = catalog.wal_sender_timeout_s()
         self._status_interval_s = status_interval_s(source.status_interval_s, self._wal_sender_timeout_s)
-        walsender = self._stack.enter_context(Walsender(source.dsn, source.application_name))
+        walsender = self._stack.enter_context(ReplicationStream(source.dsn, source.application_name))
         identity = walsender.identify()
         history = walsender.timeline_history(identity.timeline)
         options = self._options(walsender.server_version, binary)
@@ -146,7 +146,7 @@ class Opening:
         # Read only now: as long as we hold the slot nobody else moves it.
         state = self._slot.state()
         if state is None or state.confirmed_flush_lsn is None:
-            raise ServerLost(f"the slot {source.slot} vanished while it was being opened")
+            raise PostgresUnavailable(f"the slot {source.slot} vanished while it was being opened")
         log.info(
             "holding the slot",
             extra={"slot": source.slot, "confirmed": format_lsn(state.confirmed_flush_lsn), "binary": binary},
@@ -168,7 +168,7 @@ class Opening:
         self._refuse_rivals(kafka.cluster_id)
         if not kafka.whole:
             kafka = self._declare_gap(kafka, state.confirmed_flush_lsn)
-        return self._assemble(walsender, catalogue, state.confirmed_flush_lsn, kafka, self._spool(identity.system_id))
+        return self._assemble(walsender, catalog, state.confirmed_flush_lsn, kafka, self._spool(identity.system_id))
 
     # PostgreSQL
 
@@ -178,19 +178,19 @@ class Opening:
         if publication.exists():
             return
         if not source.create:
-            raise Refused(
+            raise RequestRejected(
                 f"the publication {source.publication} does not exist, and source.create is false",
                 f'Run: CREATE PUBLICATION "{source.publication}" FOR TABLE ...; or set source.create = true',
             )
         publication.create(source.tables)
         log.info("made the publication", extra={"publication": source.publication})
 
-    def _choose_binary(self, catalogue: Catalogue) -> bool:
+    def _choose_binary(self, catalog: Catalog) -> bool:
         if self._binary is not None:
             return self._binary
         try:
             with self._session.impatient():
-                types = catalogue.published_types(self._settings.source.publication)
+                types = catalog.published_types(self._settings.source.publication)
         except Locked:
             log.warning("streaming in text mode: a published table is locked, so its types are not known")
             return False
@@ -200,7 +200,7 @@ class Opening:
             log.warning("streaming in text mode: no binary form is known of a type", extra={"types": ",".join(unknown)})
         return not unknown
 
-    def _ensure_slot(self, walsender: Walsender) -> None:
+    def _ensure_slot(self, walsender: ReplicationStream) -> None:
         source = self._settings.source
         resnapshot = source.on_slot_lost == "resnapshot"
         state = self._slot.state()
@@ -211,7 +211,7 @@ class Opening:
         if state is not None:
             return
         if not source.create:
-            raise Refused(
+            raise RequestRejected(
                 f"the slot {source.slot} does not exist, and source.create is false",
                 "Run cdcd slot create, which makes it as these settings want it; or set source.create = true",
             )
@@ -229,7 +229,7 @@ class Opening:
             created = walsender.create_slot(
                 source.slot, two_phase=source.two_phase, failover=source.failover, blockers=self._slot.writers
             )
-        except Refused:
+        except RequestRejected:
             if self._slot.state() is None:
                 raise
             return  # another daemon was faster by a moment
@@ -249,7 +249,7 @@ class Opening:
         self._taking_over.refuse_early(self._published() or [])
 
     def _options(self, server_version: int, binary: bool) -> dict[str, str]:
-        """What START_REPLICATION asks of pgoutput. Raises Refused if the server is too old for a setting."""
+        """What START_REPLICATION asks of pgoutput. Raises RequestRejected if the server is too old for a setting."""
         source = self._settings.source
         streaming = self._streaming_mode(server_version)
         quoted = source.publication.replace('"', '""')
@@ -281,7 +281,7 @@ class Opening:
 
     # Kafka
 
-    def _wait_for_kafka(self, walsender: Walsender, confirmed_lsn: int) -> Kafka | None:
+    def _wait_for_kafka(self, walsender: ReplicationStream, confirmed_lsn: int) -> KafkaSession | None:
         """Answer the server until Kafka is taken over."""
         told_s = 0.0
         turn_within_s = min(self._status_interval_s, self._settings.monitoring.stalled_after_s / 4)
@@ -296,7 +296,9 @@ class Opening:
                 self._wake.clear()
             if self._session.ended(ready):
                 # Nothing can be acknowledged yet: it would wait for us as long as we wait for Kafka.
-                raise ServerLost("PostgreSQL is shutting down, or has ended our session, while Kafka was taken over")
+                raise PostgresUnavailable(
+                    "PostgreSQL is shutting down, or has ended our session, while Kafka was taken over"
+                )
         if self._stopping():
             return None
         try:
@@ -306,9 +308,12 @@ class Opening:
             raise
 
     def _refuse_rivals(self, cluster_id: str) -> None:
-        """Raise Refused if another slot publishes tables of ours to the same topics: each row would be there twice."""
+        """Raise RequestRejected if another slot publishes our tables to the same topics.
+
+        Each row would be there twice.
+        """
         slot, example = self._settings.source.slot, self._taking_over.names.topic("schema", "table")
-        rivals = Rivals(self._session, cluster_id, example)
+        rivals = SlotConflicts(self._session, cluster_id, example)
         rivals.show(slot)  # before looking: of two that come at once, one at least sees the other
         try:
             with self._session.impatient():
@@ -328,7 +333,7 @@ class Opening:
         tables = Publication(self._session, self._settings.source.publication).tables()
         return [(table.schema, table.name) for table in tables]
 
-    def _declare_gap(self, kafka: Kafka, confirmed_lsn: int) -> Kafka:
+    def _declare_gap(self, kafka: KafkaSession, confirmed_lsn: int) -> KafkaSession:
         last, tables = kafka.publisher.last, self._tables()
         log.warning(
             "changes are missing: copying all tables afresh",
@@ -337,11 +342,11 @@ class Opening:
         wanted = kafka.publisher.declare_gap(confirmed_lsn, tables, monotonic_s())
         return replace(kafka, copies={**kafka.copies, **{copy.topic: copy for copy in wanted}})
 
-    def _check_holding(self, walsender: Walsender) -> None:
+    def _check_holding(self, walsender: ReplicationStream) -> None:
         """Whether the slot is ours still: else another daemon has published meanwhile, which looks like a gap."""
         state = self._slot.state()
         if state is None or state.active_pid != walsender.backend_pid:
-            raise ServerLost("another connection took the slot while Kafka was being taken over")
+            raise PostgresUnavailable("another connection took the slot while Kafka was being taken over")
 
     def _registry(self) -> RegistryStore | None:
         avro = self._settings.avro
@@ -361,46 +366,46 @@ class Opening:
     # The rooms
 
     def _assemble(
-        self, walsender: Walsender, catalogue: Catalogue, confirmed_lsn: int, kafka: Kafka, spool: Spool
-    ) -> Opened:
+        self, walsender: ReplicationStream, catalog: Catalog, confirmed_lsn: int, kafka: KafkaSession, spool: Spool
+    ) -> StreamResources:
         settings, last = self._settings, kafka.publisher.last
         batches = BatchBuilder(settings.sink.tombstones, settings.source.slot)
         stores: SchemaStore = FingerprintStore(batches)
         registry = self._registry()
         if registry is not None:
-            stores = ParkedStore(registry, stores, frozenset(kafka.publisher.parked))
+            stores = PerTableStore(registry, stores, frozenset(kafka.publisher.parked))
         types = TypeOptions(
             numeric=settings.avro.numeric,
             any_encoding=walsender.encoding == "SQL_ASCII",
             converted=is_converted(walsender.encoding),
             position=lambda: encoder.commit_lsn,
         )
-        encoder = Encoder(batches, NotedStore(stores, self._on_schema), types)
+        encoder = EventEncoder(batches, ObservedStore(stores, self._on_schema), types)
         copies = BatchBuilder(settings.sink.tombstones)
-        copying = Copying(
+        copying = SnapshotCoordinator(
             settings,
             kafka.copies,
             self._taking_over.names,
-            Encoder(copies, FingerprintStore(copies) if registry is None else stores, types),
+            EventEncoder(copies, FingerprintStore(copies) if registry is None else stores, types),
             copies,
             self._wake.set,
             lambda: kafka.publisher.parked,
         )
         self._stack.callback(copying.close)
-        opened = Opened(
+        opened = StreamResources(
             walsender=walsender,
             session=self._session,
             assembler=Assembler(
                 Decoder(streaming_parallel=self._streaming_mode(walsender.server_version) == "parallel"),
-                Relations(catalogue),
+                Relations(catalog),
                 encoder,
                 spool,
                 last.lsn if last else 0,
             ),
             batches=batches,
             spool=spool,
-            tracker=Tracker(confirmed_lsn, last.lsn if last else confirmed_lsn),
-            handover=Handover(BATCHES_MAX, settings.sink.queue_bytes_max, self._wake.set),
+            tracker=AckTracker(confirmed_lsn, last.lsn if last else confirmed_lsn),
+            handover=BatchQueue(BATCHES_MAX, settings.sink.queue_bytes_max, self._wake.set),
             publisher=kafka.publisher,
             policy=kafka.policy,
             status_interval_s=self._status_interval_s,
@@ -422,6 +427,6 @@ def _protocol(streaming: str, two_phase: bool) -> int:
     return 1 if streaming == "off" else 2
 
 
-def _needs(server_version: int, major: int, setting: str, cure: str) -> None:
+def _needs(server_version: int, major: int, setting: str, hint: str) -> None:
     if server_version < major * 10_000:
-        raise Refused(f"{setting} needs PostgreSQL {major}, this is {server_version // 10_000}", cure)
+        raise RequestRejected(f"{setting} needs PostgreSQL {major}, this is {server_version // 10_000}", hint)

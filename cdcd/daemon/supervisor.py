@@ -1,6 +1,7 @@
 """Runs the daemon: opens a stream, and does what the error that ends it asks for. The only place that acts on a remedy.
 
-Before: `cli` has read the settings. After: `opening` and `pipeline`, again and again, until a signal or a Stop.
+Before: `cli.main` has read the settings.
+After: `stream_startup` and `pipeline`, again and again, until a signal or a Stop.
 
 - Restart: give everything back, wait a little, open again from the last progress record. The wait doubles from
   BACKOFF_MIN_S to BACKOFF_MAX_S and starts over once a stream has published something. A daemon that has streamed
@@ -22,24 +23,31 @@ from types import FrameType
 from typing import Final
 
 from cdcd import __version__
-from cdcd.build_info import rooms
+from cdcd.build_info import build
 from cdcd.clock import monotonic_s, wall_us
 from cdcd.config.settings import Settings
-from cdcd.config.transport_security import unverified
+from cdcd.config.transport_security import insecure_connections
 from cdcd.daemon.pipeline import Pipeline
-from cdcd.daemon.slot_monitor import SlotWatch
-from cdcd.daemon.stream_startup import Opening
-from cdcd.errors import BrokerLost, ModeChanged, Restart, Stop, Unpublishable, WholeOnly
+from cdcd.daemon.slot_monitor import SlotMonitor
+from cdcd.daemon.stream_startup import StreamStartup
+from cdcd.errors import (
+    BinaryFormatUnsupported,
+    FatalError,
+    KafkaUnavailable,
+    RetriableError,
+    StreamingUnsupported,
+    Unpublishable,
+)
 from cdcd.lsn import INVALID
-from cdcd.monitoring.http_server import HealthServer
+from cdcd.monitoring.http_server import MonitoringServer
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import State, Status
-from cdcd.sink.parking.wire_format import Parking
+from cdcd.sink.parking.wire_format import PendingParking
 from cdcd.source.server_errors import SlotActive
-from cdcd.source.session import said_in
-from cdcd.wakeup import Wake
+from cdcd.source.session import dsn_parameters
+from cdcd.wakeup import WakeupPipe
 
-log = logging.getLogger("cdcd.daemon.supervisor")
+log = logging.getLogger(__name__)
 
 BACKOFF_MIN_S: Final = 0.2
 BACKOFF_MAX_S: Final = 10.0
@@ -61,34 +69,36 @@ class Supervisor:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._wake = Wake()
+        self._wake = WakeupPipe()
         self._stop = False
         self._streamed = False
         self._made_slot = False
         self._may_spool = True
-        self._parking = Parking()
+        self._parking = PendingParking()
         source = settings.source
         self._binary: bool | None = None if source.binary == "auto" else source.binary
         stalled_after_s = settings.monitoring.stalled_after_s
         self.status = Status(__version__, source.slot, source.publication, monotonic_s(), stalled_after_s)
-        self.metrics = Metrics(rooms())
+        self.metrics = Metrics(build())
         self.metrics.bounds(settings.sink.queue_bytes_max, settings.spool.memory_bytes, settings.spool.bytes_max)
 
     def run(self) -> None:
         """Run until a signal asks to stop. Raises the Stop that ended it."""
         monitoring = self._settings.monitoring
-        health = HealthServer(monitoring.host, monitoring.port, self.status, self._exposition)
+        health = MonitoringServer(monitoring.host, monitoring.port, self.status, self._exposition)
         source = self._settings.source
-        watch = SlotWatch(source.dsn, source.application_name, source.slot, self.status, self.metrics)
+        watch = SlotMonitor(source.dsn, source.application_name, source.slot, self.status, self.metrics)
         sink, registry_url = self._settings.sink, self._settings.avro.registry_url
-        for what, cure in unverified(said_in(source.dsn), sink.bootstrap_servers, sink.librdkafka, registry_url):
-            log.warning("%s. %s", what, cure)
+        for what, hint in insecure_connections(
+            dsn_parameters(source.dsn), sink.bootstrap_servers, sink.librdkafka, registry_url
+        ):
+            log.warning("%s. %s", what, hint)
         try:
             with self._signals():
                 self._attempts()
-        except Stop as error:
+        except FatalError as error:
             if self._made_slot and self.status.durable_lsn == INVALID:
-                error.cure = f"{error.cure.rstrip('.')}. {_LEFT_BEHIND.format(source.slot)}"
+                error.hint = f"{error.hint.rstrip('.')}. {_LEFT_BEHIND.format(source.slot)}"
             self.status.state = State.FAILED
             self.status.failed(monotonic_s(), error)
             raise
@@ -114,10 +124,10 @@ class Supervisor:
                 backoff_s = BACKOFF_MIN_S  # PostgreSQL is well: whatever comes next is another trouble
             except Unpublishable as error:
                 self._park(error)
-            except Restart as error:
-                if isinstance(error, ModeChanged):
+            except RetriableError as error:
+                if isinstance(error, BinaryFormatUnsupported):
                     self._fall_back_to_text(error)
-                elif isinstance(error, WholeOnly):
+                elif isinstance(error, StreamingUnsupported):
                     self._may_spool = False
                 if self._stopping():
                     log.info("stopped; what Kafka has not committed will be sent again: %s", error.message)
@@ -138,7 +148,7 @@ class Supervisor:
         self.status.state = State.STOPPING
 
     def _stream(self) -> None:
-        opening = Opening(
+        opening = StreamStartup(
             self._settings,
             self._binary,
             self._may_spool,
@@ -192,18 +202,20 @@ class Supervisor:
         else:
             self._parking.parked[table] = error.message
         said = "still cannot be published, so it stays parked" if error.unparking else "is parked"
-        cure = f"Run: cdcd unpark --discard {name}, and it is copied afresh"
+        hint = f"Run: cdcd unpark --discard {name}, and it is copied afresh"
         if not error.gone:
-            cure = f"Then run: cdcd unpark {name}"
-        log.warning("the table %s %s: %s. %s", name, said, str(error).rstrip("."), cure)
+            hint = f"Then run: cdcd unpark {name}"
+        log.warning("the table %s %s: %s. %s", name, said, str(error).rstrip("."), hint)
         self.status.state = State.RESTARTING
         self.status.restarts += 1
         self.status.failed(monotonic_s(), error)
         self.metrics.restarted(error)
 
-    def _fall_back_to_text(self, error: ModeChanged) -> None:
+    def _fall_back_to_text(self, error: BinaryFormatUnsupported) -> None:
         if self._settings.source.binary is True:
-            raise Stop(f"{error.message}, and source.binary = true allows no other mode", 'Set source.binary = "auto"')
+            raise FatalError(
+                f"{error.message}, and source.binary = true allows no other mode", 'Set source.binary = "auto"'
+            )
         self._binary = False
 
     def _sleep(self, seconds: float) -> None:
@@ -238,13 +250,15 @@ class Supervisor:
                 signal.signal(number, handler)
 
 
-def _given_up(error: Restart) -> Stop:
-    cure = "Check sink.bootstrap_servers, and that the brokers run" if isinstance(error, BrokerLost) else error.cure
-    return Stop(f"no stream came about in {FIRST_STREAM_WITHIN_S:.0f} s: {error.message}", cure)
+def _given_up(error: RetriableError) -> FatalError:
+    hint = (
+        "Check sink.bootstrap_servers, and that the brokers run" if isinstance(error, KafkaUnavailable) else error.hint
+    )
+    return FatalError(f"no stream came about in {FIRST_STREAM_WITHIN_S:.0f} s: {error.message}", hint)
 
 
 def run(settings: Settings) -> None:
-    """Run the daemon until it is told to stop. Raises Stop, with the cure, if it cannot."""
+    """Run the daemon until it is told to stop. Raises FatalError, with the hint, if it cannot."""
     supervisor = Supervisor(settings)
     # A row is a dict and two bytes objects, none of which can be part of a cycle, but each counts: by default the
     # collector would look at everything young every 700 rows.

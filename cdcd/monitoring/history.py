@@ -1,6 +1,6 @@
 """What the last quarter of an hour was like: samples for the plot of the status page.
 
-Before: `slot_watch` takes a sample every few seconds. After: `status_page` draws them.
+Before: `slot_monitor` takes a sample every few seconds. After: `status_page` draws them.
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ CONNECTIONS_MAX: Final = 16
 
 REQUEST_TIMEOUT_S: Final = 5.0
 
-log = logging.getLogger("cdcd.monitoring.http_server")
+log = logging.getLogger(__name__)
 
 
-class HealthServer:
+class MonitoringServer:
     """Serves until `close`. `exposition` gives the metrics in Prometheus' text format."""
 
     def __init__(self, host: str, port: int, status: Status, exposition: Callable[[], bytes]) -> None:
@@ -38,8 +38,8 @@ class HealthServer:
         try:
             self._server = _Server((host, port), status, exposition)
         except OSError as error:
-            cure = "Change [monitoring] host or port, or stop what uses them"
-            raise SettingsError(f"Cannot listen on {host}:{port}: {error.strerror or error}", cure) from error
+            hint = "Change [monitoring] host or port, or stop what uses them"
+            raise SettingsError(f"Cannot listen on {host}:{port}: {error.strerror or error}", hint) from error
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="health", daemon=True)
         self._thread.start()

@@ -1,6 +1,6 @@
-"""Logging: the standard library's, one logger a room, text for people or one JSON object a line.
+"""Logging: the standard library's, one logger a module, text for people or one JSON object a line.
 
-Before: `cli` calls `set_up` once. After: each I/O module logs through `logging.getLogger("cdcd.<room>")`; what a
+Before: `cli.main` calls `set_up` once. After: each I/O module logs through `logging.getLogger(__name__)`; what a
 line is about goes into `extra`: `log.info("slot created", extra={"slot": slot, "lsn": format_lsn(lsn)})`.
 
 Never logged: row values, passwords. LSNs are written `X/X`. What happens often goes through `Summary`.
@@ -49,16 +49,16 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and a traceback below it where the record carries one."""
         pairs = "".join(f" {key}={_plain(value)}" for key, value in _extra(record).items())
-        line = f"{_time(record)} {record.levelname} {_room(record)}: {record.getMessage()}{pairs}"
+        line = f"{_time(record)} {record.levelname} {_component(record)}: {record.getMessage()}{pairs}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, room, message, and what `extra` gave."""
+    """One JSON object a line: time, level, component, message, and what `extra` gave."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The object; a traceback is its `traceback`."""
-        content = {"time": _time(record), "level": record.levelname.lower(), "room": _room(record)}
+        content = {"time": _time(record), "level": record.levelname.lower(), "component": _component(record)}
         content |= {"message": record.getMessage(), **_extra(record)}
         if record.exc_info:
             content["traceback"] = self.formatException(record.exc_info)
@@ -106,7 +106,7 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
     return {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
 
 
-def _room(record: logging.LogRecord) -> str:
+def _component(record: logging.LogRecord) -> str:
     return record.name.removeprefix("cdcd.")
 
 

@@ -2,7 +2,8 @@
 
 Before: `pipeline` and `supervisor` report what happened, in the words of the methods of `Metrics`; what is true only at
 a moment is read from `status` when Prometheus asks.
-After: `health` serves `exposition()` at /metrics; the alerts and the dashboard in `deploy/` are made of these names.
+After: `http_server` serves `exposition()` at /metrics; the alerts and the dashboard in `deploy/` are made of these
+names.
 
 Base units (bytes, seconds), as Prometheus asks. Labels are bounded: a relation beyond RELATIONS_MAX counts as `other`,
 a reason is the name of an error class. Source: prometheus.io, "Metric and label naming".
@@ -50,8 +51,8 @@ METRICS: Final = (
     Metric(
         "cdcd_info",
         "gauge",
-        "Always 1; the version, how the hot rooms run, the slot and the publication.",
-        ("version", "rooms", "slot", "publication"),
+        "Always 1; the version, the build (compiled or pure), the slot and the publication.",
+        ("version", "build", "slot", "publication"),
     ),
     Metric("cdcd_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970."),
     Metric("cdcd_state", "gauge", "1 for the state that the daemon is in, 0 for the others.", ("state",)),
@@ -108,8 +109,8 @@ METRICS: Final = (
 class Metrics:
     """The metrics of one daemon, in a registry of its own. Every method may be called from any thread."""
 
-    def __init__(self, rooms: str) -> None:
-        """`rooms` says how the hot rooms run."""
+    def __init__(self, build: str) -> None:
+        """`build`: "compiled" or "pure", see `build_info`."""
         self.registry = CollectorRegistry()
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
@@ -129,7 +130,7 @@ class Metrics:
         self._started = 0.0
         self._relations: set[str] = set()
         self._schemas: dict[str, set[bytes]] = {}
-        self._rooms = rooms
+        self._build = build
 
     def published(
         self, transactions: int, rows: Mapping[tuple[str, str], int], size_bytes: int, seconds: float
@@ -196,7 +197,7 @@ class Metrics:
     def exposition(self, status: Status, now_s: float, now_us: int) -> bytes:
         """Everything in Prometheus' text format, as of now: monotonic seconds, microseconds since 1970 UTC."""
         gauges, depths = self._gauges, status.depths()
-        gauges["cdcd_info"].labels(status.version, self._rooms, status.slot, status.publication).set(1)
+        gauges["cdcd_info"].labels(status.version, self._build, status.slot, status.publication).set(1)
         if not self._started:
             # Once: what is reckoned anew differs by microseconds, and `changes()` counts every difference.
             self._started = now_us / 1e6 - (now_s - status.started_s)

@@ -1,7 +1,7 @@
 """Whether the stages of the flow move: a stage stalls when work waits at it and nothing happens.
 
 Before: `pipeline` notes once a turn what waits at each stage, with a mark that changes whenever something moves there.
-After: `status` tells `health` and `metrics` of a stage that has stalled for too long.
+After: `status` tells `http_server` and `metrics` of a stage that has stalled for too long.
 
 A daemon that hangs with its health "up" is the worst failure there is: nobody looks, and WAL piles up. So health is not
 "the process answers" but "what waits moves". What has no work has not stalled, however long nothing happens.

@@ -1,7 +1,7 @@
 """What the daemon is doing, as plain values: the supervisor and the pipeline write it, the health server shows it.
 
 Before: `supervisor` sets `state`, `pipeline` the positions and `turned_s` once a turn.
-After: `health` answers probes and draws the status page from it.
+After: `http_server` answers probes and draws the status page from it.
 
 Each attribute has one writer and is replaced as a whole, so that another thread may read it at any time without a lock.
 """
@@ -42,7 +42,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class Depths:
+class QueueDepths:
     """What waits inside the daemon, at one moment."""
 
     queue_batches: int = 0
@@ -93,12 +93,12 @@ class TableStatus:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ErrorSeen:
     """An error that ended a stream, or the daemon: when (monotonic seconds), what happened, what to do about it."""
 
     at_s: float
     message: str
-    cure: str
+    hint: str
 
 
 class Status:
@@ -117,7 +117,7 @@ class Status:
         self.turned_s = now_s
         """When the loop turned last."""
         self.stages: Mapping[str, Stage] = {name: Stage(now_s) for name in STAGES}
-        self.depths: Callable[[], Depths] = Depths
+        self.depths: Callable[[], QueueDepths] = QueueDepths
         """What waits now; cheap, for any thread."""
         self.server = ""
         """PostgreSQL's version and database, as people read them."""
@@ -145,7 +145,7 @@ class Status:
         self.parked: Mapping[str, str] = {}
         """The tables whose events go to the parked topic, `schema.table`, and why."""
         self.restarts = 0
-        self.errors: deque[Seen] = deque(maxlen=ERRORS_KEPT)
+        self.errors: deque[ErrorSeen] = deque(maxlen=ERRORS_KEPT)
         """The last errors, oldest first."""
         self.history = History()
 
@@ -170,7 +170,7 @@ class Status:
     def failed(self, now_s: float, error: BaseException) -> None:
         """Remember an error for the status page."""
         known = error if isinstance(error, CdcdError) else CdcdError(str(error))
-        self.errors.append(Seen(now_s, known.message, known.cure))
+        self.errors.append(ErrorSeen(now_s, known.message, known.hint))
 
     def sample(self, now_s: float, now_us: int) -> None:
         """Remember how it is now, for the plot of the status page."""
@@ -190,7 +190,7 @@ class Status:
         for name in (SERVER, SINK):
             self.stages[name].note(now_s, False)
         self.stages[STREAM].note(now_s, True)
-        self.depths = Depths
+        self.depths = QueueDepths
         self.oldest_us = self.oldest_us or now_us
 
     def stand_by(self, now_s: float) -> None:

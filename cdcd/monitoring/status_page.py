@@ -1,6 +1,7 @@
 """The status page: `status` as one small HTML page for a person, without scripts, that loads itself anew.
 
-Before: `status`. After: `health` serves it at `/`, and at `/?still` for who would rather not have it reload under them.
+Before: `status`.
+After: `http_server` serves it at `/`, and at `/?still` for who would rather not have it reload under them.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def _errors(status: Status, now_s: float) -> str:
         return ""
     items = "".join(
         f"<li>{duration(now_s - error.at_s)} ago: {escape(error.message)}."
-        f"{f' <strong>{escape(error.cure)}</strong>' if error.cure else ''}</li>\n"
+        f"{f' <strong>{escape(error.hint)}</strong>' if error.hint else ''}</li>\n"
         for error in reversed(seen)
     )
     return f'<h2>Last errors</h2>\n<ul class="errors">\n{items}</ul>\n'

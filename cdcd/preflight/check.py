@@ -1,6 +1,6 @@
 """`cdcd check`: whether `cdcd run` would work, and what to do where it would not. Changes nothing.
 
-Before: `cli` has loaded the settings. After: a person reads the lines, or a script the JSON.
+Before: `cli.main` has loaded the settings. After: a person reads the lines, or a script the JSON.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
 from cdcd.config.settings import Settings
-from cdcd.config.transport_security import unverified
+from cdcd.config.transport_security import insecure_connections
 from cdcd.daemon.kafka_takeover import last_record, reading
 from cdcd.errors import CdcdError
 from cdcd.preflight import kafka, postgres, progress
 from cdcd.preflight.findings import Finding, Level, of_error, warning
 from cdcd.sink.topics import TopicNames
-from cdcd.source.session import Session, said_in
-from cdcd.source.slot_conflicts import Rivals
+from cdcd.source.session import Session, dsn_parameters
+from cdcd.source.slot_conflicts import SlotConflicts
 
 _COLOURS: Final = {Level.OK: "32", Level.WARNING: "33", Level.ERROR: "31"}
 
@@ -70,8 +70,10 @@ def findings(settings: Settings) -> Iterator[Finding]:
         yield from progress.judge(last_record(settings), slot_there=slot_there)
     except CdcdError as failure:
         yield of_error("brokers", failure)
-    for what, cure in unverified(said_in(source.dsn), sink.bootstrap_servers, sink.librdkafka, avro.registry_url):
-        yield warning("tls", what, cure)
+    for what, hint in insecure_connections(
+        dsn_parameters(source.dsn), sink.bootstrap_servers, sink.librdkafka, avro.registry_url
+    ):
+        yield warning("tls", what, hint)
     if avro.registry_url is not None:
         yield kafka.judge_registry(avro.registry_url, avro.registry_config)
 
@@ -83,7 +85,7 @@ def _rivals(
     source = settings.source
     try:
         with Session(source.dsn, source.application_name) as session:
-            Rivals(session, cluster_id, names.topic("schema", "table")).refuse(source.slot, tables)
+            SlotConflicts(session, cluster_id, names.topic("schema", "table")).refuse(source.slot, tables)
     except CdcdError as failure:
         yield of_error("rivals", failure)
 
@@ -102,9 +104,9 @@ def as_text(finding: Finding, *, colour: bool) -> str:
     level = f"{finding.level.value:8}"
     if colour:
         level = f"\x1b[{_COLOURS[finding.level]}m{level}\x1b[0m"
-    return f"{level} {finding.message}. {finding.cure}" if finding.cure else f"{level} {finding.message}"
+    return f"{level} {finding.message}. {finding.hint}" if finding.hint else f"{level} {finding.message}"
 
 
 def _as_json(finding: Finding) -> str:
-    content = {"level": finding.level.value, "about": finding.about, "message": finding.message, "cure": finding.cure}
+    content = {"level": finding.level.value, "about": finding.about, "message": finding.message, "hint": finding.hint}
     return json.dumps(content, ensure_ascii=False)

@@ -1,6 +1,6 @@
 """What `cdcd check` says: one line a finding, with what to do about it.
 
-Before: `preflight_postgres` and `preflight_kafka` judge facts. After: `preflight` prints.
+Before: `preflight.postgres` and `preflight.kafka` judge facts. After: `preflight` prints.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Level(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. `cure` is the SQL, the command or the setting that mends it."""
+    """One thing that was looked at. `hint` is the SQL, the command or the setting that mends it."""
 
     level: Level
     about: str
     message: str
-    cure: str = ""
+    hint: str = ""
 
 
 def ok(about: str, message: str) -> Finding:
@@ -34,21 +34,21 @@ def ok(about: str, message: str) -> Finding:
     return Finding(Level.OK, about, message)
 
 
-def warning(about: str, message: str, cure: str) -> Finding:
+def warning(about: str, message: str, hint: str) -> Finding:
     """It runs, but not as well as it could, or not for ever."""
-    return Finding(Level.WARNING, about, message, cure)
+    return Finding(Level.WARNING, about, message, hint)
 
 
-def error(about: str, message: str, cure: str) -> Finding:
+def error(about: str, message: str, hint: str) -> Finding:
     """It would not run."""
-    return Finding(Level.ERROR, about, message, cure)
+    return Finding(Level.ERROR, about, message, hint)
 
 
 def of_error(about: str, failure: CdcdError) -> Finding:
     """The finding that an error of ours is."""
-    return Finding(Level.ERROR, about, failure.message, failure.cure)
+    return Finding(Level.ERROR, about, failure.message, failure.hint)
 
 
-def many(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
     """Like `1 table`, `2 tables`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,6 +1,6 @@
 """What `cdcd check` looks at in Kafka and the schema registry: `gather` asks, `judge` says what the answers mean.
 
-Before: `preflight_postgres` has found the tables. After: `preflight` prints.
+Before: `preflight.postgres` has found the tables. After: `preflight` prints.
 
 Nothing is changed: no topic is made, and the transactional.ids are left alone: asking for them would fence a daemon
 that runs. Whether transactions work is told from the brokers' own settings. `judge` is pure.
@@ -17,10 +17,10 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource  # t
 
 from cdcd.errors import SettingsError, without_password
 from cdcd.monitoring.status_page import size
-from cdcd.preflight.findings import Finding, error, many, of_error, ok, warning
+from cdcd.preflight.findings import Finding, error, of_error, ok, plural, warning
 from cdcd.schema_registry_client import registry_client
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, Property, client_config
-from cdcd.sink.kafka.errors import kafka_error, named
+from cdcd.sink.kafka.errors import kafka_error, to_cdcd_error
 from cdcd.sink.topics import TopicNames
 
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -34,7 +34,7 @@ RECORD_BYTES_MIN: Final = 1_000_000
 
 
 @dataclass(frozen=True)
-class Facts:
+class KafkaFacts:
     """What the brokers said."""
 
     brokers: int
@@ -52,7 +52,7 @@ class Facts:
 
 def gather(
     bootstrap: str, properties: Mapping[str, Property], wanted: Sequence[str], compacted: Sequence[str] = ()
-) -> Facts:
+) -> KafkaFacts:
     """Ask the brokers; `wanted` are the topics that cdcd would write, `compacted` those that must keep every key.
 
     Raises as `kafka_errors.named`.
@@ -66,22 +66,22 @@ def gather(
         broker = ConfigResource(ConfigResource.Type.BROKER, str(min(metadata.brokers)))
         config, denied = _config(admin, broker), _denied(admin, there)
         policies = _policies(admin, [name for name in compacted if name in topics])
-        return Facts(len(metadata.brokers), topics, config, denied, str(metadata.cluster_id), policies)
+        return KafkaFacts(len(metadata.brokers), topics, config, denied, str(metadata.cluster_id), policies)
     except KafkaException as failure:
-        raise named(kafka_error(failure), "answering `cdcd check`", bootstrap) from failure
+        raise to_cdcd_error(kafka_error(failure), "answering `cdcd check`", bootstrap) from failure
 
 
 def judge(
-    facts: Facts, names: TopicNames, tables: Sequence[str], *, partitions: int, replication_factor: int
+    facts: KafkaFacts, names: TopicNames, tables: Sequence[str], *, partitions: int, replication_factor: int
 ) -> Iterator[Finding]:
     """What the facts mean for these settings; `tables` are the topics of the tables."""
-    yield ok("brokers", f"Kafka answers, {many(facts.brokers, 'broker')}")
+    yield ok("brokers", f"Kafka answers, {plural(facts.brokers, 'broker')}")
     if replication_factor > facts.brokers:
         said = f"sink.replication_factor is {replication_factor}, more than the cluster has brokers ({facts.brokers})"
         yield error("replication", said, f"Set it to {facts.brokers} or less, or add brokers")
     elif replication_factor == 1 and facts.brokers > 1:
-        cure = f"Set sink.replication_factor to {min(3, facts.brokers)}"
-        yield warning("replication", "sink.replication_factor is 1: a lost broker takes topics with it", cure)
+        hint = f"Set sink.replication_factor to {min(3, facts.brokers)}"
+        yield warning("replication", "sink.replication_factor is 1: a lost broker takes topics with it", hint)
     yield from _transactions(facts)
     yield from _sizes(facts)
     yield from _topics(facts, names, tables, partitions)
@@ -94,21 +94,21 @@ def judge_registry(url: str, config: Mapping[str, Any]) -> Finding:
     except SettingsError as failure:
         return of_error("registry", failure)
     except Exception as failure:  # noqa: BLE001  # the client raises whatever its HTTP library does
-        cure = "Check avro.registry_url and avro.registry_config"
-        return error("registry", f"The schema registry does not answer: {without_password(str(failure))}", cure)
-    return ok("registry", f"The schema registry answers, {many(len(subjects), 'subject')}")
+        hint = "Check avro.registry_url and avro.registry_config"
+        return error("registry", f"The schema registry does not answer: {without_password(str(failure))}", hint)
+    return ok("registry", f"The schema registry answers, {plural(len(subjects), 'subject')}")
 
 
-def _transactions(facts: Facts) -> Iterator[Finding]:
+def _transactions(facts: KafkaFacts) -> Iterator[Finding]:
     if not facts.config:
-        cure = "Let the user describe the configs of the cluster, or ask who runs it for transaction.max.timeout.ms"
-        yield warning("transactions", "This user may not see the brokers' settings: transactions not checked", cure)
+        hint = "Let the user describe the configs of the cluster, or ask who runs it for transaction.max.timeout.ms"
+        yield warning("transactions", "This user may not see the brokers' settings: transactions not checked", hint)
         return
     replicas = int(facts.config.get("transaction.state.log.replication.factor", "1"))
     if "__transaction_state" not in facts.topics and replicas > facts.brokers:
         said = f"transaction.state.log.replication.factor is {replicas}, more than there are brokers ({facts.brokers})"
-        cure = "Set transaction.state.log.replication.factor and transaction.state.log.min.isr to 1 on a single broker"
-        yield error("transactions", said, cure)
+        hint = "Set transaction.state.log.replication.factor and transaction.state.log.min.isr to 1 on a single broker"
+        yield error("transactions", said, hint)
         return
     longest_ms = int(facts.config.get("transaction.max.timeout.ms", "900000"))
     if longest_ms < TRANSACTION_TIMEOUT_MS_MIN:
@@ -118,20 +118,20 @@ def _transactions(facts: Facts) -> Iterator[Finding]:
         yield ok("transactions", f"Transactions may take up to {longest_ms / 1000:g} s")
 
 
-def _sizes(facts: Facts) -> Iterator[Finding]:
+def _sizes(facts: KafkaFacts) -> Iterator[Finding]:
     """PostgreSQL takes values of a gigabyte."""
     if "message.max.bytes" not in facts.config:
         return
     largest = int(facts.config["message.max.bytes"])
     said = f"Records may have up to {size(largest)} (message.max.bytes), where a topic says nothing else"
     if largest < RECORD_BYTES_MIN:
-        cure = "Raise max.message.bytes in sink.topic_config above the largest row, or set sink.on_unpublishable = park"
-        yield warning("sizes", said, cure)
+        hint = "Raise max.message.bytes in sink.topic_config above the largest row, or set sink.on_unpublishable = park"
+        yield warning("sizes", said, hint)
     else:
         yield ok("sizes", said)
 
 
-def _topics(facts: Facts, names: TopicNames, tables: Sequence[str], partitions: int) -> Iterator[Finding]:
+def _topics(facts: KafkaFacts, names: TopicNames, tables: Sequence[str], partitions: int) -> Iterator[Finding]:
     if facts.topics.get(names.progress, 1) != 1:
         said = f"{names.progress} has {facts.topics[names.progress]} partitions: its order would be lost"
         yield error("topics", said, "Choose another sink.prefix, or delete the topic if nothing was published yet")
@@ -142,9 +142,9 @@ def _topics(facts: Facts, names: TopicNames, tables: Sequence[str], partitions: 
             yield error("topics", said, f"Run: {alter} {topic} --add-config cleanup.policy=compact")
     there = [topic for topic in tables if topic in facts.topics]
     missing = len(tables) - len(there)
-    made = f", {many(missing, 'topic')} will be made with {many(partitions, 'partition')}" if missing else ""
+    made = f", {plural(missing, 'topic')} will be made with {plural(partitions, 'partition')}" if missing else ""
     if tables:  # else their absence was told
-        yield ok("topics", f"{many(len(there), 'topic')} of {many(len(tables), 'table')} there{made}")
+        yield ok("topics", f"{plural(len(there), 'topic')} of {plural(len(tables), 'table')} there{made}")
     for topic, operations in facts.denied.items():
         wanted = " ".join(f"--operation {operation.title()}" for operation in sorted(operations))
         said = f"This user may not {' or '.join(sorted(operations)).lower()} the topic {topic}"

@@ -1,8 +1,8 @@
 """What `cdcd check` looks at in PostgreSQL: `gather` asks, `judge` says what the answers mean and what mends them.
 
-Before: `preflight` has the settings. After: `preflight_kafka` looks at the topics of the tables found here.
+Before: `preflight` has the settings. After: `preflight.kafka` looks at the topics of the tables found here.
 
-`gather` only reads catalogues and opens one replication connection for IDENTIFY_SYSTEM: nothing is changed. `judge` is
+`gather` only reads catalogs and opens one replication connection for IDENTIFY_SYSTEM: nothing is changed. `judge` is
 pure. Source: PostgreSQL, "Logical Replication: Configuration Settings" and "Security"; `pg_replication_slots`.
 """
 
@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from psycopg import sql
 
-from cdcd.errors import Refused
+from cdcd.errors import RequestRejected
 from cdcd.monitoring.status_page import duration, size
-from cdcd.preflight.findings import Finding, Level, error, many, ok, warning
-from cdcd.source.replication_stream import Walsender, status_interval_s
+from cdcd.preflight.findings import Finding, Level, error, ok, plural, warning
+from cdcd.source.replication_stream import ReplicationStream, status_interval_s
 from cdcd.source.session import Session
 
 VERSION_MIN: Final = 140000
@@ -40,7 +40,7 @@ TABLES_SHOWN: Final = 20
 
 
 @dataclass(frozen=True)
-class Table:
+class PreflightTable:
     """A table that is published, or would be."""
 
     schema: str
@@ -73,7 +73,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Publication:
+class PublicationFacts:
     """Which operations an existing publication publishes."""
 
     updates: bool
@@ -83,7 +83,7 @@ class Publication:
 
 
 @dataclass(frozen=True)
-class Facts:
+class PostgresFacts:
     """What the server said."""
 
     version: int
@@ -97,18 +97,18 @@ class Facts:
     """Walsenders that run."""
     slot: Mapping[str, Any] | None
     """The row of pg_replication_slots, with `retained_bytes` and `unconfirmed_bytes`, null where it keeps no WAL."""
-    publication: Publication | None
-    tables: Sequence[Table]
+    publication: PublicationFacts | None
+    tables: Sequence[PreflightTable]
     may_create: bool
     """The role may make publications in this database."""
     writers: Sequence[tuple[str, float | None]]
     """Open write transactions: "pid 123" or "prepared 'gid'", and their age in seconds where the role may see it."""
 
 
-def gather(dsn: str, slot: str, publication: str, patterns: Sequence[str]) -> Facts:
-    """Ask the server. Raises ServerLost or Refused as `Session` and `Walsender` do."""
+def gather(dsn: str, slot: str, publication: str, patterns: Sequence[str]) -> PostgresFacts:
+    """Ask the server. Raises PostgresUnavailable or RequestRejected as `Session` and `ReplicationStream` do."""
     with Session(dsn, "cdcd check") as session:
-        with Walsender(dsn, "cdcd check") as walsender:
+        with ReplicationStream(dsn, "cdcd check") as walsender:
             walsender.identify()  # pg_hba.conf, REPLICATION and max_wal_senders in one: what `run` does first
         [(database, role, may_create)] = session.rows(
             "SELECT current_database(), current_user, has_database_privilege(current_database(), 'CREATE')"
@@ -126,7 +126,7 @@ def gather(dsn: str, slot: str, publication: str, patterns: Sequence[str]) -> Fa
             "    ELSE pg_current_wal_lsn() END AS now_at) AS position WHERE slot_name = %s",
             [slot],
         )
-        return Facts(
+        return PostgresFacts(
             version=session.server_version,
             database=database,
             role=role,
@@ -134,7 +134,7 @@ def gather(dsn: str, slot: str, publication: str, patterns: Sequence[str]) -> Fa
             slots=slots,
             senders=senders,
             slot=found[0][0] if found else None,
-            publication=Publication(*published[0]) if published else None,
+            publication=PublicationFacts(*published[0]) if published else None,
             tables=_published(session, publication) if published else _matching(session, patterns),
             may_create=may_create,
             writers=session.rows(
@@ -148,7 +148,7 @@ def gather(dsn: str, slot: str, publication: str, patterns: Sequence[str]) -> Fa
 
 
 def judge(
-    facts: Facts,
+    facts: PostgresFacts,
     slot: str,
     publication: str,
     *,
@@ -170,8 +170,8 @@ def judge(
     yield from _retention(facts)
     yield from _slot(facts, slot, create=create)
     if failover and facts.slot is not None and facts.slot.get("failover") is False:
-        cure = f'Stop the daemon, and in a replication connection: ALTER_REPLICATION_SLOT "{slot}" (FAILOVER true)'
-        yield warning("failover", f"The slot {slot} was made without source.failover: no standby has it", cure)
+        hint = f'Stop the daemon, and in a replication connection: ALTER_REPLICATION_SLOT "{slot}" (FAILOVER true)'
+        yield warning("failover", f"The slot {slot} was made without source.failover: no standby has it", hint)
     yield from _publication(facts, publication, create=create)
     yield from _identities(facts)
     if copies:
@@ -179,7 +179,7 @@ def judge(
         yield from _rights(facts.role, facts.tables, error if facts.slot is None else warning)
 
 
-def _server(facts: Facts, origin: str, interval_s: float) -> Iterator[Finding]:
+def _server(facts: PostgresFacts, origin: str, interval_s: float) -> Iterator[Finding]:
     version = f"{facts.version // 10000}.{facts.version % 10000}"
     if facts.version < VERSION_MIN:
         yield error("server", f"PostgreSQL is {version}; cdcd needs 14 or later", "Upgrade the server")
@@ -191,8 +191,8 @@ def _server(facts: Facts, origin: str, interval_s: float) -> Iterator[Finding]:
     if level == "logical":
         yield ok("wal_level", "wal_level is logical")
     else:
-        cure = "Run: ALTER SYSTEM SET wal_level = 'logical'; then restart the server"
-        yield error("wal_level", f"wal_level is {level}, and must be logical", cure)
+        hint = "Run: ALTER SYSTEM SET wal_level = 'logical'; then restart the server"
+        yield error("wal_level", f"wal_level is {level}, and must be logical", hint)
     yield _room(facts.slots, facts, "max_replication_slots", "replication slots", needed=facts.slot is None)
     yield _room(facts.senders, facts, "max_wal_senders", "walsenders", needed=not (facts.slot and facts.slot["active"]))
     timeout_s = int(facts.parameters["wal_sender_timeout"]) / 1000
@@ -203,38 +203,38 @@ def _server(facts: Facts, origin: str, interval_s: float) -> Iterator[Finding]:
         yield ok("wal_sender_timeout", f"wal_sender_timeout is {timeout_s:g} s, status comes every {every_s:g} s")
 
 
-def _retention(facts: Facts) -> Iterator[Finding]:
+def _retention(facts: PostgresFacts) -> Iterator[Finding]:
     """What the server does with a slot whose reader is away: it keeps WAL until the disk is full, or loses the slot."""
     keep_mb = int(facts.parameters.get("max_slot_wal_keep_size", -1))
     if keep_mb < 0:
         yield ok("retention", "max_slot_wal_keep_size is off: no slot is lost, but watch the disk while cdcd is away")
     elif keep_mb < KEEP_SIZE_MB_MIN:
         said = f"max_slot_wal_keep_size is {size(keep_mb << 20)}: a slot is lost once its reader is so far behind"
-        cure = "Run: ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf()"
-        yield warning("retention", said, cure)
+        hint = "Run: ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf()"
+        yield warning("retention", said, hint)
     else:
         yield ok("retention", f"max_slot_wal_keep_size is {size(keep_mb << 20)}: a slot further behind is lost")
     if timeout_s := int(facts.parameters.get("idle_replication_slot_timeout", 0)):
         said = f"idle_replication_slot_timeout loses a slot that nobody has read for {duration(timeout_s)}"
-        cure = "Run: ALTER SYSTEM SET idle_replication_slot_timeout = 0; or see that cdcd is never away for so long"
-        yield warning("retention", said, cure)
+        hint = "Run: ALTER SYSTEM SET idle_replication_slot_timeout = 0; or see that cdcd is never away for so long"
+        yield warning("retention", said, hint)
 
 
-def _room(used: int, facts: Facts, parameter: str, what: str, *, needed: bool) -> Finding:
+def _room(used: int, facts: PostgresFacts, parameter: str, what: str, *, needed: bool) -> Finding:
     bound = int(facts.parameters[parameter])
     if used >= bound and needed:
-        cure = f"Run: ALTER SYSTEM SET {parameter} = {bound + 5}; then restart the server. Or end one that is in use"
-        return error(parameter, f"All {bound} {what} are in use", cure)
+        hint = f"Run: ALTER SYSTEM SET {parameter} = {bound + 5}; then restart the server. Or end one that is in use"
+        return error(parameter, f"All {bound} {what} are in use", hint)
     return ok(parameter, f"{used} of {bound} {what} are in use")
 
 
-def _slot(facts: Facts, slot: str, *, create: bool) -> Iterator[Finding]:
+def _slot(facts: PostgresFacts, slot: str, *, create: bool) -> Iterator[Finding]:
     name = sql.Literal(slot).as_string()
     row = facts.slot
     if row is None:
         if not create:
-            cure = "Run cdcd slot create, which makes it as these settings want it; or set source.create to true"
-            yield error("slot", f"There is no slot {slot}, and source.create is false", cure)
+            hint = "Run cdcd slot create, which makes it as these settings want it; or set source.create to true"
+            yield error("slot", f"There is no slot {slot}, and source.create is false", hint)
             return
         yield ok("slot", f"There is no slot {slot} yet: cdcd run makes it")
         for who, age_s in facts.writers:
@@ -250,8 +250,8 @@ def _slot(facts: Facts, slot: str, *, create: bool) -> Iterator[Finding]:
     if row["plugin"] != "pgoutput":
         yield error("slot", f"The slot {slot} is of plugin {row['plugin']}, not pgoutput", "Choose another source.slot")
     elif row["database"] != facts.database:
-        cure = "Choose another source.slot, or the slot's database in source.dsn"
-        yield error("slot", f"The slot {slot} is of database {row['database']}, not {facts.database}", cure)
+        hint = "Choose another source.slot, or the slot's database in source.dsn"
+        yield error("slot", f"The slot {slot} is of database {row['database']}, not {facts.database}", hint)
     elif row["wal_status"] == "lost" or row.get("invalidation_reason"):
         reason = row.get("invalidation_reason") or "the WAL that it needs is gone"
         yield error("slot", f"The slot {slot} is invalid: {reason}", drop)
@@ -260,11 +260,11 @@ def _slot(facts: Facts, slot: str, *, create: bool) -> Iterator[Finding]:
         retained, behind = int(row["retained_bytes"] or 0), int(row["unconfirmed_bytes"] or 0)
         said = f"The slot {slot} is {used}, confirmed up to {row['confirmed_flush_lsn']} ({size(behind)} behind)"
         if row["wal_status"] == "unreserved":
-            cure = "Start cdcd run now, or raise max_slot_wal_keep_size"
-            yield warning("slot", f"{said}; the WAL that it needs may go at the next checkpoint", cure)
+            hint = "Start cdcd run now, or raise max_slot_wal_keep_size"
+            yield warning("slot", f"{said}; the WAL that it needs may go at the next checkpoint", hint)
         elif retained > RETAINED_BYTES_SHOWN:
-            cure = "Start cdcd run, and see that it keeps up"
-            yield warning("slot", f"{said}; the server keeps {size(retained)} of WAL for it", cure)
+            hint = "Start cdcd run, and see that it keeps up"
+            yield warning("slot", f"{said}; the server keeps {size(retained)} of WAL for it", hint)
         else:
             yield ok("slot", f"{said}; the server keeps {size(retained)} of WAL for it")
 
@@ -278,14 +278,14 @@ def _ending(who: str) -> str:
     return f"SELECT pg_terminate_backend({which})" if kind == "pid" else f"ROLLBACK PREPARED {which}"
 
 
-def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Finding]:
+def _publication(facts: PostgresFacts, publication: str, *, create: bool) -> Iterator[Finding]:
     name = sql.Identifier(publication).as_string()
     if facts.publication is not None:
         if facts.tables:
-            yield ok("publication", f"The publication {publication} has {many(len(facts.tables), 'table')}")
+            yield ok("publication", f"The publication {publication} has {plural(len(facts.tables), 'table')}")
         else:
-            cure = f"Run: ALTER PUBLICATION {name} ADD TABLE ..."
-            yield warning("publication", f"The publication {publication} has no tables", cure)
+            hint = f"Run: ALTER PUBLICATION {name} ADD TABLE ..."
+            yield warning("publication", f"The publication {publication} has no tables", hint)
         chosen = facts.publication
         kinds = {
             "insert": chosen.inserts,
@@ -295,8 +295,8 @@ def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Fi
         }
         if missing := [kind for kind, published in kinds.items() if not published]:
             said = f"The publication {publication} leaves out {' and '.join(missing)}: the topics will not follow these"
-            cure = f"Run: ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"
-            yield warning("publication", said, cure)
+            hint = f"Run: ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"
+            yield warning("publication", said, hint)
         return
     statement = f"CREATE PUBLICATION {name} FOR TABLE {_listed([table.quoted for table in facts.tables]) or '...'}"
     foreign = [table for table in facts.tables if not table.owned]
@@ -310,20 +310,20 @@ def _publication(facts: Facts, publication: str, *, create: bool) -> Iterator[Fi
     elif not facts.may_create:
         grant = f"GRANT CREATE ON DATABASE {_quoted(facts.database)} TO {_quoted(facts.role)}"
         # Tables of other roles it could not publish with that right, either.
-        cure = f"As a superuser, run: {statement}" + ("" if foreign else f". Or: {grant}")
-        yield error("publication", f"The role {facts.role} may not make publications in {facts.database}", cure)
+        hint = f"As a superuser, run: {statement}" + ("" if foreign else f". Or: {grant}")
+        yield error("publication", f"The role {facts.role} may not make publications in {facts.database}", hint)
     elif foreign:
-        cure = f"As the owner of the tables, run: {statement}"
+        hint = f"As the owner of the tables, run: {statement}"
         said = f"The role {facts.role} does not own {foreign[0].quoted}, which source.tables names"
-        yield error("publication", said, cure)
+        yield error("publication", said, hint)
     else:
-        said = f"There is no publication {publication} yet: cdcd run makes it for {many(len(facts.tables), 'table')}"
+        said = f"There is no publication {publication} yet: cdcd run makes it for {plural(len(facts.tables), 'table')}"
         yield ok("publication", said)
 
 
-def _identities(facts: Facts) -> Iterator[Finding]:
+def _identities(facts: PostgresFacts) -> Iterator[Finding]:
     """Where PostgreSQL refuses an UPDATE or DELETE while it is published, or keeps too little of the old row."""
-    publishes = facts.publication or Publication(updates=True, deletes=True)
+    publishes = facts.publication or PublicationFacts(updates=True, deletes=True)
     if not (publishes.updates or publishes.deletes):
         return
     bare = [table for table in facts.tables if table.identity != "f" and not table.has_index]
@@ -334,19 +334,19 @@ def _identities(facts: Facts) -> Iterator[Finding]:
     lesser = [table for table in facts.tables if facts.publication and table.lesser_partitions]
     yield from _for_each(lesser, _lesser)
     if facts.tables and not bare and not lesser:
-        yield ok("replica identity", f"{many(len(facts.tables), 'table')} with a replica identity, none without")
+        yield ok("replica identity", f"{plural(len(facts.tables), 'table')} with a replica identity, none without")
 
 
-def _bare(table: Table) -> tuple[str, str]:
-    cure = f"Run: ALTER TABLE {table.quoted} REPLICA IDENTITY FULL; or give it a primary key"
-    return f"{table.quoted} has no replica identity: while it is published, no row can be updated or deleted", cure
+def _bare(table: PreflightTable) -> tuple[str, str]:
+    hint = f"Run: ALTER TABLE {table.quoted} REPLICA IDENTITY FULL; or give it a primary key"
+    return f"{table.quoted} has no replica identity: while it is published, no row can be updated or deleted", hint
 
 
-def _keyless(table: Table) -> tuple[str, str]:
+def _keyless(table: PreflightTable) -> tuple[str, str]:
     return f"{table.quoted} has no primary key: its events are unkeyed, in one partition", "Give it one, or leave it so"
 
 
-def _lesser(table: Table) -> tuple[str, str]:
+def _lesser(table: PreflightTable) -> tuple[str, str]:
     names = [sql.Identifier(*name).as_string() for name in table.lesser_partitions]
     said = (
         f"The partition {_first(names)} of {table.quoted}, which is published as its root, keeps less"
@@ -357,9 +357,11 @@ def _lesser(table: Table) -> tuple[str, str]:
 
 
 def _for_each(
-    tables: Sequence[Table], say: Callable[[Table], tuple[str, str]], finding: Callable[..., Finding] = error
+    tables: Sequence[PreflightTable],
+    say: Callable[[PreflightTable], tuple[str, str]],
+    finding: Callable[..., Finding] = error,
 ) -> Iterator[Finding]:
-    """A finding for each table, with what `say` gives (message and cure); those beyond TABLES_SHOWN are counted."""
+    """A finding for each table, with what `say` gives (message and hint); those beyond TABLES_SHOWN are counted."""
     for table in tables[:TABLES_SHOWN]:
         yield finding("replica identity", *say(table))
     if len(tables) > TABLES_SHOWN:
@@ -367,14 +369,16 @@ def _for_each(
 
 
 def refuse_unreadable(session: Session, publication: str) -> None:
-    """Raise Refused, as `judge` says it, if the role may not copy a table that is published."""
+    """Raise RequestRejected, as `judge` says it, if the role may not copy a table that is published."""
     [(user,)] = session.rows("SELECT current_user")
     for finding in _rights(user, _published(session, publication), error):
         if finding.level is Level.ERROR:
-            raise Refused(finding.message, finding.cure)
+            raise RequestRejected(finding.message, finding.hint)
 
 
-def _rights(user: str, tables: Sequence[Table], level: Callable[[str, str, str], Finding]) -> Iterator[Finding]:
+def _rights(
+    user: str, tables: Sequence[PreflightTable], level: Callable[[str, str, str], Finding]
+) -> Iterator[Finding]:
     """The stream needs no right on a table; its copy does."""
     role = _quoted(user)
     closed = [name for table in tables for name in table.closed]
@@ -388,8 +392,8 @@ def _rights(user: str, tables: Sequence[Table], level: Callable[[str, str, str],
     if hidden:
         shown = _first([table.quoted for table in hidden])
         said = f"Row security hides rows of {shown} from the role {user}: the snapshot refuses that"
-        cure = f'As a superuser, run: ALTER ROLE {role} BYPASSRLS. Or set snapshot.mode = "never"'
-        yield level("rights", said, cure)
+        hint = f'As a superuser, run: ALTER ROLE {role} BYPASSRLS. Or set snapshot.mode = "never"'
+        yield level("rights", said, hint)
     if tables and not closed and not hidden:
         yield ok("rights", f"The role {user} may read {_every(len(tables))}, for the snapshot")
 
@@ -433,18 +437,20 @@ _TABLE: Final = (
 )
 
 
-def _published(session: Session, publication: str) -> list[Table]:
+def _published(session: Session, publication: str) -> list[PreflightTable]:
     rows = session.rows(
         _TABLE + "JOIN pg_publication_tables p ON p.schemaname = n.nspname AND p.tablename = c.relname"
         " WHERE p.pubname = %s ORDER BY 1, 2",
         [publication],
     )
-    return [Table(*row) for row in rows]
+    return [PreflightTable(*row) for row in rows]
 
 
-def _matching(session: Session, patterns: Sequence[str]) -> list[Table]:
+def _matching(session: Session, patterns: Sequence[str]) -> list[PreflightTable]:
     rows = session.rows(
         _TABLE + "WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition"
         " AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' ORDER BY 1, 2"
     )
-    return [Table(*row) for row in rows if any(fnmatchcase(f"{row[0]}.{row[1]}", pattern) for pattern in patterns)]
+    return [
+        PreflightTable(*row) for row in rows if any(fnmatchcase(f"{row[0]}.{row[1]}", pattern) for pattern in patterns)
+    ]

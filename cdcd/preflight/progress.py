@@ -19,8 +19,8 @@ def judge(last: SlotRecord | None, *, slot_there: bool | None) -> Iterator[Findi
         return
     where = format_lsn(last.lsn)
     if slot_there is False:
-        cure = "Take a new slot name (source.slot) or a new sink.prefix, and a new snapshot of the tables"
-        yield error("progress", f"Kafka holds changes up to {where}, but the slot {last.slot} is gone", cure)
+        hint = "Take a new slot name (source.slot) or a new sink.prefix, and a new snapshot of the tables"
+        yield error("progress", f"Kafka holds changes up to {where}, but the slot {last.slot} is gone", hint)
     else:
         yield ok("progress", f"Kafka holds all changes up to {where}")
     for table in last.parked:

@@ -28,7 +28,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 
-class Tracker:
+class AckTracker:
     """The positions of one stream, from START_REPLICATION to its end. A new stream gets a new tracker."""
 
     def __init__(self, confirmed: i64, durable: i64) -> None:

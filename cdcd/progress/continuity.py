@@ -1,6 +1,6 @@
 """Whether slot, server and progress belong together: if not, going on could skip rows, which is refused.
 
-Before: `source` says who the server is and where the slot stands, `record` what Kafka holds.
+Before: `source` says who the server is and where the slot stands, `records` what Kafka holds.
 After: `pipeline` starts the stream only where this raises nothing.
 Source: PostgreSQL, "Replication Slots" (`confirmed_flush_lsn`), IDENTIFY_SYSTEM, TIMELINE_HISTORY, "Timelines".
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cdcd.errors import GapError, ServerLost
+from cdcd.errors import GapError, PostgresUnavailable
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.records import SlotRecord
 
@@ -36,8 +36,8 @@ class Server:
 def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resnapshot: bool = False) -> bool:
     """Whether the stream of `slot` goes on exactly where `last` ends; `last` is None before the first commit.
 
-    Raises GapError, with the cure, if it does not; ServerLost for a standby that has to replay more WAL first. With
-    `resnapshot` returns False if what lies between is merely gone from the slot: new copies of the tables take its
+    Raises GapError, with the hint, if it does not; PostgresUnavailable for a standby that has to replay more WAL first.
+    With `resnapshot` returns False if what lies between is merely gone from the slot: new copies of the tables take its
     place.
     """
     if last is None:
@@ -70,7 +70,7 @@ def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resn
                 f"Some published rows are not in the database any more. {start_over}",
             )
     if server.wal_lsn < last.lsn and server.standby:
-        raise ServerLost(
+        raise PostgresUnavailable(
             f"the standby has replayed WAL up to {format_lsn(server.wal_lsn)}, but Kafka holds changes up to "
             f"{format_lsn(last.lsn)}",
             "It goes on once the standby has got there; see pg_stat_wal_receiver",

@@ -1,6 +1,7 @@
 """What people ask of the daemon: a logical message of prefix `cdcd`, which names what is wanted, and the table.
 
-Before: `asking` writes one into the WAL. After: the daemon that has the slot finds it in its stream, and takes it into
+Before: `daemon_request` writes one into the WAL.
+After: the daemon that has the slot finds it in its stream, and takes it into
 the progress in the Kafka transaction that passes its place: it is neither lost nor taken twice.
 
 Every slot of the database has it in its stream. So it names the slot that it is for.

@@ -1,6 +1,7 @@
 """The progress as it stands in Kafka, on `{prefix}.progress`: slot records and table records, JSON and back.
 
-Before: `tracker` and `sink.publisher` know what is durable. After: `sink.publisher` writes these as the last records of
+Before: `ack_tracker` and `sink.publisher` know what is durable.
+After: `sink.publisher` writes these as the last records of
 each Kafka transaction; at start the newest slot record says where to go on, and readers (Spark) cut topics by them.
 
 The format, stable since version 1. Keys are text: `{slot}` for a slot record, `{slot}/{topic}` for a table record

@@ -31,7 +31,7 @@ DONE: Final = "done"
 
 
 @dataclass(frozen=True)
-class Done:
+class CompletedRange:
     """Blocks of one heap (a table's, or a partition's) that are in Kafka."""
 
     heap: int
@@ -44,7 +44,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class TableCopy:
+class TableSnapshot:
     """The copy of one table."""
 
     slot: str
@@ -59,7 +59,7 @@ class TableCopy:
     """Rows published, those that were read twice included."""
     xmin: int = 0
     """Of the first snapshot (64 bits): what later transactions wrote may not be in the ranges that are done."""
-    done: tuple[Done, ...] = ()
+    done: tuple[CompletedRange, ...] = ()
     again: bool = False
     """Rows of an earlier copy are in the topic: this one starts with a truncate event."""
 
@@ -89,9 +89,9 @@ class TableCopy:
         """What the table's progress record says of it."""
         return SnapshotState(self.lsn, self.state == DONE, self.rows)
 
-    def with_blocks(self, added: Done) -> TableCopy:
+    def with_blocks(self, added: CompletedRange) -> TableSnapshot:
         """The same with one more range; neighbours become one."""
-        merged: list[Done] = []
+        merged: list[CompletedRange] = []
         for each in sorted([*self.done, added], key=lambda d: (d.heap, d.file_node, d.first)):
             last = merged[-1] if merged else None
             if last and (last.heap, last.file_node) == (each.heap, each.file_node) and each.first <= last.end:
@@ -101,7 +101,7 @@ class TableCopy:
         return replace(self, done=tuple(merged))
 
 
-def parse_copy(key: bytes, value: bytes) -> TableCopy:
+def parse_copy(key: bytes, value: bytes) -> TableSnapshot:
     """Read one record; raises GapError if it cannot be understood: guessing could leave rows out."""
     try:
         document = json.loads(value)
@@ -109,7 +109,7 @@ def parse_copy(key: bytes, value: bytes) -> TableCopy:
             raise ValueError(f"version {document['version']}; this cdcd reads version {VERSION}")
         if document["state"] not in (WANTED, COPYING, DONE):
             raise ValueError(f"state {document['state']!r}")
-        return TableCopy(
+        return TableSnapshot(
             slot=document["slot"],
             topic=document["topic"],
             schema=document["schema"],
@@ -118,7 +118,7 @@ def parse_copy(key: bytes, value: bytes) -> TableCopy:
             lsn=parse_lsn(document["lsn"]),
             rows=int(document["rows"]),
             xmin=int(document["xmin"]),
-            done=tuple(Done(*map(int, numbers)) for numbers in document["done"]),
+            done=tuple(CompletedRange(*map(int, numbers)) for numbers in document["done"]),
             again=bool(document["again"]),
         )
     except (ValueError, KeyError, TypeError) as error:
@@ -128,6 +128,6 @@ def parse_copy(key: bytes, value: bytes) -> TableCopy:
         ) from None
 
 
-def wanted_again(slot: str, topic: str, schema: str, table: str) -> TableCopy:
+def wanted_again(slot: str, topic: str, schema: str, table: str) -> TableSnapshot:
     """A table that is to be copied afresh: the copy replaces what its topic says of it."""
-    return TableCopy(slot, topic, schema, table, WANTED, 0, again=True)
+    return TableSnapshot(slot, topic, schema, table, WANTED, 0, again=True)

@@ -12,7 +12,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG
-from cdcd.sink.kafka.errors import kafka_error, named
+from cdcd.sink.kafka.errors import kafka_error, to_cdcd_error
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def committed_consumer(config: Mapping[str, object], **more: object) -> Consumer
     try:
         return Consumer({**config, **own, **more}, logger=LIBRDKAFKA_LOG)
     except KafkaException as error:
-        raise named(kafka_error(error), "making a consumer", str(config["bootstrap.servers"])) from None
+        raise to_cdcd_error(kafka_error(error), "making a consumer", str(config["bootstrap.servers"])) from None
 
 
 def received(messages: Iterable[Message], bootstrap: str) -> Iterator[Message]:
@@ -47,4 +47,4 @@ def received(messages: Iterable[Message], bootstrap: str) -> Iterator[Message]:
         elif error.code() in _PASSING:
             log.warning("Kafka does not answer; trying again", extra={"error": error.str()})
         else:
-            raise named(error, f"reading {message.topic()}", bootstrap)
+            raise to_cdcd_error(error, f"reading {message.topic()}", bootstrap)

@@ -37,7 +37,7 @@ def schema_id(data: bytes) -> tuple[SchemaId, int] | None:
     return None
 
 
-class Decoder:
+class EventDecoder:
     """Decodes keys and values, and keeps the schemas that it has parsed."""
 
     def __init__(self, find: Callable[[SchemaId], str]) -> None:

@@ -1,6 +1,6 @@
 """Avro values back to PostgreSQL's text, as its output functions write it under the pinned settings.
 
-Before: `decode` has read an event without its logical types: numbers are numbers, decimals bytes.
+Before: `decoder` has read an event without its logical types: numbers are numbers, decimals bytes.
 After: `verify` compares with what the server writes.
 Source: PostgreSQL's output functions; the manual's table of types, read from right to left.
 """

@@ -1,6 +1,6 @@
 """Finds the schemas of records where the daemon put them: on the schemas topic, or in a registry.
 
-Before: a record names its schema (`decode`, `sink.parked_tables`). After: whoever reads it has the schema's JSON text.
+Before: a record names its schema (`decoder`, `sink.parked_tables`). After: whoever reads it has the schema's JSON text.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from cdcd.clock import monotonic_s
-from cdcd.errors import BrokerLost, CdcdError, DecodeError, SettingsError, without_password
+from cdcd.errors import CdcdError, DecodeError, KafkaUnavailable, SettingsError, without_password
 from cdcd.reading.consumer import committed_consumer
 from cdcd.schema_registry_client import registry_client
-from cdcd.sink.kafka.errors import TRY_AGAIN, kafka_error, named
+from cdcd.sink.kafka.errors import TRY_AGAIN, kafka_error, to_cdcd_error
 
 if TYPE_CHECKING:  # the daemon finds schemas and decodes nothing: it does not wait for fastavro
     from cdcd.reading.decoder import SchemaId
@@ -62,15 +62,17 @@ class SchemaFinder:
                     elif problem is None and key is not None and value is not None:
                         self._texts[bytes(key).decode()] = bytes(value).decode()
         except KafkaException as error:
-            raise named(kafka_error(error), f"reading {self._topic}", str(self._config["bootstrap.servers"])) from error
+            raise to_cdcd_error(
+                kafka_error(error), f"reading {self._topic}", str(self._config["bootstrap.servers"])
+            ) from error
         finally:
             consumer.close()
 
     def _not_found(self, wanted: SchemaId, *, whole: bool) -> CdcdError:
         if not whole:
-            return BrokerLost(f"{self._topic} could not be read to its end in {SCHEMA_WAIT_S:.0f} s", TRY_AGAIN)
-        cure = f"Is sink.prefix the one of the daemon that wrote it? Its schemas are on {self._topic}"
-        return DecodeError(f"There is no schema {wanted} on {self._topic}", cure)
+            return KafkaUnavailable(f"{self._topic} could not be read to its end in {SCHEMA_WAIT_S:.0f} s", TRY_AGAIN)
+        hint = f"Is sink.prefix the one of the daemon that wrote it? Its schemas are on {self._topic}"
+        return DecodeError(f"There is no schema {wanted} on {self._topic}", hint)
 
     def _ask_registry(self, identifier: int) -> str:
         if self._registry is None:
@@ -82,6 +84,6 @@ class SchemaFinder:
         try:
             return str(client.get_schema(identifier).schema_str)
         except Exception as error:  # the client raises whatever its HTTP library does
-            cure = "Check avro.registry_url and avro.registry_config"
+            hint = "Check avro.registry_url and avro.registry_config"
             said = without_password(str(error))
-            raise DecodeError(f"The schema registry does not give schema {identifier}: {said}", cure) from error
+            raise DecodeError(f"The schema registry does not give schema {identifier}: {said}", hint) from error

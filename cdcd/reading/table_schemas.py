@@ -1,10 +1,10 @@
-"""`cdcd schema`: the Avro schemas that the published tables get, from the catalogue, before a row has come.
+"""`cdcd schema`: the Avro schemas that the published tables get, from the catalog, before a row has come.
 
-Before: `cli` has loaded the settings. After: a person reads the lines, or a script the JSON.
+Before: `cli.main` has loaded the settings. After: a person reads the lines, or a script the JSON.
 Source: PostgreSQL, "System Catalogs": pg_publication_tables, pg_attribute; "Logical Replication Message Formats",
 Relation.
 
-The catalogue's rows are put into a Relation message, as the server would send it now; from there on all is as in the
+The catalog's rows are put into a Relation message, as the server would send it now; from there on all is as in the
 daemon, so the schemas are the ones that it will publish.
 """
 
@@ -18,12 +18,12 @@ from typing import Any, Literal, TextIO
 from cdcd.avro.codecs.lookup import TypeOptions, codec_for
 from cdcd.avro.schema import envelope_schema, key_schema
 from cdcd.config.settings import Settings
-from cdcd.errors import Refused
+from cdcd.errors import RequestRejected
 from cdcd.sink.topics import TopicNames
 from cdcd.snapshot import published_tables
-from cdcd.source.catalog import Catalogue
+from cdcd.source.catalog import Catalog
 from cdcd.source.session import Session
-from cdcd.source.table_selection import of_publication
+from cdcd.source.table_selection import select_published
 from cdcd.transaction.relations import Relations
 
 
@@ -61,16 +61,16 @@ class TableSchemas:
 def schemas(settings: Settings, tables: Sequence[str], *, as_json: bool, out: TextIO) -> None:
     """Write the schemas of the published tables (of `tables`: schema.table, `*` stands for any characters) to `out`.
 
-    Raises Refused if one of `tables` is not published, or nothing is.
+    Raises RequestRejected if one of `tables` is not published, or nothing is.
     """
     source, names = settings.source, TopicNames(settings.sink.prefix, settings.sink.topic)
     found = published_schemas(source.dsn, source.publication, names, settings.avro.numeric)
     if not found:
-        raise Refused(
+        raise RequestRejected(
             f"the publication {source.publication} has no tables, or does not exist",
             f'Add some: ALTER PUBLICATION "{source.publication}" ADD TABLE ...',
         )
-    wanted = [found[table] for table in of_publication(tables, found, source.publication)]
+    wanted = [found[table] for table in select_published(tables, found, source.publication)]
     out.writelines(f"{table.as_json() if as_json else table.as_text()}\n" for table in wanted)
 
 
@@ -87,7 +87,7 @@ def published(
     session: Session, publication: str, names: TopicNames, types: TypeOptions
 ) -> Iterator[tuple[str, str, TableSchemas]]:
     """Schema, name and Avro schemas of every published table."""
-    relations = Relations(Catalogue(session))
+    relations = Relations(Catalog(session))
     for table in published_tables.published(session, publication):
         relation = relations.resolve(table.relation)
         schema, name = relation.schema, relation.name

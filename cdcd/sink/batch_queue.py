@@ -1,7 +1,7 @@
 """The bounded queue between the thread that owns the replication connection and the one that owns the producer.
 
 Before: the source thread puts batches, and goes on answering the server when there is no room.
-After: `thread` takes them.
+After: `worker` takes them.
 
 It is the backpressure of the whole daemon: bounded in batches and in bytes, by what the batches really occupy.
 Neither side polls: the taker sleeps on a condition; the putter, once refused, is woken through `on_room`.
@@ -25,7 +25,7 @@ def occupied_bytes(batch: Batch) -> int:
     return batch.bytes + _ROW_OVERHEAD_BYTES * batch.rows
 
 
-class Handover:
+class BatchQueue:
     """First in, first out. `put` and `take` are for one thread each; all other methods for any."""
 
     def __init__(self, batches_max: int, bytes_max: int, on_room: Callable[[], None]) -> None:

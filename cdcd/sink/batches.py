@@ -21,7 +21,7 @@ from mypy_extensions import i64, u8
 
 from cdcd.avro.record_consumer import RecordConsumer
 from cdcd.progress.daemon_requests import is_for
-from cdcd.progress.snapshot_records import TableCopy
+from cdcd.progress.snapshot_records import TableSnapshot
 
 Message: TypeAlias = "dict[str, bytes | None]"
 
@@ -101,7 +101,7 @@ class Batch:
         """It is open, and the end of that transaction may be far."""
         self.flowing = False
         """The stream comes as a backlog: what follows, follows within milliseconds."""
-        self.copies: list[TableCopy] | None = None
+        self.copies: list[TableSnapshot] | None = None
         """Not None: rows of a snapshot, and how far it has come with them. They are beside the transactions."""
 
 

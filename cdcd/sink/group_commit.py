@@ -1,6 +1,6 @@
 """When an open Kafka transaction is committed: group commit, as a policy with time as an argument.
 
-Before: `thread` has published what was waiting. After: `thread` lets `publisher` commit if this says so.
+Before: `worker` has published what was waiting. After: `worker` lets `publisher` commit if this says so.
 
 The problem: a commit costs milliseconds whatever it holds, so a backlog wants few and large ones; a lone row wants to
 be seen at once. Both come of one rule: commit as soon as nothing more is waiting, or on its way in an unbroken flow.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from cdcd.errors import Refused
+from cdcd.errors import RequestRejected
 from cdcd.lsn import format_lsn
 
 _COMMIT_SHARE = 0.1
@@ -29,7 +29,7 @@ FIRST_LINGER_MS: Final = 20
 
 
 @dataclass(frozen=True)
-class OpenTransaction:
+class KafkaTransactionStats:
     """The open Kafka transaction, as far as the policy needs it."""
 
     opened_at: float
@@ -56,11 +56,11 @@ class GroupCommit:
     gather_s: float = 0.0
     """What comes within so many seconds of the first row is in time for its commit; 0: it is committed at once."""
 
-    def should_commit(self, now: float, open_: OpenTransaction, waiting: bool) -> bool:
+    def should_commit(self, now: float, open_: KafkaTransactionStats, waiting: bool) -> bool:
         """Whether to commit now; `waiting` tells that another batch can be published now or in a moment.
 
         If not, and nothing is waiting, then in `gathers_s`.
-        Never inside a PostgreSQL transaction: then Kafka's would hold half of it. Raises Refused (see `check`).
+        Never inside a PostgreSQL transaction: then Kafka's would hold half of it. Raises RequestRejected (see `check`).
         """
         if open_.inside:
             self.check(now, open_)
@@ -73,24 +73,24 @@ class GroupCommit:
             or (now - open_.opened_at) * 1000 >= linger_ms
         )
 
-    def gathers_s(self, now: float, open_: OpenTransaction) -> float:
+    def gathers_s(self, now: float, open_: KafkaTransactionStats) -> float:
         """For how many seconds rows may still join at no cost; 0 without a row: nothing is to be asked for yet."""
         return max(0.0, open_.opened_at + self.gather_s - now) if open_.rows else 0.0
 
-    def patience_s(self, now: float, open_: OpenTransaction) -> float:
+    def patience_s(self, now: float, open_: KafkaTransactionStats) -> float:
         """Seconds until an open PostgreSQL transaction can no longer be committed in time; not below 0."""
         if self.timeout_ms is None:
             return inf
         return max(0.0, open_.opened_at + self.timeout_ms / 1000 * (1 - _COMMIT_SHARE) - now)
 
-    def check(self, now: float, open_: OpenTransaction) -> None:
-        """Raises Refused if a PostgreSQL transaction has been open in Kafka's for longer than the broker will wait.
+    def check(self, now: float, open_: KafkaTransactionStats) -> None:
+        """Raise RequestRejected if a PostgreSQL transaction has been open in Kafka for longer than the broker allows.
 
         A replay would take as long and end the same way, so a person must choose.
         """
         if self.timeout_ms is not None and open_.inside and self.patience_s(now, open_) <= 0:
             after = f" after {format_lsn(open_.end_lsn)}" if open_.end_lsn else ""
-            raise Refused(
+            raise RequestRejected(
                 f"a PostgreSQL transaction{after} was not published within {now - open_.opened_at:.0f} s "
                 f"({open_.rows:,} rows, {open_.bytes:,} bytes so far), and Kafka ends a transaction "
                 f"after {self.timeout_ms / 1000:.0f} s (transaction.timeout.ms)",

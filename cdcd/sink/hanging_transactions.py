@@ -42,7 +42,7 @@ from cdcd.sink.interfaces import Producer
 
 log = logging.getLogger(__name__)
 
-Place: TypeAlias = "tuple[str, int]"
+TopicPartition: TypeAlias = "tuple[str, int]"
 """Topic and partition."""
 
 ROUNDS: Final = 3
@@ -51,15 +51,15 @@ PAUSE_S: Final = 0.25
 """Between two looks: an open transaction of somebody else's usually ends meanwhile."""
 
 
-class Undecided(Protocol):
-    """Who can say which partitions hold undecided transactions: `kafka_admin`."""
+class UnstableOffsets(Protocol):
+    """Who can say which partitions hold undecided transactions: `kafka.admin`."""
 
-    def unstable(self, prefix: str) -> Mapping[Place, int]:
+    def unstable(self, prefix: str) -> Mapping[TopicPartition, int]:
         """Partitions of topics with this prefix that hold an undecided transaction, with the offset it begins at."""
 
 
 @dataclass(frozen=True)
-class Known:
+class Evidence:
     """What the progress tells of them."""
 
     confirmed_lsn: int
@@ -75,7 +75,7 @@ class Known:
     """For each of cdcd's own topics, a record that says nothing but whose it is: it may stay undecided, too."""
 
 
-def committed(hanging: Mapping[Place, int], known: Known) -> set[Place]:
+def committed(hanging: Mapping[TopicPartition, int], known: Evidence) -> set[TopicPartition]:
     """Which of the partitions hold records of a transaction that was committed."""
     if known.rows_visible or _was_told(known):
         return set(hanging)
@@ -88,7 +88,7 @@ def committed(hanging: Mapping[Place, int], known: Known) -> set[Place]:
     }
 
 
-def _was_told(known: Known) -> bool:
+def _was_told(known: Evidence) -> bool:
     """Whether PostgreSQL was acknowledged what is undecided."""
     if known.undecided is None:
         return False
@@ -98,10 +98,10 @@ def _was_told(known: Known) -> bool:
 
 
 def decide_hanging(
-    admin: Undecided,
+    admin: UnstableOffsets,
     producers: Sequence[Producer],
     prefix: str,
-    know: Callable[[Mapping[Place, int]], Known],
+    know: Callable[[Mapping[TopicPartition, int]], Evidence],
     sleep: Callable[[float], None],
     stopping: Callable[[], bool],
 ) -> int:
@@ -132,7 +132,9 @@ def decide_hanging(
     return decided
 
 
-def _mark(producer: Producer, places: AbstractSet[Place], fillers: Mapping[str, Message], *, commit: bool) -> None:
+def _mark(
+    producer: Producer, places: AbstractSet[TopicPartition], fillers: Mapping[str, Message], *, commit: bool
+) -> None:
     if not places:
         return
     other: Message = {"value": None} if commit else {"key": b"-", "value": b""}
@@ -147,8 +149,8 @@ def _mark(producer: Producer, places: AbstractSet[Place], fillers: Mapping[str, 
 
 
 def _staying(
-    admin: Undecided, prefix: str, sleep: Callable[[float], None], stopping: Callable[[], bool]
-) -> dict[Place, int]:
+    admin: UnstableOffsets, prefix: str, sleep: Callable[[float], None], stopping: Callable[[], bool]
+) -> dict[TopicPartition, int]:
     staying = dict(admin.unstable(prefix))
     for _ in range(LOOKS - 1):
         if not staying or stopping():

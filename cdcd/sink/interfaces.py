@@ -1,6 +1,6 @@
 """What the sink asks of Kafka: the parts that the `kafka_*` modules play, and a fake in the tests.
 
-Before: `publisher` and `thread` call these.
+Before: `publisher` and `worker` call these.
 After: the broker, or `tests/sim/fake_kafka.py`; `tests/contract/test_producer.py` holds both to the same promises.
 """
 
@@ -20,8 +20,8 @@ Offsets: TypeAlias = "Mapping[tuple[str, int], int]"
 class Producer(Protocol):
     """One producer: transactional (exactly once) or merely idempotent (at least once).
 
-    Every method raises Restart (BrokerLost) if the broker could not do it now, and Stop (Fenced, Refused) if it never
-    will. After either the producer can only be closed.
+    Every method raises Restart (KafkaUnavailable) if the broker could not do it now, and Stop (Fenced, RequestRejected)
+    if it never will. After either the producer can only be closed.
     """
 
     @property

@@ -12,14 +12,14 @@ from typing import TypeAlias
 
 from cdcd.progress.records import ParkedTable, SlotRecord, SnapshotState
 from cdcd.sink.batches import Batch, TableBatch
-from cdcd.sink.group_commit import OpenTransaction
+from cdcd.sink.group_commit import KafkaTransactionStats
 
 Table: TypeAlias = "tuple[str, str]"
 """PostgreSQL's schema and name."""
 
 
 @dataclass(frozen=True)
-class Durable:
+class CommitResult:
     """What a committed Kafka transaction holds."""
 
     end_lsn: int
@@ -58,7 +58,7 @@ class Topic:
         return len(self.offsets)
 
 
-class Contents:
+class KafkaTransaction:
     """Of the open Kafka transaction, so far."""
 
     def __init__(self, opened_at: float, first: bool) -> None:
@@ -100,13 +100,13 @@ class Contents:
             counts[op] = counts.get(op, 0) + events
 
     @property
-    def seen(self) -> OpenTransaction:
+    def seen(self) -> KafkaTransactionStats:
         """As the policy of commits sees it."""
-        return OpenTransaction(self.opened_at, self.rows, self.bytes, self.inside, self.end_lsn, self.first)
+        return KafkaTransactionStats(self.opened_at, self.rows, self.bytes, self.inside, self.end_lsn, self.first)
 
-    def durable(self, record: SlotRecord, parked: Mapping[Table, ParkedTable]) -> Durable:
+    def durable(self, record: SlotRecord, parked: Mapping[Table, ParkedTable]) -> CommitResult:
         """What its commit has made durable; `record` was its last, `parked` are the tables parked from here on."""
-        return Durable(
+        return CommitResult(
             end_lsn=record.lsn,
             commit_lsn=record.commit_lsn,
             commit_ts=record.commit_ts,

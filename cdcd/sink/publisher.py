@@ -1,7 +1,7 @@
 """Batches in, Kafka transactions out: rows, table records and slot record become visible together, or never.
 
-Before: `thread` takes batches in commit order from the thread that owns the replication connection.
-After: the producer (`producer`); what a commit made durable goes back to `progress.tracker`.
+Before: `worker` takes batches in commit order from the thread that owns the replication connection.
+After: the producer (`interfaces`); what a commit made durable goes back to `progress.tracker`.
 Source: DESIGN.md, "Exactly once, and what is acknowledged".
 
 The rule: a Kafka transaction holds whole PostgreSQL transactions, in commit order. Its last records are its progress: a
@@ -21,13 +21,13 @@ from cdcd.errors import SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import DISCARD, table_of, to_copy
 from cdcd.progress.records import ParkedTable, SlotRecord, SnapshotState, TableRecord, table_key
-from cdcd.progress.snapshot_records import TableCopy, wanted_again
+from cdcd.progress.snapshot_records import TableSnapshot, wanted_again
 from cdcd.sink.batches import Batch, Message, TableBatch
-from cdcd.sink.group_commit import OpenTransaction
+from cdcd.sink.group_commit import KafkaTransactionStats
 from cdcd.sink.interfaces import ParkedReader, Producer, TopicAdmin
-from cdcd.sink.kafka_transaction import Contents, Durable, Table, Topic
+from cdcd.sink.kafka_transaction import CommitResult, KafkaTransaction, Table, Topic
 from cdcd.sink.parking.state import ParkedTables, Rename
-from cdcd.sink.parking.wire_format import Parking, records
+from cdcd.sink.parking.wire_format import PendingParking, records
 from cdcd.sink.partitioner import partition_for, split
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs, parked_spec
 
@@ -68,7 +68,7 @@ class Publisher:
         source: Source,
         last: SlotRecord | None,
         snapshots: Mapping[str, SnapshotState] | None = None,
-        parking: Parking | None = None,
+        parking: PendingParking | None = None,
         parked_reader: ParkedReader | None = None,
         rename: Rename | None = None,
     ) -> None:
@@ -88,17 +88,17 @@ class Publisher:
         self._snapshots = dict(snapshots or {})
         self._topics: dict[str, Topic] = {}
         self._by_table: dict[Table, Topic] = {}
-        self._open: Contents | None = None
+        self._open: KafkaTransaction | None = None
         self._first = True
         """Nothing was committed yet."""
         *_, self._schema_partitions = admin.ensure(*own_specs(names, settings.replication_factor, settings.config))
-        # What hangs in the progress (`hanging`) is decided by our next marker there: where it can hang while rows
-        # cannot be written, the progress is left alone until they are.
+        # Our next marker on the progress partition also decides records left hanging there (`hanging_transactions`).
+        # If that partition can lose its leader, add it to the transaction only after the rows are written.
         self._opens_early = producer.transactional and admin.keeps_leader(names.progress)
         self._parked_is_there = False  # the topic: somebody may have removed it since it was made
         self._parked = ParkedTables(
             last,
-            parking or Parking(),
+            parking or PendingParking(),
             parked_reader,
             rename,
             lambda table: table_key(source.slot, names.topic(*table)),
@@ -111,7 +111,7 @@ class Publisher:
         return self._last
 
     @property
-    def open(self) -> OpenTransaction | None:
+    def open(self) -> KafkaTransactionStats | None:
         """The open Kafka transaction, None if there is none."""
         return None if self._open is None else self._open.seen
 
@@ -154,7 +154,7 @@ class Publisher:
         at = self._open
         if at is None:
             self._producer.begin()
-            at = self._open = Contents(now, self._first)
+            at = self._open = KafkaTransaction(now, self._first)
         if batch.schemas:
             self._publish_schemas(batch.schemas)
         if batch.copies:
@@ -196,7 +196,7 @@ class Publisher:
                 self._open_progress(self._open)
                 self._producer.prepare()
 
-    def commit(self) -> Durable:
+    def commit(self) -> CommitResult:
         """Commit the open Kafka transaction, between two PostgreSQL transactions.
 
         Raises what the producer raises: then nothing, or all, was made durable, and the progress tells which.
@@ -204,7 +204,7 @@ class Publisher:
         with self._naming():
             return self._commit()
 
-    def _commit(self) -> Durable:
+    def _commit(self) -> CommitResult:
         at = self._open
         assert at is not None, "no Kafka transaction is open"
         assert not at.inside, "half a PostgreSQL transaction would become visible"
@@ -227,7 +227,7 @@ class Publisher:
         self._parked.settled()
         return at.durable(slot_record, self.parked)
 
-    def _open_progress(self, at: Contents) -> None:
+    def _open_progress(self, at: KafkaTransaction) -> None:
         """Take the progress into the transaction, which is a request: beside the rows, not after them.
 
         But no sooner than it has to be: as long as it is open there, what other slots have committed cannot be read.
@@ -242,7 +242,7 @@ class Publisher:
             self._open = None
             self._producer.abort()
 
-    def declare_gap(self, lsn: int, tables: Iterable[Table], now: float) -> list[TableCopy]:
+    def declare_gap(self, lsn: int, tables: Iterable[Table], now: float) -> list[TableSnapshot]:
         """What was committed between the progress and `lsn` is missing: say so, and that `tables` are to be copied.
 
         In a Kafka transaction of its own: whoever starts next goes on from `lsn`, and finds what is to be copied.
@@ -253,14 +253,14 @@ class Publisher:
         copies = [wanted_again(self._source.slot, self._names.topic(*table), *table) for table in tables]
         with self._naming():
             self._producer.begin()
-            at = self._open = Contents(now, self._first)
+            at = self._open = KafkaTransaction(now, self._first)
             at.gap_lsn = self._last.lsn
             at.end_lsn = lsn
             self._publish_copies(copies)
             self._commit()
         return copies
 
-    def _publish_copies(self, copies: list[TableCopy]) -> None:
+    def _publish_copies(self, copies: list[TableSnapshot]) -> None:
         assert self._open is not None
         self._find((copy.schema, copy.table) for copy in copies)
         for copy in copies:
@@ -270,7 +270,7 @@ class Publisher:
         messages: list[Message] = [{"key": copy.key(), "value": copy.value()} for copy in copies]
         self._producer.produce(self._names.snapshots, _SNAPSHOTS_PARTITION, messages)
 
-    def unpark(self, now: float) -> Durable:
+    def unpark(self, now: float) -> CommitResult:
         """Replay the next piece of a table's parked events, in a Kafka transaction of its own.
 
         Raises as `publish` and `commit`, and what the reader of the parked topic raises.
@@ -281,7 +281,7 @@ class Publisher:
             self._publish(self._parked.piece(self._last.lsn), now)
             return self._commit()
 
-    def _park(self, at: Contents, parked: ParkedTable, table: TableBatch) -> None:
+    def _park(self, at: KafkaTransaction, parked: ParkedTable, table: TableBatch) -> None:
         name = (table.schema, table.name)
         self._parked.begins(name)
         if not self._parked_is_there:
@@ -303,7 +303,7 @@ class Publisher:
         return self._parked.naming(lambda topic: topics[topic].table if topic in topics else None)
 
     def _check_order(self, batch: Batch) -> None:
-        """Pair-assert with `tracker`: positions only grow, whoever sends a transaction again."""
+        """Pair-assert with `ack_tracker`: positions only grow, whoever sends a transaction again."""
         before = self._open.end_lsn if self._open is not None else 0
         if not before and self._last is not None:
             before = self._last.lsn
@@ -367,7 +367,7 @@ class Publisher:
         )
         return {"key": record.key(), "value": record.value()}
 
-    def _slot_record(self, at: Contents) -> SlotRecord:
+    def _slot_record(self, at: KafkaTransaction) -> SlotRecord:
         last = self._last
         carried = last is not None and not at.transactions
         return SlotRecord(

@@ -1,7 +1,7 @@
 """What the topics are called, and how those that cdcd makes itself are made.
 
 Before: `batches` names tables as PostgreSQL does. After: `publisher` asks for a topic's name once a table,
-`kafka_admin` makes what is missing.
+`kafka.admin` makes what is missing.
 Source: `org.apache.kafka.common.internals.Topic` (legal names), Kafka documentation "Topic Configs".
 
 A topic's name may hold only `[a-zA-Z0-9._-]`, a PostgreSQL identifier anything. Letters, digits and `_` stand for

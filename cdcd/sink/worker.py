@@ -1,6 +1,6 @@
 """The thread that owns the producer: publishes the batches that wait, commits when it is time, tells what is durable.
 
-Before: `handover` holds what the source thread has put. After: `on_durable` wakes the source thread, so that the
+Before: `batch_queue` holds what the source thread has put. After: `on_durable` wakes the source thread, so that the
 acknowledgement leaves at once.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Final
 
-from cdcd.errors import CdcdError, Unparked
-from cdcd.sink.batch_queue import Handover
+from cdcd.errors import CdcdError, ReplayFinished
+from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import Batch
-from cdcd.sink.group_commit import GroupCommit, OpenTransaction
-from cdcd.sink.kafka_transaction import Durable
+from cdcd.sink.group_commit import GroupCommit, KafkaTransactionStats
+from cdcd.sink.kafka_transaction import CommitResult
 from cdcd.sink.publisher import Publisher
 
 log = logging.getLogger(__name__)
@@ -28,15 +28,15 @@ _FLOWING_S: Final = 0.01
 """A flow from which nothing came for so long has ended."""
 
 
-class SinkThread:
+class SinkWorker:
     """One run of the sink, from a progress record to a stop or an error; never restarted."""
 
     def __init__(
         self,
         publisher: Publisher,
         policy: GroupCommit,
-        handover: Handover,
-        on_durable: Callable[[Durable, float], None],
+        handover: BatchQueue,
+        on_durable: Callable[[CommitResult, float], None],
         on_end: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -153,13 +153,13 @@ class SinkThread:
                 publisher.expect_commit()
         return True
 
-    def _more_within_s(self, now: float, open_: OpenTransaction) -> float:
+    def _more_within_s(self, now: float, open_: KafkaTransactionStats) -> float:
         """How long the open transaction waits for more."""
         if open_.inside:
             return self._policy.patience_s(now, open_)
         return self._policy.gathers_s(now, open_) if self._gathers else _FLOWING_S
 
-    def _replays(self, now: float, open_: OpenTransaction | None) -> bool:
+    def _replays(self, now: float, open_: KafkaTransactionStats | None) -> bool:
         """Replay a piece of what is to be unparked, unless it is the turn of the stream; whether there is to be a turn.
 
         Rows of a snapshot stand behind it: they may be of the same table.
@@ -176,7 +176,9 @@ class SinkThread:
         self._replayed = True
         self._unpark(now)
         if self._publisher.renamed:
-            raise Unparked("a table's parked events are on its own topic again", "The stream starts anew by itself.")
+            raise ReplayFinished(
+                "a table's parked events are on its own topic again", "The stream starts anew by itself."
+            )
         return True
 
     def _finish(self, now: float) -> bool:

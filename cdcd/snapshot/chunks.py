@@ -1,6 +1,7 @@
 """What is to be read of a table: units of work, each a range of blocks of one heap. Pure.
 
-Before: `described` says where the rows lie, `progress.copies` what Kafka has of them. After: `reader` reads a unit.
+Before: `published_tables` says where the rows lie, `progress.copies` what Kafka has of them.
+After: `reader` reads a unit.
 
 A table is read once from its first block to its last. After a crash the rest is read under a later snapshot, and the
 stream between the two snapshots has been published meanwhile. That does not make a row whole that had moved, by an
@@ -17,14 +18,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cdcd.progress.snapshot_records import COPYING, DONE, WANTED, Done, TableCopy
+from cdcd.progress.snapshot_records import COPYING, DONE, WANTED, CompletedRange, TableSnapshot
 from cdcd.snapshot.published_tables import Heap
 
 XID_MASK: Final = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
-class Unit:
+class Chunk:
     """One COPY."""
 
     topic: str
@@ -39,14 +40,16 @@ class Unit:
     """Only rows written by this transaction (64 bits) or a later one."""
 
     @property
-    def done(self) -> Done | None:
+    def done(self) -> CompletedRange | None:
         """What Kafka holds once it is published; None if it did before."""
         return (
-            None if self.changed_since is not None else Done(self.heap.oid, self.heap.file_node, self.first, self.end)
+            None
+            if self.changed_since is not None
+            else CompletedRange(self.heap.oid, self.heap.file_node, self.first, self.end)
         )
 
 
-def begin(copy: TableCopy, heaps: list[Heap], keyed: bool, lsn: int, xmin: int) -> TableCopy:
+def begin(copy: TableSnapshot, heaps: list[Heap], keyed: bool, lsn: int, xmin: int) -> TableSnapshot:
     """The copy as it stands when rows of the snapshot at `lsn`, whose oldest transaction is `xmin`, begin to come."""
     assert copy.state != DONE
     if copy.state == COPYING and keyed:
@@ -59,24 +62,24 @@ def begin(copy: TableCopy, heaps: list[Heap], keyed: bool, lsn: int, xmin: int) 
     return replace(copy, state=COPYING, lsn=lsn, xmin=xmin, done=(), again=again, rows=0 if again else copy.rows)
 
 
-def units(copy: TableCopy, heaps: list[Heap], blocks: int) -> list[Unit]:
+def units(copy: TableSnapshot, heaps: list[Heap], blocks: int) -> list[Chunk]:
     """What is left to read of a table, in units of about so many blocks. At least one, if the table has a heap."""
     assert copy.state not in (WANTED, DONE)
-    found: list[Unit] = []
+    found: list[Chunk] = []
     for heap in heaps:
         if not heap.in_blocks:
-            found.append(Unit(copy.topic, heap, 0, 0, True, None))
+            found.append(Chunk(copy.topic, heap, 0, 0, True, None))
             continue
         at = 0
         for done in (*[d for d in copy.done if d.heap == heap.oid], None):
             stop = heap.blocks if done is None else done.first
             while at < stop or (done is None and at == stop == 0):
                 end = min(stop, at + blocks) if stop else 0
-                found.append(Unit(copy.topic, heap, at, end, done is None and end == stop, None))
+                found.append(Chunk(copy.topic, heap, at, end, done is None and end == stop, None))
                 at = end
                 if stop == 0:
                     break
             if done is not None:
-                found.append(Unit(copy.topic, heap, done.first, done.end, False, copy.xmin))
+                found.append(Chunk(copy.topic, heap, done.first, done.end, False, copy.xmin))
                 at = done.end
     return found

@@ -1,6 +1,7 @@
-"""What the published tables are, from the catalogue: as the server would announce them now, and where their rows lie.
+"""What the published tables are, from the catalog: as the server would announce them now, and where their rows lie.
 
-Before: a session, or the connection that reads under a snapshot, answers the queries. After: `plan` divides the heaps;
+Before: a session, or the connection that reads under a snapshot, answers the queries.
+After: `chunks` divides the heaps;
 `transaction.relations` resolves the Relation messages, so that copy and stream give a table the same schema.
 Source: PostgreSQL, "System Catalogs": pg_publication_tables, pg_attribute, pg_class, `pg_partition_tree`.
 """
@@ -37,7 +38,7 @@ _TABLES: Final = """
     ORDER BY 1, 2
 """
 
-# The heaps of a table: itself, or its partitions. The catalogue's file node is of the snapshot, the function's of now:
+# The heaps of a table: itself, or its partitions. The catalog's file node is of the snapshot, the function's of now:
 # where they differ the table was rewritten since, and the snapshot does not see its rows.
 _HEAPS: Final = """
     SELECT root.oid, c.oid::bigint, n.nspname, c.relname, coalesce(m.amname = 'heap', true), c.relfilenode::bigint,
@@ -65,7 +66,7 @@ _FORMS: Final = """
 """
 
 
-class Asks(Protocol):
+class QueryRunner(Protocol):
     """Whoever can ask the server: a session, or a connection inside a snapshot."""
 
     def rows(self, query: LiteralString, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
@@ -73,7 +74,7 @@ class Asks(Protocol):
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedRelation:
     """One published table: its Relation message as the stream would have it, and its row filter (SQL, or empty)."""
 
     relation: Relation
@@ -97,7 +98,7 @@ class Heap:
     """It was rewritten after the snapshot, which does not show its rows any more."""
 
 
-def published(asks: Asks, publication: str) -> list[Published]:
+def published(asks: QueryRunner, publication: str) -> list[PublishedRelation]:
     """The publication's tables, by schema and name."""
     tables = []
     for schema, name, oid, identity, columns, types, typmods, row_filter, index in asks.rows(_TABLES, [publication]):
@@ -110,19 +111,19 @@ def published(asks: Asks, publication: str) -> list[Published]:
             Column(column in flagged, column, type_oid, typmod)
             for column, type_oid, typmod in zip(columns or (), types or (), typmods or (), strict=True)
         )
-        tables.append(Published(Relation(0, oid, schema, name, identity, described), row_filter))
+        tables.append(PublishedRelation(Relation(0, oid, schema, name, identity, described), row_filter))
     return tables
 
 
-def heaps(asks: Asks, oids: Sequence[int]) -> dict[int, list[Heap]]:
+def heaps(asks: QueryRunner, oids: Sequence[int]) -> dict[int, list[Heap]]:
     """The heaps of each of these tables (OIDs)."""
     found: dict[int, list[Heap]] = {oid: [] for oid in oids}
-    for root, oid, schema, name, is_heap, catalogued, current, blocks, rows in asks.rows(_HEAPS, [list(oids)]):
-        found[root].append(Heap(oid, schema, name, current, blocks, rows, is_heap, catalogued != current))
+    for root, oid, schema, name, is_heap, cataloged, current, blocks, rows in asks.rows(_HEAPS, [list(oids)]):
+        found[root].append(Heap(oid, schema, name, current, blocks, rows, is_heap, cataloged != current))
     return found
 
 
-def altered_heaps(snapshot: Asks, now: Asks, found: Sequence[Heap]) -> list[Heap]:
+def altered_heaps(snapshot: QueryRunner, now: QueryRunner, found: Sequence[Heap]) -> list[Heap]:
     """Which of these heaps the snapshot can show no more: COPY goes by the names of now. They must be locked."""
     oids = [heap.oid for heap in found]
     seen, current = ({oid: form for oid, *form in asks.rows(_FORMS, [oids])} for asks in (snapshot, now))

@@ -1,6 +1,6 @@
 """One connection that reads tables under an exported snapshot, a COPY at a time. Thin I/O.
 
-Before: `plan` says which blocks. After: `rows` takes the messages of COPY, one a row.
+Before: `chunks` says which blocks. After: `copy_format` takes the messages of COPY, one a row.
 Source: PostgreSQL, "SET TRANSACTION" (SNAPSHOT), "COPY", "System Columns" (ctid, xmin); libpq, "Functions Associated
 with the COPY Command".
 
@@ -16,16 +16,16 @@ from typing import Any, Final
 import psycopg
 from psycopg import pq, sql
 
-from cdcd.errors import CdcdError, Refused, Restart, ServerLost
-from cdcd.snapshot.chunks import XID_MASK, Unit
-from cdcd.source.copy_data import take
+from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected, RetriableError
+from cdcd.snapshot.chunks import XID_MASK, Chunk
+from cdcd.source.copy_data import read_frames
 from cdcd.source.server_errors import LOCK_NOT_AVAILABLE
 
 INPUT_BUFFER_BYTES: Final = 1 << 20
 _TAKE_BYTES: Final = 1 << 19
 
 
-class SnapshotGone(Restart):
+class SnapshotGone(RetriableError):
     """The snapshot cannot show a table any more: it was altered since, or is being altered. A new one can."""
 
 
@@ -33,8 +33,8 @@ class SnapshotConnection:
     """A transaction that sees the tables as of one snapshot. For one thread at a time."""
 
     def __init__(self, parameters: dict[str, Any]) -> None:
-        """Connect. Raises ServerLost if that fails."""
-        self.unit: Unit | None = None
+        """Connect. Raises PostgresUnavailable if that fails."""
+        self.unit: Chunk | None = None
         """What is being read."""
         try:
             self._conn = psycopg.connect(**parameters, autocommit=True, prepare_threshold=None)
@@ -48,20 +48,26 @@ class SnapshotConnection:
             # libpq's input buffer grows to what it once held: see `Connection.grow_input`.
             self._conn.execute("SELECT pg_catalog.repeat('x', %s)", [INPUT_BUFFER_BYTES])
         except psycopg.Error as error:
-            raise ServerLost(f"a connection for a snapshot could not be made: {_said(error)}") from error
+            raise PostgresUnavailable(f"a connection for a snapshot could not be made: {_said(error)}") from error
         self._pg = self._conn.pgconn
         self._begun = False
 
     def see(self, snapshot: str) -> None:
-        """Import a snapshot, once. Raises ServerLost if that fails: its exporter must not have done anything since."""
+        """Import a snapshot, once.
+
+        Raises PostgresUnavailable if that fails: its exporter must not have done anything since.
+        """
         try:
             self._conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             self._conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
         except psycopg.Error as error:
-            raise ServerLost(f"a snapshot could not be imported: {_said(error)}") from error
+            raise PostgresUnavailable(f"a snapshot could not be imported: {_said(error)}") from error
 
     def rows(self, query: sql.Composed | str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-        """Ask something, as of the snapshot. Raises SnapshotGone, Refused, or ServerLost if the server is gone."""
+        """Ask something, as of the snapshot.
+
+        Raises SnapshotGone, RequestRejected, or PostgresUnavailable if the server is gone.
+        """
         try:
             cursor = self._conn.execute(query, values)
             return cursor.fetchall() if cursor.description else []
@@ -76,13 +82,13 @@ class SnapshotConnection:
         """The socket, to wait for."""
         return self._pg.socket
 
-    def start(self, unit: Unit, columns: Sequence[sql.Composable], row_filter: str) -> None:
+    def start(self, unit: Chunk, columns: Sequence[sql.Composable], row_filter: str) -> None:
         """Begin to read a unit; `columns` are what is selected, `row_filter` is SQL of the publication, or empty."""
         try:
             self._pg.send_query(copy_statement(unit, columns, row_filter).as_bytes())
             self._pg.flush()
         except psycopg.OperationalError as error:
-            raise ServerLost(f"the connection to PostgreSQL ended: {_said(error)}") from error
+            raise PostgresUnavailable(f"the connection to PostgreSQL ended: {_said(error)}") from error
         self.unit = unit
         self._begun = False
 
@@ -96,12 +102,12 @@ class SnapshotConnection:
                     return messages, False
                 self._check(self._pg.get_result(), pq.ExecStatus.COPY_OUT)
                 self._begun = True
-            _, last = take(self._pg.get_copy_data, messages, messages_max, _TAKE_BYTES)
+            _, last = read_frames(self._pg.get_copy_data, messages, messages_max, _TAKE_BYTES)
             if last < 0:
                 self._end()
                 return messages, True
         except psycopg.OperationalError as error:
-            raise ServerLost(f"the connection to PostgreSQL ended: {_said(error)}") from error
+            raise PostgresUnavailable(f"the connection to PostgreSQL ended: {_said(error)}") from error
         return messages, False
 
     def close(self) -> None:
@@ -125,7 +131,7 @@ class SnapshotConnection:
         unit = self.unit
         what = "the snapshot" if unit is None else f"the snapshot of {unit.heap.schema}.{unit.heap.name}"
         if sqlstate == "42501":
-            return Refused(
+            return RequestRejected(
                 f"{what} could not be read: {said}",
                 "GRANT SELECT on the published tables (and USAGE on their schemas) to the role of source.dsn; "
                 "with row security, the role needs BYPASSRLS",
@@ -135,11 +141,11 @@ class SnapshotConnection:
         if sqlstate[:2] in ("42", "0A"):
             return SnapshotGone(f"{what} could not be read, for the table was altered meanwhile: {said}")
         if sqlstate[:2] in ("08", "53", "57", "40", "") or self._pg.status != pq.ConnStatus.OK:
-            return ServerLost(f"{what} could not be read: {said}")
-        return Refused(f"{what} could not be read: {said} ({sqlstate})", "Mend the table, or leave it out")
+            return PostgresUnavailable(f"{what} could not be read: {said}")
+        return RequestRejected(f"{what} could not be read: {said} ({sqlstate})", "Mend the table, or leave it out")
 
 
-def copy_statement(unit: Unit, columns: Sequence[sql.Composable], row_filter: str) -> sql.Composed:
+def copy_statement(unit: Chunk, columns: Sequence[sql.Composable], row_filter: str) -> sql.Composed:
     """The COPY that reads a unit. Text form of xmin, for there is no cast of xid to a number."""
     conditions: list[sql.Composable] = []
     if unit.heap.in_blocks:

@@ -1,6 +1,7 @@
 """Turns the rows of a snapshot into events, and says how far each table has come. No I/O.
 
-Before: `reader` has messages of COPY. After: the encoder's records go into a batch; `copies` goes with it, so that rows
+Before: `reader` has messages of COPY.
+After: the encoder's records go into a batch; `snapshot_records` goes with it, so that rows
 and progress become durable together.
 
 A row of the snapshot at the consistent point L is an event `r` with the commit LSN L - 1, where no commit record can
@@ -12,19 +13,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cdcd.avro.event_encoder import Encoder
-from cdcd.progress.snapshot_records import DONE, TableCopy
+from cdcd.avro.event_encoder import EventEncoder
+from cdcd.progress.snapshot_records import DONE, TableSnapshot
 from cdcd.snapshot import chunks
-from cdcd.snapshot.chunks import Unit
+from cdcd.snapshot.chunks import Chunk
 from cdcd.snapshot.copy_format import CopyFormat, TableRows
 from cdcd.snapshot.published_tables import Heap
-from cdcd.transaction.relations import Relation
+from cdcd.transaction.relations import ResolvedRelation
 
 
 class TableReading:
     """One table under one snapshot."""
 
-    def __init__(self, copy: TableCopy, rows: TableRows, left: list[Unit]) -> None:
+    def __init__(self, copy: TableSnapshot, rows: TableRows, left: list[Chunk]) -> None:
         self.copy = copy
         self.rows = rows
         self.left = left
@@ -33,10 +34,10 @@ class TableReading:
         """Units that are being read."""
 
 
-class Copier:
+class TableCopier:
     """The copies that one snapshot serves."""
 
-    def __init__(self, encoder: Encoder, lsn: int, taken_us: int, xmin: int, blocks: int) -> None:
+    def __init__(self, encoder: EventEncoder, lsn: int, taken_us: int, xmin: int, blocks: int) -> None:
         """`lsn`: the consistent point; `taken_us`: when, microseconds since 1970; `blocks`: of about one unit."""
         self._encoder = encoder
         self._lsn = lsn
@@ -46,7 +47,7 @@ class Copier:
         self._tables: dict[str, TableReading] = {}
         self._changed: set[str] = set()
 
-    def add(self, copy: TableCopy, relation: Relation, heaps: list[Heap], kinds: bytes) -> None:
+    def add(self, copy: TableSnapshot, relation: ResolvedRelation, heaps: list[Heap], kinds: bytes) -> None:
         """Take a table on."""
         begun = chunks.begin(copy, heaps, relation.keyed, self._lsn, self._xmin)
         left = chunks.units(begun, heaps, self._blocks)
@@ -62,7 +63,7 @@ class Copier:
             if not table.left:
                 table.copy = replace(table.copy, state=DONE, done=(), again=False)
 
-    def next_unit(self) -> Unit | None:
+    def next_unit(self) -> Chunk | None:
         """The next unit to be read, table after table; None if all are taken."""
         for table in self._tables.values():
             if table.left:
@@ -70,11 +71,11 @@ class Copier:
                 return table.left.pop()
         return None
 
-    def begin(self, unit: Unit) -> CopyFormat:
+    def begin(self, unit: Chunk) -> CopyFormat:
         """The COPY of a unit begins."""
         return self._tables[unit.topic].rows.copy()
 
-    def take(self, unit: Unit, how: CopyFormat, messages: list[bytes]) -> None:
+    def take(self, unit: Chunk, how: CopyFormat, messages: list[bytes]) -> None:
         """Encode messages of a unit's COPY, in their order."""
         table = self._tables[unit.topic]
         count = table.rows.encode(messages, how, self._lsn - 1)
@@ -82,7 +83,7 @@ class Copier:
             table.copy = replace(table.copy, rows=table.copy.rows + count)
             self._changed.add(unit.topic)
 
-    def end(self, unit: Unit) -> None:
+    def end(self, unit: Chunk) -> None:
         """All of a unit is encoded."""
         table = self._tables[unit.topic]
         table.reading -= 1
@@ -94,7 +95,7 @@ class Copier:
         table.copy = copy
         self._changed.add(unit.topic)
 
-    def copies(self) -> list[TableCopy]:
+    def copies(self) -> list[TableSnapshot]:
         """The tables that have come further since the last call, as they stand with all that was encoded."""
         changed = [table.copy for topic, table in self._tables.items() if topic in self._changed]
         self._changed.clear()
@@ -106,7 +107,7 @@ class Copier:
         return all(table.copy.state == DONE for table in self._tables.values())
 
     @property
-    def standing(self) -> list[TableCopy]:
+    def standing(self) -> list[TableSnapshot]:
         """How far each table is."""
         return [table.copy for table in self._tables.values()]
 

@@ -1,9 +1,9 @@
-"""What the server's catalogue tells about types, keys and settings: asked when the stream names something new.
+"""What the server's catalog tells about types, keys and settings: asked when the stream names something new.
 
 Before: `pgoutput`'s Relation messages name types and relations by OID. After: `avro.types` picks codecs by `PgType`.
 Source: PostgreSQL, "System Catalogs": pg_type, pg_range, pg_attribute, pg_index, pg_publication_tables.
 
-The catalogue is of now, the stream of some time ago: a type that was dropped meanwhile is not found, and one that was
+The catalog is of now, the stream of some time ago: a type that was dropped meanwhile is not found, and one that was
 altered is as it is now. `forget` when a relation is announced anew.
 """
 
@@ -16,7 +16,7 @@ from psycopg import sql
 
 from cdcd.lsn import parse_lsn
 from cdcd.source.pg_types import PgType
-from cdcd.source.session import Asker, Session
+from cdcd.source.session import Session, SessionClient
 
 # A type and all that it is made of: a domain's base, an array's element, a range's subtype, a multirange's range, a
 # composite's attributes. Each once, however often it is used (UNION removes what is there already, so this ends).
@@ -87,7 +87,7 @@ _POSITION: Final = """
 _TIMEOUT: Final = "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
 
 
-class Catalogue(Asker):
+class Catalog(SessionClient):
     """Answers by OID, remembered until `forget`. One connection, opened when needed; errors as `Session` names them."""
 
     def __init__(self, source: str | Session) -> None:

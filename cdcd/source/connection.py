@@ -1,6 +1,6 @@
 """The replication connection and its commands: who the server is, a new slot, what a slot's refusal means. Thin I/O.
 
-Before: a PostgreSQL server, 14 to 18. After: `walsender` streams over the same connection.
+Before: a PostgreSQL server, 14 to 18. After: `replication_stream` streams over the same connection.
 Source: PostgreSQL, "Streaming Replication Protocol", and libpq, "Asynchronous Command Processing".
 
 Nothing here holds up other threads: commands are sent and waited for as libpq's asynchronous calls have it, and Python
@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 import psycopg
 from psycopg import pq, sql
 
-from cdcd.errors import CdcdError, Refused, ServerLost
+from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected
 from cdcd.lsn import parse_lsn
 from cdcd.source import server_errors
 from cdcd.source.server_errors import SlotFacts, SlotWaits
@@ -62,13 +62,14 @@ class CreatedSlot:
 class Connection:
     """A replication connection to one database. Not safe for several threads: its thread owns it.
 
-    Every method raises ServerLost when the connection has ended, for whatever reason; what else, is said there.
+    Every method raises PostgresUnavailable when the connection has ended, for whatever reason; what else, is said
+    there.
     """
 
     def __init__(self, dsn: str, application_name: str = "cdcd") -> None:
         """Connect. `dsn`: a libpq connection string or URI, several hosts allowed.
 
-        Raises Refused if the server does not let this role replicate, ServerLost if it is not there.
+        Raises RequestRejected if the server does not let this role replicate, PostgresUnavailable if it is not there.
         """
         self._unsent = False
         self._poll = select.poll()
@@ -137,13 +138,13 @@ class Connection:
         The server waits for every transaction that was writing when it was asked, in any database. After `timeout_s`
         seconds the request is cancelled, no slot stays behind, and SlotWaits names what `blockers()` describes.
         `meanwhile` is called every now and then while the server lets us wait.
-        Raises Refused if the server would refuse it again.
+        Raises RequestRejected if the server would refuse it again.
         """
         version = self.server_version // 10_000
         if two_phase and version < 15:
-            raise Refused(f"two-phase decoding needs PostgreSQL 15, this is {version}", "Set two_phase = false")
+            raise RequestRejected(f"two-phase decoding needs PostgreSQL 15, this is {version}", "Set two_phase = false")
         if failover and version < 17:
-            raise Refused(f"failover slots need PostgreSQL 17, this is {version}", "Set failover = false")
+            raise RequestRejected(f"failover slots need PostgreSQL 17, this is {version}", "Set failover = false")
         lifetime = " TEMPORARY" if temporary else ""
         command = f"CREATE_REPLICATION_SLOT {identifier(slot)}{lifetime} LOGICAL {identifier(plugin)}"
         if version < 15:
@@ -201,7 +202,7 @@ class Connection:
     def _named(self, result: pq.abc.PGresult, name: Callable[[str, str], CdcdError]) -> CdcdError:
         sqlstate, text = error_of(result)
         if self._pg.status == pq.ConnStatus.BAD:
-            return ServerLost(f"the connection to PostgreSQL ended: {text.strip() or 'no reason was given'}")
+            return PostgresUnavailable(f"the connection to PostgreSQL ended: {text.strip() or 'no reason was given'}")
         return name(sqlstate, text)
 
     def _facts(self, slot: str, sqlstate: str) -> SlotFacts | None:
@@ -215,13 +216,14 @@ class Connection:
         return SlotFacts(database, current_database, wal_status, wal_level)
 
     def _query(self, command: str) -> list[tuple[str | None, ...]]:
-        """Run a command that answers with rows; raises Refused or ServerLost."""
+        """Run a command that answers with rows; raises RequestRejected or PostgresUnavailable."""
         result = self._run(command, COMMAND_TIMEOUT_S)
         if result is None:
-            raise ServerLost(f"PostgreSQL did not answer within {COMMAND_TIMEOUT_S:g} s")
+            raise PostgresUnavailable(f"PostgreSQL did not answer within {COMMAND_TIMEOUT_S:g} s")
         if result.status not in {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}:
             raise self._named(
-                result, lambda sqlstate, text: Refused(f"PostgreSQL refused a command: {text.strip()} ({sqlstate})")
+                result,
+                lambda sqlstate, text: RequestRejected(f"PostgreSQL refused a command: {text.strip()} ({sqlstate})"),
             )
         return _rows(result)
 
@@ -235,7 +237,7 @@ class Connection:
             self._unsent = True
             return self._result(deadline, meanwhile)
         except psycopg.OperationalError as error:
-            raise ServerLost(f"the connection to PostgreSQL ended: {str(error).strip()}") from error
+            raise PostgresUnavailable(f"the connection to PostgreSQL ended: {str(error).strip()}") from error
 
     def _result(self, deadline: float, meanwhile: Callable[[], None] | None = None) -> pq.abc.PGresult | None:
         last = None
@@ -326,16 +328,16 @@ def error_of(result: pq.abc.PGresult) -> tuple[str, str]:
 
 
 def identifier(name: str) -> str:
-    """`name` in double quotes. Raises Refused for a zero byte."""
+    """`name` in double quotes. Raises RequestRejected for a zero byte."""
     return '"' + _whole(name).replace('"', '""') + '"'
 
 
 def literal(value: str) -> str:
-    """`value` in single quotes. Raises Refused for a zero byte."""
+    """`value` in single quotes. Raises RequestRejected for a zero byte."""
     return "'" + _whole(value).replace("'", "''") + "'"
 
 
 def _whole(text: str) -> str:
     if re.search(r"\x00", text):
-        raise Refused("a name or option for PostgreSQL holds a zero byte", "Remove it")
+        raise RequestRejected("a name or option for PostgreSQL holds a zero byte", "Remove it")
     return text

@@ -1,6 +1,6 @@
 """Takes frames out of libpq's input buffer: the one loop of the source that every row passes. Pure: `get` does the I/O.
 
-Before: `walsender` has let libpq read the socket. After: `walsender` hands the frames on.
+Before: `replication_stream` has let libpq read the socket. After: `replication_stream` hands the frames on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from mypy_extensions import i64
 
 
-def take(
+def read_frames(
     get: Callable[[int], tuple[int, memoryview]], frames: list[bytes], frames_max: i64, bytes_max: i64
 ) -> tuple[i64, i64]:
     """Append to `frames` what `get(1)` gives (psycopg's `get_copy_data`), until it has no more or a bound is reached.

@@ -15,7 +15,7 @@ from typing import Final
 LEAST_S: Final = 10.0
 
 
-class Silence:
+class ServerLiveness:
     """How long one stream's server has been silent. Times are seconds of a clock that never goes back."""
 
     def __init__(self, now: float, wal_sender_timeout_s: float, ask_after_s: float = float("inf")) -> None:

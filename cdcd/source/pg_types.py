@@ -1,6 +1,6 @@
 """What is known of a PostgreSQL type: as much of its `pg_type` row as decides how its values become Avro.
 
-Before: `source.catalogue` reads it from the server, once per type OID.
+Before: `source.catalog` reads it from the server, once per type OID.
 After: `avro.types` picks a codec by it; `relations` keeps it beside each column.
 """
 

@@ -22,8 +22,8 @@ from typing import Final, TypeAlias
 
 from psycopg import sql
 
-from cdcd.errors import Refused, SettingsError
-from cdcd.source.session import Asker, Session, StatementRefused
+from cdcd.errors import RequestRejected, SettingsError
+from cdcd.source.session import Session, SessionClient, StatementRejected
 
 Composed: TypeAlias = sql.SQL | sql.Composed
 
@@ -104,7 +104,7 @@ class CreatedPublication:
     follows: bool
 
 
-class Publication(Asker):
+class Publication(SessionClient):
     """A publication by name, seen through an ordinary connection. Errors as `Session` names them."""
 
     def __init__(self, source: str | Session, name: str) -> None:
@@ -137,14 +137,14 @@ class Publication(Asker):
     def create(self, patterns: Sequence[str], *, accept_without_identity: bool = False) -> CreatedPublication | None:
         """Make it for the tables that `patterns` stand for; None if another made it at the same moment.
 
-        Raises Refused, with the SQL that cures it, if the role may not, if no table matches, or if a matching table
-        has no replica identity: unless `accept_without_identity`, for tables that only ever see INSERT.
+        Raises RequestRejected, with the SQL that cures it, if the role may not, if no table matches, or if a matching
+        table has no replica identity: unless `accept_without_identity`, for tables that only ever see INSERT.
         """
         wanted = [TablePattern.parse(pattern) for pattern in patterns]
         chosen = self._matching(wanted)
         blind = [table for table, has_identity in chosen if not has_identity]
         if blind and not accept_without_identity:
-            raise Refused(
+            raise RequestRejected(
                 f"{'a table has' if len(blind) == 1 else f'{len(blind)} of the tables have'} no replica identity "
                 f"({_names(blind)}): once published, every UPDATE and DELETE would be refused",
                 "Give each a primary key, or run "
@@ -155,7 +155,7 @@ class Publication(Asker):
         tables = [table for table, _ in chosen]
         attempts = self._statements(wanted, tables)
         if not attempts:
-            raise Refused(
+            raise RequestRejected(
                 f"no table matches {', '.join(patterns)}",
                 f"Make the tables first, or name others in source.tables, or make the publication yourself: "
                 f"{self._text(_CREATE.format(sql.Identifier(self.name), sql.SQL('FOR TABLE ...')))}",
@@ -163,11 +163,11 @@ class Publication(Asker):
         return self._make(attempts)
 
     def _make(self, attempts: list[tuple[Composed, bool]]) -> CreatedPublication | None:
-        denied: StatementRefused | None = None
+        denied: StatementRejected | None = None
         for statement, follows in attempts:
             try:
                 self.session.rows(statement)
-            except StatementRefused as error:
+            except StatementRejected as error:
                 if error.sqlstate in MADE_ALREADY:
                     return None
                 if error.sqlstate != INSUFFICIENT_PRIVILEGE:
@@ -180,7 +180,7 @@ class Publication(Asker):
         listed = [self._text(statement) for statement, follows in attempts if not follows]
         cures = [f"Let a superuser run: {statement}" for statement in whole]
         cures += [f"Let the tables' owner (with CREATE on the database) run: {statement}" for statement in listed]
-        raise Refused(
+        raise RequestRejected(
             f'the role may not make the publication "{self.name}": {denied.message if denied else "permission denied"}',
             "; or: ".join(cures),
         )

@@ -36,7 +36,7 @@ BURST_BYTES: Final = 512 * 1024
 INTERVAL_MIN_S: Final = 0.0005
 
 
-class Pacing:
+class ReadPacing:
     """Decides the pause before the next read of one stream. Times are seconds of a clock that never goes back."""
 
     def __init__(

@@ -1,6 +1,7 @@
 """The stream of one replication connection: starts it, reads frames, confirms. Thin I/O; it decides nothing.
 
-Before: `connection` has made the slot. After: frames (see `replication`) to `pgoutput`; confirmations from `progress`.
+Before: `connection` has made the slot.
+After: frames (see `stream_messages`) to `pgoutput`; confirmations from `progress`.
 Source: PostgreSQL, "Streaming Replication Protocol" and libpq, "Functions Associated with the COPY Command".
 
 One thread owns a Walsender. While it streams, nothing here waits except `wait`, and at most as long as it is told to:
@@ -24,11 +25,11 @@ import psycopg
 from psycopg import pq
 from psycopg.errors import Diagnostic
 
-from cdcd.errors import CdcdError, ServerLost
+from cdcd.errors import CdcdError, PostgresUnavailable
 from cdcd.lsn import format_lsn
 from cdcd.source import server_errors
 from cdcd.source.connection import COMMAND_TIMEOUT_S, Connection, error_of, identifier, literal
-from cdcd.source.copy_data import take
+from cdcd.source.copy_data import read_frames
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA, StatusUpdate
 
 
@@ -37,7 +38,7 @@ def status_interval_s(wanted_s: float, wal_sender_timeout_s: float) -> float:
     return min(wanted_s, wal_sender_timeout_s / 3) if wal_sender_timeout_s else wanted_s
 
 
-class Walsender(Connection):
+class ReplicationStream(Connection):
     """A replication connection that streams. Errors and ownership are as Connection says."""
 
     def __init__(self, dsn: str, application_name: str = "cdcd") -> None:
@@ -60,14 +61,14 @@ class Walsender(Connection):
         """Begin to stream from `slot`, at `lsn` or where it stands, whichever is later; `options` go to the plugin.
 
         Raises SlotActive if another connection has the slot (wait and try again), GapError if the slot is gone or has
-        lost WAL, Refused if the server would refuse again.
+        lost WAL, RequestRejected if the server would refuse again.
         """
         command = f"START_REPLICATION SLOT {identifier(slot)} LOGICAL {format_lsn(lsn)}"
         if options:
             command += f" ({', '.join(f'{identifier(name)} {literal(value)}' for name, value in options.items())})"
         result = self._run(command, COMMAND_TIMEOUT_S)
         if result is None:
-            raise ServerLost(f"PostgreSQL did not start to stream within {COMMAND_TIMEOUT_S:g} s")
+            raise PostgresUnavailable(f"PostgreSQL did not start to stream within {COMMAND_TIMEOUT_S:g} s")
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._named(
                 result,
@@ -83,11 +84,12 @@ class Walsender(Connection):
         """Return the frames that have arrived, oldest first; never waits. `read_bytes` is their size.
 
         At most `max_frames`, and no more once `max_bytes` are reached (so one large frame may pass it). An empty list
-        means: nothing yet. A frame is the content of one CopyData: see `replication`. The socket is read once;
+        means: nothing yet. A frame is the content of one CopyData: see `stream_messages`. The socket is read once;
         with TLS, where that brings one message at most, until it brings no more.
 
-        Raises ServerLost when the stream has ended, Refused when it ended for a reason that stays, or when the server
-        skips changes because a publication is missing. Frames that came before an end are returned first.
+        Raises PostgresUnavailable when the stream has ended, RequestRejected when it ended for a reason that stays, or
+        when the server skips changes because a publication is missing. Frames that came before an end are returned
+        first.
         """
         if self._fault is not None:
             raise self._fault
@@ -97,7 +99,7 @@ class Walsender(Connection):
         self._buffered = consumed = False
         try:
             while True:
-                taken, last = take(get, frames, max_frames - len(frames), max_bytes - self.read_bytes)
+                taken, last = read_frames(get, frames, max_frames - len(frames), max_bytes - self.read_bytes)
                 self.read_bytes += taken
                 if last > 0:
                     self._buffered = True
@@ -177,7 +179,7 @@ class Walsender(Connection):
     def close(self) -> None:
         """End the connection at once; what was not confirmed will be sent again."""
         self._streaming = False
-        self._fault = self._fault or ServerLost("the replication connection is closed")
+        self._fault = self._fault or PostgresUnavailable("the replication connection is closed")
         super().close()
 
     # Inside
@@ -223,7 +225,9 @@ class Walsender(Connection):
         self._streaming = False
         text = self._pg.get_error_message() if self._pg.status == pq.ConnStatus.BAD else str(error)
         return (
-            server_errors.stream_ended("", text, self._slot, self._received) if self._slot else ServerLost(text.strip())
+            server_errors.stream_ended("", text, self._slot, self._received)
+            if self._slot
+            else PostgresUnavailable(text.strip())
         )
 
     def _on_notice(self, notice: Diagnostic) -> None:

@@ -1,6 +1,6 @@
 """What PostgreSQL's errors on a replication connection mean: which remedy, and what cures them.
 
-Before: `walsender` and `session` hand over what the server said. After: the supervisor acts on the class.
+Before: `replication_stream` and `session` hand over what the server said. After: the supervisor acts on the class.
 Source: PostgreSQL, "PostgreSQL Error Codes"; walsender.c, slot.c, logical.c and pgoutput.c of 14 to 18.
 
 Decided by SQLSTATE, by what was being done, and by facts read from the server, in this order; the text only where there
@@ -13,11 +13,11 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from cdcd.errors import CdcdError, GapError, Refused, ServerLost, WholeOnly
+from cdcd.errors import CdcdError, GapError, PostgresUnavailable, RequestRejected, StreamingUnsupported
 from cdcd.lsn import format_lsn
 
 
-class SlotActive(ServerLost):
+class SlotActive(PostgresUnavailable):
     """Another connection streams from this slot: wait until it comes free. This is how a hot standby stands by."""
 
     def __init__(self, slot: str, pid: int | None) -> None:
@@ -41,7 +41,7 @@ _ON_PRIMARY: Final = (
 )
 
 
-class SlotWaits(ServerLost):
+class SlotWaits(PostgresUnavailable):
     """CREATE_REPLICATION_SLOT did not get its consistent point in time: older transactions are still writing."""
 
     def __init__(self, slot: str, waited_s: float, blockers: tuple[str, ...], *, standby: bool = False) -> None:
@@ -105,15 +105,15 @@ _LOGIN: Final = (
 def connection_refused(text: str, user: str) -> CdcdError:
     """Name why a connection could not be made. `text`: libpq's message; `user`: who tried."""
     said = _one_line(text)
-    for pattern, meaning, cure in _LOGIN:
+    for pattern, meaning, hint in _LOGIN:
         if re.search(pattern, text):
-            return Refused(f"{meaning}: {said}", cure.format(user=_identifier(user) if user else "the role"))
+            return RequestRejected(f"{meaning}: {said}", hint.format(user=_identifier(user) if user else "the role"))
     if "max_wal_senders" in text:
-        return ServerLost(
+        return PostgresUnavailable(
             f"PostgreSQL has no replication connection free: {said}",
             "Raise max_wal_senders, or end others that use one",
         )
-    return ServerLost(f"PostgreSQL cannot be reached: {said}", "Check source.dsn, and that the server runs")
+    return PostgresUnavailable(f"PostgreSQL cannot be reached: {said}", "Check source.dsn, and that the server runs")
 
 
 def slot_refused(sqlstate: str, text: str, slot: str) -> CdcdError:
@@ -121,30 +121,32 @@ def slot_refused(sqlstate: str, text: str, slot: str) -> CdcdError:
     said = _one_line(text)
     match sqlstate:
         case "42710":
-            return Refused(f'the slot "{slot}" already exists', "Use it, or drop it: cdcd slot drop")
+            return RequestRejected(f'the slot "{slot}" already exists', "Use it, or drop it: cdcd slot drop")
         case "42602":
-            return Refused(
+            return RequestRejected(
                 f'"{slot}" is no name for a slot: {said}',
                 "Use lower-case letters, digits and underscores, 63 at most, in source.slot",
             )
         case "53400":
-            return Refused(
+            return RequestRejected(
                 f'no replication slot is free for "{slot}": {said}',
                 "Raise max_replication_slots (needs a restart), or drop a slot that nobody uses: "
                 "SELECT slot_name, active, restart_lsn FROM pg_replication_slots",
             )
         case "55000":
-            return Refused(
+            return RequestRejected(
                 f'the slot "{slot}" cannot be made: {said}',
                 "Logical decoding needs this, and a restart of the server: ALTER SYSTEM SET wal_level = logical",
             )
         case "42501":
-            return Refused(
+            return RequestRejected(
                 f'the role may not make the slot "{slot}": {said}',
                 "It needs the attribute REPLICATION; an output plugin must stand in output_plugin_libraries",
             )
         case "0A000":
-            return Refused(f'the slot "{slot}" cannot be made here: {said}', "On a standby this needs PostgreSQL 16")
+            return RequestRejected(
+                f'the slot "{slot}" cannot be made here: {said}', "On a standby this needs PostgreSQL 16"
+            )
         case _:
             return _other(sqlstate, said, f'the slot "{slot}" cannot be made')
 
@@ -164,7 +166,7 @@ def start_refused(sqlstate: str, text: str, slot: str, facts: SlotFacts | None) 
         case "55000" if facts is not None:
             return _not_ready(said, slot, facts)
         case "0A000" | "22023" | "42601" | "42602" | "XX000":
-            return Refused(
+            return RequestRejected(
                 f"the server does not stream as asked: {said}",
                 "Check source.streaming, source.two_phase, source.origin and source.publication against its version",
             )
@@ -174,12 +176,12 @@ def start_refused(sqlstate: str, text: str, slot: str, facts: SlotFacts | None) 
 
 def _not_ready(said: str, slot: str, facts: SlotFacts) -> CdcdError:
     if facts.wal_level and facts.wal_level != "logical":
-        return Refused(
+        return RequestRejected(
             f"the server runs with wal_level = {facts.wal_level}: {said}",
             "Run: ALTER SYSTEM SET wal_level = logical, then restart the server",
         )
     if facts.database and facts.database != facts.current_database:
-        return Refused(
+        return RequestRejected(
             f'the slot "{slot}" belongs to the database "{facts.database}", not to "{facts.current_database}"',
             "Correct dbname in source.dsn, or name another slot in source.slot",
         )
@@ -189,7 +191,7 @@ def _not_ready(said: str, slot: str, facts: SlotFacts) -> CdcdError:
             "Changes are missing for good. Drop the slot (cdcd slot drop), make it again and take a new snapshot, as "
             'source.on_slot_lost = "resnapshot" does; see max_slot_wal_keep_size and idle_replication_slot_timeout',
         )
-    return Refused(f'the slot "{slot}" cannot be streamed from: {said}', "See the server's log")
+    return RequestRejected(f'the slot "{slot}" cannot be streamed from: {said}', "See the server's log")
 
 
 FORGOTTEN: Final = r'"base/\d+/\d+"'
@@ -205,22 +207,24 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
     where = f'the stream of the slot "{slot}" ended{_near(at)}: {said}'
     match sqlstate:
         case "42704":
-            return Refused(
+            return RequestRejected(
                 where,
                 "The publication did not exist when this change was made, and making it now does not change that. "
                 f"Make it, then go past the change with SELECT pg_replication_slot_advance({_literal(slot)}, "
                 "pg_current_wal_lsn()) and take a new snapshot",
             )
         case "0A000":
-            return Refused(where, "Give one table the same column list in every publication that is streamed together")
+            return RequestRejected(
+                where, "Give one table the same column list in every publication that is streamed together"
+            )
         case "22021":
-            return Refused(
+            return RequestRejected(
                 where,
                 "A value is not valid in the database's encoding: correct the row, or take the table out of the "
                 "publication; then go past it with pg_replication_slot_advance and take a new snapshot",
             )
         case "54000" | "XX000" if sqlstate == "54000" or "invalid memory alloc request size" in said:
-            return Refused(
+            return RequestRejected(
                 where,
                 "The change is larger than the gigabyte that PostgreSQL can send as one message; in text mode a bytea "
                 "takes twice its size. Go past it with "
@@ -229,12 +233,12 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
             )
         case "XX000" if re.search(FORGOTTEN, said) and in_progress:
             # Behind: a savepoint that was rolled back and the one after it have both truncated or rewritten a table.
-            return WholeOnly(
+            return StreamingUnsupported(
                 where, "PostgreSQL could not decode a transaction in progress; it is asked for whole ones from now on"
             )
         case "XX000" if re.search(FORGOTTEN, said):
             copy = _literal(f"{slot[:60]}_2")
-            return Refused(
+            return RequestRejected(
                 where,
                 "PostgreSQL cannot decode a prepared transaction that was rolled back, if one of its savepoints made, "
                 "truncated or rewrote a table. Put a copy in the slot's place, which is not two-phase: "
@@ -244,9 +248,9 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
                 f"SELECT pg_drop_replication_slot({copy}); and set source.two_phase = false",
             )
         case "22P02" | "22023" | "42501" | "55000":
-            return Refused(where, "Decoding this change again would fail again: see the server's log")
+            return RequestRejected(where, "Decoding this change again would fail again: see the server's log")
         case _ if sqlstate[:2] == "22":
-            return Refused(
+            return RequestRejected(
                 where,
                 "A value of a change could not be computed with, most likely in a row filter of the publication "
                 "(division by zero, a number out of range). Corrected now, it counts for later changes only: "
@@ -254,12 +258,12 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
                 "pg_current_wal_lsn()) and take a new snapshot",
             )
         case _:
-            return ServerLost(where)
+            return PostgresUnavailable(where)
 
 
-def publication_skipped(text: str, slot: str, at: int) -> Refused:
+def publication_skipped(text: str, slot: str, at: int) -> RequestRejected:
     """PostgreSQL 18 goes on when a publication is missing and skips its changes: they would be lost in silence."""
-    return Refused(
+    return RequestRejected(
         f'the stream of the slot "{slot}" skips changes{_near(at)}: {_one_line(text)}',
         "The publication did not exist when these changes were made. Make it, then go past them with "
         f"SELECT pg_replication_slot_advance({_literal(slot)}, pg_current_wal_lsn()) and take a new snapshot",
@@ -269,8 +273,8 @@ def publication_skipped(text: str, slot: str, at: int) -> Refused:
 def _other(sqlstate: str, said: str, what: str) -> CdcdError:
     # Classes 08 (connection), 53 (resources) and 57 (operator) pass by themselves, and so does a lost connection.
     if sqlstate == "" or sqlstate[:2] in {"08", "53", "57"}:
-        return ServerLost(f"{what}: {said}")
-    return Refused(f"{what}: {said} ({sqlstate})", "See the server's log")
+        return PostgresUnavailable(f"{what}: {said}")
+    return RequestRejected(f"{what}: {said} ({sqlstate})", "See the server's log")
 
 
 def _one_line(text: str) -> str:

@@ -1,6 +1,6 @@
 """Ordinary connections to the same server: how they are made, and one that is opened when it is first needed.
 
-Before: `source.dsn`. After: `slot`, `publication` and `catalogue` ask through a `Session`; `walsender` and
+Before: `source.dsn`. After: `slot`, `publication` and `catalog` ask through a `Session`; `replication_stream` and
 the snapshot's workers connect with the same pinned settings, so that a value has one text form wherever it comes from.
 Source: PostgreSQL, "Client Connection Defaults"; libpqwalreceiver.c (which pins the same).
 """
@@ -17,7 +17,7 @@ from typing import Any, Final, LiteralString, Self, TypeAlias
 import psycopg
 from psycopg import conninfo, sql
 
-from cdcd.errors import CdcdError, Refused, ServerLost, SettingsError
+from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected, SettingsError
 from cdcd.source import server_errors
 
 Query: TypeAlias = LiteralString | sql.SQL | sql.Composed
@@ -82,7 +82,7 @@ def _why(said: str, dsn: str) -> str:
     return "" if "passw" in before.lower() or "@" in after else f": {said.strip()}"
 
 
-def said_in(dsn: str) -> dict[str, str]:
+def dsn_parameters(dsn: str) -> dict[str, str]:
     """The parameters that a DSN itself gives, by name; none if it cannot be read: who connects with it says so."""
     try:
         return {name: str(value) for name, value in conninfo.conninfo_to_dict(dsn).items() if value is not None}
@@ -90,8 +90,8 @@ def said_in(dsn: str) -> dict[str, str]:
         return {}
 
 
-class StatementRefused(Refused):
-    """PostgreSQL refused a statement; who sent it may know a cure by the SQLSTATE."""
+class StatementRejected(RequestRejected):
+    """PostgreSQL refused a statement; who sent it may know a hint by the SQLSTATE."""
 
     def __init__(self, message: str, sqlstate: str) -> None:
         """`sqlstate`: five characters, as in PostgreSQL's appendix of error codes."""
@@ -99,14 +99,15 @@ class StatementRefused(Refused):
         self.sqlstate = sqlstate
 
 
-class Locked(StatementRefused):
+class Locked(StatementRejected):
     """Somebody holds a lock for longer than was to be waited for."""
 
 
 class Session:
     """A connection for questions: opened when first used, again after it was lost. Safe for several threads.
 
-    Every statement is its own transaction. Errors: ServerLost if the server is gone or not there, else Refused.
+    Every statement is its own transaction. Errors: PostgresUnavailable if the server is gone or not there, else
+    RequestRejected.
     """
 
     def __init__(self, dsn: str, application_name: str = "cdcd") -> None:
@@ -125,7 +126,7 @@ class Session:
             except psycopg.Error as error:
                 if connection.closed or connection.broken:
                     self._drop()
-                    raise ServerLost(f"the connection to PostgreSQL ended: {_said(error)}") from error
+                    raise PostgresUnavailable(f"the connection to PostgreSQL ended: {_said(error)}") from error
                 raise refused(error) from error
 
     @contextmanager
@@ -138,7 +139,7 @@ class Session:
         try:
             yield
         finally:
-            with suppress(ServerLost):
+            with suppress(PostgresUnavailable):
                 self.rows("RESET lock_timeout")
 
     @property
@@ -203,7 +204,7 @@ class Session:
                 connection.close()
 
 
-class Asker:
+class SessionClient:
     """Base of what asks the server through a session: its own, made of a DSN, or one shared with others."""
 
     def __init__(self, source: str | Session) -> None:
@@ -222,13 +223,13 @@ class Asker:
 
 
 def refused(error: psycopg.Error) -> CdcdError:
-    """Name an SQL error: ServerLost if it passes by itself, else Refused with the server's words."""
+    """Name an SQL error: PostgresUnavailable if it passes by itself, else RequestRejected with the server's words."""
     sqlstate = error.sqlstate or ""
     said = _said(error)
     # Class 40: on a standby, what conflicts with its recovery is cancelled.
     if sqlstate[:2] in {"08", "40", "53", "57"} or (not sqlstate and isinstance(error, psycopg.OperationalError)):
-        return ServerLost(f"PostgreSQL could not answer: {said}")
-    kind = Locked if sqlstate == server_errors.LOCK_NOT_AVAILABLE else StatementRefused
+        return PostgresUnavailable(f"PostgreSQL could not answer: {said}")
+    kind = Locked if sqlstate == server_errors.LOCK_NOT_AVAILABLE else StatementRejected
     return kind(f"PostgreSQL refused a statement: {said} ({sqlstate})", sqlstate)
 
 

@@ -1,6 +1,7 @@
 """A replication slot as the server keeps it: is it there, in use, how far confirmed, how much WAL does it hold back.
 
-Before: `walsender` makes slots. After: preflight, metrics and the check that slot and progress belong together.
+Before: `replication_stream` makes slots.
+After: preflight, metrics and the check that slot and progress belong together.
 Source: PostgreSQL, "pg_replication_slots", versions 14 to 18.
 """
 
@@ -10,10 +11,10 @@ from typing import Any, Final
 
 from psycopg import sql
 
-from cdcd.errors import ServerLost
+from cdcd.errors import PostgresUnavailable
 from cdcd.lsn import parse_lsn
 from cdcd.source.server_errors import SlotActive
-from cdcd.source.session import Asker, Session
+from cdcd.source.session import Session, SessionClient
 from cdcd.source.slot_state import SlotState
 
 # What older servers do not have: two_phase is since 14, conflicting 16, failover and invalidation_reason 17.
@@ -48,7 +49,7 @@ _WRITERS: Final = """
 """With age, state and query, as far as the role may see them; what a query holds in quotes is left out."""
 
 
-class Slot(Asker):
+class Slot(SessionClient):
     """A logical slot by name, seen through an ordinary connection. Errors as `Session` names them."""
 
     def __init__(self, source: str | Session, name: str) -> None:
@@ -84,7 +85,7 @@ class Slot(Asker):
         """
         try:
             return tuple(row[0] for row in self.session.rows(_WRITERS))
-        except ServerLost:
+        except PostgresUnavailable:
             return ()
 
 

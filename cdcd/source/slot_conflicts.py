@@ -1,6 +1,7 @@
 """Other slots of this database that publish tables of ours to the same topics: found while they are streamed.
 
-Before: `opening` is about to make our slot, or holds it; `preflight` only looks. After: `opening` refuses to go on,
+Before: `stream_startup` is about to make our slot, or holds it; `preflight` only looks.
+After: `stream_startup` refuses to go on,
 because each row would be there twice.
 Source: PostgreSQL, "pg_stat_activity": the `query` of a walsender is its START_REPLICATION command; "Streaming
 Replication Protocol" for its options; "Advisory Locks"; "pg_locks" for how their keys are shown.
@@ -21,7 +22,7 @@ from collections.abc import Collection
 from hashlib import sha256
 from typing import Final
 
-from cdcd.errors import Refused
+from cdcd.errors import RequestRejected
 from cdcd.source.session import Session
 
 _SHOW: Final = "SELECT pg_catalog.pg_try_advisory_lock_shared(%s::int4, %s::int4)"
@@ -44,7 +45,7 @@ _NAMES: Final = re.compile(r"\bpublication_names\"? '((?:[^']|'')*)'")
 _NAME: Final = re.compile(r'"((?:[^"]|"")*)"|([^\s,"]+)')
 
 
-class Rivals:
+class SlotConflicts:
     """Whoever publishes to the same place. Errors as `Session` names them."""
 
     def __init__(self, session: Session, cluster_id: str, example: str) -> None:
@@ -57,10 +58,10 @@ class Rivals:
         self._session.rows(_SHOW, [_signed(_number(self._place)), _signed(_number(slot))])
 
     def refuse(self, slot: str, tables: Collection[tuple[str, str]]) -> None:
-        """Raise Refused if another slot than `slot` publishes one of `tables` (schema, name) there, too."""
+        """Raise RequestRejected if another slot than `slot` publishes one of `tables` (schema, name) there, too."""
         for other, shared in self._of(slot, tables).items():
             more = f" and {len(shared) - 1} more of our tables" if len(shared) > 1 else ""
-            raise Refused(
+            raise RequestRejected(
                 f"the slot {other} publishes {'.'.join(shared[0])}{more} to the same topics: each row would be there "
                 "twice",
                 "Give each slot of a prefix a publication of tables of its own (ALTER PUBLICATION ... DROP TABLE ...); "

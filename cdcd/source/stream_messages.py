@@ -1,6 +1,7 @@
 """The messages that travel inside CopyData while a slot streams, from and to bytes.
 
-Before: `walsender` reads frames off the connection. After: `pgoutput` reads what is behind an XLogData's header.
+Before: `replication_stream` reads frames off the connection.
+After: `pgoutput` reads what is behind an XLogData's header.
 Source: PostgreSQL, "Streaming Replication Protocol", START_REPLICATION.
 
     server  XLogData           w  start uint64  wal_end uint64  sent_us int64  data ...

@@ -1,6 +1,7 @@
 """Whether COMMITs wait for us: then even one that publishes nothing must be acknowledged at once.
 
-Before: a session beside the stream. After: `opening` asks at a start, `slot_watch` now and then, for it can be altered.
+Before: a session beside the stream.
+After: `stream_startup` asks at a start, `slot_monitor` now and then, for it can be altered.
 Source: PostgreSQL, "synchronous_standby_names".
 """
 

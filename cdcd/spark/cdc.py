@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from cdcd.errors import GapError, Refused
+from cdcd.errors import GapError, RequestRejected
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
@@ -123,7 +123,7 @@ class Cdc:
         cut = self.progress.at(moment)
         found = self.tables(tables, cut)
         if not found:
-            raise Refused(f"no table with a topic matches {', '.join(tables)}", "Write them as schema.table")
+            raise RequestRejected(f"no table with a topic matches {', '.join(tables)}", "Write them as schema.table")
         lsn = _bound(moment, cut)
         parked = sorted(found.keys() & set(cut.parked))
         if parked:

@@ -1,6 +1,6 @@
 """The commands `cdcd spark mirror | verify | snapshot`, also under spark-submit.
 
-Before: `cli` names the command and the file. After: `Cdc` does the work; a line a step on standard error.
+Before: `cli.main` names the command and the file. After: `Cdc` does the work; a line a step on standard error.
 A session that spark-submit has made is used as it is; else one is made with the file's [spark] settings.
 """
 
@@ -18,12 +18,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from cdcd.errors import CdcdError, Restart, SettingsError
+from cdcd.errors import CdcdError, RetriableError, SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.spark import settings as s
 from cdcd.spark.cdc import Cdc
 from cdcd.spark.metrics import MirrorMetrics
-from cdcd.spark.mirror.mirror import Mirror, Published
+from cdcd.spark.mirror.mirror import Mirror, PublishedRun
 from cdcd.spark.packages import packages
 
 _RETRY_S = 10.0
@@ -37,10 +37,10 @@ def naming() -> Iterator[None]:
     except (PySparkException, Py4JError, ConnectionError) as error:
         said = str(error).strip().split("\n", 1)[0].rstrip(".") or type(error).__name__
         if said.startswith("[JAVA_GATEWAY_EXITED]"):
-            cure = "See what it printed above: it needs a Java (JAVA_HOME), and the jars that spark.jars.packages names"
+            hint = "See what it printed above: it needs a Java (JAVA_HOME), and the jars that spark.jars.packages names"
         else:
-            cure = "Spark's own log says more. Start the job again: it goes on where it was"
-        raise CdcdError(f"Spark failed: {said}", cure) from error
+            hint = "Spark's own log says more. Start the job again: it goes on where it was"
+        raise CdcdError(f"Spark failed: {said}", hint) from error
 
 
 def mirror(path: str, *, once: bool, out: TextIO) -> bool:
@@ -60,7 +60,7 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
         try:
             published = made.run_once()
             lag = made.lag()
-        except Restart as error:  # Kafka or PostgreSQL is away for now
+        except RetriableError as error:  # Kafka or PostgreSQL is away for now
             if once:
                 raise
             _say(out, str(error))
@@ -111,7 +111,7 @@ def snapshot(path: str, tables: list[str], *, out: TextIO) -> bool:
     return True
 
 
-def _cdc(settings: s.Settings) -> Cdc:
+def _cdc(settings: s.SparkSettings) -> Cdc:
     kafka = settings.kafka
     return Cdc(
         _session(settings), kafka.bootstrap_servers, kafka.prefix, kafka.registry_url, kafka.slot, kafka.properties,
@@ -119,7 +119,7 @@ def _cdc(settings: s.Settings) -> Cdc:
     )  # fmt: skip
 
 
-def _session(settings: s.Settings) -> SparkSession:
+def _session(settings: s.SparkSettings) -> SparkSession:
     session = SparkSession.getActiveSession()
     if session is not None:
         return session
@@ -129,7 +129,7 @@ def _session(settings: s.Settings) -> SparkSession:
     return builder.getOrCreate()
 
 
-def _options(settings: s.Settings) -> dict[str, str]:
+def _options(settings: s.SparkSettings) -> dict[str, str]:
     """What a session of our own is made with: the file's [spark] wins."""
     form = "delta" if settings.mirror is None else settings.mirror.format
     own = {"spark.sql.session.timeZone": "UTC", "spark.log.level": "WARN"}
@@ -140,7 +140,7 @@ def _options(settings: s.Settings) -> dict[str, str]:
     return own | settings.spark
 
 
-def _mirror(cdc: Cdc, settings: s.Settings, out: TextIO) -> Mirror:
+def _mirror(cdc: Cdc, settings: s.SparkSettings, out: TextIO) -> Mirror:
     m = settings.mirror
     if m is None:
         raise SettingsError("mirror.catalog is not set", "Set it in the file under [mirror]: config/mirror.toml")
@@ -150,13 +150,13 @@ def _mirror(cdc: Cdc, settings: s.Settings, out: TextIO) -> Mirror:
     )  # fmt: skip
 
 
-def _dsn(settings: s.Settings) -> str:
+def _dsn(settings: s.SparkSettings) -> str:
     if not settings.postgres.dsn:
         raise SettingsError("postgres.dsn is not set", f"Set it in the file, or as {s.DSN_VARIABLE} in the environment")
     return settings.postgres.dsn
 
 
-def _shown(published: Published, behind: int) -> str:
+def _shown(published: PublishedRun, behind: int) -> str:
     rate = published.events / published.seconds if published.seconds else 0
     return (
         f"published run {published.run.run} at {format_lsn(published.run.lsn)}: {published.events:,} events in "

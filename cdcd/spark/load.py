@@ -29,7 +29,7 @@ from psycopg import conninfo, sql
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from cdcd.errors import Refused, ServerLost, SettingsError
+from cdcd.errors import PostgresUnavailable, RequestRejected, SettingsError
 from cdcd.lsn import parse_lsn
 from cdcd.reading.table_schemas import TableSchemas, published_schemas
 from cdcd.sink.topics import TopicNames
@@ -56,8 +56,8 @@ _HEAPS: Final = b"""
     WHERE c.relkind IS NULL OR c.relkind = 'r'
     ORDER BY part.oid
 """
-"""Where rows of the tables lie. The catalogue's file node is of the snapshot, the function's of now; one that was made
-since has no row in the snapshot's catalogue."""
+"""Where rows of the tables lie. The catalog's file node is of the snapshot, the function's of now; one that was made
+since has no row in the snapshot's catalog."""
 
 _INTEGERS: Final = ("int2", "int4", "int8")
 _DRIVER: Final = "org.postgresql.Driver"
@@ -86,7 +86,7 @@ class Snapshot:
         }
         """By schema.table."""
         if not self.tables:
-            raise Refused(
+            raise RequestRejected(
                 f"no table of the publication {publication} matches {', '.join(tables)}",
                 "cdcd schema lists the published tables; publication= names another publication",
             )
@@ -103,7 +103,7 @@ class Snapshot:
             while rewritten := self._lock():
                 self._close()
                 if tries == _TRIES:
-                    raise Refused(
+                    raise RequestRejected(
                         f"{rewritten[0]} was rewritten while a snapshot was taken, {tries} times",
                         "Take it while nobody alters or truncates the table",
                     )
@@ -123,9 +123,11 @@ class Snapshot:
                 f"CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT".encode()
             ).fetchone()
         except psycopg.OperationalError as error:
-            raise ServerLost(f"PostgreSQL cannot make a snapshot: {str(error).strip()}", "Check the DSN") from error
+            raise PostgresUnavailable(
+                f"PostgreSQL cannot make a snapshot: {str(error).strip()}", "Check the DSN"
+            ) from error
         except psycopg.Error as error:
-            raise Refused(
+            raise RequestRejected(
                 f"PostgreSQL refuses a snapshot: {str(error).strip()}",
                 "It takes a role with REPLICATION, a free slot (max_replication_slots) and wal_level = logical",
             ) from error
@@ -148,7 +150,7 @@ class Snapshot:
             # Asked again: before the lock it may have become another one.
             return [shown for shown, _, _, is_same in holder.execute(_HEAPS, [names]) if not is_same]
         except psycopg.Error as error:
-            raise Refused(
+            raise RequestRejected(
                 f"PostgreSQL does not lock the tables for a snapshot: {str(error).strip()}",
                 "The role needs SELECT on them; wait until whoever alters one of them has ended",
             ) from error
@@ -311,7 +313,7 @@ def _transported(expression: str, name: str, avro: Any, pg_type: str) -> tuple[s
     if kind == "map":
         return f"hstore_to_json({expression})::text", f.from_json(sent, ddl(avro))
     if kind in ("array", "record") and not c.comparable(avro, pg_type):
-        raise Refused(
+        raise RequestRejected(
             f"column {name} is of type {pg_type}, which cannot be loaded from PostgreSQL directly",
             "Let the daemon copy the table: cdcd snapshot",
         )

@@ -1,13 +1,13 @@
 """What Prometheus reads of a mirror: served from the driver.
 
-Before: `jobs` reports each run. After: whoever scrapes /metrics on the port of [monitoring].
+Before: `commands` reports each run. After: whoever scrapes /metrics on the port of [monitoring].
 """
 
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-from cdcd.spark.mirror.mirror import Lag, Published
+from cdcd.spark.mirror.mirror import Lag, PublishedRun
 
 _SECONDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 
@@ -25,7 +25,7 @@ class MirrorMetrics:
         self._runs = Histogram("cdcd_mirror_run_seconds", "Duration of a run.", buckets=_SECONDS, registry=registry)
         start_http_server(port, registry=registry)
 
-    def report(self, published: Published | None, lag: Lag) -> None:
+    def report(self, published: PublishedRun | None, lag: Lag) -> None:
         """Take in what a run did (None: there was nothing to do), and the lag after it."""
         self._lag_bytes.set(lag.bytes)
         self._lag_events.set(lag.events)

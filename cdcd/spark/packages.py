@@ -34,7 +34,7 @@ def packages(spark_version: str | None = None, formats: Collection[Format] = ("d
     """What to put into `spark.jars.packages`, for a version of Spark (default: the PySpark that is installed).
 
     Contains the Kafka source, Avro, PostgreSQL's JDBC driver and the table formats. Raises SettingsError, with the
-    cure, for a Spark that does not work with them.
+    hint, for a Spark that does not work with them.
     """
     if spark_version is None:
         import pyspark

@@ -1,6 +1,6 @@
 """What `cdcd spark` reads from its file: one file for all three jobs, config/mirror.toml shows it whole.
 
-Before: a TOML file. After: `jobs` passes the values on.
+Before: a TOML file. After: `commands` passes the values on.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ DSN_VARIABLE: Final = "CDCD_SPARK_DSN"
 """The environment variable that wins over `postgres.dsn`, so that no password stands in a file."""
 
 
-class Section(BaseModel):
+class SparkSection(BaseModel):
     """One table of the TOML file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Kafka(Section):
+class KafkaSettings(SparkSection):
     """The topics."""
 
     bootstrap_servers: str = Field(min_length=1)
@@ -36,7 +36,7 @@ class Kafka(Section):
     properties: dict[str, str] = Field(default_factory=dict)
 
 
-class Mirror(Section):
+class MirrorSettings(SparkSection):
     """The tables in the lake."""
 
     tables: tuple[str, ...] = ("*",)
@@ -53,7 +53,7 @@ class Mirror(Section):
     properties: dict[str, str] = Field(default_factory=dict)
 
 
-class Postgres(Section):
+class PostgresSettings(SparkSection):
     """The database, for `snapshot` and `verify`."""
 
     dsn: str = Field("", repr=False)
@@ -62,23 +62,23 @@ class Postgres(Section):
     timeout_s: float = Field(120.0, ge=1, le=86_400)
 
 
-class Monitoring(Section):
+class MetricsSettings(SparkSection):
     """The metrics of `cdcd spark mirror`."""
 
     port: int = Field(0, ge=0, le=65535)
 
 
-class Settings(Section):
+class SparkSettings(SparkSection):
     """The whole file."""
 
-    kafka: Kafka
-    mirror: Mirror | None = None
-    postgres: Postgres = Field(default_factory=Postgres)
-    monitoring: Monitoring = Field(default_factory=Monitoring)
+    kafka: KafkaSettings
+    mirror: MirrorSettings | None = None
+    postgres: PostgresSettings = Field(default_factory=PostgresSettings)
+    monitoring: MetricsSettings = Field(default_factory=MetricsSettings)
     spark: dict[str, str] = Field(default_factory=dict)
 
 
-def load(path: str) -> Settings:
+def load(path: str) -> SparkSettings:
     """Read the file. Raises SettingsError (the user's fault), which never shows a value: one may be secret."""
     try:
         content: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -89,22 +89,22 @@ def load(path: str) -> Settings:
     if DSN_VARIABLE in os.environ:
         content.setdefault("postgres", {})["dsn"] = os.environ[DSN_VARIABLE]
     try:
-        return Settings(**content)
+        return SparkSettings(**content)
     except ValidationError as error:
         [problem, *_] = error.errors(include_url=False, include_input=False)
     place = ".".join(str(part) for part in problem["loc"][:2])
     if problem["type"] != "extra_forbidden":
         raise SettingsError(f"{place}: {problem['msg'].lower()} (file {path})", "config/mirror.toml describes it")
     near = get_close_matches(place, _known(), n=1, cutoff=0.5)
-    cure = f"Did you mean {near[0]}?" if near else "config/mirror.toml lists every setting"
-    raise SettingsError(f"There is no setting {place} (file {path})", cure)
+    hint = f"Did you mean {near[0]}?" if near else "config/mirror.toml lists every setting"
+    raise SettingsError(f"There is no setting {place} (file {path})", hint)
 
 
 def _known() -> list[str]:
-    sections: dict[str, type[Section]] = {
-        "kafka": Kafka,
-        "mirror": Mirror,
-        "postgres": Postgres,
-        "monitoring": Monitoring,
+    sections: dict[str, type[SparkSection]] = {
+        "kafka": KafkaSettings,
+        "mirror": MirrorSettings,
+        "postgres": PostgresSettings,
+        "monitoring": MetricsSettings,
     }
     return [*sections, "spark", *(f"{name}.{key}" for name, model in sections.items() for key in model.model_fields)]

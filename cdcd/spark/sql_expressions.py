@@ -1,6 +1,7 @@
 """A column on both sides: what PostgreSQL selects, so that Spark can rebuild the value the topics would have.
 
-Before: `writers` (or `cdcd schema`) describes the columns. After: `snapshot` loads by these expressions, `verify`
+Before: `writer_schemas` (or `cdcd schema`) describes the columns.
+After: `snapshot` loads by these expressions, `verify`
 compares by their texts.
 
 To compare, both sides make the same text: numbers and strings as they are, times as microseconds, floats as their bits,

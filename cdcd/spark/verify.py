@@ -35,7 +35,7 @@ _VALUE: Final = f"('x' || lpad(left(r, {_HASH_DIGITS}), 16, '0'))::bit(64)::bigi
 
 
 @dataclass(frozen=True)
-class Difference:
+class TableDifference:
     """One row that is not the same on both sides."""
 
     kind: str
@@ -50,7 +50,7 @@ class TableReport:
     table: str
     rows: int
     """In PostgreSQL."""
-    differences: tuple[Difference, ...]
+    differences: tuple[TableDifference, ...]
     """At most 1,000 of them."""
     different: int
     not_compared: tuple[str, ...]
@@ -128,7 +128,7 @@ class Comparison:
         different, shown = self._rows_of(suspects)
         return TableReport(self._table, rows, shown, different, self._left_out)
 
-    def _rows_of(self, buckets: Sequence[int]) -> tuple[int, tuple[Difference, ...]]:
+    def _rows_of(self, buckets: Sequence[int]) -> tuple[int, tuple[TableDifference, ...]]:
         """The rows of these buckets that differ: how many, and the first of them."""
         listed_buckets = ", ".join(map(str, buckets))
         selected = f"{self._postgres}, {self._postgres_key}"
@@ -141,7 +141,7 @@ class Comparison:
         try:
             kind = f.when(f.col("here") > f.col("there"), "lost").when(f.col("here") < f.col("there"), "extra")
             listed = by_key.select(kind.otherwise("changed").alias("kind"), "key").orderBy("key").limit(_SHOWN_MAX)
-            found = tuple(Difference(row["kind"], self._shown(row["key"])) for row in listed.collect())
+            found = tuple(TableDifference(row["kind"], self._shown(row["key"])) for row in listed.collect())
             return by_key.count(), found
         finally:
             by_key.unpersist()

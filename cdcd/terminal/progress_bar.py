@@ -1,6 +1,6 @@
 """One line of a terminal that shows how far something is; nothing where nobody looks.
 
-Before: who does long work: `verify`, `pipeline` (copies of tables), `snapshot_command`. After: a person.
+Before: who does long work: `verify`, `pipeline` (copies of tables), `commands.snapshot`. After: a person.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COPY_FIRST_S: Final = 1.0
 _WIDTH: Final = 20
 
 
-class Bar:
+class ProgressBar:
     """The line. What is logged meanwhile goes above it: see `log.set_up`."""
 
     def __init__(self, out: TextIO) -> None:
@@ -47,17 +47,17 @@ class Bar:
             self._out.flush()
 
 
-class CopyBar:
+class SnapshotBar:
     """Rows of one snapshot on their way, in place of the lines that a log would get."""
 
-    def __init__(self, bar: Bar) -> None:
+    def __init__(self, bar: ProgressBar) -> None:
         self._bar = bar
         self._rows = 0
         self._began_s: float | None = None
         self._whole_bytes = 0
 
     def add(self, now_s: float, counts: Mapping[str, int], latest: Mapping[str, object]) -> None:
-        """As `log.Summary`: `counts` has the rows that are new, `latest` what `copying` says is left."""
+        """As `log.Summary`: `counts` has the rows that are new, `latest` what `snapshot_coordinator` says is left."""
         left_bytes, tables, seconds = (latest[name] for name in ("bytes_left", "tables_left", "seconds_left"))
         assert isinstance(left_bytes, int)
         if self._began_s is None:

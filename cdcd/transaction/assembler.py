@@ -40,8 +40,8 @@ from cdcd.source.stream_messages import (
 )
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
 from cdcd.transaction.relations import Relations
-from cdcd.transaction.spool import Spool, Spooled
-from cdcd.transaction.spooled_transactions import Phase, Replay, committed_at, prepared_name
+from cdcd.transaction.spool import Spool, SpooledTransaction
+from cdcd.transaction.spooled_transactions import PreparedOutcome, SpoolReplay, committed_at, prepared_name
 
 NEAR_BYTES: Final[i64] = 4 << 20  # of WAL: what spans no more is sent within some 100 ms
 REPLAY_BYTES: Final = 1 << 20
@@ -75,12 +75,12 @@ class Assembler:
         self._frames: list[bytes] = []
         self._at: i64 = 0
         self._skipping = False
-        self._streams: dict[int, Spooled] = {}
-        self._prepared: dict[str, Spooled] = {}
-        self._block: Spooled | None = None
+        self._streams: dict[int, SpooledTransaction] = {}
+        self._prepared: dict[str, SpooledTransaction] = {}
+        self._block: SpooledTransaction | None = None
         """Where changes go instead of to the consumer: the stream block, or the prepare, that is open."""
         self._block_xid: i64 = 0
-        self._replay: Replay | None = None
+        self._replay: SpoolReplay | None = None
         self.in_transaction = False
         """A Begin has come and its Commit has not; or a spooled transaction is being handed on."""
         self.far = False
@@ -93,7 +93,7 @@ class Assembler:
         """Where the server's WAL ended when it last wrote to us."""
         self.reply_requested = False
         """A keepalive asked for an answer at once; whoever answers resets it."""
-        self.phases: list[Phase] = []
+        self.phases: list[PreparedOutcome] = []
         """What became of prepared transactions; whoever reads it empties it."""
         self._barrier_lsn: i64 = 0
         self.at_barrier = False
@@ -232,7 +232,7 @@ class Assembler:
             spooled = self._prepared.pop(name, None)
             if spooled is not None:
                 spooled.close()
-            self.phases.append(Phase(messages.ROLLBACK_PREPARED, name, message.rollback_end_lsn))
+            self.phases.append(PreparedOutcome(messages.ROLLBACK_PREPARED, name, message.rollback_end_lsn))
             self._whole(message.rollback_end_lsn)
         else:
             raise self._misplaced(frame)
@@ -249,7 +249,7 @@ class Assembler:
         else:
             self._rarer_change(message, frame, self._changes)
 
-    def _in_block(self, block: Spooled, message: messages.Message, frame: bytes) -> None:
+    def _in_block(self, block: SpooledTransaction, message: messages.Message, frame: bytes) -> None:
         """What may come inside a stream block, or between Begin Prepare and Prepare, beside rows."""
         if isinstance(message, messages.StreamStop) and block.streamed:
             self._block = None
@@ -321,7 +321,7 @@ class Assembler:
 
     # Spooled transactions
 
-    def _spool_change(self, block: Spooled, frame: bytes) -> None:
+    def _spool_change(self, block: SpooledTransaction, frame: bytes) -> None:
         subxid = self._block_xid
         if block.streamed:
             if len(frame) < _XID_AT + _XID_BYTES:
@@ -339,9 +339,9 @@ class Assembler:
         else:
             spooled.roll_back(message.subxid)
 
-    def _prepare(self, name: str, spooled: Spooled, prepare_lsn: i64) -> None:
+    def _prepare(self, name: str, spooled: SpooledTransaction, prepare_lsn: i64) -> None:
         self._prepared[name] = spooled
-        self.phases.append(Phase(messages.PREPARE, name, prepare_lsn))
+        self.phases.append(PreparedOutcome(messages.PREPARE, name, prepare_lsn))
 
     def _commit_prepared(self, message: messages.CommitPrepared) -> None:
         name = prepared_name(message.gid, message.xid)
@@ -358,7 +358,7 @@ class Assembler:
             )
 
     def _start_replay(
-        self, spooled: Spooled, commit_lsn: i64, end_lsn: i64, commit_time: i64, xid: i64, prepared: str
+        self, spooled: SpooledTransaction, commit_lsn: i64, end_lsn: i64, commit_time: i64, xid: i64, prepared: str
     ) -> None:
         if commit_lsn < self._durable_lsn:
             for announced in spooled.relations():  # the server will not announce them again
@@ -367,7 +367,7 @@ class Assembler:
             spooled.close()
             self._whole(end_lsn)
             if prepared:
-                self.phases.append(Phase(messages.COMMIT_PREPARED, prepared, end_lsn))
+                self.phases.append(PreparedOutcome(messages.COMMIT_PREPARED, prepared, end_lsn))
             return
         if spooled.doubtful:
             raise SpoolFull(
@@ -377,11 +377,11 @@ class Assembler:
                 "wait on the server's own disk. If nobody reads the messages, set source.messages = false",
             )
         self._consumer.begin(commit_lsn, commit_time + POSTGRES_EPOCH_US, xid)
-        self._replay = Replay(spooled, end_lsn, prepared)
+        self._replay = SpoolReplay(spooled, end_lsn, prepared)
         self._last = None
         self.in_transaction = self.far = True
 
-    def _hand_on(self, replay: Replay) -> None:
+    def _hand_on(self, replay: SpoolReplay) -> None:
         """Hand on the next piece of a spooled transaction."""
         left: i64 = REPLAY_BYTES
         oid_at = _XID_AT + _XID_BYTES if replay.spooled.streamed else _XID_AT
@@ -409,7 +409,7 @@ class Assembler:
                 message = self._decoder.decode(frame, XLOGDATA_HEADER_BYTES, replay.spooled.streamed)
                 self._rarer_change(message, frame, replay.changes)
 
-    def _end_replay(self, replay: Replay) -> None:
+    def _end_replay(self, replay: SpoolReplay) -> None:
         for announced in replay.relations:
             # If it is the very message that holds already (a prepared transaction's), then now its types are known.
             oid = announced.relation.relation_oid
@@ -423,7 +423,7 @@ class Assembler:
         self._whole(replay.end_lsn)
         self._consumer.commit(replay.end_lsn)
         if replay.prepared:
-            self.phases.append(Phase(messages.COMMIT_PREPARED, replay.prepared, replay.end_lsn))
+            self.phases.append(PreparedOutcome(messages.COMMIT_PREPARED, replay.prepared, replay.end_lsn))
 
     # What is not a pgoutput message, and what must not be
 

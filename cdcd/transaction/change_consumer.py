@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from cdcd.transaction.relations import Relation
+from cdcd.transaction.relations import ResolvedRelation
 
 
 class RelationChanges:
@@ -41,7 +41,7 @@ class RelationChanges:
 class ChangeConsumer:
     """Takes whole transactions in commit order."""
 
-    def open_relation(self, relation: Relation) -> RelationChanges:
+    def open_relation(self, relation: ResolvedRelation) -> RelationChanges:
         """Make ready for the changes of `relation`; called again when a Relation message changed it."""
         raise NotImplementedError
 

@@ -1,12 +1,12 @@
 """What the tables are at this point of the stream: relations by OID, from Relation messages.
 
 Before: `pgoutput.messages.Relation`, which says names, type OIDs, typmods and the replica identity.
-After: `avro` builds schemas and encoders from a `Relation`.
+After: `avro` builds schemas and encoders from a `ResolvedRelation`.
 Source: PostgreSQL, "Logical Replication Message Formats", Relation; `pg_class.relreplident`.
 
-The stream is the truth. The catalogue is asked only for what the stream does not say: the structure of a type, and the
+The stream is the truth. The catalog is asked only for what the stream does not say: the structure of a type, and the
 whole of the key: the stream flags its *published* columns only, every column (FULL), or none (NOTHING). A key that is
-not wholly published is no key, because rows would share it. The catalogue answers as of now, which may be later than
+not wholly published is no key, because rows would share it. The catalog answers as of now, which may be later than
 the stream: a type or table that is gone by now is taken as the stream names it.
 """
 
@@ -24,7 +24,7 @@ IDENTITY_INDEX: Final = "i"
 IDENTITY_NOTHING: Final = "n"
 
 
-class Column:
+class ResolvedColumn:
     """One published column, in the order of the stream's tuples."""
 
     def __init__(self, name: str, pgtype: PgType, typmod: int, in_key: bool) -> None:
@@ -35,10 +35,10 @@ class Column:
         """It is part of the key of this table's events."""
 
 
-class Relation:
+class ResolvedRelation:
     """One table in one of its versions."""
 
-    def __init__(self, oid: int, schema: str, name: str, identity: str, columns: list[Column]) -> None:
+    def __init__(self, oid: int, schema: str, name: str, identity: str, columns: list[ResolvedColumn]) -> None:
         self.oid = oid
         self.schema = schema
         self.name = name
@@ -51,22 +51,22 @@ class Relation:
         return any(column.in_key for column in self.columns)
 
 
-MESSAGES: Final = Relation(
+MESSAGES: Final = ResolvedRelation(
     0,
     "",
     "messages",
     "n",
     [
-        Column("transactional", PgType(16, "pg_catalog", "bool"), -1, False),
-        Column("prefix", PgType(25, "pg_catalog", "text"), -1, False),
-        Column("content", PgType(17, "pg_catalog", "bytea"), -1, False),
+        ResolvedColumn("transactional", PgType(16, "pg_catalog", "bool"), -1, False),
+        ResolvedColumn("prefix", PgType(25, "pg_catalog", "text"), -1, False),
+        ResolvedColumn("content", PgType(17, "pg_catalog", "bytea"), -1, False),
     ],
 )
 """Logical decoding messages, as the rows of a relation of ours; no table has the schema ""."""
 
 
-class Catalogue(Protocol):
-    """What the server's catalogue says of types and primary keys; `source.catalogue` asks it."""
+class TypeCatalog(Protocol):
+    """What the server's catalog says of types and primary keys; `source.catalog` asks it."""
 
     def types(self, oids: Iterable[int]) -> Mapping[int, PgType]:
         """The types of these OIDs; those that no longer exist are left out."""
@@ -84,8 +84,8 @@ class Catalogue(Protocol):
 class Relations:
     """Turns Relation messages into relations."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    def __init__(self, catalog: TypeCatalog) -> None:
+        self._catalog = catalog
         self._named: dict[int, PgType] = {}
         self._seen: set[int] = set()
 
@@ -93,21 +93,21 @@ class Relations:
         """Remember a Type message: it is all there is to know of a type that was dropped meanwhile."""
         self._named[message.type_oid] = PgType(message.type_oid, message.nspname or "pg_catalog", message.typname)
 
-    def resolve(self, message: messages.Relation) -> Relation:
+    def resolve(self, message: messages.Relation) -> ResolvedRelation:
         """The relation that `message` announces, with its types and the key of its events."""
         if message.relation_oid in self._seen:
-            self._catalogue.forget()
+            self._catalog.forget()
         self._seen.add(message.relation_oid)
-        types = self._catalogue.types({column.type_oid for column in message.columns})
+        types = self._catalog.types({column.type_oid for column in message.columns})
         identity = message.replica_identity
         in_key = self._key(message)
-        return Relation(
+        return ResolvedRelation(
             message.relation_oid,
             message.nspname or "pg_catalog",
             message.relname,
             identity,
             [
-                Column(
+                ResolvedColumn(
                     column.name,
                     types.get(column.type_oid) or self._gone(column.type_oid),
                     column.typmod,
@@ -120,9 +120,9 @@ class Relations:
     def _key(self, message: messages.Relation) -> set[str]:
         flagged = {column.name for column in message.columns if column.is_key}
         if message.replica_identity == IDENTITY_INDEX:
-            whole = set(self._catalogue.identity_index(message.relation_oid))
+            whole = set(self._catalog.identity_index(message.relation_oid))
         else:
-            whole = set(self._catalogue.primary_key(message.relation_oid))
+            whole = set(self._catalog.primary_key(message.relation_oid))
         published = whole <= {column.name for column in message.columns}
         if message.replica_identity in (IDENTITY_FULL, IDENTITY_NOTHING):
             return whole if published else set()

@@ -29,7 +29,7 @@ from zlib import crc32
 from librt.strings import BytesWriter, read_i32_le, write_i32_le
 from mypy_extensions import i32, i64
 
-from cdcd.errors import SpoolFull, Stop
+from cdcd.errors import FatalError, SpoolFull
 from cdcd.pgoutput.messages import Relation
 from cdcd.transaction.change_consumer import RelationChanges
 from cdcd.transaction.spool_file import SpoolDirectory, SpoolFile
@@ -47,18 +47,18 @@ class Spool:
     """All spooled transactions of one stream, and the bounds that they share."""
 
     def __init__(self, directory: SpoolDirectory, memory_bytes: int, bytes_max: int) -> None:
-        """Make `directory`, or empty it: it must be this daemon's alone. Raises Stop if it cannot be used."""
+        """Make `directory`, or empty it: it must be this daemon's alone. Raises FatalError if it cannot be used."""
         self._directory = directory
         self._memory_max: i64 = memory_bytes
         self._bytes_max: i64 = bytes_max
         self._memory: i64 = 0
         self._on_disk: i64 = 0
-        self._spooled: dict[int, Spooled] = {}
+        self._spooled: dict[int, SpooledTransaction] = {}
         self._number = 0
         try:
             directory.make_empty()
         except OSError as error:
-            raise Stop(
+            raise FatalError(
                 f"the spool directory {directory.path} cannot be made: {error.strerror}",
                 "Set spool.directory to one that this user may write to",
             ) from error
@@ -83,10 +83,10 @@ class Spool:
         """What they take on disk."""
         return self._on_disk
 
-    def open(self, streamed: bool) -> Spooled:
+    def open(self, streamed: bool) -> SpooledTransaction:
         """A new, empty transaction; `streamed` tells that its frames carry xids."""
         self._number += 1
-        spooled = Spooled(self, self._number, self._directory.file(self._number), streamed)
+        spooled = SpooledTransaction(self, self._number, self._directory.file(self._number), streamed)
         self._spooled[self._number] = spooled
         return spooled
 
@@ -94,7 +94,7 @@ class Spool:
         """Remove everything."""
         self._directory.remove()
 
-    def grew(self, spooled: Spooled, size: i64) -> None:
+    def grew(self, spooled: SpooledTransaction, size: i64) -> None:
         """A transaction took in so many bytes of memory.
 
         If all are too much, the largest goes to disk; from then on it goes there piece by piece.
@@ -131,7 +131,7 @@ class Spool:
 
 
 @final
-class Announced:
+class SpooledRelation:
     """One Relation message of a spooled transaction."""
 
     def __init__(self, offset: i64, arrival: int, relation: Relation, body: bytes) -> None:
@@ -144,7 +144,7 @@ class Announced:
 
 
 @final
-class Written:
+class SpooledMessage:
     """One logical message of a streamed transaction."""
 
     def __init__(self, offset: i64) -> None:
@@ -157,7 +157,7 @@ class Written:
 
 
 @final
-class Spooled:
+class SpooledTransaction:
     """One transaction's frames, in the order of arrival."""
 
     def __init__(self, spool: Spool, number: int, file: SpoolFile, streamed: bool) -> None:
@@ -183,8 +183,8 @@ class Spooled:
         self._last_subxid: i64 = 0
         self._subxacts: dict[int, int] = {}
         """Subtransactions in order of their first frame: the offset of that frame, by xid."""
-        self._relations: list[Announced] = []
-        self._messages: list[Written] = []
+        self._relations: list[SpooledRelation] = []
+        self._messages: list[SpooledMessage] = []
 
     def append(self, subxid: i64, frame: bytes) -> None:
         """Take in the next frame, of the subtransaction `subxid` (the top level counts as one)."""
@@ -194,7 +194,7 @@ class Spooled:
 
     def append_message(self, frame: bytes) -> None:
         """Take in a logical message, of whichever subtransaction is open."""
-        self._messages.append(Written(self._size))
+        self._messages.append(SpooledMessage(self._size))
         self._last_subxid = 0
         self._take(frame)
 
@@ -214,17 +214,17 @@ class Spooled:
                     break
                 known.arrival = arrival
                 return False
-        self._relations.append(Announced(self._size, arrival, relation, body))
+        self._relations.append(SpooledRelation(self._size, arrival, relation, body))
         return True
 
-    def relations(self) -> list[Announced]:
+    def relations(self) -> list[SpooledRelation]:
         """The Relation messages among the frames, in order."""
         return self._relations
 
     def roll_back(self, subxid: i64) -> None:
         """Forget the frames of a subtransaction and of those inside it; it may have none.
 
-        Raises Stop if the disk does not let go of them.
+        Raises FatalError if the disk does not let go of them.
         """
         offset = self._subxacts.get(subxid)
         if offset is not None:
@@ -237,7 +237,10 @@ class Spooled:
             message.doubtful = message.doubtful or message.oldest >= subxid
 
     def frames(self) -> Iterator[list[bytes]]:
-        """All frames, about a megabyte at a time; to be read once. Raises Stop if the disk does not give them back."""
+        """All frames, about a megabyte at a time; to be read once.
+
+        Raises FatalError if the disk does not give them back.
+        """
         if self.on_disk:
             yield from self._from_disk()
         yield self._frames
@@ -378,15 +381,15 @@ class Spooled:
         except OSError as error:
             raise self._lost(error.strerror or str(error)) from error
 
-    def _torn(self, at: int) -> Stop:
+    def _torn(self, at: int) -> FatalError:
         return self._lost(f"it does not hold what was written to it, from byte {at:,} on")
 
-    def _lost(self, why: str) -> Stop:
-        return Stop(
+    def _lost(self, why: str) -> FatalError:
+        return FatalError(
             f"the spool file {self._file.path} failed: {why}",
             "Check the disk below spool.directory; nothing is lost: the server sends the transaction again",
         )
 
 
-def _memory_of(spooled: Spooled) -> int:
+def _memory_of(spooled: SpooledTransaction) -> int:
     return spooled.memory

@@ -13,11 +13,11 @@ from mypy_extensions import i64
 
 from cdcd.pgoutput import messages
 from cdcd.transaction.change_consumer import RelationChanges
-from cdcd.transaction.spool import Spooled
+from cdcd.transaction.spool import SpooledTransaction
 
 
 @final
-class Phase:
+class PreparedOutcome:
     """What became of a prepared transaction, which holds back the ack: it was prepared, committed or rolled back."""
 
     def __init__(self, kind: i64, name: str, lsn: i64) -> None:
@@ -30,10 +30,10 @@ class Phase:
 
 
 @final
-class Replay:
+class SpoolReplay:
     """A spooled transaction that is being handed on."""
 
-    def __init__(self, spooled: Spooled, end_lsn: i64, prepared: str) -> None:
+    def __init__(self, spooled: SpooledTransaction, end_lsn: i64, prepared: str) -> None:
         self.spooled = spooled
         self.end_lsn: i64 = end_lsn
         self.prepared = prepared

@@ -1,6 +1,6 @@
 """Puts the events of a topic's partitions into the order in which they were committed. Pure.
 
-Before: `verify` reads the partitions, in any mixture. After: `fold` replays the events.
+Before: `verify` reads the partitions, in any mixture. After: `row_store` replays the events.
 Source: README, "The events": within a partition, events are in the order of (commit_lsn, seq).
 
 A row's events need not be in one partition: not when its key changes, not when a key column gets another type or the

@@ -1,6 +1,6 @@
 """`cdcd verify`: whether the topics hold what the tables hold, at one LSN, while writers go on.
 
-Before: `cli` has loaded the settings; a daemon runs. After: a person reads what differs, or a script the JSON.
+Before: `cli.main` has loaded the settings; a daemon runs. After: a person reads what differs, or a script the JSON.
 
 1. The server's side is a snapshot of an exact LSN (`source.checksums`).
 2. The progress topic tells when Kafka holds everything before that LSN. What the topics hold up to there is read,
@@ -9,7 +9,7 @@ Before: `cli` has loaded the settings; a daemon runs. After: a person reads what
    their digests. Of the parts that differ, and only of those, the rows' digests are compared, so every key that differs
    is named. What a key's digest says is no order: it is the same on both sides, whatever the collation.
 
-Values are compared by the text that PostgreSQL's output functions write, which `pgtext` makes of Avro's.
+Values are compared by the text that PostgreSQL's output functions write, which `postgres_text` makes of Avro's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.clock import monotonic_s
 from cdcd.config.settings import Settings
-from cdcd.errors import BrokerLost, DecodeError, Refused
+from cdcd.errors import DecodeError, KafkaUnavailable, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import ParkedTable, SlotRecord, parse_record
 from cdcd.reading.consumer import committed_consumer, received
@@ -39,16 +39,16 @@ from cdcd.reading.postgres_text import Render, renderers, without_logical_types
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.reading.table_schemas import TableSchemas, published
 from cdcd.sink.kafka.client_config import client_config
-from cdcd.sink.kafka.errors import kafka_error, named
+from cdcd.sink.kafka.errors import kafka_error, to_cdcd_error
 from cdcd.sink.topics import TopicNames
 from cdcd.source.session import Session
-from cdcd.source.table_selection import of_publication
-from cdcd.terminal.progress_bar import Bar
+from cdcd.source.table_selection import select_published
+from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.commit_order import CommitOrder, Position
-from cdcd.verify.postgres_checksums import Checksums, Table
-from cdcd.verify.row_store import BUCKET_DIGITS, SHORT, SUM_DIGITS, Fold, Part, piece, shown
+from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums
+from cdcd.verify.row_store import BUCKET_DIGITS, SHORT, SUM_DIGITS, Part, RowStore, piece, shown
 
-log = logging.getLogger("cdcd.verify.comparison")
+log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S: Final = 10.0
 BATCH_ROWS_MAX: Final = 2_000
@@ -109,14 +109,14 @@ class Difference:
 def verify(settings: Settings, tables: Sequence[str], *, wait_s: float, as_json: bool, out: TextIO) -> bool:
     """Compare the published tables (of `tables`: schema.table, `*` stands for any characters) and write what was found.
 
-    Waits `wait_s` at most for Kafka to get to the snapshot's LSN. Returns whether all is equal. Raises Refused if one
-    of `tables` is not published, or the daemon does not get on; else what the rooms raise.
+    Waits `wait_s` at most for Kafka to get to the snapshot's LSN. Returns whether all is equal. Raises RequestRejected
+    if one of `tables` is not published, or the daemon does not get on; else what the rooms raise.
     """
     comparison = _Comparison(settings, out, as_json)
     try:
         return comparison.run(tables, wait_s)
     except KafkaException as error:
-        raise named(kafka_error(error), "reading topics", settings.sink.bootstrap_servers) from error
+        raise to_cdcd_error(kafka_error(error), "reading topics", settings.sink.bootstrap_servers) from error
 
 
 class _Comparison:
@@ -131,7 +131,7 @@ class _Comparison:
         self._reader = _EventReader(SchemaFinder(self._config, self._names.schemas, registry))
         self._out = out
         self._as_json = as_json
-        self._bar = Bar(sys.stderr)
+        self._bar = ProgressBar(sys.stderr)
 
     def run(self, tables: Sequence[str], wait_s: float) -> bool:
         source = self._settings.source
@@ -144,7 +144,7 @@ class _Comparison:
             for schema, name, made in wanted:
                 table = _table(source.publication, schema, name, made)
                 with TemporaryDirectory(prefix="cdcd-verify-") as folder:
-                    fold = Fold(Path(folder) / "rows", [table.columns.index(column) for column in table.key])
+                    fold = RowStore(Path(folder) / "rows", [table.columns.index(column) for column in table.key])
                     try:
                         verdict = self._compare(server, table, made, fold)
                     finally:
@@ -157,9 +157,9 @@ class _Comparison:
         with Session(source.dsn, source.application_name) as session:
             types = TypeOptions(self._settings.avro.numeric, any_encoding=session.encoding == "SQL_ASCII")
             found = list(published(session, source.publication, self._names, types))
-        names = set(of_publication(tables, [made.table for _, _, made in found], source.publication))
+        names = set(select_published(tables, [made.table for _, _, made in found], source.publication))
         if not names:
-            raise Refused(
+            raise RequestRejected(
                 f"the publication {source.publication} has no tables, or does not exist",
                 f'Add some: ALTER PUBLICATION "{source.publication}" ADD TABLE ...',
             )
@@ -180,13 +180,13 @@ class _Comparison:
             while reached < lsn or aside:
                 if reached >= lsn and (monotonic_s() > deadline_s or not all(each.copying for each in aside)):
                     name = f"{aside[0].schema}.{aside[0].table}"
-                    raise Refused(
+                    raise RequestRejected(
                         f"the topic of {name} is not whole since {format_lsn(aside[0].lsn)}: {aside[0].reason}",
                         f"Wait for its copy, or run cdcd unpark {name}; or leave it out",
                     )
                 if monotonic_s() > deadline_s:
                     at = f"got to {format_lsn(reached)}" if reached else "has no record of this slot"
-                    raise Refused(
+                    raise RequestRejected(
                         f"Kafka did not get to {format_lsn(lsn)} within {wait_s:.0f} s: {topic} {at}",
                         "Is the daemon running? It must be, and --wait gives it more time",
                     )
@@ -206,7 +206,7 @@ class _Comparison:
     def _bootstrap(self) -> str:
         return self._settings.sink.bootstrap_servers
 
-    def _read(self, topic: str, lsn: int, fold: Fold, columns: Sequence[str], verdict: Verdict) -> None:
+    def _read(self, topic: str, lsn: int, fold: RowStore, columns: Sequence[str], verdict: Verdict) -> None:
         """Fold every event of the topic that was committed before `lsn`, in the order of the commits."""
         consumer = committed_consumer(self._config, **{"enable.partition.eof": True})
         try:
@@ -260,7 +260,7 @@ class _Comparison:
         finally:
             consumer.close()
         if any(mark is None for mark in marks.values()):
-            raise BrokerLost(f"Kafka ({self._bootstrap}) did not say where {topic} ends")
+            raise KafkaUnavailable(f"Kafka ({self._bootstrap}) did not say where {topic} ends")
         return {p: high for p, (_, high) in marks.items()}, {p: low for p, (low, _) in marks.items()}
 
     def _change(self, data: bytes, lsn: int, keyed: bool, columns: Sequence[str]) -> tuple[Position, _Change] | None:
@@ -278,7 +278,7 @@ class _Comparison:
 
     # Comparing
 
-    def _compare(self, server: Checksums, table: Table, made: TableSchemas, fold: Fold) -> Verdict:
+    def _compare(self, server: Checksums, table: ChecksummedTable, made: TableSchemas, fold: RowStore) -> Verdict:
         verdict = Verdict(made.table, made.topic)
         self._read(made.topic, server.lsn, fold, table.columns, verdict)
         ours = fold.finish()
@@ -311,7 +311,7 @@ class _Change:
     row: list[str | None] | None
 
 
-def _apply(fold: Fold, partition: int, position: Position, change: _Change) -> None:
+def _apply(fold: RowStore, partition: int, position: Position, change: _Change) -> None:
     if change.op == "t":
         fold.truncate(partition)
     if change.gone is not None:
@@ -321,7 +321,7 @@ def _apply(fold: Fold, partition: int, position: Position, change: _Change) -> N
 
 
 def _differences(
-    server: Checksums, table: Table, fold: Fold, buckets: Sequence[str], verdict: Verdict
+    server: Checksums, table: ChecksummedTable, fold: RowStore, buckets: Sequence[str], verdict: Verdict
 ) -> Iterator[Difference]:
     """Name the keys that differ in these parts, a part after the other."""
     waiting = list(reversed(buckets))
@@ -359,12 +359,12 @@ def _differences(
         theirs.clear()
 
 
-def _table(publication: str, schema: str, name: str, made: TableSchemas) -> Table:
+def _table(publication: str, schema: str, name: str, made: TableSchemas) -> ChecksummedTable:
     def names(fields: Sequence[dict[str, Any]]) -> tuple[str, ...]:
         return tuple(str(f.get("pg_name", f["name"])) for f in fields if "pg_type" in f)
 
     key = () if made.key is None else names(made.key["fields"])
-    return Table(publication, schema, name, names(_row(made.value)["fields"]), key)
+    return ChecksummedTable(publication, schema, name, names(_row(made.value)["fields"]), key)
 
 
 def _row(envelope: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeAlias
 import psycopg
 from psycopg import sql
 
-from cdcd.errors import Refused
+from cdcd.errors import RequestRejected
 from cdcd.source import server_errors
 from cdcd.source.connection import Connection
 from cdcd.source.session import parameters, refused
@@ -41,7 +41,7 @@ _TABLE: Final = """
 
 
 @dataclass(frozen=True)
-class Table:
+class ChecksummedTable:
     """What of a table is compared. `key`: the names of its key's columns, none if it has no key."""
 
     publication: str
@@ -57,7 +57,7 @@ class Checksums:
     def __init__(self, dsn: str, application_name: str, *, short: int, bucket_digits: int, sum_digits: int) -> None:
         """Take the snapshot. Waits for the transactions that are writing now, as every new slot does.
 
-        Raises Refused or ServerLost, as `Connection` does. The three numbers are `fold`'s.
+        Raises RequestRejected or PostgresUnavailable, as `Connection` does. The three numbers are `fold`'s.
         """
         self._short = short
         self._bucket_digits = bucket_digits
@@ -82,7 +82,7 @@ class Checksums:
         utf8 = self._connection.info.parameter_status("server_encoding") in {"UTF8", "SQL_ASCII"}
         self._utf8 = sql.SQL("{}" if utf8 else "convert_to({}, 'UTF8')")
 
-    def parts(self, table: Table) -> Iterator[tuple[str, int, int]]:
+    def parts(self, table: ChecksummedTable) -> Iterator[tuple[str, int, int]]:
         """The bucket, the number of rows, and the sum of their digests, of each part that has rows."""
         query = sql.SQL(
             "SELECT bucket, count(*), sum(('x' || substr(digest, 1, {digits}))::bit({bits})::bigint)"
@@ -91,7 +91,7 @@ class Checksums:
         for bucket, rows, total in self._stream(query):
             yield bucket, rows, int(total)
 
-    def rows(self, table: Table, buckets: Sequence[str]) -> Iterator[Row]:
+    def rows(self, table: ChecksummedTable, buckets: Sequence[str]) -> Iterator[Row]:
         """The rows of these parts, by bucket."""
         # No placeholders: a table's own name may look like one.
         query = sql.SQL(
@@ -109,12 +109,12 @@ class Checksums:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _rows(self, table: Table) -> sql.Composed:
+    def _rows(self, table: ChecksummedTable) -> sql.Composed:
         """A query for the bucket, key and digest of every row that is published."""
         try:
             [(kind, row_filter)] = self._connection.execute(_TABLE, (table.publication, table.schema, table.name))
         except ValueError:
-            raise Refused(f"the table {table.schema}.{table.name} is not published any more") from None
+            raise RequestRejected(f"the table {table.schema}.{table.name} is not published any more") from None
         except psycopg.Error as error:
             raise refused(error) from error
         columns = sql.SQL(", ").join(map(self._piece, table.columns))

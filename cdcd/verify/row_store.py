@@ -69,7 +69,7 @@ class Part:
     sum: int
 
 
-class Fold:
+class RowStore:
     """The rows of one table. `key`: which of the columns are the key, none where rows are told apart by all of them."""
 
     def __init__(self, path: Path, key: Sequence[int]) -> None:

@@ -33,7 +33,7 @@ def test_a_full_spool_turns_streaming_off_and_loses_nothing(stream: Stream, tmp_
     daemon.wait_until_confirmed()
     log = daemon.log.read_text()
     assert "spool.bytes_max is 2,097,152" in log
-    assert "Give it more room" in log, "the cure"
+    assert "Give it more room" in log, "the hint"
     assert log.count("is full") == 1, "the server keeps large transactions from now on"
     assert daemon.stop() == 0
     assert len(stream.check(("public", "t"))) == 30_002

@@ -279,9 +279,9 @@ def test_point_11_what_kafka_refuses_is_named_without_the_secret(
         done = run(daemon, "run")
         assert done.returncode == 1, done.stderr
         last = done.stderr.splitlines()[-1]
-        cure = {"ca": "ssl.*", "password": "sasl.*", "user": "kafka-acls.sh --add"}[wrong]
+        hint = {"ca": "ssl.*", "password": "sasl.*", "user": "kafka-acls.sh --add"}[wrong]
         assert " ERROR cdcd: " in last
-        assert cure in last
+        assert hint in last
         assert PASSWORD not in done.stderr
 
 

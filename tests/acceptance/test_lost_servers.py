@@ -261,7 +261,7 @@ def test_a_silent_broker_costs_neither_the_connection_meanwhile_nor_a_row(
                 rough_kafka.resume()
             written = writer.commits - before
         daemon.wait_until_confirmed(timeout_s=120)
-        # A broker just awake may be slow to end a transaction, which costs the producer (`kafka_producer`) and with it
+        # A broker just awake may be slow to end a transaction, which costs the producer (`kafka.producer`) and with it
         # the connection: for that reason, and for no other.
         starts = [line for line in daemon.log.read_text().splitlines() if "starting again" in line]
         assert all("to end a transaction" in line for line in starts), starts

@@ -63,7 +63,7 @@ def test_point_1_every_metric_is_exposed_and_the_slot_and_its_wal_are_among_them
     assert value("cdcd_streaming") == value("cdcd_state", state="streaming") == 1
     assert value("cdcd_rows_total", relation="public.t", op="c") > 10
     assert value("cdcd_kafka_transaction_seconds_count") == value("cdcd_kafka_commits_total") > 0
-    assert value("cdcd_restarts_total", reason="ServerLost") == 1
+    assert value("cdcd_restarts_total", reason="PostgresUnavailable") == 1
     assert value("cdcd_schema_versions", relation="public.t") == 2
     assert value("cdcd_slot_retained_bytes") > 0
     assert value("cdcd_slot_wal_status", status="reserved") == 1

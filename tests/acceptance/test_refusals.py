@@ -1,4 +1,4 @@
-"""What can be wrong, as a user meets it: one sentence and its cure on stderr, the right exit code, no traceback."""
+"""What can be wrong, as a user meets it: one sentence and its hint on stderr, the right exit code, no traceback."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ def test_point_10_check_looks_at_everything_that_support_would_ask_for(stream: S
         found = [json.loads(line) for line in cdcd(stream.daemon(), "check", "--json", code=1).splitlines()]
     about: dict[str, list[dict[str, Any]]] = {}
     for finding in found:
-        assert finding.keys() == {"level", "about", "message", "cure"}
-        assert bool(finding["cure"]) == (finding["level"] != "ok")
+        assert finding.keys() == {"level", "about", "message", "hint"}
+        assert bool(finding["hint"]) == (finding["level"] != "ok")
         about.setdefault(finding["about"], []).append(finding)
     identities = about["replica identity"]
     assert {finding["level"] for finding in identities} == {"error"}

@@ -123,7 +123,7 @@ def test_a_live_daemon_asks_the_catalogue_anew_once_for_each_alteration(stream: 
     stream.sql("ALTER TYPE ct ADD ATTRIBUTE e mood", "UPDATE t SET c = (5, 55, 'ok') WHERE id = 1")
     daemon.wait_until_confirmed()
     events = _ended_well(stream, daemon, 3)
-    assert daemon.log.read_text().count("the catalogue is asked anew") == 3
+    assert daemon.log.read_text().count("the catalog is asked anew") == 3
     rows = _rows([event for event in events if event.value["op"] == "c"])
     assert rows == {
         1: {"a": 1, "b": "x"},

@@ -1,4 +1,6 @@
-"""How fast a slot is drained: `Walsender` with and without pacing beside `pg_recvlogical`, the same backlog in one run.
+"""How fast a slot is drained: `ReplicationStream` with and without pacing next to `pg_recvlogical`.
+
+The backlog is the same in one run.
 
     python tests/bench/read_rate.py                       # on a PostgreSQL 18 of its own
     python tests/bench/read_rate.py --dsn 'host=...'      # on this one (superuser; makes and drops what it needs)
@@ -29,8 +31,8 @@ import psycopg
 
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.source.connection import INPUT_BUFFER_BYTES
-from cdcd.source.read_pacing import INTERVAL_S, Pacing
-from cdcd.source.replication_stream import Walsender
+from cdcd.source.read_pacing import INTERVAL_S, ReadPacing
+from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA
 
 OPTIONS = {"proto_version": "1", "publication_names": "cdcd_bench", "binary": "true"}
@@ -67,10 +69,10 @@ def own_cpu_s() -> tuple[float, float]:
 
 
 def drain(dsn: str, slot: str, rows: int, interval_s: float, buffer_bytes: int) -> Run:
-    pacing = Pacing(interval_s)
+    pacing = ReadPacing(interval_s)
     # From before the connection, as pg_recvlogical is timed: the server decodes for long before it sends the first row.
     began, (user_s, system_s) = time.monotonic(), own_cpu_s()
-    with Walsender(dsn) as walsender:
+    with ReplicationStream(dsn) as walsender:
         if buffer_bytes:
             walsender.grow_input(buffer_bytes)
         walsender.start(slot, 0, OPTIONS)
@@ -189,8 +191,8 @@ def measure_latency(dsn: str, rate: int, interval_s: float, seconds: float) -> l
                     time.sleep(left)
 
     latencies: list[float] = []
-    pacing = Pacing(interval_s)
-    with Walsender(dsn) as walsender:
+    pacing = ReadPacing(interval_s)
+    with ReplicationStream(dsn) as walsender:
         walsender.grow_input()
         walsender.create_slot("cdcd_bench_run", temporary=True)
         walsender.start("cdcd_bench_run", 0, OPTIONS)

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from cdcd.avro.codecs.lookup import TypeOptions
-from cdcd.avro.event_encoder import Encoder
+from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
-from cdcd.build_info import rooms
+from cdcd.build_info import build
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.pgoutput.encoder import encode, tuple_of
@@ -51,7 +51,7 @@ COLUMNS = [
 BURST = 1000
 
 
-class Catalogue:
+class Catalog:
     """The types of COLUMNS."""
 
     def types(self, oids: Iterable[int]) -> Mapping[int, PgType]:
@@ -124,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=200_000)
     rows = parser.parse_args().rows
-    print(f"{rows:,} rows, {rooms()} rooms")
+    print(f"{rows:,} rows, {build()}")
     stream = frames(rows)
     print(f"{sum(map(len, stream)) / rows:.0f} bytes of frames a row")
     decoder = Decoder()
@@ -133,9 +133,9 @@ def main() -> None:
 
         def pipeline() -> tuple[Assembler, BatchBuilder]:
             batches = BatchBuilder(tombstones=False)
-            encoder = Encoder(batches, FingerprintStore(batches), TypeOptions())
+            encoder = EventEncoder(batches, FingerprintStore(batches), TypeOptions())
             spool = Spool(SpoolDirectory(Path(folder) / "spool"), 1 << 26, 1 << 30)
-            return Assembler(decoder, Relations(Catalogue()), encoder, spool, 0), batches
+            return Assembler(decoder, Relations(Catalog()), encoder, spool, 0), batches
 
         def feed(burst: int) -> None:
             assembler, batches = pipeline()
@@ -150,9 +150,9 @@ def main() -> None:
 
         def copy() -> None:
             batches = BatchBuilder(tombstones=False)
-            encoder = Encoder(batches, FingerprintStore(batches), TypeOptions())
+            encoder = EventEncoder(batches, FingerprintStore(batches), TypeOptions())
             encoder.copy(1, 1)
-            table = TableRows(encoder.open(Relations(Catalogue()).resolve(RELATION)), bytes([BINARY]) * len(COLUMNS))
+            table = TableRows(encoder.open(Relations(Catalog()).resolve(RELATION)), bytes([BINARY]) * len(COLUMNS))
             form = table.copy()
             form.row_at(SIGNATURE + bytes(8))
             for at in range(0, rows, BURST):

@@ -1,6 +1,6 @@
 """The verdict, from the topics alone: reads them as they grow, and holds every transaction against the ledger.
 
-Before: `writers` note what they committed; the daemon publishes. After: `report` says what was found.
+Before: `writer_schemas` note what they committed; the daemon publishes. After: `report` says what was found.
 
 Nothing of cdcd's reads here: librdkafka's consumer (read_committed), fastavro, and the rules of the README. Memory is
 bounded by what is under way: a transaction is judged and forgotten once the progress topic closes a cut behind it.

@@ -28,8 +28,8 @@ from support import topics, workload  # noqa: E402
 
 from cdcd.pgoutput import messages as m  # noqa: E402
 from cdcd.pgoutput.decoder import Decoder  # noqa: E402
-from cdcd.source.catalog import Catalogue  # noqa: E402
-from cdcd.source.replication_stream import Walsender  # noqa: E402
+from cdcd.source.catalog import Catalog  # noqa: E402
+from cdcd.source.replication_stream import ReplicationStream  # noqa: E402
 from cdcd.source.stream_messages import XLOGDATA, XLOGDATA_HEADER_BYTES  # noqa: E402
 
 VERSIONS = (14, 15, 16, 17, 18)
@@ -65,7 +65,7 @@ def record(version: int) -> Recording:
             for statement in scenario.setup(version):
                 connection.execute(statement.encode())
         for mode, options in modes(version).items():
-            with Walsender(dsn) as walsender:
+            with ReplicationStream(dsn) as walsender:
                 walsender.create_slot(_slot(mode), two_phase="two_phase" in options)
         _play(dsn, version)
         streams = [_read(dsn, mode, options) for mode, options in modes(version).items()]
@@ -100,7 +100,7 @@ def _read(dsn: str, mode: str, more: dict[str, str]) -> Stream:
     """Everything up to the last message of the scenario."""
     options = {**more, "publication_names": f'"{DATABASE}"', "messages": "true"}
     frames: list[bytes] = []
-    with Walsender(dsn) as walsender:
+    with ReplicationStream(dsn) as walsender:
         walsender.start(_slot(mode), 0, options)
         deadline = time.monotonic() + STREAM_WITHIN_S
         while not (frames and frames[-1].endswith(b"the end")):
@@ -112,9 +112,9 @@ def _read(dsn: str, mode: str, more: dict[str, str]) -> Stream:
 
 
 def _ask(dsn: str, streams: list[Stream]) -> Answers:
-    """What the catalogue says of every relation and type that the streams name."""
+    """What the catalog says of every relation and type that the streams name."""
     answers = Answers()
-    with Catalogue(dsn) as catalogue:
+    with Catalog(dsn) as catalog:
         for stream in streams:
             in_stream = False
             for frame in stream.frames:
@@ -124,10 +124,10 @@ def _ask(dsn: str, streams: list[Stream]) -> Answers:
                 if kind == m.RELATION:
                     message = Decoder(stream.parallel).decode(frame, XLOGDATA_HEADER_BYTES, in_stream)
                     assert isinstance(message, m.Relation)
-                    answers.known.update(catalogue.types(column.type_oid for column in message.columns))
+                    answers.known.update(catalog.types(column.type_oid for column in message.columns))
                     oid = message.relation_oid
-                    answers.primary_keys[oid] = catalogue.primary_key(oid)
-                    answers.identity_indexes[oid] = catalogue.identity_index(oid)
+                    answers.primary_keys[oid] = catalog.primary_key(oid)
+                    answers.identity_indexes[oid] = catalog.identity_index(oid)
     return answers
 
 

@@ -1,8 +1,8 @@
-"""A recorded stream: what a server sent, what its catalogue said, and what the events must be.
+"""A recorded stream: what a server sent, what its catalog said, and what the events must be.
 
-Before: `record` makes recordings from real servers. After: `test_golden` holds the code to them, without a server.
+Before: `records` makes recordings from real servers. After: `test_golden` holds the code to them, without a server.
 
-One file a PostgreSQL version: a header, the catalogue's answers, the frames of one stream for each way to ask for it
+One file a PostgreSQL version: a header, the catalog's answers, the frames of one stream for each way to ask for it
 (CopyData payloads without keepalives), and the events, which are the same however the changes were sent.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 import fastavro
 
 from cdcd.avro.codecs.lookup import TypeOptions
-from cdcd.avro.event_encoder import Encoder
+from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.reading.decoder import plain
@@ -52,7 +52,7 @@ class Stream:
 
 @dataclass
 class Answers:
-    """The catalogue, as it was when all had happened."""
+    """The catalog, as it was when all had happened."""
 
     known: dict[int, PgType] = field(default_factory=dict)
     primary_keys: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -125,7 +125,7 @@ def replay(stream: Stream, answers: Answers, burst: int = 100) -> Replayed:
         assembler = Assembler(
             Decoder(streaming_parallel=stream.parallel),
             Relations(answers),
-            Encoder(batches, FingerprintStore(batches), TypeOptions()),
+            EventEncoder(batches, FingerprintStore(batches), TypeOptions()),
             Spool(SpoolDirectory(Path(folder) / "spool"), 1 << 14, 1 << 30),
             0,
         )

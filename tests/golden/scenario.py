@@ -1,6 +1,6 @@
 """What happens in the recorded database: every message of the protocol, in every shape that the server's version has.
 
-Before: PostgreSQL's own documentation of logical replication. After: `record` runs it once on each version.
+Before: PostgreSQL's own documentation of logical replication. After: `records` runs it once on each version.
 
 Statements are run one after the other, each by the session that it names; a session is a connection of its own.
 """

@@ -1,4 +1,4 @@
-"""Types, keys and settings, as the catalogue of a real server has them."""
+"""Types, keys and settings, as the catalog of a real server has them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from servers import PostgreSQL
 from support.fix_postgres import Database
 
-from cdcd.errors import ServerLost
-from cdcd.source.catalog import Catalogue
+from cdcd.errors import PostgresUnavailable
+from cdcd.source.catalog import Catalog
 from cdcd.source.pg_types import PgType
 
 both = pytest.mark.postgres_versions("oldest", "newest")
@@ -29,8 +29,8 @@ def test_a_type_is_resolved_with_all_that_it_is_made_of(database: Database) -> N
         'CREATE TYPE "odd ""t" AS ("a b" sale[], m mood, gone int, span int4multirange)',
         'ALTER TYPE "odd ""t" DROP ATTRIBUTE gone',
     )
-    with Catalogue(database.dsn) as catalogue:
-        odd = catalogue.type(oid(database, "type", '"odd ""t"'))
+    with Catalog(database.dsn) as catalog:
+        odd = catalog.type(oid(database, "type", '"odd ""t"'))
         assert odd is not None
         assert (odd.kind, odd.qualified) == ("c", 'public.odd "t')
         assert [(name, typmod) for name, _, typmod in odd.fields] == [("a b", -1), ("m", -1), ("span", -1)]
@@ -50,8 +50,8 @@ def test_a_type_is_resolved_with_all_that_it_is_made_of(database: Database) -> N
 
 @both
 def test_built_in_types_are_as_the_codecs_take_them(database: Database) -> None:
-    with Catalogue(database.dsn) as catalogue:
-        found = catalogue.types([20, 600, 1020, 1009, 0, 4_000_000_000])
+    with Catalog(database.dsn) as catalog:
+        found = catalog.types([20, 600, 1020, 1009, 0, 4_000_000_000])
     assert found[20] == PgType(20, "pg_catalog", "int8")
     assert found[600] == PgType(600, "pg_catalog", "point")
     assert found[1020].delimiter == ";"
@@ -62,18 +62,18 @@ def test_built_in_types_are_as_the_codecs_take_them(database: Database) -> None:
 @both
 def test_answers_are_remembered_until_forgotten(database: Database) -> None:
     database.execute("CREATE TYPE pair AS (a int)", "CREATE TABLE t (a int, b int, PRIMARY KEY (b, a))")
-    with Catalogue(database.dsn) as catalogue:
+    with Catalog(database.dsn) as catalog:
         pair, table = oid(database, "type", "pair"), oid(database, "class", "t")
-        before = catalogue.type(pair)
-        assert catalogue.primary_key(table) == ("b", "a")
+        before = catalog.type(pair)
+        assert catalog.primary_key(table) == ("b", "a")
         database.execute("ALTER TYPE pair ADD ATTRIBUTE b text", "ALTER TABLE t RENAME b TO c")
-        assert catalogue.type(pair) is before
-        assert catalogue.primary_key(table) == ("b", "a")
-        catalogue.forget()
-        after = catalogue.type(pair)
+        assert catalog.type(pair) is before
+        assert catalog.primary_key(table) == ("b", "a")
+        catalog.forget()
+        after = catalog.type(pair)
         assert after is not None
         assert [name for name, _, _ in after.fields] == ["a", "b"]
-        assert catalogue.primary_key(table) == ("c", "a")
+        assert catalog.primary_key(table) == ("c", "a")
 
 
 @both
@@ -82,10 +82,10 @@ def test_a_primary_key_comes_in_key_order_without_included_columns(database: Dat
         'CREATE TABLE k (a int, "b ""ü" text, c int, PRIMARY KEY ("b ""ü", a) INCLUDE (c))',
         "CREATE TABLE none (a int UNIQUE)",
     )
-    with Catalogue(database.dsn) as catalogue:
-        assert catalogue.primary_key(oid(database, "class", "k")) == ('b "ü', "a")
-        assert catalogue.primary_key(oid(database, "class", "none")) == ()
-        assert catalogue.primary_key(4_000_000_000) == ()
+    with Catalog(database.dsn) as catalog:
+        assert catalog.primary_key(oid(database, "class", "k")) == ('b "ü', "a")
+        assert catalog.primary_key(oid(database, "class", "none")) == ()
+        assert catalog.primary_key(4_000_000_000) == ()
 
 
 @both
@@ -97,33 +97,33 @@ def test_published_types_are_those_of_published_columns(database: Database) -> N
         "CREATE PUBLICATION p FOR TABLE a",
         'CREATE PUBLICATION "q ü" FOR TABLE b',
     )
-    with Catalogue(database.dsn) as catalogue:
-        assert [of.name for of in catalogue.published_types("p")] == ["int8", "text"]
-        assert [of.name for of in catalogue.published_types("p", "q ü")] == ["int8", "text", "jsonb"]
-        assert catalogue.published_types("nosuch") == []
+    with Catalog(database.dsn) as catalog:
+        assert [of.name for of in catalog.published_types("p")] == ["int8", "text"]
+        assert [of.name for of in catalog.published_types("p", "q ü")] == ["int8", "text", "jsonb"]
+        assert catalog.published_types("nosuch") == []
 
 
 @pytest.mark.postgres_versions("newest")
 def test_a_column_list_leaves_its_types_out(database: Database) -> None:
     database.execute("CREATE TABLE a (id bigint PRIMARY KEY, v point)", "CREATE PUBLICATION p FOR TABLE a (id)")
-    with Catalogue(database.dsn) as catalogue:
-        assert [of.name for of in catalogue.published_types("p")] == ["int8"]
+    with Catalog(database.dsn) as catalog:
+        assert [of.name for of in catalog.published_types("p")] == ["int8"]
 
 
 @both
 def test_the_timeout_and_the_encoding_are_the_servers(database: Database) -> None:
-    with Catalogue(database.dsn) as catalogue:
-        assert catalogue.wal_sender_timeout_s() == 60.0
-        assert catalogue.encoding() == "UTF8"
-    with Catalogue(database.dsn + " options='-c wal_sender_timeout=1500ms'") as catalogue:
-        assert catalogue.wal_sender_timeout_s() == 1.5
+    with Catalog(database.dsn) as catalog:
+        assert catalog.wal_sender_timeout_s() == 60.0
+        assert catalog.encoding() == "UTF8"
+    with Catalog(database.dsn + " options='-c wal_sender_timeout=1500ms'") as catalog:
+        assert catalog.wal_sender_timeout_s() == 1.5
 
 
 def test_a_catalogue_survives_a_restart_of_the_server(start_postgres: Callable[..., PostgreSQL]) -> None:
     server = start_postgres()
-    with Catalogue(server.dsn()) as catalogue:
-        assert catalogue.type(23) is not None
+    with Catalog(server.dsn()) as catalog:
+        assert catalog.type(23) is not None
         server.restart(mode="immediate")
-        with pytest.raises(ServerLost):
-            catalogue.type(20)
-        assert catalogue.type(20) == PgType(20, "pg_catalog", "int8")
+        with pytest.raises(PostgresUnavailable):
+            catalog.type(20)
+        assert catalog.type(20) == PgType(20, "pg_catalog", "int8")

@@ -1,4 +1,4 @@
-"""What became of a table between a snapshot and its lock, told by the catalogue of both."""
+"""What became of a table between a snapshot and its lock, told by the catalog of both."""
 
 from __future__ import annotations
 

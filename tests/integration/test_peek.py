@@ -14,8 +14,8 @@ from support.fix_postgres import Database
 
 from cdcd.cli.commands.peek import peek
 from cdcd.config.settings import Settings
-from cdcd.errors import GapError, Refused
-from cdcd.source.replication_stream import Walsender
+from cdcd.errors import GapError, RequestRejected
+from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.server_errors import SlotActive
 
 pytestmark = pytest.mark.postgres_versions("oldest", "newest")
@@ -123,7 +123,7 @@ def test_what_was_prepared_is_shown_once_it_is_committed(shop: Database) -> None
 
 
 def test_a_slot_in_use_is_named_with_who_has_it(shop: Database) -> None:
-    with Walsender(shop.dsn) as walsender:
+    with ReplicationStream(shop.dsn) as walsender:
         walsender.start(slot_of(shop), 0, {"proto_version": "1", "publication_names": '"p"'})
         with pytest.raises(SlotActive, match=f"in use by the server process {walsender.backend_pid}"):
             shown(shop)
@@ -137,7 +137,7 @@ def test_a_slot_that_is_not_there_or_not_ours_is_named(shop: Database) -> None:
         f"SELECT pg_drop_replication_slot('{name}')",
         f"SELECT pg_create_logical_replication_slot('{name}', 'test_decoding')",
     )
-    with pytest.raises(Refused, match="test_decoding"):
+    with pytest.raises(RequestRejected, match="test_decoding"):
         shown(shop)
 
 

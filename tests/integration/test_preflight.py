@@ -30,7 +30,7 @@ def looked_at(given: Settings) -> dict[str, tuple[str, str, str]]:
     order = ("ok", "warning", "error")
     worst: dict[str, tuple[str, str, str]] = {}
     for finding in findings(given):
-        new = (finding.level.value, finding.message, finding.cure)
+        new = (finding.level.value, finding.message, finding.hint)
         if finding.about not in worst or order.index(new[0]) > order.index(worst[finding.about][0]):
             worst[finding.about] = new
     return worst
@@ -59,9 +59,9 @@ def test_a_ready_server_and_broker_have_no_error_and_nothing_is_changed(
 def test_the_cure_for_a_missing_replica_identity_works(database: Database, broker: str, prefix: str) -> None:
     database.execute('CREATE SCHEMA "odd schema"', 'CREATE TABLE "odd schema"."t 1" (a int)')
     given = settings(database.dsn, broker, prefix, tables=("odd schema.*",))
-    level, message, cure = looked_at(given)["replica identity"]
+    level, message, hint = looked_at(given)["replica identity"]
     assert (level, '"odd schema"."t 1" has no replica identity' in message) == ("error", True)
-    database.execute(cure.removeprefix("Run: ").partition(";")[0])
+    database.execute(hint.removeprefix("Run: ").partition(";")[0])
     assert looked_at(given)["replica identity"][0] == "warning", "it still has no key"
 
 
@@ -89,7 +89,7 @@ def test_a_partition_that_keeps_less_identity_than_its_published_root_is_an_erro
     assert len(told) == 3
     for root, finding in zip(("bare", "keyed", "whole"), told, strict=True):
         assert f'The partition "public"."{root}_1" of "public"."{root}"' in finding.message
-    database.execute(*(finding.cure.removeprefix("Run: ") for finding in told))
+    database.execute(*(finding.hint.removeprefix("Run: ") for finding in told))
     assert looked_at(given)["replica identity"][0] == "ok"
 
 
@@ -110,11 +110,11 @@ def test_the_cures_for_what_is_missing_work_where_nothing_may_be_created(
 ) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     given = settings(database.dsn, broker, prefix, slot=slot, create=False)
-    level, _, cure = looked_at(given)["publication"]
+    level, _, hint = looked_at(given)["publication"]
     assert level == "error"
-    database.execute(cure.removeprefix("Run: ").partition(";")[0])
-    level, _, cure = looked_at(given)["slot"]
-    assert (level, "cdcd slot create" in cure) == ("error", True)
+    database.execute(hint.removeprefix("Run: ").partition(";")[0])
+    level, _, hint = looked_at(given)["slot"]
+    assert (level, "cdcd slot create" in hint) == ("error", True)
     slot_command.create(given, two_phase=False, failover=False, as_json=False, out=io.StringIO())
     after = looked_at(given)
     assert after["publication"][:2] == ("ok", "The publication cdcd has 1 table")
@@ -129,9 +129,9 @@ def test_a_role_without_replication_is_told_what_to_ask_for(
     database.execute(f"CREATE ROLE {role} LOGIN")
     try:
         given = settings(database.server.dsn(database.name, user=role), broker, prefix)
-        level, message, cure = looked_at(given)["server"]
+        level, message, hint = looked_at(given)["server"]
         assert (level, "may not replicate" in message) == ("error", True)
-        database.execute(cure.removeprefix("Let a superuser run: "))
+        database.execute(hint.removeprefix("Let a superuser run: "))
         after = looked_at(given)
         assert after["server"][0] == "ok"
         assert after["publication"][0] == "error", "it may replicate, but not make the publication"
@@ -151,9 +151,9 @@ def test_an_open_write_transaction_is_a_warning_before_the_slot_is_made(
     monkeypatch.setattr("cdcd.preflight.postgres.LONG_TRANSACTION_S", 0.0)
     writer = database.connect(autocommit=False)
     writer.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    level, message, cure = looked_at(settings(database.dsn, broker, prefix))["slot"]
+    level, message, hint = looked_at(settings(database.dsn, broker, prefix))["slot"]
     assert (level, f"pid {writer.info.backend_pid}" in message) == ("warning", True)
-    database.execute(cure.partition("or end it: ")[2])
+    database.execute(hint.partition("or end it: ")[2])
     with pytest.raises(psycopg.OperationalError):
         writer.execute("SELECT 1")
 
@@ -194,9 +194,9 @@ def test_a_topic_of_our_own_that_forgets_is_an_error_until_it_is_compacted(
     admin, topic = AdminClient({"bootstrap.servers": broker}), f"{prefix}.progress"
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
     given = settings(database.dsn, broker, prefix)
-    level, message, cure = looked_at(given)["topics"]
+    level, message, hint = looked_at(given)["topics"]
     assert (level, f"{topic} has cleanup.policy=delete" in message) == ("error", True)
-    assert cure.endswith(f"--entity-name {topic} --add-config cleanup.policy=compact")
+    assert hint.endswith(f"--entity-name {topic} --add-config cleanup.policy=compact")
     compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
     [done] = admin.incremental_alter_configs(
         [ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[compact])]
@@ -209,8 +209,8 @@ def test_a_server_that_is_not_set_up_for_logical_decoding_is_told_how(
     start_postgres: Callable[..., servers.PostgreSQL], broker: str, prefix: str, postgres: servers.PostgreSQL
 ) -> None:
     server = start_postgres(postgres.version, settings={"wal_level": "replica"})
-    level, message, cure = looked_at(settings(server.dsn(), broker, prefix))["wal_level"]
+    level, message, hint = looked_at(settings(server.dsn(), broker, prefix))["wal_level"]
     assert (level, message) == ("error", "wal_level is replica, and must be logical")
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET wal_level = 'logical'")
-        assert "ALTER SYSTEM SET wal_level = 'logical'" in cure
+        assert "ALTER SYSTEM SET wal_level = 'logical'" in hint

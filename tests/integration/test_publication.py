@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support.fix_postgres import Database
 
-from cdcd.errors import Refused
+from cdcd.errors import RequestRejected
 from cdcd.source.publication import Publication, PublishedTable
 
 both = pytest.mark.postgres_versions("oldest", "newest")
@@ -99,9 +99,9 @@ def test_an_owner_gets_an_explicit_list(shop: Database, owner: str) -> None:
 
 @both
 def test_a_role_that_may_not_is_told_the_statement_for_one_who_may(shop: Database, owner: str) -> None:
-    with Publication(owner, "p") as publication, pytest.raises(Refused) as caught:
+    with Publication(owner, "p") as publication, pytest.raises(RequestRejected) as caught:
         publication.create(["public.*"])
-    cures = dict(cure.split(" run: ") for cure in caught.value.cure.split("; or: "))
+    cures = dict(hint.split(" run: ") for hint in caught.value.hint.split("; or: "))
     by_owner = cures.pop("Let the tables' owner (with CREATE on the database)")
     if shop.server.version >= 15:
         by_superuser = cures.pop("Let a superuser")
@@ -118,10 +118,10 @@ def test_a_role_that_may_not_is_told_the_statement_for_one_who_may(shop: Databas
 def test_a_table_without_identity_is_refused_and_the_cure_cures(shop: Database) -> None:
     shop.execute("CREATE TABLE blind (id int)")
     with Publication(shop.dsn, "p") as publication:
-        with pytest.raises(Refused, match=r"public\.blind") as caught:
+        with pytest.raises(RequestRejected, match=r"public\.blind") as caught:
             publication.create(["public.*"])
         assert not publication.exists()
-        statement = caught.value.cure.split(", or run ")[1].split(";")[0]
+        statement = caught.value.hint.split(", or run ")[1].split(";")[0]
         shop.execute(statement)
         assert publication.create(["public.*"])
 
@@ -137,13 +137,13 @@ def test_a_table_that_only_sees_inserts_can_be_accepted_without_identity(shop: D
 @both
 def test_a_partitioned_table_is_judged_by_its_partitions(shop: Database) -> None:
     shop.execute("ALTER TABLE parted_1 REPLICA IDENTITY NOTHING")
-    with Publication(shop.dsn, "p") as publication, pytest.raises(Refused, match=r"public\.parted\)"):
+    with Publication(shop.dsn, "p") as publication, pytest.raises(RequestRejected, match=r"public\.parted\)"):
         publication.create(["public.parted"])
 
 
 @both
 def test_no_table_that_matches_is_refused(shop: Database) -> None:
-    with Publication(shop.dsn, "p") as publication, pytest.raises(Refused, match="no table matches"):
+    with Publication(shop.dsn, "p") as publication, pytest.raises(RequestRejected, match="no table matches"):
         publication.create(["public.nosuch*", "nowhere.*"])
 
 

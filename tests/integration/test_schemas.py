@@ -11,14 +11,14 @@ import pytest
 from support.fix_postgres import Database
 
 from cdcd.avro.codecs.lookup import TypeOptions
-from cdcd.avro.event_encoder import Encoder
+from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.config.settings import Settings
-from cdcd.errors import Refused
+from cdcd.errors import RequestRejected
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.reading.table_schemas import schemas
 from cdcd.sink.batches import BatchBuilder
-from cdcd.source.catalog import Catalogue
+from cdcd.source.catalog import Catalog
 from cdcd.source.stream_messages import XLogData
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
@@ -66,10 +66,10 @@ def shop(database: Database) -> Database:
 def published(database: Database, folder: Path) -> set[str]:
     """The schemas that the daemon's rooms publish with the rows that are in the slot."""
     batches = BatchBuilder(tombstones=False)
-    with Catalogue(database.dsn) as catalogue:
-        encoder = Encoder(batches, FingerprintStore(batches), TypeOptions())
+    with Catalog(database.dsn) as catalog:
+        encoder = EventEncoder(batches, FingerprintStore(batches), TypeOptions())
         spool = Spool(SpoolDirectory(folder / "spool"), 1 << 20, 1 << 20)
-        assembler = Assembler(Decoder(), Relations(catalogue), encoder, spool, 0)
+        assembler = Assembler(Decoder(), Relations(catalog), encoder, spool, 0)
         rows = database.execute(
             f"SELECT data FROM pg_logical_slot_get_binary_changes('s_{database.name}', NULL, NULL, "
             "'proto_version', '1', 'publication_names', 'p')"
@@ -123,8 +123,8 @@ def test_people_get_a_line_a_column(shop: Database) -> None:
 
 
 def test_a_table_that_is_not_published_is_named_with_the_nearest_one(shop: Database) -> None:
-    with pytest.raises(Refused, match=r"no table public\.tt\. Did you mean public\.t\?"):
+    with pytest.raises(RequestRejected, match=r"no table public\.tt\. Did you mean public\.t\?"):
         as_json(shop, "public.tt")
     shop.execute("DROP PUBLICATION p")
-    with pytest.raises(Refused, match="does not exist"):
+    with pytest.raises(RequestRejected, match="does not exist"):
         as_json(shop)

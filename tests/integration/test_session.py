@@ -10,18 +10,18 @@ import pytest
 from servers import PostgreSQL
 from support.fix_postgres import Database
 
-from cdcd.errors import ServerLost, SettingsError
-from cdcd.source.session import Session, StatementRefused, parameters
+from cdcd.errors import PostgresUnavailable, SettingsError
+from cdcd.source.session import Session, StatementRejected, parameters
 
 
 def test_nothing_is_connected_before_the_first_question() -> None:
-    with Session("host=127.0.0.1 port=1 user=postgres") as session, pytest.raises(ServerLost):
+    with Session("host=127.0.0.1 port=1 user=postgres") as session, pytest.raises(PostgresUnavailable):
         session.rows("SELECT 1")
 
 
 def test_a_refused_statement_carries_its_sqlstate_and_the_session_goes_on(database: Database) -> None:
     with Session(database.dsn) as session:
-        with pytest.raises(StatementRefused) as caught:
+        with pytest.raises(StatementRejected) as caught:
             session.rows("SELECT * FROM nosuch")
         assert caught.value.sqlstate == "42P01"
         assert session.rows("SELECT %s::int", [7]) == [(7,)]
@@ -33,7 +33,7 @@ def test_a_lost_connection_is_a_lost_server_once_and_then_opened_again(database:
         [(pid,)] = session.rows("SELECT pg_backend_pid()")
         database.execute(f"SELECT pg_terminate_backend({pid})")
         time.sleep(0.1)
-        with pytest.raises(ServerLost):
+        with pytest.raises(PostgresUnavailable):
             session.rows("SELECT 1")
         assert session.rows("SELECT 1") == [(1,)]
 
@@ -44,7 +44,7 @@ def test_a_session_survives_a_restart_of_the_server(start_postgres: Callable[...
         assert session.server_version // 10_000 == server.version
         server.stop(mode="immediate")
         for _ in range(2):
-            with pytest.raises(ServerLost):
+            with pytest.raises(PostgresUnavailable):
                 session.rows("SELECT 1")
         server.start()
         assert session.encoding == "UTF8"

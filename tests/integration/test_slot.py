@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from support.fix_postgres import Database
 
-from cdcd.errors import ServerLost
+from cdcd.errors import PostgresUnavailable
 from cdcd.lsn import parse_lsn
-from cdcd.source.replication_stream import Walsender
+from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.server_errors import SlotActive
 from cdcd.source.slot import Slot
 
@@ -23,7 +23,7 @@ def test_a_slot_that_is_not_there_has_no_state_and_nothing_to_drop(database: Dat
 
 @both
 def test_the_state_is_what_the_server_shows(database: Database) -> None:
-    with Slot(database.dsn, f"s_{database.name}") as slot, Walsender(database.dsn) as walsender:
+    with Slot(database.dsn, f"s_{database.name}") as slot, ReplicationStream(database.dsn) as walsender:
         created = walsender.create_slot(slot.name)
         state = slot.state()
         assert state is not None
@@ -38,7 +38,7 @@ def test_the_state_is_what_the_server_shows(database: Database) -> None:
 
 @both
 def test_retained_wal_grows_with_what_is_written(database: Database) -> None:
-    with Slot(database.dsn, f"s_{database.name}") as slot, Walsender(database.dsn) as walsender:
+    with Slot(database.dsn, f"s_{database.name}") as slot, ReplicationStream(database.dsn) as walsender:
         walsender.create_slot(slot.name)
         before = slot.state()
         database.execute("CREATE TABLE t AS SELECT repeat('x', 1000) FROM generate_series(1, 1000)")
@@ -53,7 +53,7 @@ def test_retained_wal_grows_with_what_is_written(database: Database) -> None:
 @both
 def test_a_slot_in_use_is_shown_with_its_pid_and_not_dropped(database: Database) -> None:
     database.execute("CREATE PUBLICATION p")
-    with Slot(database.dsn, f"s_{database.name}") as slot, Walsender(database.dsn) as walsender:
+    with Slot(database.dsn, f"s_{database.name}") as slot, ReplicationStream(database.dsn) as walsender:
         walsender.create_slot(slot.name)
         walsender.start(slot.name, 0, {"proto_version": "1", "publication_names": "p"})
         state = slot.state()
@@ -69,7 +69,7 @@ def test_a_slot_in_use_is_shown_with_its_pid_and_not_dropped(database: Database)
 
 @pytest.mark.postgres_versions("newest")
 def test_two_phase_and_failover_are_as_they_were_made(database: Database) -> None:
-    with Slot(database.dsn, f"s_{database.name}") as slot, Walsender(database.dsn) as walsender:
+    with Slot(database.dsn, f"s_{database.name}") as slot, ReplicationStream(database.dsn) as walsender:
         walsender.create_slot(slot.name, two_phase=True, failover=True)
         state = slot.state()
         assert state is not None
@@ -94,5 +94,5 @@ def test_writers_are_described_to_a_role_without_privileges(database: Database) 
 def test_writers_of_a_server_that_is_gone_are_nobody() -> None:
     with Slot("host=127.0.0.1 port=1 user=postgres", "s") as slot:
         assert slot.writers() == ()
-        with pytest.raises(ServerLost):
+        with pytest.raises(PostgresUnavailable):
             slot.state()

@@ -8,7 +8,7 @@ from support.fix_postgres import Database
 from support.stream import eventually
 
 from cdcd.daemon import slot_monitor
-from cdcd.daemon.slot_monitor import SlotWatch
+from cdcd.daemon.slot_monitor import SlotMonitor
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import Status
 
@@ -21,7 +21,7 @@ def test_a_slot_that_was_there_and_is_gone_is_lost(database: Database, monkeypat
         families = text_string_to_metric_families(metrics.exposition(status, 0.0, 0).decode())
         return {s.name: s.value for family in families for s in family.samples if not s.labels}
 
-    watch = SlotWatch(database.dsn, "watch", "w", status, metrics)
+    watch = SlotMonitor(database.dsn, "watch", "w", status, metrics)
     try:
         eventually(lambda: len(status.history.samples()) > 3, "a look")
         assert (shown()["cdcd_slot_active"], shown()["cdcd_slot_lost"]) == (0, 0)

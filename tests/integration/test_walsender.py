@@ -16,9 +16,9 @@ from psycopg import sql
 from servers import PostgreSQL
 from support.fix_postgres import Database
 
-from cdcd.errors import CdcdError, GapError, Refused, ServerLost, SettingsError
+from cdcd.errors import CdcdError, GapError, PostgresUnavailable, RequestRejected, SettingsError
 from cdcd.lsn import parse_lsn
-from cdcd.source.replication_stream import Walsender
+from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.server_errors import SlotActive, SlotWaits
 from cdcd.source.slot import Slot
 from cdcd.source.stream_messages import PrimaryKeepalive, XLogData, decode_server
@@ -40,16 +40,16 @@ def slot_of(database: Database) -> str:
 
 
 @pytest.fixture
-def stream(shop: Database) -> Iterator[Walsender]:
+def stream(shop: Database) -> Iterator[ReplicationStream]:
     """A stream of `shop` from a slot that was just made."""
-    with Walsender(shop.dsn) as walsender:
+    with ReplicationStream(shop.dsn) as walsender:
         walsender.create_slot(slot_of(shop))
         walsender.start(slot_of(shop), 0, OPTIONS)
         yield walsender
 
 
 def read_until(
-    walsender: Walsender, wanted: Callable[[Message], bool], timeout_s: float = 10, wait_s: float = 0.1
+    walsender: ReplicationStream, wanted: Callable[[Message], bool], timeout_s: float = 10, wait_s: float = 0.1
 ) -> list[Message]:
     """All messages up to the first one that is wanted."""
     found = []
@@ -67,7 +67,7 @@ def a_commit(message: Message) -> bool:
     return isinstance(message, XLogData) and message.data[:1] == b"C"
 
 
-def read_until_error(walsender: Walsender, timeout_s: float = 10) -> CdcdError:
+def read_until_error(walsender: ReplicationStream, timeout_s: float = 10) -> CdcdError:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:
@@ -86,7 +86,7 @@ def confirmed(database: Database) -> int | None:
 
 @both
 def test_identify_names_the_server_the_database_and_where_its_wal_is(shop: Database) -> None:
-    with Walsender(shop.dsn) as walsender:
+    with ReplicationStream(shop.dsn) as walsender:
         identity = walsender.identify()
         [(system_id, wal_lsn)] = shop.execute(
             "SELECT system_identifier::text, pg_current_wal_lsn()::text FROM pg_control_system()"
@@ -98,7 +98,7 @@ def test_identify_names_the_server_the_database_and_where_its_wal_is(shop: Datab
 
 
 @both
-def test_every_change_of_a_transaction_is_read_in_order(shop: Database, stream: Walsender) -> None:
+def test_every_change_of_a_transaction_is_read_in_order(shop: Database, stream: ReplicationStream) -> None:
     shop.execute("INSERT INTO t SELECT g, repeat('x', g) FROM generate_series(1, 3000) g")
     messages = read_until(stream, a_commit)
     inserted = [m for m in messages if isinstance(m, XLogData) and m.data[:1] == b"I"]
@@ -108,7 +108,7 @@ def test_every_change_of_a_transaction_is_read_in_order(shop: Database, stream: 
 
 
 @both
-def test_the_bounds_of_a_read_hold_and_nothing_is_left_behind(shop: Database, stream: Walsender) -> None:
+def test_the_bounds_of_a_read_hold_and_nothing_is_left_behind(shop: Database, stream: ReplicationStream) -> None:
     shop.execute("INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 500) g")
     time.sleep(0.3)
     rows, sizes = 0, []
@@ -136,7 +136,7 @@ def test_settings_of_the_database_do_not_reach_the_text_of_values(shop: Database
         "CREATE TABLE r (id int PRIMARY KEY, a timestamptz, b bytea, c interval, d double precision, e regclass)",
         "ALTER PUBLICATION p ADD TABLE r",
     )
-    with Walsender(shop.dsn) as walsender:
+    with ReplicationStream(shop.dsn) as walsender:
         walsender.create_slot(slot_of(shop))
         walsender.start(slot_of(shop), 0, {**OPTIONS, "binary": "false"})
         shop.execute(
@@ -157,7 +157,7 @@ def test_a_sql_ascii_database_streams_its_bytes_as_they_are(postgres: PostgreSQL
         )
     try:
         ascii_db.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")
-        with Walsender(ascii_db.dsn) as walsender:
+        with ReplicationStream(ascii_db.dsn) as walsender:
             assert walsender.encoding == "SQL_ASCII"
             walsender.create_slot(slot_of(ascii_db))
             walsender.start(slot_of(ascii_db), 0, OPTIONS)
@@ -169,7 +169,7 @@ def test_a_sql_ascii_database_streams_its_bytes_as_they_are(postgres: PostgreSQL
 
 
 @both
-def test_a_confirmed_position_reaches_the_slot(shop: Database, stream: Walsender) -> None:
+def test_a_confirmed_position_reaches_the_slot(shop: Database, stream: ReplicationStream) -> None:
     shop.execute("INSERT INTO t VALUES (1, 'x')")
     commit = read_until(stream, a_commit)[-1]
     end_lsn = int.from_bytes(commit.data[10:18])
@@ -178,7 +178,7 @@ def test_a_confirmed_position_reaches_the_slot(shop: Database, stream: Walsender
     assert confirmed(shop) == end_lsn
 
 
-def test_a_status_whose_positions_contradict_each_other_is_refused(shop: Database, stream: Walsender) -> None:
+def test_a_status_whose_positions_contradict_each_other_is_refused(shop: Database, stream: ReplicationStream) -> None:
     with pytest.raises(ValueError, match="applied"):
         stream.send_status(10, 11, 0)
 
@@ -186,7 +186,7 @@ def test_a_status_whose_positions_contradict_each_other_is_refused(shop: Databas
 @both
 def test_silence_of_the_reader_is_survived_while_status_is_sent(shop: Database) -> None:
     dsn = psycopg.conninfo.make_conninfo(shop.dsn, options="-c wal_sender_timeout=1s")
-    with Walsender(dsn) as walsender:
+    with ReplicationStream(dsn) as walsender:
         walsender.create_slot(slot_of(shop))
         # More than all socket buffers hold: the server stands still in the middle of it. Written before the stream
         # starts, because nobody sends status while the INSERT runs.
@@ -207,10 +207,10 @@ def test_silence_of_the_reader_is_survived_while_status_is_sent(shop: Database) 
 @both
 def test_wal_sender_timeout_is_a_lost_server(shop: Database) -> None:
     dsn = psycopg.conninfo.make_conninfo(shop.dsn, options="-c wal_sender_timeout=500ms")
-    with Walsender(dsn) as walsender:
+    with ReplicationStream(dsn) as walsender:
         walsender.create_slot(slot_of(shop))
         walsender.start(slot_of(shop), 0, OPTIONS)
-        assert isinstance(read_until_error(walsender), ServerLost)
+        assert isinstance(read_until_error(walsender), PostgresUnavailable)
 
 
 @both
@@ -218,7 +218,7 @@ def test_a_transaction_may_take_longer_to_decode_than_a_session_may_have_one_ope
     if shop.server.version < 17:
         pytest.skip("transaction_timeout is of PostgreSQL 17")
     shop.execute(f"ALTER DATABASE \"{shop.name}\" SET transaction_timeout TO '300ms'")
-    with Walsender(shop.dsn) as walsender:
+    with ReplicationStream(shop.dsn) as walsender:
         walsender.create_slot(slot_of(shop))
         walsender.start(slot_of(shop), 0, OPTIONS)
         with shop.connect() as connection:
@@ -229,7 +229,7 @@ def test_a_transaction_may_take_longer_to_decode_than_a_session_may_have_one_ope
         read_until(walsender, a_commit, 30)
 
 
-def test_a_server_that_takes_nothing_does_not_block_the_sender(shop: Database, stream: Walsender) -> None:
+def test_a_server_that_takes_nothing_does_not_block_the_sender(shop: Database, stream: ReplicationStream) -> None:
     os.kill(stream.backend_pid, signal.SIGSTOP)
     try:
         took = []
@@ -252,7 +252,7 @@ def test_a_server_that_takes_nothing_does_not_block_the_sender(shop: Database, s
 
 
 @both
-def test_a_wake_descriptor_ends_a_wait(stream: Walsender) -> None:
+def test_a_wake_descriptor_ends_a_wait(stream: ReplicationStream) -> None:
     read_end, write_end = os.pipe()
     try:
         timer = threading.Timer(0.2, os.write, (write_end, b"!"))
@@ -269,8 +269,8 @@ def test_a_wake_descriptor_ends_a_wait(stream: Walsender) -> None:
 
 
 @both
-def test_an_active_slot_is_told_apart_with_the_pid_that_has_it(shop: Database, stream: Walsender) -> None:
-    with Walsender(shop.dsn) as second:
+def test_an_active_slot_is_told_apart_with_the_pid_that_has_it(shop: Database, stream: ReplicationStream) -> None:
+    with ReplicationStream(shop.dsn) as second:
         with pytest.raises(SlotActive) as caught:
             second.start(slot_of(shop), 0, OPTIONS)
         assert caught.value.pid == stream.backend_pid
@@ -290,7 +290,7 @@ def test_an_active_slot_is_told_apart_with_the_pid_that_has_it(shop: Database, s
 
 
 @both
-def test_commands_work_again_after_a_stop(shop: Database, stream: Walsender) -> None:
+def test_commands_work_again_after_a_stop(shop: Database, stream: ReplicationStream) -> None:
     shop.execute("INSERT INTO t VALUES (1, 'x')")
     read_until(stream, a_commit)
     assert stream.stop()
@@ -298,21 +298,21 @@ def test_commands_work_again_after_a_stop(shop: Database, stream: Walsender) -> 
 
 
 @both
-def test_a_terminated_walsender_is_a_lost_server(shop: Database, stream: Walsender) -> None:
+def test_a_terminated_walsender_is_a_lost_server(shop: Database, stream: ReplicationStream) -> None:
     shop.execute("INSERT INTO t VALUES (1, 'x')")
     read_until(stream, a_commit)
     shop.execute(f"SELECT pg_terminate_backend({stream.backend_pid})")
     error = read_until_error(stream)
-    assert isinstance(error, ServerLost)
+    assert isinstance(error, PostgresUnavailable)
     assert "terminating connection" in error.message
-    with pytest.raises(ServerLost):
+    with pytest.raises(PostgresUnavailable):
         stream.read(1, 1)
-    with pytest.raises(ServerLost):
+    with pytest.raises(PostgresUnavailable):
         stream.send_status(1, 1, 1)
 
 
 @both
-def test_what_came_before_the_end_is_still_read(shop: Database, stream: Walsender) -> None:
+def test_what_came_before_the_end_is_still_read(shop: Database, stream: ReplicationStream) -> None:
     shop.execute("INSERT INTO t VALUES (1, 'x')")
     deadline = time.monotonic() + 10
     sent = f"SELECT sent_lsn >= pg_current_wal_lsn() FROM pg_stat_replication WHERE pid = {stream.backend_pid}"
@@ -322,58 +322,61 @@ def test_what_came_before_the_end_is_still_read(shop: Database, stream: Walsende
     shop.execute(f"SELECT pg_terminate_backend({stream.backend_pid})")
     time.sleep(0.3)
     read_until(stream, a_commit)
-    assert isinstance(read_until_error(stream), ServerLost)
+    assert isinstance(read_until_error(stream), PostgresUnavailable)
 
 
 @both
 def test_a_publication_that_did_not_exist_stops_the_stream(shop: Database) -> None:
-    with Walsender(shop.dsn) as walsender:
+    with ReplicationStream(shop.dsn) as walsender:
         walsender.create_slot(slot_of(shop))
         walsender.start(slot_of(shop), 0, {**OPTIONS, "publication_names": '"p","nosuch"'})
         shop.execute("INSERT INTO t VALUES (1, 'x')")
         error = read_until_error(walsender)
-        assert isinstance(error, Refused), error
+        assert isinstance(error, RequestRejected), error
         assert "nosuch" in error.message
-        assert "pg_replication_slot_advance" in error.cure
+        assert "pg_replication_slot_advance" in error.hint
 
 
 @both
 def test_a_missing_slot_is_a_gap(shop: Database) -> None:
-    with Walsender(shop.dsn) as walsender, pytest.raises(GapError, match="does not exist"):
+    with ReplicationStream(shop.dsn) as walsender, pytest.raises(GapError, match="does not exist"):
         walsender.start("nosuch", 0, OPTIONS)
 
 
 @both
 def test_a_slot_of_another_database_is_refused_by_name(shop: Database, postgres: PostgreSQL) -> None:
-    with Walsender(shop.dsn) as walsender:
+    with ReplicationStream(shop.dsn) as walsender:
         walsender.create_slot(slot_of(shop))
-    with Walsender(postgres.dsn()) as other, pytest.raises(Refused, match=f'belongs to the database "{shop.name}"'):
+    with (
+        ReplicationStream(postgres.dsn()) as other,
+        pytest.raises(RequestRejected, match=f'belongs to the database "{shop.name}"'),
+    ):
         other.start(slot_of(shop), 0, OPTIONS)
 
 
 @both
 def test_options_that_the_server_does_not_know_are_refused(shop: Database) -> None:
-    with Walsender(shop.dsn) as walsender:
+    with ReplicationStream(shop.dsn) as walsender:
         walsender.create_slot(slot_of(shop))
-        with pytest.raises(Refused, match="nosuch"):
+        with pytest.raises(RequestRejected, match="nosuch"):
             walsender.start(slot_of(shop), 0, {**OPTIONS, "nosuch": "it's \\ odd"})
         walsender.start(slot_of(shop), 0, OPTIONS)
 
 
 @both
 def test_an_existing_slot_is_not_made_again(shop: Database) -> None:
-    with Walsender(shop.dsn) as walsender:
+    with ReplicationStream(shop.dsn) as walsender:
         walsender.create_slot(slot_of(shop))
-        with pytest.raises(Refused, match="already exists"):
+        with pytest.raises(RequestRejected, match="already exists"):
             walsender.create_slot(slot_of(shop))
-        with pytest.raises(Refused, match="no name for a slot"):
+        with pytest.raises(RequestRejected, match="no name for a slot"):
             walsender.create_slot('Bad"Näme')
 
 
 @both
 def test_an_exported_snapshot_shows_the_tables_at_the_consistent_point(shop: Database) -> None:
     shop.execute("INSERT INTO t VALUES (1, 'before')")
-    with Walsender(shop.dsn) as walsender:
+    with ReplicationStream(shop.dsn) as walsender:
         created = walsender.create_slot(slot_of(shop), export_snapshot=True)
         assert created.snapshot
         shop.execute("INSERT INTO t VALUES (2, 'after')")
@@ -391,7 +394,7 @@ def test_an_exported_snapshot_shows_the_tables_at_the_consistent_point(shop: Dat
 def test_a_slot_that_waits_for_a_writer_names_it_and_leaves_nothing(shop: Database) -> None:
     writer = shop.connect(autocommit=False, application_name="slow one")
     writer.execute("INSERT INTO t VALUES (1, 'x')")
-    with Walsender(shop.dsn) as walsender, Slot(shop.dsn, slot_of(shop)) as slot:
+    with ReplicationStream(shop.dsn) as walsender, Slot(shop.dsn, slot_of(shop)) as slot:
         with pytest.raises(SlotWaits) as caught:
             walsender.create_slot(slot.name, timeout_s=0.7, blockers=slot.writers)
         [who] = [who for who in caught.value.blockers if f"session {writer.info.backend_pid} (slow one)" in who]
@@ -410,7 +413,7 @@ def test_fast_shutdown_ends_promptly_once_all_is_confirmed(
     with psycopg.connect(server.dsn(), autocommit=True) as inside:
         inside.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
         inside.execute("CREATE PUBLICATION p FOR TABLE t")
-    with Walsender(server.dsn()) as walsender:
+    with ReplicationStream(server.dsn()) as walsender:
         walsender.create_slot("s")
         walsender.start("s", 0, OPTIONS)
         with psycopg.connect(server.dsn(), autocommit=True) as inside:
@@ -428,12 +431,12 @@ def test_fast_shutdown_ends_promptly_once_all_is_confirmed(
                     if isinstance(message := decode_server(frame), PrimaryKeepalive):
                         walsender.send_status(message.wal_end, message.wal_end, message.wal_end)
                 walsender.wait(0.1)
-            except ServerLost as lost:
+            except PostgresUnavailable as lost:
                 error = lost
         stopping.join()
         assert time.monotonic() - began < 10
-    with pytest.raises(ServerLost):
-        Walsender(server.dsn())
+    with pytest.raises(PostgresUnavailable):
+        ReplicationStream(server.dsn())
 
 
 @both
@@ -441,18 +444,18 @@ def test_wal_level_replica_is_refused_with_its_cure(
     postgres: PostgreSQL, start_postgres: Callable[..., PostgreSQL]
 ) -> None:
     server = start_postgres(postgres.version, settings={"wal_level": "replica"})
-    with Walsender(server.dsn()) as walsender, pytest.raises(Refused) as caught:
+    with ReplicationStream(server.dsn()) as walsender, pytest.raises(RequestRejected) as caught:
         walsender.create_slot("s")
-    assert "ALTER SYSTEM SET wal_level = logical" in caught.value.cure
+    assert "ALTER SYSTEM SET wal_level = logical" in caught.value.hint
 
 
 @both
 def test_a_role_that_may_not_replicate_is_refused_with_its_cure(shop: Database) -> None:
     shop.execute('CREATE ROLE "no repl" LOGIN')
     try:
-        with pytest.raises(Refused) as caught:
-            Walsender(shop.server.dsn(shop.name, user="no repl"))
-        assert caught.value.cure.endswith('ALTER ROLE "no repl" REPLICATION')
+        with pytest.raises(RequestRejected) as caught:
+            ReplicationStream(shop.server.dsn(shop.name, user="no repl"))
+        assert caught.value.hint.endswith('ALTER ROLE "no repl" REPLICATION')
     finally:
         shop.execute('DROP ROLE "no repl"')
 
@@ -464,7 +467,7 @@ def test_a_slot_that_lost_wal_is_a_gap(postgres: PostgreSQL, start_postgres: Cal
         settings={"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"},
     )
     dsn = server.dsn()
-    with Walsender(dsn) as walsender, psycopg.connect(dsn, autocommit=True) as inside, Slot(dsn, "s") as slot:
+    with ReplicationStream(dsn) as walsender, psycopg.connect(dsn, autocommit=True) as inside, Slot(dsn, "s") as slot:
         walsender.create_slot("s")
         inside.execute("CREATE TABLE big (v text)")
         for _ in range(4):
@@ -482,18 +485,18 @@ def test_a_slot_that_lost_wal_is_a_gap(postgres: PostgreSQL, start_postgres: Cal
 
 def test_the_first_host_that_answers_is_taken(shop: Database) -> None:
     dsn = f"host=127.0.0.1,127.0.0.1 port=1,{shop.server.port} user=postgres dbname={shop.name}"
-    with Walsender(dsn) as walsender:
+    with ReplicationStream(dsn) as walsender:
         assert walsender.identify().dbname == shop.name
 
 
 def test_a_server_that_is_not_there_is_lost() -> None:
-    with pytest.raises(ServerLost, match="cannot be reached"):
-        Walsender("host=127.0.0.1 port=1 user=postgres")
+    with pytest.raises(PostgresUnavailable, match="cannot be reached"):
+        ReplicationStream("host=127.0.0.1 port=1 user=postgres")
 
 
 def test_a_dsn_that_cannot_be_read_is_refused_without_its_password() -> None:
     with pytest.raises(SettingsError) as caught:
-        Walsender("host=127.0.0.1 password=secret nosuch=1")
+        ReplicationStream("host=127.0.0.1 password=secret nosuch=1")
     assert "secret" not in str(caught.value)
 
 
@@ -501,7 +504,7 @@ def test_a_grown_input_buffer_takes_more_at_once(shop: Database) -> None:
     shop.execute("INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 0) g")
 
     def largest(size_bytes: int) -> int:
-        with Walsender(shop.dsn) as walsender:
+        with ReplicationStream(shop.dsn) as walsender:
             if size_bytes:
                 walsender.grow_input(size_bytes)
             slot = f"{slot_of(shop)}_{size_bytes}"
@@ -541,7 +544,7 @@ def test_a_stream_over_tls_does_not_stall_on_bytes_that_poll_cannot_see(
     monkeypatch.setattr("cdcd.source.connection.TLS_WAIT_S", 5.0)
     with (
         psycopg.connect(tls_server.dsn(), autocommit=True) as inside,
-        Walsender(tls_server.dsn(sslmode="require")) as walsender,
+        ReplicationStream(tls_server.dsn(sslmode="require")) as walsender,
     ):
         if buffer_bytes:
             walsender.grow_input(buffer_bytes)
@@ -557,7 +560,7 @@ def test_a_stream_over_tls_does_not_stall_on_bytes_that_poll_cannot_see(
 def test_one_read_over_tls_takes_many_frames_but_no_more_than_it_may(tls_server: PostgreSQL) -> None:
     with (
         psycopg.connect(tls_server.dsn(), autocommit=True) as inside,
-        Walsender(tls_server.dsn(sslmode="require")) as walsender,
+        ReplicationStream(tls_server.dsn(sslmode="require")) as walsender,
     ):
         walsender.grow_input()
         walsender.create_slot("s")
@@ -574,6 +577,6 @@ def test_one_read_over_tls_takes_many_frames_but_no_more_than_it_may(tls_server:
 
 def test_a_unix_socket_is_told_from_tcp(start_postgres: Callable[..., PostgreSQL]) -> None:
     server = start_postgres(settings={"unix_socket_directories": "/tmp"})
-    with Walsender(server.dsn()) as over_tcp, Walsender(server.dsn(host="/tmp")) as over_unix:
+    with ReplicationStream(server.dsn()) as over_tcp, ReplicationStream(server.dsn(host="/tmp")) as over_unix:
         assert not over_tcp.local
         assert over_unix.local

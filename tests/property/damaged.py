@@ -23,7 +23,7 @@ import recording  # noqa: E402
 from recording import HERE, Answers, Recording, Stream  # noqa: E402
 
 from cdcd.avro.codecs.lookup import TypeOptions  # noqa: E402
-from cdcd.avro.event_encoder import Encoder  # noqa: E402
+from cdcd.avro.event_encoder import EventEncoder  # noqa: E402
 from cdcd.avro.schema_store import FingerprintStore  # noqa: E402
 from cdcd.errors import CdcdError, DecodeError  # noqa: E402
 from cdcd.pgoutput.decoder import Decoder  # noqa: E402
@@ -103,8 +103,8 @@ def damage(frames: list[bytes], rng: Random) -> str:
             return f"frame {at}: {how.__name__}"
 
 
-class Catalogue(Answers):
-    """The recorded catalogue, which as a real one knows nothing of a relation that there is not."""
+class Catalog(Answers):
+    """The recorded catalog, which as a real one knows nothing of a relation that there is not."""
 
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
         return self.primary_keys.get(relation_oid, ())
@@ -119,8 +119,8 @@ def play(made: Recording, stream: Stream, frames: list[bytes], burst: int) -> No
     with tempfile.TemporaryDirectory() as folder:
         assembler = Assembler(
             Decoder(streaming_parallel=stream.parallel),
-            Relations(Catalogue(**made.answers.__dict__)),
-            Encoder(batches, FingerprintStore(batches), TypeOptions()),
+            Relations(Catalog(**made.answers.__dict__)),
+            EventEncoder(batches, FingerprintStore(batches), TypeOptions()),
             Spool(SpoolDirectory(Path(folder) / "spool"), 1 << 14, 1 << 24),
             0,
         )

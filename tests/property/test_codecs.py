@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.avro_values import UNREPRESENTABLE, both, read_back, transcode
 
 from cdcd.avro.codecs.base import Codec
-from cdcd.avro.codecs.composite_changes import Shape
+from cdcd.avro.codecs.composite_changes import CompositeDefinition
 from cdcd.avro.codecs.datetimes import Date, Time, Timestamp, TimeTz
 from cdcd.avro.codecs.extensions import Hstore, Vector
 from cdcd.avro.codecs.floats import Float4, Float8, float8_text
@@ -27,8 +27,8 @@ from cdcd.avro.codecs.nested import Array, Composite
 from cdcd.avro.codecs.network import Bit, Inet, Macaddr, PgLsn, Tsvector
 from cdcd.avro.codecs.numeric import Decimal, NumericText
 from cdcd.avro.codecs.ranges import Multirange, Range
-from cdcd.avro.codecs.text import AsText, Bytea, Char, Ewkb, Text, Uuid, VersionedText
-from cdcd.errors import DecodeError, ModeChanged
+from cdcd.avro.codecs.text import Bytea, Char, Ewkb, Text, TextFallback, Uuid, VersionedText
+from cdcd.errors import BinaryFormatUnsupported, DecodeError
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -39,7 +39,7 @@ CODECS: list[Codec] = [
     *(
         Bytea(),
         Ewkb("geometry"),
-        AsText("point"),
+        TextFallback("point"),
         Date(),
         Time(),
         TimeTz(),
@@ -49,7 +49,9 @@ CODECS: list[Codec] = [
     ),
     *(Inet("inet"), Macaddr("macaddr", 6), Bit(), PgLsn(), Tsvector(), Hstore(), Vector()),
     *(Array(Int4(), "_int4", ","), Array(Text(), "_text", ","), Array(Decimal(12, 2), "_numeric", ",")),
-    Composite("pair", ["a", "b"], [Int4(), Array(Text(), "_text", ",")], Shape("public.pair", [23, 1009])),
+    Composite(
+        "pair", ["a", "b"], [Int4(), Array(Text(), "_text", ",")], CompositeDefinition("public.pair", [23, 1009])
+    ),
     *(Range("daterange", Date(), "daterange"), Range("textrange", Text(), "public.textrange")),
     Multirange(Range("int4range", Int4(), "int4range"), "int4multirange"),
 ]
@@ -216,7 +218,9 @@ def test_composite(name: str | None, numbers: list[int]) -> None:
     listed = "{" + ",".join(map(str, numbers)) + "}"
     special = '"\\(), \t\n\r\v\f'
     first = "" if name is None else name if name.upper() == "NULL" else quoted(name, special, double=True)
-    codec = Composite("pair", ["name", "ns"], [Text(), Array(Int4(), "_int4", ",")], Shape("pair", [25, 1007]))
+    codec = Composite(
+        "pair", ["name", "ns"], [Text(), Array(Int4(), "_int4", ",")], CompositeDefinition("pair", [25, 1007])
+    )
     text = f"({first},{quoted(listed, special, double=True)})"
     assert both(codec, binary, text) == {"name": name, "ns": numbers}
 
@@ -248,7 +252,7 @@ def test_range_of_text(lower: str, upper: str, inclusive: bool) -> None:
 def survives(call: Callable[[], Any]) -> Any:
     try:
         return call()
-    except (DecodeError, ModeChanged):
+    except (DecodeError, BinaryFormatUnsupported):
         return None
 
 

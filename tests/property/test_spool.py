@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cdcd.transaction.spool import Spool, Spooled
+from cdcd.transaction.spool import Spool, SpooledTransaction
 from cdcd.transaction.spool_file import SpoolDirectory
 
 PADDING = st.integers(0, 400)
@@ -18,7 +18,7 @@ PADDING = st.integers(0, 400)
 class Transaction:
     """One top-level transaction as PostgreSQL has it: open subtransactions nest, released ones are their parent's."""
 
-    def __init__(self, xid: int, spooled: Spooled) -> None:
+    def __init__(self, xid: int, spooled: SpooledTransaction) -> None:
         self.spooled = spooled
         self.open: list[list[int]] = [[xid]]
         """Xids of each open level: its own, then those that were released into it."""

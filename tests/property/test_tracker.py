@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cdcd.progress.ack_tracker import Tracker
+from cdcd.progress.ack_tracker import AckTracker
 
 GIDS = st.sampled_from("abc")
 SIZES = st.integers(1, 50)
@@ -40,7 +40,7 @@ class Stream(RuleBasedStateMachine):
         self.connect()
 
     def connect(self) -> None:
-        self.tracker = Tracker(self.confirmed, self.progress)
+        self.tracker = AckTracker(self.confirmed, self.progress)
         self.queue: list[int] = []
         self.spooled: set[str] = set()
         for record in self.history:

@@ -315,8 +315,8 @@ _TEXTS: dict[str, str] = {}
 
 
 @cache
-def _decoder() -> decoder.Decoder:
-    return decoder.Decoder(lambda schema: _TEXTS[str(schema)])
+def _decoder() -> decoder.EventDecoder:
+    return decoder.EventDecoder(lambda schema: _TEXTS[str(schema)])
 
 
 def _name(position: tuple[int, int]) -> str:

@@ -26,8 +26,8 @@ from sim.sql import Database
 from cdcd.progress.daemon_requests import SNAPSHOT
 from cdcd.progress.daemon_requests import table_of as table_of_request
 from cdcd.progress.records import SlotRecord
-from cdcd.progress.snapshot_records import DONE, TableCopy, parse_copy
-from cdcd.sink.parking.wire_format import Assembly
+from cdcd.progress.snapshot_records import DONE, TableSnapshot, parse_copy
+from cdcd.sink.parking.wire_format import PartAssembler
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class CopiesChecker:
         self._positions: set[tuple[int, int]] = set()
         self._folds: dict[str, Fold] = {}
         self._aside: dict[str, deque[Seen]] = {}
-        self._assemblies: dict[str, Assembly] = {}
-        self.standing: dict[str, TableCopy] = {}
+        self._assemblies: dict[str, PartAssembler] = {}
+        self.standing: dict[str, TableSnapshot] = {}
         self._tables: dict[tuple[str, str], Fold] = {}
         self._asked: dict[str, int] = {}
         """By topic, where a fresh copy was asked for last."""
@@ -94,7 +94,7 @@ class CopiesChecker:
             assert placed.key is not None
             assert placed.value is not None
             topic = placed.key.decode().partition("/")[2]
-            event = self._assemblies.setdefault(topic, Assembly()).add(placed.offset, placed.value)
+            event = self._assemblies.setdefault(topic, PartAssembler()).add(placed.offset, placed.value)
             if event is None:
                 continue
             assert event.value is not None

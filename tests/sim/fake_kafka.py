@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cdcd.errors import BrokerLost, Fenced, Refused
+from cdcd.errors import Fenced, KafkaUnavailable, RequestRejected
 from cdcd.sink.batches import Message
 from cdcd.sink.interfaces import Offsets
 from cdcd.sink.topics import TopicSpec
@@ -106,7 +106,7 @@ class FakeBroker:
 
     def log(self, topic: str, partition: int) -> list[Entry]:
         if topic not in self.topics or partition >= len(self.topics[topic]):
-            raise Refused(f"no such topic or partition: {topic} {partition}")
+            raise RequestRejected(f"no such topic or partition: {topic} {partition}")
         return self.topics[topic][partition]
 
     def visible(self, topic: str) -> list[list[Seen]]:
@@ -248,7 +248,7 @@ class FakeProducer:
         if not self._owns():
             raise Fenced(f"another producer has taken over {self._id}")
         if self._transaction is not None and self._transaction.expired:
-            raise BrokerLost("Kafka ended our transaction: it took too long")
+            raise KafkaUnavailable("Kafka ended our transaction: it took too long")
 
 
 class FakeAdmin:
@@ -291,7 +291,7 @@ class FakeAdmin:
 
 
 class FakeReading:
-    """Plays `cdcd.sink.kafka.range_reader.KafkaReading`."""
+    """Plays `cdcd.sink.kafka.range_reader.RangeReader`."""
 
     def __init__(
         self,
@@ -334,7 +334,7 @@ class FakeReading:
             if start <= record.offset < stop and not stopping():
                 yield record.offset, Read(record)
         if not self._undecided and self._broker.stable_end(log) < stop and not stopping():
-            raise BrokerLost(f"some producer has left a transaction open in {self.topic}")
+            raise KafkaUnavailable(f"some producer has left a transaction open in {self.topic}")
 
 
 class Read:

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from cdcd.errors import ServerLost
+from cdcd.errors import PostgresUnavailable
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.encoder import encode, tuple_of
 from cdcd.pgoutput.tuples import ColumnValue
@@ -210,10 +210,10 @@ class Server:
         return record.end
 
     def start(self, link: Link, options: dict[str, str], now: float) -> Walsender:
-        """START_REPLICATION at 0/0. Raises SlotActive or ServerLost."""
+        """START_REPLICATION at 0/0. Raises SlotActive or PostgresUnavailable."""
         slot = self.slot
         if not self.up or link.lost is not None or slot is None:
-            raise ServerLost("the server is not there")
+            raise PostgresUnavailable("the server is not there")
         if slot.reader is not None:
             raise SlotActive("s", 1)
         slot.reader = Walsender(self, slot, link, options, now)
@@ -231,7 +231,7 @@ class Server:
         self._synchronous.clear()
         if self.slot is not None:
             if self.slot.reader is not None:
-                self.slot.reader.end(ServerLost("the server crashed"))
+                self.slot.reader.end(PostgresUnavailable("the server crashed"))
             self.slot.confirmed = self.slot.saved
 
     def restart(self) -> None:
@@ -309,10 +309,10 @@ class Walsender:
         while link.statuses:
             self._reply(link.statuses.popleft())
         if link.gone:
-            self.end(ServerLost("the connection was reset"))
+            self.end(PostgresUnavailable("the connection was reset"))
             return
         if server.now >= self._heard_at + TIMEOUT_S:
-            self.end(ServerLost("terminating walsender process due to replication timeout"))
+            self.end(PostgresUnavailable("terminating walsender process due to replication timeout"))
             return
         if server.now >= self._heard_at + TIMEOUT_S / 2 and not self._pinged:
             self._pinged = True

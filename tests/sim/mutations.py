@@ -10,29 +10,29 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from sim.replica import SimProducer, SimWalsender, SteppedTakingOver
+from sim.replica import SimProducer, SimReplicationStream, SteppedKafkaTakeover
 
 import cdcd.sink.hanging_transactions
 import cdcd.sink.publisher
 import cdcd.transaction.spool
-from cdcd.avro.event_encoder import Encoder
-from cdcd.daemon.kafka_takeover import TakingOver
+from cdcd.avro.event_encoder import EventEncoder
+from cdcd.daemon.kafka_takeover import KafkaTakeover
 from cdcd.daemon.pipeline import Pipeline
-from cdcd.daemon.stream_startup import Opening
+from cdcd.daemon.stream_startup import StreamStartup
 from cdcd.errors import GapError
 from cdcd.pgoutput import messages
-from cdcd.progress.ack_tracker import Tracker
-from cdcd.sink.batch_queue import Handover
+from cdcd.progress.ack_tracker import AckTracker
+from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.group_commit import GroupCommit
-from cdcd.sink.hanging_transactions import Known
+from cdcd.sink.hanging_transactions import Evidence
 from cdcd.sink.kafka.alternating_producer import AlternatingProducer
-from cdcd.sink.kafka_transaction import Contents
+from cdcd.sink.kafka_transaction import KafkaTransaction
 from cdcd.sink.publisher import Publisher
 from cdcd.source.stream_messages import decode_keepalive
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
-from cdcd.transaction.spool import Spool, Spooled
+from cdcd.transaction.spool import Spool, SpooledTransaction
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 
@@ -53,22 +53,22 @@ def mutation(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[.
 # Acknowledgements
 
 
-@mutation(Tracker, "ack")
-def acknowledge_what_was_received(self: Tracker) -> int:
+@mutation(AckTracker, "ack")
+def acknowledge_what_was_received(self: AckTracker) -> int:
     self._acked = max(self._acked, self._received)
     return self._acked
 
 
-@mutation(Tracker, "ack")
-def acknowledge_a_quiet_server_before_the_slot_record(self: Tracker) -> int:
-    return max(Tracker._original_ack(self), self.idle_position())  # type: ignore[attr-defined]
+@mutation(AckTracker, "ack")
+def acknowledge_a_quiet_server_before_the_slot_record(self: AckTracker) -> int:
+    return max(AckTracker._original_ack(self), self.idle_position())  # type: ignore[attr-defined]
 
 
-Tracker._original_ack = Tracker.ack  # type: ignore[attr-defined]
+AckTracker._original_ack = AckTracker.ack  # type: ignore[attr-defined]
 
 
-@mutation(Tracker, "idle_position")
-def remember_that_it_was_caught_up(self: Tracker) -> int:
+@mutation(AckTracker, "idle_position")
+def remember_that_it_was_caught_up(self: AckTracker) -> int:
     """A stored flag: set when it was so, and never looked at again."""
     if self._received == self._durable and not self._inside and not self._held:
         self._resolved["caught up"] = 1 << 62
@@ -76,14 +76,14 @@ def remember_that_it_was_caught_up(self: Tracker) -> int:
     return self._heard if "caught up" in self._resolved and self._heard > self._durable else 0
 
 
-@mutation(Tracker, "hold")
-def let_a_prepared_transaction_be_forgotten(self: Tracker, gid: str, prepare_lsn: int) -> None:
+@mutation(AckTracker, "hold")
+def let_a_prepared_transaction_be_forgotten(self: AckTracker, gid: str, prepare_lsn: int) -> None:
     self._inside = False
     self._hear(prepare_lsn)
 
 
-@mutation(Tracker, "committed")
-def end_the_hold_before_the_rows_are_durable(self: Tracker, gid: str, end_lsn: int) -> None:
+@mutation(AckTracker, "committed")
+def end_the_hold_before_the_rows_are_durable(self: AckTracker, gid: str, end_lsn: int) -> None:
     self.rolled_back(gid)
 
 
@@ -122,10 +122,10 @@ def progress_outside_the_transaction(self: Publisher, producer: Any, *arguments:
     _publisher_init(self, _ProgressLater(producer), *arguments, **named)
 
 
-_add = Contents.add
+_add = KafkaTransaction.add
 
 
-@mutation(Contents, "add")
+@mutation(KafkaTransaction, "add")
 def commit_inside_a_postgresql_transaction(self: Any, batch: Any) -> None:
     _add(self, batch)
     self.inside = False
@@ -166,11 +166,11 @@ def fence_with_the_second_producer_when_its_turn_comes(self: Any, stopping: Any)
     return bool(first.start(stopping))
 
 
-@mutation(SteppedTakingOver, "_take_over")
+@mutation(SteppedKafkaTakeover, "_take_over")
 def read_the_progress_before_fencing(self: Any, server: Any) -> Any:
     last = self.last_record()
     self.last_record = lambda: last
-    return TakingOver._take_over(self, server)
+    return KafkaTakeover._take_over(self, server)
 
 
 @mutation(Publisher, "_slot_record")
@@ -225,7 +225,7 @@ def drop_the_batch_that_finds_no_room(self: Pipeline, batch: Any) -> None:
 @mutation(Pipeline, "_collect")
 def count_seq_anew_in_every_batch(self: Pipeline) -> None:
     encoder = self._assembler._consumer
-    assert isinstance(encoder, Encoder)
+    assert isinstance(encoder, EventEncoder)
     encoder.seq = 0
     _collect(self)
 
@@ -271,8 +271,8 @@ def keep_the_first_version_of_a_table(self: Any, message: messages.Relation) -> 
 _resolve = Relations.resolve
 
 
-@mutation(Spooled, "frames")
-def hand_on_memory_before_the_disk(self: Spooled) -> Any:
+@mutation(SpooledTransaction, "frames")
+def hand_on_memory_before_the_disk(self: SpooledTransaction) -> Any:
     memory = list(self._frames)
     yield memory
     if self.on_disk:
@@ -280,7 +280,7 @@ def hand_on_memory_before_the_disk(self: Spooled) -> Any:
 
 
 @mutation(Spool, "grew")
-def let_the_spool_grow(self: Spool, spooled: Spooled, size: int) -> None:
+def let_the_spool_grow(self: Spool, spooled: SpooledTransaction, size: int) -> None:
     self._memory += size
 
 
@@ -301,20 +301,20 @@ def wake_nobody_for_the_acknowledgement(self: Pipeline, durable: Any, seconds: f
     self._news.append((durable, seconds))
 
 
-_handover_init = Handover.__init__
+_handover_init = BatchQueue.__init__
 
 
-@mutation(Handover, "__init__")
-def wake_nobody_when_there_is_room(self: Handover, batches_max: int, bytes_max: int, on_room: object) -> None:
+@mutation(BatchQueue, "__init__")
+def wake_nobody_when_there_is_room(self: BatchQueue, batches_max: int, bytes_max: int, on_room: object) -> None:
     _handover_init(self, batches_max, bytes_max, lambda: None)
 
 
 MUTATIONS["take the rows of undecided progress for visible"] = lambda: patch.object(
-    TakingOver, "_rows_visible", lambda *_: True
+    KafkaTakeover, "_rows_visible", lambda *_: True
 )
 
 
-def _told_of_where_the_slot_began(known: Known) -> bool:
+def _told_of_where_the_slot_began(known: Evidence) -> bool:
     seen_lsn = 0 if known.visible is None else known.visible.lsn
     return known.undecided is not None and seen_lsn < known.confirmed_lsn <= known.undecided.lsn
 
@@ -341,8 +341,8 @@ def forget_that_a_transaction_began_behind_a_prepare(self: Pipeline) -> None:
         self._tracker._inside = False
 
 
-@mutation(Tracker, "committed")
-def let_go_of_a_prepared_transaction_without_rows(self: Tracker, gid: str, end_lsn: int) -> None:
+@mutation(AckTracker, "committed")
+def let_go_of_a_prepared_transaction_without_rows(self: AckTracker, gid: str, end_lsn: int) -> None:
     """Its COMMIT PREPARED alone came again after a restart: rows that were never sent, as it seemed, for ever."""
     if end_lsn > self._received:
         self.rolled_back(gid)
@@ -350,7 +350,7 @@ def let_go_of_a_prepared_transaction_without_rows(self: Tracker, gid: str, end_l
         _committed(self, gid, end_lsn)
 
 
-_committed = Tracker.committed
+_committed = AckTracker.committed
 
 
 class _Anybody:
@@ -362,15 +362,17 @@ class _Anybody:
     __hash__ = None  # type: ignore[assignment]
 
 
-MUTATIONS["take the news of another daemon for a gap"] = lambda: patch.object(SimWalsender, "backend_pid", _Anybody())
+MUTATIONS["take the news of another daemon for a gap"] = lambda: patch.object(
+    SimReplicationStream, "backend_pid", _Anybody()
+)
 
 
-@mutation(Opening, "_ensure_slot")
-def take_the_slot_of_another_daemon_for_a_lost_one(self: Opening, walsender: Any) -> None:
+@mutation(StreamStartup, "_ensure_slot")
+def take_the_slot_of_another_daemon_for_a_lost_one(self: StreamStartup, walsender: Any) -> None:
     """Two daemons started at once: between our two questions the other made the slot, and published."""
     if self._slot.state() is None and self._taking_over.last_record() is not None:
         raise GapError("the slot does not exist any more")
     _ensure_slot(self, walsender)
 
 
-_ensure_slot = Opening._ensure_slot
+_ensure_slot = StreamStartup._ensure_slot

@@ -8,14 +8,14 @@ from typing import Any
 from unittest.mock import patch
 
 from sim.mutations import MUTATIONS, mutation
-from sim.snapshots import SimExporting
+from sim.snapshots import SimSnapshotExport
 
 import cdcd.snapshot.chunks
-from cdcd.daemon.snapshot_coordinator import Copying
-from cdcd.progress.snapshot_records import DONE, TableCopy
+from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator
+from cdcd.progress.snapshot_records import DONE, TableSnapshot
 from cdcd.sink.parking.state import ParkedTables
-from cdcd.snapshot.chunks import Unit
-from cdcd.snapshot.table_copier import Copier
+from cdcd.snapshot.chunks import Chunk
+from cdcd.snapshot.table_copier import TableCopier
 from cdcd.transaction.assembler import Assembler
 
 _BEFORE = set(MUTATIONS)
@@ -64,7 +64,7 @@ def let_the_stream_run_past_the_snapshot(self: Assembler, lsn: int) -> None:
 
 
 @mutation(ParkedTables, "copied")
-def publish_changes_before_the_copy_is_whole(self: ParkedTables, copies: Collection[TableCopy], lsn: int) -> None:
+def publish_changes_before_the_copy_is_whole(self: ParkedTables, copies: Collection[TableSnapshot], lsn: int) -> None:
     pass
 
 
@@ -72,24 +72,24 @@ _copied = ParkedTables.copied
 
 
 @mutation(ParkedTables, "copied")
-def leave_aside_what_was_set_aside(self: ParkedTables, copies: Collection[TableCopy], lsn: int) -> None:
+def leave_aside_what_was_set_aside(self: ParkedTables, copies: Collection[TableSnapshot], lsn: int) -> None:
     _copied(self, [copy for copy in copies if copy.state != DONE], lsn)
 
 
-_start = Copier.start
+_start = TableCopier.start
 
 
-@mutation(Copier, "start")
-def give_rows_the_lsn_of_what_the_snapshot_does_not_show(self: Copier) -> None:
+@mutation(TableCopier, "start")
+def give_rows_the_lsn_of_what_the_snapshot_does_not_show(self: TableCopier) -> None:
     self._lsn += 1
     _start(self)
 
 
-_copier_begin = Copier.begin
+_copier_begin = TableCopier.begin
 
 
-@mutation(Copier, "begin")
-def take_blocks_for_done_that_are_being_read(self: Copier, unit: Unit) -> Any:
+@mutation(TableCopier, "begin")
+def take_blocks_for_done_that_are_being_read(self: TableCopier, unit: Chunk) -> Any:
     if unit.done is not None:
         table = self._tables[unit.topic]
         table.copy = table.copy.with_blocks(unit.done)
@@ -97,17 +97,19 @@ def take_blocks_for_done_that_are_being_read(self: Copier, unit: Unit) -> Any:
     return _copier_begin(self, unit)
 
 
-@mutation(Copying, "want")
-def forget_what_is_asked_for_during_a_copy(self: Copying, schema: str, table: str) -> None:
+@mutation(SnapshotCoordinator, "want")
+def forget_what_is_asked_for_during_a_copy(self: SnapshotCoordinator, schema: str, table: str) -> None:
     if self.ended:
         _want(self, schema, table)
 
 
-_want = Copying.want
+_want = SnapshotCoordinator.want
 
 
-@mutation(SimExporting, "_lock")
-def wait_for_the_lock_of_somebody_who_waits_for_us(self: SimExporting, oids: set[int]) -> Generator[None, None, bool]:
+@mutation(SimSnapshotExport, "_lock")
+def wait_for_the_lock_of_somebody_who_waits_for_us(
+    self: SimSnapshotExport, oids: set[int]
+) -> Generator[None, None, bool]:
     """TRUNCATE holds it until its COMMIT returns, which it does when the standby has it: we, who wait."""
     while oids & self.world.database.exclusive():
         yield

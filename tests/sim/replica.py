@@ -3,8 +3,8 @@
 Before: `world` gives a turn to the main thread or to the sink thread of a replica, and decides what fails.
 After: the daemon's own code: everything of cdcd but the modules that talk to sockets is what runs in production.
 
-What is played here: the clients (`Walsender`, `Session`, `Slot`, `Catalogue`), the threads (`SinkThread` is stepped,
-`TakingOver` runs while the opening waits), `Wake`, and the supervisor's loop. `installed` puts them in place.
+What is played here: the clients (`Walsender`, `Session`, `Slot`, `Catalog`), the threads (`SinkWorker` is stepped,
+`KafkaTakeover` runs while the opening waits), `Wake`, and the supervisor's loop. `installed` puts them in place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unittest.mock import patch
 from sim.fake_disk import DiskDirectory
 from sim.fake_kafka import FakeAdmin, FakeProducer, FakeReading
 from sim.fake_postgres import Link, Walsender
-from sim.snapshots import SimExporting, SimLooking
+from sim.snapshots import SimNewTableScan, SimSnapshotExport
 
 import cdcd.avro.schema_store
 import cdcd.daemon.kafka_takeover
@@ -29,16 +29,16 @@ import cdcd.daemon.stream_startup
 import cdcd.sink.kafka.parked_reader
 import cdcd.transaction.assembler
 from cdcd.avro.single_object import fingerprint
-from cdcd.daemon.kafka_takeover import TakingOver
+from cdcd.daemon.kafka_takeover import KafkaTakeover
 from cdcd.daemon.pipeline import Pipeline
-from cdcd.daemon.stream_startup import Opening
+from cdcd.daemon.stream_startup import StreamStartup
 from cdcd.daemon.supervisor import BACKOFF_MAX_S, BACKOFF_MIN_S, STANDBY_S
-from cdcd.errors import BrokerLost, CdcdError, Restart, ServerLost, SpoolFull, Stop
+from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, PostgresUnavailable, RetriableError, SpoolFull
 from cdcd.monitoring.status import Status
-from cdcd.sink.batch_queue import Handover
+from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import Batch
 from cdcd.sink.group_commit import GATHER_S
-from cdcd.sink.worker import SinkThread
+from cdcd.sink.worker import SinkWorker
 from cdcd.source.connection import SystemIdentity
 from cdcd.source.pg_types import PgType
 from cdcd.source.server_errors import SlotActive
@@ -75,7 +75,7 @@ class NoMetrics:
         return lambda *_: None
 
 
-class SteppedSink(SinkThread):
+class SteppedSink(SinkWorker):
     """A sink without a thread: `world` calls `step`."""
 
     world: World
@@ -93,7 +93,7 @@ class SteppedSink(SinkThread):
         return not self.alive
 
 
-class SteppedHandover(Handover):
+class SteppedBatchQueue(BatchQueue):
     """Never waits; whether there is something to take, the scheduler knows."""
 
     @property
@@ -104,8 +104,8 @@ class SteppedHandover(Handover):
         return super().take(0.0, copies=copies)
 
 
-class SteppedTakingOver(TakingOver):
-    """Runs to its end when the scheduler says so, while `opening` waits for it."""
+class SteppedKafkaTakeover(KafkaTakeover):
+    """Runs to its end when the scheduler says so, while `stream_startup` waits for it."""
 
     world: World
 
@@ -153,7 +153,7 @@ class SimProducer(FakeProducer):
 
     def _alive(self) -> None:
         if self._closed:
-            raise BrokerLost("the producer is closed")
+            raise KafkaUnavailable("the producer is closed")
 
 
 class SimSession:
@@ -169,7 +169,7 @@ class SimSession:
     def check(self) -> None:
         self._life.check()
         if not self.world.server.up:
-            raise ServerLost("the server is not there")
+            raise PostgresUnavailable("the server is not there")
 
     def sockets(self) -> list[int]:
         return []
@@ -217,8 +217,8 @@ class SimSlot:
         return ()
 
 
-class SimCatalogue:
-    """Plays `source.catalogue.Catalogue`."""
+class SimCatalog:
+    """Plays `source.catalog.Catalog`."""
 
     def __init__(self, session: SimSession) -> None:
         self._session = session
@@ -262,7 +262,7 @@ class SimPublication:
         return []
 
 
-class SimRivals:
+class SimSlotConflicts:
     """Plays `source.rivals.Rivals`: there is one slot."""
 
     def show(self, slot: str) -> None:
@@ -272,7 +272,7 @@ class SimRivals:
         pass
 
 
-class SimWalsender:
+class SimReplicationStream:
     """Plays `source.walsender.Walsender`, over a `Link`."""
 
     world: World
@@ -282,7 +282,7 @@ class SimWalsender:
         self._life = self.world.running[-1]
         self._life.check()
         if not self.world.server.up:
-            raise ServerLost("the server is not there")
+            raise PostgresUnavailable("the server is not there")
         self.link = Link(self.world.link_room)
         self.local = self.world.local
         self.standby = False
@@ -312,7 +312,7 @@ class SimWalsender:
         self._life.check()
         server = self.world.server
         if not server.up or server.running or server.slot is not None:
-            raise ServerLost("there are transactions in progress, or there is a slot by now")
+            raise PostgresUnavailable("there are transactions in progress, or there is a slot by now")
         consistent = self.world.server.create_slot(two_phase)
         self.world.slot_created(consistent)
         return SystemIdentityOfSlot(consistent)
@@ -392,8 +392,8 @@ class Life:
         self.wake = SimWake()
         self.status = Status("sim", "s", "p", world.now)
         self.link: Link | None = None
-        self.taking_over: SteppedTakingOver | None = None
-        self.opening: Opening | None = None
+        self.taking_over: SteppedKafkaTakeover | None = None
+        self.opening: StreamStartup | None = None
         self.pipeline: Pipeline | None = None
         self.sink: SteppedSink | None = None
         self.error: BaseException | None = None
@@ -496,7 +496,7 @@ class Life:
         self.wake.clear()
         self._transactions = self.status.transactions
         try:
-            self.opening = Opening(
+            self.opening = StreamStartup(
                 self.world.settings,
                 None,
                 self._may_spool,
@@ -559,7 +559,7 @@ class Life:
         elif isinstance(error, SlotActive):
             self.due = world.now + STANDBY_S * world.rng.choice([1, 10])
             self._backoff_s = BACKOFF_MIN_S
-        elif isinstance(error, Restart):
+        elif isinstance(error, RetriableError):
             if isinstance(error, SpoolFull):
                 self._may_spool = False
             if self.status.transactions > self._transactions:
@@ -567,7 +567,7 @@ class Life:
             self.due = world.now + self._backoff_s
             self._backoff_s = min(BACKOFF_MAX_S, self._backoff_s * 2)
         else:
-            assert isinstance(error, Stop)
+            assert isinstance(error, FatalError)
             world.died(self, error)
 
     def _measure(self, pipeline: Pipeline) -> None:
@@ -591,7 +591,7 @@ class Life:
         if sink is None or not sink.alive or "sink" in self.busy or not self.running:
             return False
         handover = sink._handover
-        assert isinstance(handover, SteppedHandover)
+        assert isinstance(handover, SteppedBatchQueue)
         return handover.waiting or handover.closed or self.world.now >= sink.due
 
     def turn_sink(self) -> None:
@@ -616,7 +616,14 @@ class Life:
 @contextmanager
 def installed(world: World) -> Iterator[None]:
     """Put the played parts in the places of those that talk to the world."""
-    for owner in (SteppedSink, SteppedTakingOver, SimSession, SimWalsender, SimExporting, SimLooking):
+    for owner in (
+        SteppedSink,
+        SteppedKafkaTakeover,
+        SimSession,
+        SimReplicationStream,
+        SimSnapshotExport,
+        SimNewTableScan,
+    ):
         owner.world = world  # type: ignore[attr-defined]
 
     def clock() -> float:
@@ -626,20 +633,20 @@ def installed(world: World) -> Iterator[None]:
         cdcd.daemon.stream_startup: {
             "Session": SimSession,
             "Slot": SimSlot,
-            "Catalogue": SimCatalogue,
+            "Catalog": SimCatalog,
             "Publication": SimPublication,
-            "Rivals": lambda *_: SimRivals(),
+            "SlotConflicts": lambda *_: SimSlotConflicts(),
             "refuse_unreadable": lambda *_: None,
-            "Walsender": SimWalsender,
-            "TakingOver": SteppedTakingOver,
-            "Handover": SteppedHandover,
+            "ReplicationStream": SimReplicationStream,
+            "KafkaTakeover": SteppedKafkaTakeover,
+            "BatchQueue": SteppedBatchQueue,
             "SpoolDirectory": lambda path: DiskDirectory(path, world.running[-1].disk),
             "BATCHES_MAX": world.batches_max,
             "monotonic_s": clock,
         },
         cdcd.daemon.snapshot_coordinator: {
-            "Exporting": SimExporting,
-            "Looking": SimLooking,
+            "SnapshotExport": SimSnapshotExport,
+            "NewTableScan": SimNewTableScan,
             "MESSAGES_MAX": world.batches_max,
             "BATCH_BYTES": world.replay_bytes,
         },
@@ -648,10 +655,10 @@ def installed(world: World) -> Iterator[None]:
         cdcd.daemon.kafka_takeover: {
             "KafkaProducer": lambda _, __, transactional_id, *___, **____: SimProducer(world, transactional_id),
             "KafkaAdmin": lambda *_: SimAdmin(world),
-            "KafkaReading": lambda _, __, topic, *___, **how: FakeReading(world.broker, topic, **how),
+            "RangeReader": lambda _, __, topic, *___, **how: FakeReading(world.broker, topic, **how),
         },
         cdcd.daemon.pipeline: {
-            "SinkThread": SteppedSink,
+            "SinkWorker": SteppedSink,
             "monotonic_s": clock,
             "wall_us": lambda: world.server.time_us,
         },

@@ -18,10 +18,10 @@ from sim.heaps import File, Row, files, rows_of, table_of
 from sim.sql import INT4
 
 from cdcd.config.settings import Settings
-from cdcd.daemon.snapshot_export import Choose, Export, TableExport
-from cdcd.errors import CdcdError, ServerLost
+from cdcd.daemon.snapshot_export import Choose, ExportedSnapshot, TableExport
+from cdcd.errors import CdcdError, PostgresUnavailable
 from cdcd.pgoutput.tuples import BINARY
-from cdcd.snapshot.chunks import Unit
+from cdcd.snapshot.chunks import Chunk
 from cdcd.snapshot.copy_format import SIGNATURE
 from cdcd.snapshot.published_tables import Heap
 from cdcd.snapshot.reader import SnapshotGone
@@ -75,14 +75,14 @@ class SimConnection:
 
     def __init__(self, snapshot: SimSnapshot) -> None:
         self._snapshot = snapshot
-        self.unit: Unit | None = None
+        self.unit: Chunk | None = None
         self._messages: list[bytes] = []
         self._due = 0.0
 
     def fileno(self) -> int:
         return -2
 
-    def start(self, unit: Unit, columns: Sequence[object], row_filter: str) -> None:
+    def start(self, unit: Chunk, columns: Sequence[object], row_filter: str) -> None:
         self._check()
         snapshot = self._snapshot
         table = snapshot.tables[unit.heap.oid]
@@ -116,10 +116,10 @@ class SimConnection:
         world = self._snapshot.world
         if not self._snapshot.alive or world.breaks_copies():
             self._snapshot.closed = True
-            raise ServerLost("the connection of the snapshot ended")
+            raise PostgresUnavailable("the connection of the snapshot ended")
 
 
-class SimExporting:
+class SimSnapshotExport:
     """Plays `exporting.Exporting`: goes on a little whenever it is looked at."""
 
     world: World
@@ -129,7 +129,7 @@ class SimExporting:
         self._life = self.world.running[-1]
         self._crashes = self.world.server.crashes
         self._steps = self._take()
-        self._result: Export | None = None
+        self._result: ExportedSnapshot | None = None
         self._error: CdcdError | None = None
         self._ended = False
         self._stopped = False
@@ -147,7 +147,7 @@ class SimExporting:
         if self._stopped and not self._ended and self.world.rng.random() < 0.5:
             try:
                 if not self.world.server.up or self._crashes != self.world.server.crashes:
-                    raise ServerLost("the server is not there")
+                    raise PostgresUnavailable("the server is not there")
                 next(self._steps)
             except StopIteration as end:
                 self._result = end.value
@@ -157,7 +157,7 @@ class SimExporting:
                 self._ended = True
         return self._ended
 
-    def result(self) -> Export | None:
+    def result(self) -> ExportedSnapshot | None:
         if self._error is not None:
             raise self._error
         return self._result
@@ -167,7 +167,7 @@ class SimExporting:
         if self._result is not None:
             self._result.close()
 
-    def _take(self) -> Generator[None, None, Export | None]:
+    def _take(self) -> Generator[None, None, ExportedSnapshot | None]:
         world = self.world
         server = world.server
         while True:
@@ -188,11 +188,11 @@ class SimExporting:
                 oids = {table.oid for table, _ in wanted}
                 if (yield from self._lock(oids)):
                     snapshot.locked |= oids
-                    relations = Relations(world.catalogue())
+                    relations = Relations(world.catalog())
                     tables = [snapshot.described(table, copy, relations) for table, copy in wanted]
                     if not any(heap.rewritten for table in tables for heap in table.heaps):
                         world.took(snapshot, [table for table, _ in wanted])
-                        return Export(
+                        return ExportedSnapshot(
                             snapshot.lsn, snapshot.taken_us, snapshot.xmin, tables,
                             snapshot.connections,  # type: ignore[arg-type]
                         )  # fmt: skip
@@ -207,7 +207,7 @@ class SimExporting:
         return not oids & self.world.database.exclusive()
 
 
-class SimLooking:
+class SimNewTableScan:
     """Plays `exporting.Looking`."""
 
     world: World

@@ -15,7 +15,7 @@ from typing import Any
 
 from sim.fake_postgres import Change, Record, Server, Table
 
-from cdcd.avro.event_encoder import REQUESTS
+from cdcd.avro.event_encoder import REQUEST_MESSAGE_PREFIX
 from cdcd.pgoutput.messages import KEY, NO_OLD, OLD
 from cdcd.pgoutput.tuples import UNCHANGED, Binary, ColumnValue
 from cdcd.progress.daemon_requests import SNAPSHOT, request
@@ -205,7 +205,7 @@ class Database:
         prefix, content = "lone", b"lone %d" % self.number
         if self.rng.random() < self.request_share:
             table = self.rng.choice(list(self.server.tables.values()))
-            prefix, content = REQUESTS, request(SNAPSHOT, table.schema, table.name).encode()
+            prefix, content = REQUEST_MESSAGE_PREFIX, request(SNAPSHOT, table.schema, table.name).encode()
         record = self.server.log("message", change=Change("M", prefix=prefix, content=content))
         row = {"transactional": False, "prefix": prefix, "content": content}
         event = Event(("", "messages"), "m", record.end, None, None, row)

@@ -21,12 +21,12 @@ from sim.checker import BrokenPromise, Checker
 from sim.fake_disk import Disk
 from sim.fake_kafka import FakeBroker, Transaction
 from sim.fake_postgres import TIMEOUT_S, Link, Server, Table
-from sim.replica import Life, SimCatalogue, SimSession, installed
+from sim.replica import Life, SimCatalog, SimSession, installed
 from sim.snapshots import SimSnapshot
 from sim.sql import TABLES, Database
 
 from cdcd.config.settings import Settings, SinkSettings, SnapshotSettings, SourceSettings, SpoolSettings
-from cdcd.errors import BrokerLost, Fenced, GapError, Refused, ServerLost, Stop
+from cdcd.errors import FatalError, Fenced, GapError, KafkaUnavailable, PostgresUnavailable, RequestRejected
 
 HEALED_S = 400.0
 STEPS_MAX = 60_000
@@ -104,7 +104,7 @@ class World:
         self._is_calm = not self._faults
         if self._is_calm:
             self._kafka_pauses = 0.0
-        self._stops: list[tuple[str, Stop]] = []
+        self._stops: list[tuple[str, FatalError]] = []
         self._expects_gap = False
         self._snapshots: list[SimSnapshot] = []
         self.copy_pace_s = 0.0
@@ -336,20 +336,20 @@ class World:
         return self._faults > 0 and self.rng.random() < 0.002
 
     @staticmethod
-    def catalogue() -> SimCatalogue:
+    def catalog() -> SimCatalog:
         """The server's, as of now."""
-        return SimCatalogue(SimSession("d", "sim"))
+        return SimCatalog(SimSession("d", "sim"))
 
     def hang_up(self, link: Link) -> None:
         """The client closes: the server notices soon."""
-        link.lost = link.lost or ServerLost("the connection is closed")
+        link.lost = link.lost or PostgresUnavailable("the connection is closed")
 
         def notice() -> None:
             link.gone = True
 
         self.at(self.now + self.rng.random() * 0.1, notice)
 
-    def died(self, life: Life, stop: Stop | None) -> None:
+    def died(self, life: Life, stop: FatalError | None) -> None:
         """A process ended by itself; `stop` tells why, if it was not asked to."""
         if self.lives[life.name] is life:
             self.lives[life.name] = None
@@ -360,9 +360,9 @@ class World:
         self._stops.append((life.name, stop))
         fine = (
             isinstance(stop, Fenced)
-            or (isinstance(stop, Refused) and life.jumped)
+            or (isinstance(stop, RequestRejected) and life.jumped)
             or (isinstance(stop, GapError) and self._expects_gap)
-            or (type(stop) is Stop and life.disk.full)
+            or (type(stop) is FatalError and life.disk.full)
             or life.disk.torn  # a write that is missing as a whole shows as rows without their relation, too
         )
         life.disk.torn = False
@@ -383,14 +383,14 @@ class World:
         if step == "serve":
             return
         if life.hurried and self.rng.random() < 0.3:
-            raise BrokerLost("no time left")
+            raise KafkaUnavailable("no time left")
         if not self.kafka_up:
-            raise BrokerLost("the brokers are away")
+            raise KafkaUnavailable("the brokers are away")
         if self.rng.random() < self._kafka_failures:
             if step == "commit" and self.rng.random() < 0.5:
                 self._limbo += self.broker.open_transactions()
             self.note(f"Kafka fails {life.name} before {step}")
-            raise BrokerLost(f"{step} failed")
+            raise KafkaUnavailable(f"{step} failed")
 
     def _kafka_done(self, step: str) -> None:
         life = self.running[-1]
@@ -400,7 +400,7 @@ class World:
         life.check()
         if self.rng.random() < self._kafka_failures:
             self.note(f"Kafka fails {life.name} after {step}")
-            raise BrokerLost(f"the answer to {step} is lost")
+            raise KafkaUnavailable(f"the answer to {step} is lost")
 
     def _lose_markers(self, transaction: Transaction) -> set[tuple[str, int]]:
         """In all partitions, or in some."""
@@ -462,7 +462,7 @@ class World:
         life = self._some_life()
         if life is not None and life.link is not None:
             self.note(f"the connection of {life.name} is reset")
-            life.link.cut(ServerLost("the connection was reset"), self.rng)
+            life.link.cut(PostgresUnavailable("the connection was reset"), self.rng)
 
     def _half_open(self) -> None:
         life = self._some_life()
@@ -478,7 +478,7 @@ class World:
         link.gone = link.silent = True
 
         def heard() -> None:
-            link.lost = link.lost or ServerLost("the connection timed out")
+            link.lost = link.lost or PostgresUnavailable("the connection timed out")
 
         self.at(self.now + self.rng.random() * self.rng.choice([0.1, 5]), heard)
         if self.rng.random() < 0.5:
@@ -491,7 +491,7 @@ class World:
         slot = self.server.slot
         if slot is not None and slot.reader is not None:
             self.note("pg_terminate_backend")
-            slot.reader.end(ServerLost("terminating connection due to administrator command"))
+            slot.reader.end(PostgresUnavailable("terminating connection due to administrator command"))
 
     def _crash_server(self) -> None:
         if self.server.up:

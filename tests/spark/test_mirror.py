@@ -14,7 +14,7 @@ from support import transfers, workload
 from support.rendering import content
 from support.stream import Stream
 
-from cdcd.errors import Fenced, Refused
+from cdcd.errors import Fenced, RequestRejected
 
 if TYPE_CHECKING:
     from cdcd.spark import Cdc
@@ -125,13 +125,13 @@ def test_what_cannot_be_followed_stops_with_a_cure_and_goes_on_when_told_to(
     mirror.run_once()
     stream.sql("ALTER TABLE t RENAME a TO b", "INSERT INTO t VALUES (2, 'b', 2)")
     daemon.wait_until_confirmed()
-    with pytest.raises(Refused, match="column a went and b came"):
+    with pytest.raises(RequestRejected, match="column a went and b came"):
         mirror.run_once()
     cdc.spark.sql(f"ALTER TABLE {catalog}.public_t RENAME COLUMN a TO b")
     mirror.run_once()
     stream.sql("ALTER TABLE t ALTER n TYPE text", "INSERT INTO t VALUES (3, 'c', '3')")
     daemon.wait_until_confirmed()
-    with pytest.raises(Refused, match="column n is int, and PostgreSQL's is string now"):
+    with pytest.raises(RequestRejected, match="column n is int, and PostgreSQL's is string now"):
         mirror.run_once()
     cdc.mirror(["*"], catalog, "iceberg", schema_changes="follow").run_once()
     rows = mirror.as_of()["public.t"].orderBy("id").select("id", "b", "n").collect()

@@ -11,7 +11,7 @@ from servers.processes import free_port
 from support.registry import Registry
 from support.stream import Stream
 
-from cdcd.errors import Refused, SettingsError
+from cdcd.errors import RequestRejected, SettingsError
 
 if TYPE_CHECKING:
     from cdcd.spark import Cdc
@@ -68,7 +68,7 @@ def test_tables_join_and_small_files_go_while_what_was_published_stays(
     earlier = mirror.as_of(lsns[1])
     assert list(earlier) == ["public.t0"]
     assert earlier["public.t0"].count() == 2
-    with pytest.raises(Refused, match="has published nothing by then"):
+    with pytest.raises(RequestRejected, match="has published nothing by then"):
         mirror.as_of(lsns[0])
     stream.sql("DELETE FROM t0 WHERE id < 2", "INSERT INTO t1 VALUES (8)")
     daemon.wait_until_confirmed()

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkRuntimeError
 
-from cdcd.errors import CdcdError, Refused, SettingsError
+from cdcd.errors import CdcdError, RequestRejected, SettingsError
 from cdcd.spark import commands, settings
 from cdcd.spark.load import ctid_ranges, jdbc
 from cdcd.spark.mirror.merge_sql import merge
@@ -98,7 +98,7 @@ def test_the_shipped_file_loads_and_a_wrong_key_is_named(tmp_path: Path) -> None
     shipped = REPOSITORY / "config" / "mirror.toml"
     loaded = settings.load(str(shipped))
     assert loaded.mirror is not None
-    assert loaded.mirror.model_dump() == settings.Mirror(catalog=loaded.mirror.catalog).model_dump()
+    assert loaded.mirror.model_dump() == settings.MirrorSettings(catalog=loaded.mirror.catalog).model_dump()
     assert loaded.spark["spark.sql.catalogImplementation"] == "hive", "the second run would not find the first's tables"
     assert "spark.sql.shuffle.partitions" in loaded.spark
     wrong = tmp_path / "wrong.toml"
@@ -113,7 +113,9 @@ def test_a_session_draws_progress_on_a_terminal_only_and_the_file_wins(
     progress = "spark.ui.showConsoleProgress"
 
     def options(**spark: str) -> dict[str, str]:
-        return commands._options(settings.Settings(kafka=settings.Kafka(bootstrap_servers="k:9092"), spark=spark))
+        return commands._options(
+            settings.SparkSettings(kafka=settings.KafkaSettings(bootstrap_servers="k:9092"), spark=spark)
+        )
 
     assert options()[progress] == "false"
     assert options(**{progress: "true"})[progress] == "true"
@@ -149,18 +151,18 @@ def test_columns_are_added_and_widened_and_what_cannot_be_is_refused(target: Tar
     assert (changed.added, changed.widened) == ([("v", "string")], [("n", "bigint")])
     narrower = evolve(target, "t", {"id": "bigint"}, [_writer(id="int")], follow=False)
     assert (narrower.columns, narrower.widened) == ([{"name": "id", "type": "long"}], [])
-    with pytest.raises(Refused, match="column n is boolean, and PostgreSQL's is string now"):
+    with pytest.raises(RequestRejected, match="column n is boolean, and PostgreSQL's is string now"):
         evolve(target, "t", {"n": "boolean"}, [_writer(n="string")], follow=False)
     followed = evolve(target, "t", {"n": "boolean"}, [_writer(n="string")], follow=True)
     assert followed.columns == [{"name": "n", "type": "boolean"}]
-    with pytest.raises(Refused, match="column a went and b came"):
+    with pytest.raises(RequestRejected, match="column a went and b came"):
         evolve(target, "t", {"id": "int", "a": "string"}, [_writer(id="int", b="string")], follow=False)
 
 
 def test_a_rename_amid_the_events_of_a_run_does_not_ask_for_a_rename_that_the_next_run_wants_back() -> None:
     target, amid = Delta(None, {}), [_writer(id="int", a="string"), _writer(id="int", b="string")]
     for existing in ("a", "b"):
-        with pytest.raises(Refused, match=r"Load it anew, with `cdcd spark snapshot`"):
+        with pytest.raises(RequestRejected, match=r"Load it anew, with `cdcd spark snapshot`"):
             evolve(target, "t", {"id": "int", existing: "string"}, amid, follow=False)
     loaded = evolve(target, "t", {"id": "int", "a": "string"}, amid[1:], follow=False, overwrites=True)
     assert loaded.added == [("b", "string")]

@@ -12,7 +12,7 @@ from support import workload
 from support.rendering import content
 from support.stream import Stream
 
-from cdcd.errors import GapError, Refused
+from cdcd.errors import GapError, RequestRejected
 
 if TYPE_CHECKING:
     from cdcd.spark import Cdc
@@ -65,7 +65,7 @@ def test_cuts_are_the_slot_records(stream: Stream, cdc: Cdc) -> None:
     assert cdc.cut(third["commit_ts"]).lsn == third["lsn"]
     with pytest.raises(GapError, match="the topics do not hold FFFF/0"):
         cdc.as_of("FFFF/0")
-    with pytest.raises(Refused, match=r"there is no topic of a table public\.u"):
+    with pytest.raises(RequestRejected, match=r"there is no topic of a table public\.u"):
         cdc.changes("public.u")
 
 
@@ -139,7 +139,7 @@ def test_rows_from_without_a_key_are_never_taken_for_one_row(
     mirror.run_once()
     stream.sql("ALTER TABLE t DROP CONSTRAINT t_pkey", "INSERT INTO t VALUES (1, 'b'), (1, 'c')")
     stream.sql("DELETE FROM u WHERE v = 'b'")
-    daemon.wait_until_confirmed()  # what is the key, the catalogue tells when the rows come
+    daemon.wait_until_confirmed()  # what is the key, the catalog tells when the rows come
     stream.sql("ALTER TABLE u ADD PRIMARY KEY (id)", "INSERT INTO u VALUES (3, 'd')")
     daemon.wait_until_confirmed()
     assert content(cdc.as_of(twice.lsn, ["*.u"])["public.u"], ["id", "v"]).total() == 3

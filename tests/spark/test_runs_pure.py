@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import Row, TimestampType
 
-from cdcd.errors import BrokerLost, Fenced, GapError, Refused
+from cdcd.errors import Fenced, GapError, KafkaUnavailable, RequestRejected
 from cdcd.progress.records import SnapshotState, TableRecord
 from cdcd.sink.topics import TopicNames
 from cdcd.spark.mirror import mirror as mirrors
@@ -121,7 +121,7 @@ class World:
     def apply(self, plan: MirroredTable, before: MirroredTable | None, token: str) -> Applied:
         Delta(self.spark, {}).create(plan.target, "id int")  # as _evolve does, within `tagging`
         if self.refuses_unloaded and not plan.loaded_lsn:
-            raise Refused("the key of public.t has changed", "Load it anew")
+            raise RequestRejected("the key of public.t has changed", "Load it anew")
         if self.fails:
             raise self.fails.pop(0)
         self.merges.append((plan, before))
@@ -146,9 +146,9 @@ def snapshot(lsn: int) -> Any:
 
 def test_a_table_that_was_only_created_is_not_taken_for_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    world.fails = [BrokerLost("Kafka is away", "")]
+    world.fails = [KafkaUnavailable("Kafka is away", "")]
     mirror = world.process(monkeypatch)
-    with pytest.raises(BrokerLost):
+    with pytest.raises(KafkaUnavailable):
         mirror.run_once()
     mirror.run_once()  # as jobs.mirror does 10 s later; or another process
     assert world.rows[1].state == PUBLISHED
@@ -171,10 +171,10 @@ def test_a_load_replaces_a_table_that_cannot_be_merged(monkeypatch: pytest.Monke
     world.process(monkeypatch).run_once()
     world.cut = cut(lsn=200, position=20, offsets=(90,))
     world.refuses_unloaded = True  # its key has changed
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRejected):
         world.process(monkeypatch).run_once()
     mirror = world.process(monkeypatch)
-    mirror.load(snapshot(150))  # the cure
+    mirror.load(snapshot(150))  # the hint
     assert world.rows[max(world.rows)].tables[0].loaded_lsn == 150
     assert world.rows[max(world.rows)].state == PUBLISHED
 
@@ -192,8 +192,8 @@ def test_a_run_after_a_load_that_another_process_ends_starts_from_the_load(monke
     world.process(monkeypatch).run_once()
     loaded = world.process(monkeypatch)
     world.cut = cut(lsn=200, position=20, offsets=(90,))
-    world.fails = [BrokerLost("dies here", "")]
-    with pytest.raises(BrokerLost):
+    world.fails = [KafkaUnavailable("dies here", "")]
+    with pytest.raises(KafkaUnavailable):
         loaded.load(snapshot(100))
     world.process(monkeypatch).run_once()
     _, before = world.merges[-1]
@@ -205,8 +205,8 @@ def test_a_first_load_that_another_process_ends_is_not_read_from_the_topics_star
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
-    world.fails = [BrokerLost("dies here", "")]
-    with pytest.raises(BrokerLost):
+    world.fails = [KafkaUnavailable("dies here", "")]
+    with pytest.raises(KafkaUnavailable):
         world.process(monkeypatch).load(snapshot(100))
     world.process(monkeypatch).run_once()
     [(_, before)] = world.merges
@@ -243,7 +243,7 @@ def test_a_mirror_of_another_slot_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     world = World()
     world.process(monkeypatch).run_once()
     world.cut = cut(lsn=300, position=20, offsets=(70,), slot="other")
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRejected):
         world.process(monkeypatch).run_once()
 
 
@@ -259,7 +259,7 @@ def test_a_target_that_was_dropped_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     world.process(monkeypatch).run_once()
     world.spark.history.clear()  # DROP TABLE
     world.cut = cut(lsn=200, position=20, offsets=(90,))
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRejected):
         world.process(monkeypatch).run_once()
 
 
@@ -271,7 +271,7 @@ def test_a_target_with_rows_that_no_run_knows_of_is_refused(monkeypatch: pytest.
     world.cut = cut(lsn=200, position=20, offsets=(90,))
     without.run_once()
     world.cut = cut(lsn=300, position=30, offsets=(95,))  # and put in again
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRejected):
         world.process(monkeypatch).run_once()
 
 
@@ -283,7 +283,7 @@ def test_a_load_that_nobody_has_published_is_told_and_can_be_repeated(monkeypatc
     with pytest.raises(ZeroDivisionError):
         dies.load(snapshot(100))
     world.cut = cut(lsn=200, position=20, offsets=(90,))
-    with pytest.raises(Refused, match="was overwritten by a load that has not been published"):
+    with pytest.raises(RequestRejected, match="was overwritten by a load that has not been published"):
         world.process(monkeypatch).run_once()
     world.process(monkeypatch).load(snapshot(150))
     world.cut = cut(lsn=300, position=30, offsets=(95,))
@@ -300,7 +300,7 @@ def test_a_run_that_another_process_began_during_a_load_is_not_finished_on_what_
     loading, job = world.process(monkeypatch), world.process(monkeypatch)
 
     def while_it_waits() -> Cut:
-        with pytest.raises(Refused, match="was overwritten by a load"):
+        with pytest.raises(RequestRejected, match="was overwritten by a load"):
             job.run_once()  # its plan stays
         return world.cut
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import fastavro
 
 from cdcd.avro.codecs.lookup import TypeOptions
-from cdcd.avro.event_encoder import Encoder
+from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.decoder import Decoder
@@ -33,8 +33,8 @@ TEXT = PgType(25, "pg_catalog", "text")
 TIME = 1_000_000
 
 
-class Catalogue:
-    """A catalogue of two types, whose primary keys a test may change."""
+class Catalog:
+    """A catalog of two types, whose primary keys a test may change."""
 
     def __init__(self) -> None:
         self.keys: dict[int, tuple[str, ...]] = {}
@@ -77,14 +77,14 @@ class Assembly:
         parallel: bool = False,
     ) -> None:
         self.folder = folder / "spool"
-        self.catalogue = Catalogue()
+        self.catalog = Catalog()
         self.spool = Spool(SpoolDirectory(self.folder), memory_bytes, bytes_max)
         self._batches = BatchBuilder(tombstones=False)
         self._schemas: dict[str, Any] = {}
         self.assembler = Assembler(
             Decoder(streaming_parallel=parallel),
-            Relations(self.catalogue),
-            Encoder(self._batches, FingerprintStore(self._batches), TypeOptions()),
+            Relations(self.catalog),
+            EventEncoder(self._batches, FingerprintStore(self._batches), TypeOptions()),
             self.spool,
             durable_lsn,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cdcd.avro.codecs.lookup import TypeOptions
-from cdcd.avro.event_encoder import Encoder
+from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.decoder import Decoder
@@ -22,7 +22,7 @@ from cdcd.transaction.spool_file import SpoolDirectory
 INT4 = PgType(23, "pg_catalog", "int4")
 
 
-class Catalogue:
+class Catalog:
     def types(self, oids: Iterable[int]) -> Mapping[int, PgType]:
         return {23: INT4}
 
@@ -41,10 +41,10 @@ class Stream:
 
     def __init__(self, folder: Path, durable_lsn: int = 0, memory_bytes: int = 1 << 20) -> None:
         self.batches = BatchBuilder(tombstones=False)
-        encoder = Encoder(self.batches, FingerprintStore(self.batches), TypeOptions())
+        encoder = EventEncoder(self.batches, FingerprintStore(self.batches), TypeOptions())
         self.assembler = Assembler(
             Decoder(),
-            Relations(Catalogue()),
+            Relations(Catalog()),
             encoder,
             Spool(SpoolDirectory(folder), memory_bytes, 1 << 30),
             durable_lsn,

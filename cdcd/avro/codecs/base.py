@@ -1,7 +1,7 @@
 """What every column codec can do: one PostgreSQL type, its Avro schema, and the way from one to the other.
 
-Before: `types` picks the codec of a column once, when its relation becomes known.
-After: the codec families (`numbers`, `strings`, `temporal`, `nested`, ...) implement it, `envelope` calls it.
+Before: `lookup` picks the codec of a column once, when its relation becomes known.
+After: the codec families (`integers`, `text`, `datetimes`, `nested`, ...) implement it, `event_encoder` calls it.
 
 This is the hot path: a codec reads PostgreSQL's value where it lies in the frame and appends Avro to the writer. It
 makes no Python object a value where it can avoid it.

@@ -1,6 +1,6 @@
 """The calendar: days and microseconds, counted from an epoch, from and to PostgreSQL's ISO text.
 
-After: `temporal` reads and renders with these.
+After: `datetimes` reads and renders with these.
 Source: PostgreSQL `datetime.c` (`EncodeDateOnly`, `EncodeDateTime`, `AppendSeconds`; DateStyle ISO), Gregorian even
 before 1582; the algorithms between days and dates are Howard Hinnant's, "chrono-Compatible Low-Level Date Algorithms".
 

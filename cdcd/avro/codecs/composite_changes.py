@@ -1,14 +1,14 @@
-"""What the catalogue said of a composite type's attributes, and when: it decides about values that have others.
+"""What the catalog said of a composite type's attributes, and when: it decides about values that have others.
 
-Before: `source.catalogue` describes the type as it is; `types` makes a Shape of it.
+Before: `source.catalog` describes the type as it is; `lookup` makes a Shape of it.
 After: `nested.Composite` asks it about every value that does not look like the type.
 Source: PostgreSQL, ALTER TYPE ... ADD | DROP ATTRIBUTE; `record_send`, `record_out` in rowtypes.c.
 
 A value in the stream has the attributes that its type had at that point of the stream, and no message says that a type
-was altered. The catalogue was asked at some other moment. So for a value that does not look like the type:
+was altered. The catalog was asked at some other moment. So for a value that does not look like the type:
 
 1. It may be later than the question (`position` is beyond `asked_lsn`): TypeChanged. The stream starts again, the
-   catalogue is asked anew, at a later LSN: the same value never asks for that a second time.
+   catalog is asked anew, at a later LSN: the same value never asks for that a second time.
 2. It is earlier. If the type never lost an attribute, it only grew: the value's fields are the first ones, the others
    are null, as PostgreSQL itself reads old rows.
 3. If the type did lose one, nobody can say which fields these are: the value is unrepresentable, and its text says all.
@@ -26,12 +26,12 @@ from collections.abc import Callable
 from mypy_extensions import i64
 
 from cdcd.avro.codecs.base import Codec
-from cdcd.errors import ModeChanged, TypeChanged
+from cdcd.errors import BinaryFormatUnsupported, TypeChanged
 from cdcd.lsn import format_lsn
 
 
 def at_the_start() -> int:
-    """The position of a stream that has none: everything the catalogue knows is later."""
+    """The position of a stream that has none: everything the catalog knows is later."""
     return 0
 
 
@@ -40,7 +40,7 @@ def no_codec(_: int) -> Codec | None:
     return None
 
 
-class Shape:
+class CompositeDefinition:
     """The attributes of one composite type, as of one moment."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Shape:
         built_in: Callable[[int], Codec | None] = no_codec,
     ) -> None:
         """`oids`: the attributes' types. `dropped`: the type had others once. `asked_lsn`: the server's WAL position
-        when the catalogue was asked, or before. `position` gives the commit LSN of the transaction at hand, `built_in`
+        when the catalog was asked, or before. `position` gives the commit LSN of the transaction at hand, `built_in`
         the codec of a type that has the same OID everywhere.
         """
         self.type_name = type_name
@@ -64,7 +64,7 @@ class Shape:
         self._built_in = built_in
 
     def grew_since(self, count: i64) -> bool:
-        """Whether the `count` fields of a value are the type's first. Raises TypeChanged if the catalogue may know."""
+        """Whether the `count` fields of a value are the type's first. Raises TypeChanged if the catalog may know."""
         self.check_age()
         return count < len(self.oids) and not self.dropped
 
@@ -74,13 +74,13 @@ class Shape:
         if position >= self._asked_lsn:
             raise TypeChanged(
                 f"a value of type {self.type_name}, in the transaction that commits at {format_lsn(position)}, has "
-                f"other fields than the type had at {format_lsn(self._asked_lsn)}: the catalogue is asked anew"
+                f"other fields than the type had at {format_lsn(self._asked_lsn)}: the catalog is asked anew"
             )
 
     def codec_of(self, place: i64, oid: i64, fields: list[Codec]) -> Codec:
         """The codec that renders the field at `place`, which says that its type is `oid`; `fields` are the type's own.
 
-        Raises ModeChanged if there is none: PostgreSQL's own text is to be had in text mode.
+        Raises BinaryFormatUnsupported if there is none: PostgreSQL's own text is to be had in text mode.
         """
         if place < len(fields) and self.oids[place] == oid:
             return fields[place]
@@ -89,7 +89,7 @@ class Shape:
                 return codec
         found = self._built_in(oid)
         if found is None:
-            raise ModeChanged(
+            raise BinaryFormatUnsupported(
                 f"a value of type {self.type_name} has a field of type OID {oid}, which the type has no more: "
                 "the stream goes on in text mode"
             )

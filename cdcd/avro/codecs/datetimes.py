@@ -1,7 +1,7 @@
 """date, time, timetz, timestamp, timestamptz. (`interval` has a module of its own.)
 
-Before: `types` picks one by the column's type.
-After: `envelope` calls it once a value. The calendar is in `civil`.
+Before: `lookup` picks one by the column's type.
+After: `event_encoder` calls it once a value. The calendar is in `calendar`.
 Source: PostgreSQL `date.c`, `timestamp.c`, `datetime.c`; text under DateStyle ISO and TimeZone UTC.
 
 Infinity, and years that readers of Avro's logical types do not hold (all but 0001 to 9999), are unrepresentable; so is

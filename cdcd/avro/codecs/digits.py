@@ -1,6 +1,6 @@
 """Decimal digits from and to bytes, as 64-bit integers and without Python objects.
 
-After: `numbers`, `numeric`, `floats`, `civil` and `interval` read PostgreSQL's text with these.
+After: `integers`, `numeric`, `floats`, `calendar` and `interval` read PostgreSQL's text with these.
 
 Up to eight digits are read as one big-endian word, checked and summed all at once: 2 ns, where a loop takes 2 ns a
 digit. The word ends with the last digit; what lies in it before the first one is masked away.

@@ -1,7 +1,7 @@
 """The types of extensions: hstore and pgvector. (citext and ltree are in `strings`, as is PostGIS.)
 
-Before: `types` picks one by the type's name; an extension's types may live in any schema.
-After: `envelope` calls it once a value.
+Before: `lookup` picks one by the type's name; an extension's types may live in any schema.
+After: `event_encoder` calls it once a value.
 Source: contrib `hstore_io.c`, pgvector `vector.c`.
 """
 
@@ -15,11 +15,11 @@ from mypy_extensions import i64
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.errors import malformed, wrong_text
 from cdcd.avro.codecs.floats import float4_text, read_float4, write_float4
-from cdcd.avro.codecs.length_prefixed import Parts
-from cdcd.avro.codecs.literals import Items
+from cdcd.avro.codecs.length_prefixed import LengthPrefixedReader
+from cdcd.avro.codecs.literals import LiteralScanner
 from cdcd.avro.codecs.text_encoding import TextCodec
 from cdcd.avro.codecs.varint import write_bytes, write_long
-from cdcd.errors import ModeChanged
+from cdcd.errors import BinaryFormatUnsupported
 
 _NULL_BRANCH: Final = 0
 _VALUE_BRANCH: Final = 2  # index 1, zigzag
@@ -34,7 +34,7 @@ class Hstore(TextCodec):
         super().__init__({"type": "map", "values": ["null", "string"]})
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        parts = Parts(at, size, "hstore")
+        parts = LengthPrefixedReader(at, size, "hstore")
         count: i64 = self._read_count(parts, data)
         if count > 0:
             write_long(out, count)
@@ -58,7 +58,7 @@ class Hstore(TextCodec):
             return True
         pairs = BytesWriter()
         # A comma to end on, as after every other pair.
-        items = Items(data[at : at + size] + b",", 0, size + 1, "hstore")
+        items = LiteralScanner(data[at : at + size] + b",", 0, size + 1, "hstore")
         count: i64 = 0
         while items.at <= size:
             items.next(_EQUALS, _EQUALS)
@@ -82,7 +82,7 @@ class Hstore(TextCodec):
         return True
 
     def raw(self, data: bytes, at: i64, size: i64) -> bytes:
-        parts = Parts(at, size, "hstore")
+        parts = LengthPrefixedReader(at, size, "hstore")
         pairs = []
         for _ in range(int(self._read_count(parts, data))):
             key: i64 = parts.size(data)
@@ -94,13 +94,13 @@ class Hstore(TextCodec):
         parts.finish()
         return b", ".join(pairs)
 
-    def _read_count(self, parts: Parts, data: bytes) -> i64:
+    def _read_count(self, parts: LengthPrefixedReader, data: bytes) -> i64:
         count: i64 = parts.int4(data)
         if count < 0:
             raise malformed("hstore", "a count of pairs", f"{count}")
         return count
 
-    def _write_key(self, parts: Parts, data: bytes, out: BytesWriter) -> None:
+    def _write_key(self, parts: LengthPrefixedReader, data: bytes, out: BytesWriter) -> None:
         length: i64 = parts.size(data)
         if length < 0:
             raise malformed("hstore", "a key", "null")
@@ -121,8 +121,10 @@ class ConvertedHstore(Hstore):
         raise _text_is_needed()
 
 
-def _text_is_needed() -> ModeChanged:
-    return ModeChanged("hstore has a wrong binary form where the database is not UTF8: the stream goes on in text mode")
+def _text_is_needed() -> BinaryFormatUnsupported:
+    return BinaryFormatUnsupported(
+        "hstore has a wrong binary form where the database is not UTF8: the stream goes on in text mode"
+    )
 
 
 def _quote(text: bytes) -> bytes:

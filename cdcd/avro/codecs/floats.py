@@ -1,7 +1,7 @@
 """real and double precision.
 
-Before: `types` picks one by the column's type; `nested` and `vectors` use them for elements.
-After: `envelope` calls it once a value.
+Before: `lookup` picks one by the column's type; `nested` and `vectors` use them for elements.
+After: `event_encoder` calls it once a value.
 Source: PostgreSQL `float.c` (text and binary forms), `d2s.c` and `f2s.c` (the shortest text that reads back as the
 value, which `extra_float_digits = 1` gives).
 """

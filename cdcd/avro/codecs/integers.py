@@ -1,7 +1,7 @@
 """Integers and booleans: int2, int4, int8, oid, xid, cid, xid8, bool.
 
-Before: `types` picks one by the column's type.
-After: `envelope` calls it once a value. Fractions are next door: `numeric`, `floats`.
+Before: `lookup` picks one by the column's type.
+After: `event_encoder` calls it once a value. Fractions are next door: `numeric`, `floats`.
 Source: PostgreSQL `int.c`, `int8.c`, `oid.c`, `xid.c`, `bool.c`: the `*send` functions, all big-endian.
 """
 

@@ -1,7 +1,7 @@
 """interval -> record { months, days, micros }, PostgreSQL's own three parts: none of them converts into another.
 
-Before: `types` picks it by the column's type.
-After: `envelope` calls it once a value.
+Before: `lookup` picks it by the column's type.
+After: `event_encoder` calls it once a value.
 Source: PostgreSQL `timestamp.c` (`interval_send`: int64 microseconds, int32 days, int32 months) and `datetime.c`
 (`EncodeInterval`; IntervalStyle postgres). PostgreSQL 17 added infinity: all three parts at their limit.
 """

@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from cdcd.avro.codecs.errors import malformed
 
 
-class Parts:
+class LengthPrefixedReader:
     """Walks over length-prefixed parts of a binary value, checking that each lies inside it."""
 
     def __init__(self, at: i64, size: i64, type_name: str) -> None:

@@ -3,8 +3,8 @@
 After: `nested` takes such text apart into its items, and puts it together in `render`.
 Source: PostgreSQL `arrayfuncs.c` (`array_out`), `rowtypes.c` (`record_out`), `rangetypes.c` (`range_deparse`).
 
-An `Items` walks over the items of one text. It makes a bytes object only of an item that has escapes; every other one
-is handed out where it lies.
+An `LiteralScanner` walks over the items of one text. It makes a bytes object only of an item that has escapes; every
+other one is handed out where it lies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BACKSLASH: Final = 92
 _SPACES = " \t\n\r\v\f"
 
 
-class Items:
+class LiteralScanner:
     """The items of one text, from `at` on: `next` finds one, then `data`, `start` and `size` say where it lies.
 
     `quoted` tells `""` from nothing, and `"NULL"` from NULL. The caller deals with what stands between the items.

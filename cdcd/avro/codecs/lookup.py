@@ -1,7 +1,7 @@
 """Picks the codec of a column: by its type's schema and name, as OIDs of extensions differ from server to server.
 
-Before: `source.catalogue` describes the type as a `PgType`.
-After: `schema` and `envelope` use the codec, which holds the Avro schema and transcodes both modes.
+Before: `source.catalog` describes the type as a `PgType`.
+After: `schema` and `event_encoder` use the codec, which holds the Avro schema and transcodes both modes.
 
 The table of which PostgreSQL type becomes which Avro type is in the manual; this module is that table.
 """
@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from cdcd.avro.avro_names import avro_name, field_names
 from cdcd.avro.codecs.base import Codec
-from cdcd.avro.codecs.composite_changes import Shape, at_the_start
+from cdcd.avro.codecs.composite_changes import CompositeDefinition, at_the_start
 from cdcd.avro.codecs.datetimes import Date, Time, Timestamp, TimeTz
 from cdcd.avro.codecs.extensions import ConvertedHstore, Hstore, Vector
 from cdcd.avro.codecs.floats import Float4, Float8
@@ -24,8 +24,8 @@ from cdcd.avro.codecs.nested import Array, Composite
 from cdcd.avro.codecs.network import Bit, Inet, Macaddr, PgLsn, Tsvector
 from cdcd.avro.codecs.numeric import PRECISION_MAX, Decimal, NumericText, typmod_precision, typmod_scale
 from cdcd.avro.codecs.ranges import Multirange, Range
-from cdcd.avro.codecs.text import AsText, Bytea, Char, Ewkb, Text, Uuid, VersionedText
-from cdcd.avro.codecs.text_encoding import OfAnyEncoding, OnlyUtf8, TextCodec
+from cdcd.avro.codecs.text import Bytea, Char, Ewkb, Text, TextFallback, Uuid, VersionedText
+from cdcd.avro.codecs.text_encoding import EscapingColumn, TextCodec, Utf8Checked
 from cdcd.source.pg_types import PgType
 
 # The types that a value of a composite type may have had once; their OIDs are the same on every server.
@@ -50,13 +50,13 @@ class TypeOptions:
     converted: bool = False
     """The database is neither UTF8 nor SQL_ASCII: the server converts its text."""
     position: Callable[[], int] = at_the_start
-    """The commit LSN of the transaction at hand: whether a type may have been altered since the catalogue was asked."""
+    """The commit LSN of the transaction at hand: whether a type may have been altered since the catalog was asked."""
 
 
 def codec_for(pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
     """The codec of a column of type `pgtype` with `typmod` (-1: none). Never fails."""
     codec = _codec(pgtype, typmod, options)
-    return OfAnyEncoding(codec) if options.any_encoding and _has_text(codec) else codec
+    return EscapingColumn(codec) if options.any_encoding and _has_text(codec) else codec
 
 
 def _codec(pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
@@ -82,16 +82,16 @@ def _codec(pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
 
 
 def _of_encoding(codec: Codec, options: TypeOptions) -> Codec:
-    return OnlyUtf8(codec) if options.any_encoding and isinstance(codec, TextCodec) else codec
+    return Utf8Checked(codec) if options.any_encoding and isinstance(codec, TextCodec) else codec
 
 
-def _shape(pgtype: PgType, options: TypeOptions) -> Shape:
+def _shape(pgtype: PgType, options: TypeOptions) -> CompositeDefinition:
     def built_in(oid: int) -> Codec | None:
         name = _BUILT_IN.get(oid)
         return None if name is None else _codec(PgType(oid, "pg_catalog", name), -1, options)
 
     oids = [field.oid for _, field, _ in pgtype.fields]
-    return Shape(pgtype.qualified, oids, pgtype.dropped, pgtype.asked_lsn, options.position, built_in)
+    return CompositeDefinition(pgtype.qualified, oids, pgtype.dropped, pgtype.asked_lsn, options.position, built_in)
 
 
 def has_known_binary(pgtype: PgType, encoding: str = "UTF8") -> bool:
@@ -107,7 +107,7 @@ def is_converted(encoding: str) -> bool:
 
 
 def _is_known(codec: Codec) -> bool:
-    if isinstance(codec, (AsText, ConvertedHstore)):
+    if isinstance(codec, (TextFallback, ConvertedHstore)):
         return False
     if isinstance(codec, (Array, Multirange)):
         return _is_known(codec.element)
@@ -125,7 +125,7 @@ def _has_text(codec: Codec) -> bool:
         return _has_text(codec.subtype)
     if isinstance(codec, Composite):
         return any(_has_text(field) for field in codec.fields)
-    return isinstance(codec, OnlyUtf8)
+    return isinstance(codec, Utf8Checked)
 
 
 def _is_true_array(pgtype: PgType) -> bool:
@@ -139,7 +139,7 @@ def _base_codec(pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
         codec = _numeric_codec(typmod, options) if pgtype.name == "numeric" else _catalog_codec(pgtype.name)
     elif pgtype.kind == "b":
         codec = _extension_codec(pgtype.name, options)
-    return codec or AsText(pgtype.qualified)
+    return codec or TextFallback(pgtype.qualified)
 
 
 def _numeric_codec(typmod: int, options: TypeOptions) -> Codec:

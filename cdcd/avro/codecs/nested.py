@@ -1,8 +1,8 @@
 """Arrays and composites: values made of values.
 
-Before: `types` builds one around the codecs of its parts.
-After: `envelope` calls it once a value. Ranges are next door in `ranges`; the text's quoting rules in `quoting`;
-what became of a composite type in `shapes`.
+Before: `lookup` builds one around the codecs of its parts.
+After: `event_encoder` calls it once a value. Ranges are next door in `ranges`; the text's quoting rules in `literals`;
+what became of a composite type in `composite_changes`.
 Source: PostgreSQL `arrayfuncs.c`, `rowtypes.c`: all counts and lengths are big-endian int32, a length of -1 is null.
 
 Where a part is unrepresentable the whole value is: its text then stands in the event.
@@ -16,10 +16,10 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from cdcd.avro.codecs.base import AvroType, Codec
-from cdcd.avro.codecs.composite_changes import Shape
+from cdcd.avro.codecs.composite_changes import CompositeDefinition
 from cdcd.avro.codecs.errors import malformed, wrong_text
-from cdcd.avro.codecs.length_prefixed import Parts
-from cdcd.avro.codecs.literals import Items, quote_element, quote_field
+from cdcd.avro.codecs.length_prefixed import LengthPrefixedReader
+from cdcd.avro.codecs.literals import LiteralScanner, quote_element, quote_field
 from cdcd.avro.codecs.varint import write_long
 from cdcd.errors import DecodeError
 
@@ -45,7 +45,7 @@ class Array(Codec):
         self.delimiter_byte: i64 = ord(delimiter)
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        parts = Parts(at, size, self.type_name)
+        parts = LengthPrefixedReader(at, size, self.type_name)
         dimensions: i64 = self._read_header(parts, data)
         if dimensions == 0:
             parts.finish()
@@ -85,7 +85,7 @@ class Array(Codec):
         if data[at + 1] == _OPEN_BRACE:
             return False
         # The count comes first: walk twice.
-        items = Items(data, at + 1, end, self.type_name)
+        items = LiteralScanner(data, at + 1, end, self.type_name)
         count: i64 = 0
         while True:
             items.next(self.delimiter_byte, _CLOSE_BRACE)
@@ -96,7 +96,7 @@ class Array(Codec):
             if data[items.at - 1] == _CLOSE_BRACE:
                 raise wrong_text(self.type_name, "elements in braces", size)
         write_long(out, count)
-        items = Items(data, at + 1, end, self.type_name)
+        items = LiteralScanner(data, at + 1, end, self.type_name)
         while count > 0:
             items.next(self.delimiter_byte, _CLOSE_BRACE)
             if items.is_bare(b"NULL"):
@@ -111,7 +111,7 @@ class Array(Codec):
         return True
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
-        parts = Parts(at, size, self.type_name)
+        parts = LengthPrefixedReader(at, size, self.type_name)
         dimensions = int(self._read_header(parts, data))
         bounds = []
         for _ in range(dimensions):
@@ -129,7 +129,7 @@ class Array(Codec):
             return "".join(f"[{lower}:{lower + count - 1}]" for count, lower in bounds) + "=" + text
         return text
 
-    def _render_dimension(self, parts: Parts, data: bytes, counts: list[int]) -> str:
+    def _render_dimension(self, parts: LengthPrefixedReader, data: bytes, counts: list[int]) -> str:
         if len(counts) > 1:
             inner = [self._render_dimension(parts, data, counts[1:]) for _ in range(counts[0])]
             return "{" + self.delimiter.join(inner) + "}"
@@ -143,7 +143,7 @@ class Array(Codec):
                 parts.skip(length)
         return "{" + self.delimiter.join(elements) + "}"
 
-    def _read_header(self, parts: Parts, data: bytes) -> i64:
+    def _read_header(self, parts: LengthPrefixedReader, data: bytes) -> i64:
         """The number of dimensions; whether there are nulls, and the element's type OID, the values show themselves."""
         dimensions: i64 = parts.int4(data)
         if dimensions < 0 or dimensions > _DIMENSIONS_MAX:
@@ -156,11 +156,11 @@ class Array(Codec):
 class Composite(Codec):
     """A composite type -> record of nullable fields, in the type's order.
 
-    A value may have other fields than the type has in the catalogue, see `shapes`: null is written for those that came
+    A value may have other fields than the type has in the catalog, see `shapes`: null is written for those that came
     later, and a value whose fields cannot be told is unrepresentable.
     """
 
-    def __init__(self, record_name: str, names: list[str], fields: list[Codec], shape: Shape) -> None:
+    def __init__(self, record_name: str, names: list[str], fields: list[Codec], shape: CompositeDefinition) -> None:
         avro_fields: list[AvroType] = [
             {"name": name, "type": ["null", field.schema], "default": None}
             for name, field in zip(names, fields, strict=True)
@@ -172,7 +172,7 @@ class Composite(Codec):
         self.type_name = shape.type_name
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        parts = Parts(at, size, self.type_name)
+        parts = LengthPrefixedReader(at, size, self.type_name)
         count: i64 = self._read_count(parts, data)
         known: i64 = len(self.fields)
         if count != known and not self.shape.grew_since(count):
@@ -205,7 +205,7 @@ class Composite(Codec):
         known: i64 = len(self.fields)
         if known == 0 and size == 2:
             return True
-        items = Items(data, at + 1, end, self.type_name)
+        items = LiteralScanner(data, at + 1, end, self.type_name)
         count: i64 = 0
         while items.at < end:
             if count > 0 and data[items.at - 1] != _COMMA:
@@ -231,7 +231,7 @@ class Composite(Codec):
         return True
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
-        parts = Parts(at, size, self.type_name)
+        parts = LengthPrefixedReader(at, size, self.type_name)
         texts = []
         for i in range(int(self._read_count(parts, data))):
             oid: i64 = parts.int4(data) & 0xFFFF_FFFF
@@ -245,7 +245,7 @@ class Composite(Codec):
         parts.finish()
         return "(" + ",".join(texts) + ")"
 
-    def _write_field(self, i: i64, items: Items, out: BytesWriter) -> bool:
+    def _write_field(self, i: i64, items: LiteralScanner, out: BytesWriter) -> bool:
         try:
             return self.fields[i].text(items.data, items.start, items.size, out)
         except DecodeError:
@@ -255,7 +255,7 @@ class Composite(Codec):
                 return False
             raise
 
-    def _read_count(self, parts: Parts, data: bytes) -> i64:
+    def _read_count(self, parts: LengthPrefixedReader, data: bytes) -> i64:
         count: i64 = parts.int4(data)
         if count < 0 or count > _FIELDS_MAX:
             raise malformed(self.type_name, f"0 to {_FIELDS_MAX} fields", f"{count}")

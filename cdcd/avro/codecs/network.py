@@ -1,7 +1,7 @@
 """Types that are strings in Avro and packed bytes in PostgreSQL: inet, cidr, macaddr, macaddr8, bit, varbit, pg_lsn.
 
-Before: `types` picks one by the column's type.
-After: `envelope` calls it once a value.
+Before: `lookup` picks one by the column's type.
+After: `event_encoder` calls it once a value.
 Source: PostgreSQL `network.c` (`network_send`: family, prefix length, is it a cidr, address length, address),
 `inet_net_ntop.c`, `mac.c`, `mac8.c`, `varbit.c`, `pg_lsn.c`.
 """
@@ -18,7 +18,7 @@ from cdcd.avro.codecs.varint import write_bytes, write_text
 from cdcd.lsn import format_lsn
 
 
-class Rendered(Codec):
+class TextOnly(Codec):
     """A type whose Avro form is PostgreSQL's text: subclasses render the binary form, and that is all."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Rendered(Codec):
         return True
 
 
-class Inet(Rendered):
+class Inet(TextOnly):
     """inet, cidr -> string; the prefix length is left out of an inet that has all bits, as PostgreSQL does."""
 
     def __init__(self, type_name: str) -> None:
@@ -69,7 +69,7 @@ def _ipv6_text(address: bytes) -> str:
     return before + "::" + ":".join(f"{word:x}" for word in words[best + length :])
 
 
-class Macaddr(Rendered):
+class Macaddr(TextOnly):
     """macaddr (6 bytes), macaddr8 (8 bytes) -> string."""
 
     def __init__(self, type_name: str, octets: int) -> None:
@@ -83,7 +83,7 @@ class Macaddr(Rendered):
         return data[at : at + size].hex(":")
 
 
-class Bit(Rendered):
+class Bit(TextOnly):
     """bit, varbit -> string of 0 and 1."""
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
@@ -93,7 +93,7 @@ class Bit(Rendered):
         return "".join(f"{byte:08b}" for byte in data[at + 4 : at + size])[:bits]
 
 
-class PgLsn(Rendered):
+class PgLsn(TextOnly):
     """pg_lsn -> string, such as `16/B374D848`."""
 
     def render(self, data: bytes, at: i64, size: i64) -> str:

@@ -1,7 +1,7 @@
 """numeric: as an Avro decimal where its column has precision and scale, as a string where it has not.
 
-Before: `types` picks `Decimal` or `NumericText` by the column's typmod.
-After: `envelope` calls it once a value.
+Before: `lookup` picks `Decimal` or `NumericText` by the column's typmod.
+After: `event_encoder` calls it once a value.
 Source: PostgreSQL `numeric.c`, `numeric_send`: int16 count of digits, int16 weight, uint16 sign, uint16 display scale,
 then the digits in base 10,000, int16 each: digit i counts 10000**(weight - i), and zeros at either end are not sent.
 Avro decimal: the unscaled integer as two's complement, big-endian, in as few bytes as hold it.

@@ -1,7 +1,7 @@
 """Ranges and multiranges -> record { lower, upper, lower_inc, upper_inc, empty }, and array of it.
 
-Before: `types` builds one around the codec of the subtype.
-After: `envelope` calls it once a value.
+Before: `lookup` builds one around the codec of the subtype.
+After: `event_encoder` calls it once a value.
 Source: PostgreSQL `rangetypes.c` (`range_send`: a byte of flags, then each finite bound with its length),
 `multirangetypes.c` (`multirange_send`: a count, then each range with its length).
 
@@ -17,8 +17,8 @@ from mypy_extensions import i64
 
 from cdcd.avro.codecs.base import AvroType, Codec
 from cdcd.avro.codecs.errors import malformed, wrong_text
-from cdcd.avro.codecs.length_prefixed import Parts
-from cdcd.avro.codecs.literals import Items, quote_bound
+from cdcd.avro.codecs.length_prefixed import LengthPrefixedReader
+from cdcd.avro.codecs.literals import LiteralScanner, quote_bound
 from cdcd.avro.codecs.varint import write_long
 
 _EMPTY: Final = 0x01
@@ -55,7 +55,7 @@ class Range(Codec):
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         flags: i64 = self._read_flags(data, at, size)
-        parts = Parts(at + 1, size - 1, self.type_name)
+        parts = LengthPrefixedReader(at + 1, size - 1, self.type_name)
         if flags & (_EMPTY | _LOWER_INFINITE):
             out.append(_NULL_BRANCH)
         elif not self._write_bound(parts, data, out):
@@ -77,7 +77,7 @@ class Range(Codec):
             return True
         if size < 3 or (data[at] != _OPEN_BRACKET and data[at] != _OPEN_PARENTHESIS):
             raise wrong_text(self.type_name, "two bounds in brackets", size)
-        items = Items(data, at + 1, end, self.type_name)
+        items = LiteralScanner(data, at + 1, end, self.type_name)
         items.next(_COMMA, _COMMA)
         if not self._write_bound_text(items, out):
             return False
@@ -94,7 +94,7 @@ class Range(Codec):
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
         flags: i64 = self._read_flags(data, at, size)
-        parts = Parts(at + 1, size - 1, self.type_name)
+        parts = LengthPrefixedReader(at + 1, size - 1, self.type_name)
         if flags & _EMPTY:
             parts.finish()
             return "empty"
@@ -116,7 +116,7 @@ class Range(Codec):
             flags &= ~_UPPER_INCLUSIVE
         return flags
 
-    def _write_bound(self, parts: Parts, data: bytes, out: BytesWriter) -> bool:
+    def _write_bound(self, parts: LengthPrefixedReader, data: bytes, out: BytesWriter) -> bool:
         length: i64 = self._bound_size(parts, data)
         out.append(_VALUE_BRANCH)
         if not self.subtype.binary(data, parts.at, length, out):
@@ -124,20 +124,20 @@ class Range(Codec):
         parts.skip(length)
         return True
 
-    def _write_bound_text(self, items: Items, out: BytesWriter) -> bool:
+    def _write_bound_text(self, items: LiteralScanner, out: BytesWriter) -> bool:
         if items.size == 0 and not items.quoted:
             out.append(_NULL_BRANCH)
             return True
         out.append(_VALUE_BRANCH)
         return self.subtype.text(items.data, items.start, items.size, out)
 
-    def _render_bound(self, parts: Parts, data: bytes) -> str:
+    def _render_bound(self, parts: LengthPrefixedReader, data: bytes) -> str:
         length: i64 = self._bound_size(parts, data)
         text = quote_bound(self.subtype.render(data, parts.at, length))
         parts.skip(length)
         return text
 
-    def _bound_size(self, parts: Parts, data: bytes) -> i64:
+    def _bound_size(self, parts: LengthPrefixedReader, data: bytes) -> i64:
         length: i64 = parts.size(data)
         if length < 0:
             raise malformed(self.type_name, "a bound", "null")
@@ -153,7 +153,7 @@ class Multirange(Codec):
         self.type_name = type_name
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        parts = Parts(at, size, self.type_name)
+        parts = LengthPrefixedReader(at, size, self.type_name)
         count: i64 = self._read_count(parts, data)
         if count > 0:
             write_long(out, count)
@@ -190,7 +190,7 @@ class Multirange(Codec):
         return True
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
-        parts = Parts(at, size, self.type_name)
+        parts = LengthPrefixedReader(at, size, self.type_name)
         ranges = []
         for _ in range(int(self._read_count(parts, data))):
             length: i64 = self._range_size(parts, data)
@@ -199,13 +199,13 @@ class Multirange(Codec):
         parts.finish()
         return "{" + ",".join(ranges) + "}"
 
-    def _read_count(self, parts: Parts, data: bytes) -> i64:
+    def _read_count(self, parts: LengthPrefixedReader, data: bytes) -> i64:
         count: i64 = parts.int4(data)
         if count < 0:
             raise malformed(self.type_name, "a count of ranges", f"{count}")
         return count
 
-    def _range_size(self, parts: Parts, data: bytes) -> i64:
+    def _range_size(self, parts: LengthPrefixedReader, data: bytes) -> i64:
         length: i64 = parts.size(data)
         if length < 0:
             raise malformed(self.type_name, "a range", "null")

@@ -1,7 +1,7 @@
 """Text, and the types that are text with rules: json, jsonb, xml, enums, uuid; bytea; and text for everything unknown.
 
-Before: `types` picks one by the column's type.
-After: `envelope` calls it once a value.
+Before: `lookup` picks one by the column's type.
+After: `event_encoder` calls it once a value.
 Source: PostgreSQL `varlena.c` (text, bytea), `char.c`, `jsonb.c`, `uuid.c`. The session's client_encoding is UTF8, so
 text is UTF-8 as Avro wants it, in both modes; `encodings` has what a database without an encoding needs.
 """
@@ -17,7 +17,7 @@ from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.errors import malformed, wrong_size, wrong_text
 from cdcd.avro.codecs.text_encoding import TextCodec
 from cdcd.avro.codecs.varint import write_bytes, write_long, write_text
-from cdcd.errors import ModeChanged
+from cdcd.errors import BinaryFormatUnsupported
 
 _HYPHEN: Final = 45
 _UUID_TEXT_SIZE: Final = 36
@@ -44,7 +44,7 @@ class Text(TextCodec):
         return data[at : at + size]
 
 
-class AsText(Text):
+class TextFallback(Text):
     """Any type whose binary form cdcd does not know -> string: PostgreSQL's text form. The stream runs in text mode."""
 
     def __init__(self, type_name: str) -> None:
@@ -57,8 +57,10 @@ class AsText(Text):
     def raw(self, data: bytes, at: i64, size: i64) -> bytes:
         raise self._mode_changed()
 
-    def _mode_changed(self) -> ModeChanged:
-        return ModeChanged(f"type {self.type_name} has no binary form that cdcd knows: the stream goes on in text mode")
+    def _mode_changed(self) -> BinaryFormatUnsupported:
+        return BinaryFormatUnsupported(
+            f"type {self.type_name} has no binary form that cdcd knows: the stream goes on in text mode"
+        )
 
 
 class VersionedText(Text):
@@ -84,7 +86,7 @@ class VersionedText(Text):
 
 
 class Char(Codec):
-    r"""The type "char" (one byte, mostly of the system catalogues) -> string.
+    r"""The type "char" (one byte, mostly of the system catalogs) -> string.
 
     Zero is the empty string. A byte above 127, which is no UTF-8, is written as PostgreSQL 16 and later do: `\ooo`.
     """

@@ -1,7 +1,7 @@
 r"""Text of a database that has no encoding (SQL_ASCII): its bytes may be anything, and Avro's strings are UTF-8.
 
 Before: `types` wraps codecs in these, for such databases only: elsewhere the server sends UTF-8, and nobody checks.
-After: `envelope` calls them as any codec.
+After: `event_encoder` calls them as any codec.
 Source: PostgreSQL, "Character Set Support"; "Binary Data Types", the escape format of bytea.
 
 A value that is no UTF-8 is unrepresentable. In the text that stands for it, a byte that belongs to no UTF-8 character
@@ -45,7 +45,7 @@ class TextCodec(Codec):
         return self.raw(data, at, size).decode("utf-8", "surrogateescape")
 
 
-class OnlyUtf8(Codec):
+class Utf8Checked(Codec):
     """A codec of text that finds values unrepresentable which are no UTF-8."""
 
     def __init__(self, inner: TextCodec) -> None:
@@ -62,7 +62,7 @@ class OnlyUtf8(Codec):
         return self.inner.render(data, at, size)
 
 
-class OfAnyEncoding(Codec):
+class EscapingColumn(Codec):
     """The codec of a whole column that has text in it: what it renders is escaped where it is no UTF-8."""
 
     def __init__(self, inner: Codec) -> None:

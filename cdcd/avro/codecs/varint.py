@@ -1,6 +1,6 @@
 """Avro's two building blocks: the zigzag variable-length long, and bytes with their length before them.
 
-After: every codec, and `envelope`, write with these.
+After: every codec, and `event_encoder`, write with these.
 Source: Apache Avro 1.12, "Binary encoding". Every int, long, branch of a union, block count and length is such a long.
 
 Both run some ten times a row, so both avoid Python objects: a slice costs an allocation (25-40 ns), eight bytes copied

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from cdcd.config.settings import Settings
-from cdcd.errors import Refused
+from cdcd.errors import RequestRejected
 from cdcd.lsn import parse_lsn
 from cdcd.progress.daemon_requests import request
 from cdcd.source.session import Session
@@ -24,9 +24,12 @@ _ASK: Final = """
 
 
 def ask(settings: Settings, session: Session, what: str, schema: str, table: str) -> int:
-    """Ask for `what` (see `requests`); returns the LSN of the request. Raises Refused if the daemon cannot hear it."""
+    """Ask the daemon for `what` (see `daemon_requests`); return the LSN of the request.
+
+    Raises RequestRejected if the daemon would not receive the request.
+    """
     if not settings.source.messages:
-        raise Refused(
+        raise RequestRejected(
             "the daemon is asked by a logical message, and source.messages is false", "Set it to true, and restart"
         )
     [(lsn, _)] = session.rows(_ASK, [request(what, schema, table, settings.source.slot)])

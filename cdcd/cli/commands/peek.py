@@ -1,6 +1,6 @@
 """`cdcd peek`: the next changes in the slot, decoded, for people or one JSON object a line. Consumes nothing.
 
-Before: `cli` has loaded the settings. After: a person reads the lines, or a script the JSON.
+Before: `cli.main` has loaded the settings. After: a person reads the lines, or a script the JSON.
 Source: PostgreSQL, "Replication Management Functions", `pg_logical_slot_peek_binary_changes`.
 
 The server decodes from where the slot is confirmed, up to so many changes, and keeps the slot where it is; decoder,
@@ -22,20 +22,20 @@ from typing import Any, Final, TextIO
 import fastavro
 
 from cdcd.avro.codecs.lookup import TypeOptions, has_known_binary, is_converted
-from cdcd.avro.event_encoder import Encoder
+from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.avro.single_object import split
 from cdcd.clock import wall_us
 from cdcd.config.settings import Settings
-from cdcd.errors import GapError, ModeChanged, Refused
+from cdcd.errors import BinaryFormatUnsupported, GapError, RequestRejected
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.reading.decoder import plain
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.topics import TopicNames
-from cdcd.source.catalog import Catalogue
+from cdcd.source.catalog import Catalog
 from cdcd.source.server_errors import SlotActive, start_refused
-from cdcd.source.session import Session, StatementRefused
+from cdcd.source.session import Session, StatementRejected
 from cdcd.source.slot import Slot
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLogData
 from cdcd.transaction.assembler import Assembler
@@ -62,7 +62,7 @@ _OPERATIONS: Final = {"c": "insert", "u": "update", "d": "delete", "t": "truncat
 
 
 @dataclass(frozen=True)
-class Event:
+class PeekedEvent:
     """One event as Kafka would get it, decoded. `schema` is empty for a logical decoding message."""
 
     schema: str
@@ -97,25 +97,26 @@ class Event:
 def peek(settings: Settings, limit: int, *, as_json: bool, out: TextIO) -> None:
     """Write the next events in the slot, at most `limit`, to `out`.
 
-    Raises SlotActive while a daemon streams, GapError if the slot is not there, Refused if it cannot be looked into.
+    Raises SlotActive while a daemon streams, GapError if the slot is not there, RequestRejected if it cannot be looked
+    into.
     """
     source, names = settings.source, TopicNames(settings.sink.prefix, settings.sink.topic)
     with Session(source.dsn, source.application_name) as session:
         _check(session, source.slot)
-        catalogue = Catalogue(session)
+        catalog = Catalog(session)
         binary = source.binary
         if binary == "auto":
-            types = catalogue.published_types(source.publication)
+            types = catalog.published_types(source.publication)
             binary = all(has_known_binary(each, session.encoding) for each in types)
         encoding = session.encoding
         numeric = settings.avro.numeric
         options = TypeOptions(numeric, any_encoding=encoding == "SQL_ASCII", converted=is_converted(encoding))
         try:
-            events = _events(session, catalogue, settings, options, limit, binary=binary)
-        except ModeChanged:
+            events = _events(session, catalog, settings, options, limit, binary=binary)
+        except BinaryFormatUnsupported:
             if source.binary is True:
                 raise
-            events = _events(session, catalogue, settings, options, limit, binary=False)
+            events = _events(session, catalog, settings, options, limit, binary=False)
     out.writelines(f"{event.as_json(names) if as_json else event.as_text()}\n" for event in events)
 
 
@@ -130,17 +131,19 @@ def _check(session: Session, name: str) -> None:
     if state.lost:
         raise GapError(f'the slot "{name}" has lost WAL that it still needed', "Run cdcd check: it says what to do")
     if state.plugin != "pgoutput":
-        raise Refused(f'the slot "{name}" is one of the plugin {state.plugin}, not of pgoutput', "Correct source.slot")
+        raise RequestRejected(
+            f'the slot "{name}" is one of the plugin {state.plugin}, not of pgoutput', "Correct source.slot"
+        )
 
 
 def _events(
-    session: Session, catalogue: Catalogue, settings: Settings, types: TypeOptions, limit: int, *, binary: bool
-) -> list[Event]:
+    session: Session, catalog: Catalog, settings: Settings, types: TypeOptions, limit: int, *, binary: bool
+) -> list[PeekedEvent]:
     options = _options(settings, session.server_version, binary=binary)
     asked = ROWS_AN_EVENT * limit
     while True:
         rows = _rows(session, settings.source.slot, asked, options)
-        found = _decoded(rows, catalogue, types)
+        found = _decoded(rows, catalog, types)
         if len(found) >= limit or len(rows) < asked:
             return found[:limit]
         asked *= ROWS_TIMES
@@ -165,26 +168,26 @@ def _rows(session: Session, slot: str, asked: int, options: Mapping[str, str]) -
     words = [word for option in options.items() for word in option]
     try:
         return [(lsn, bytes(data)) for lsn, data in session.rows(_PEEK, [slot, asked, words, asked])]
-    except StatementRefused as error:
+    except StatementRejected as error:
         raise start_refused(error.sqlstate, error.message, slot, None) from error
 
 
-def _decoded(rows: Iterable[tuple[str, bytes]], catalogue: Catalogue, types: TypeOptions) -> list[Event]:
+def _decoded(rows: Iterable[tuple[str, bytes]], catalog: Catalog, types: TypeOptions) -> list[PeekedEvent]:
     """The events that the messages make, in the order of their positions."""
     batches = BatchBuilder(tombstones=False)
     now_us = wall_us() - POSTGRES_EPOCH_US
     frames = [XLogData(parse_lsn(lsn), 0, now_us, data).encode() for lsn, data in rows]
     with TemporaryDirectory(prefix="cdcd-peek-") as folder:
         spool = Spool(SpoolDirectory(Path(folder) / "spool"), SPOOL_MEMORY_BYTES, SPOOL_BYTES_MAX)
-        encoder = Encoder(batches, FingerprintStore(batches), types)
-        assembler = Assembler(Decoder(), Relations(catalogue), encoder, spool, 0)
+        encoder = EventEncoder(batches, FingerprintStore(batches), types)
+        assembler = Assembler(Decoder(), Relations(catalog), encoder, spool, 0)
         assembler.feed(frames)
         while assembler.busy:
             assembler.proceed()
     batch = batches.take()
     schemas = {fingerprint: fastavro.parse_schema(json.loads(text)) for fingerprint, text in batch.schemas}
     events = [
-        Event(table.schema, table.name, _read(message.get("key"), schemas), _read(message["value"], schemas))
+        PeekedEvent(table.schema, table.name, _read(message.get("key"), schemas), _read(message["value"], schemas))
         for table in batch.tables
         for message in table.messages
     ]

@@ -1,6 +1,6 @@
 """`cdcd slot`: makes, shows and drops the slot, and refuses what would lose changes.
 
-Before: `cli` has loaded the settings. After: a person reads the lines, or a script the JSON.
+Before: `cli.main` has loaded the settings. After: a person reads the lines, or a script the JSON.
 Source: PostgreSQL, "Replication Slots"; `pg_replication_slots`.
 
 A slot and the progress in Kafka belong together. A slot that is dropped takes with it all that it has not handed on;
@@ -14,11 +14,11 @@ from typing import TextIO
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.kafka_takeover import last_record
-from cdcd.errors import CdcdError, GapError, Refused
+from cdcd.errors import CdcdError, GapError, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.monitoring.status_page import size
 from cdcd.progress.records import SlotRecord
-from cdcd.source.replication_stream import Walsender
+from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot
 from cdcd.source.slot_state import SlotState
@@ -27,7 +27,8 @@ from cdcd.source.slot_state import SlotState
 def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool, out: TextIO) -> None:
     """Make the slot; what the settings ask of it counts, too.
 
-    Raises GapError while Kafka holds progress of a slot of that name, Refused as `Walsender.create_slot`.
+    Raises GapError while Kafka holds progress of a slot of that name, RequestRejected as
+    `ReplicationStream.create_slot`.
     """
     source = settings.source
     last = last_record(settings)
@@ -38,7 +39,7 @@ def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool
                 f"Kafka holds changes of {source.slot} up to {format_lsn(last.lsn)}: a slot made now would begin later",
                 "Take another source.slot or sink.prefix, and a new snapshot of the tables",
             )
-        with Walsender(source.dsn, source.application_name) as walsender:
+        with ReplicationStream(source.dsn, source.application_name) as walsender:
             walsender.create_slot(
                 source.slot,
                 two_phase=two_phase or source.two_phase,
@@ -73,18 +74,18 @@ def drop(settings: Settings, *, force: bool, as_json: bool, out: TextIO) -> None
         try:
             last = last_record(settings)
         except CdcdError as error:
-            raise Refused(
+            raise RequestRejected(
                 f"nobody knows what would be lost: {error.message}",
                 "Bring Kafka back; or add --force to drop it blindly",
             ) from error
         if last is not None:
-            raise Refused(
+            raise RequestRejected(
                 f"Kafka holds changes of {source.slot} up to {format_lsn(last.lsn)}: those after it would be lost",
                 "Add --force if that is meant; then take another source.slot or sink.prefix, and a new snapshot",
             )
     with Session(source.dsn, source.application_name) as session:
         if not Slot(session, source.slot).drop():
-            raise Refused(f"the slot {source.slot} does not exist", "There is nothing to do")
+            raise RequestRejected(f"the slot {source.slot} does not exist", "There is nothing to do")
     out.write(json.dumps({"dropped": source.slot}) + "\n" if as_json else f"dropped the slot {source.slot}\n")
 
 

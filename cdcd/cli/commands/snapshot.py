@@ -1,6 +1,6 @@
 """`cdcd snapshot`: asks the daemon for a fresh copy of tables, and waits until Kafka has it.
 
-Before: `cli` has loaded the settings. After: the daemon that has the slot finds the request in its stream.
+Before: `cli.main` has loaded the settings. After: the daemon that has the slot finds the request in its stream.
 
 The copy has begun when the table's record names a consistent point beyond the request's place.
 """
@@ -17,24 +17,24 @@ from typing import Final, TextIO
 from cdcd.cli.commands.daemon_request import ask
 from cdcd.config.settings import Settings
 from cdcd.daemon.kafka_takeover import reading
-from cdcd.errors import Refused
+from cdcd.errors import RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import SNAPSHOT
 from cdcd.progress.snapshot_records import DONE
 from cdcd.source.publication import Publication
 from cdcd.source.session import Session
-from cdcd.source.table_selection import of_publication
-from cdcd.terminal.progress_bar import Bar
+from cdcd.source.table_selection import select_published
+from cdcd.terminal.progress_bar import ProgressBar
 
 POLL_S: Final = 0.5
 
-log = logging.getLogger("cdcd.snapshot")
+log = logging.getLogger(__name__)
 
 
 def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bool, out: TextIO) -> None:
     """Ask for each of `tables` (`schema.table`, `*` stands for any characters), and wait until all are copied.
 
-    Raises Refused if one is not published or is parked, or the daemon cannot be asked.
+    Raises RequestRejected if one is not published or is parked, or the daemon cannot be asked.
     """
     source = settings.source
     with reading(settings) as progress:
@@ -44,10 +44,10 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                 for table in Publication(session, source.publication).tables()
             }
             asked = {}
-            for name in of_publication(tables, published, source.publication):
+            for name in select_published(tables, published, source.publication):
                 lsn = ask(settings, session, SNAPSHOT, *published[name])
                 asked[progress.names.topic(*published[name])] = (name, lsn)
-        bar = Bar(sys.stderr)
+        bar = ProgressBar(sys.stderr)
         if wait:
             log.info("asked; waiting for the daemon", extra={"tables": len(asked)})
         while wait and asked:
@@ -62,8 +62,8 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                         del asked[topic]
             if parked := {name for name, _ in asked.values()} & progress.parked().keys():
                 name = min(parked)  # it is not copied before it is unparked: nobody is to wait for that
-                cure = f"`cdcd unpark {name}`: the copy follows by itself"
-                raise Refused(f"{name} is parked, and so not copied", cure)
+                hint = f"`cdcd unpark {name}`: the copy follows by itself"
+                raise RequestRejected(f"{name} is parked, and so not copied", hint)
             time.sleep(POLL_S)
         for name, _ in asked.values():
             _say(name, "asked", None, as_json, out)

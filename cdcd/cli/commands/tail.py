@@ -1,6 +1,6 @@
 """`cdcd tail`: the events of topics, decoded, for people or one JSON object a line.
 
-Before: `cli` names topics. After: standard output, until Ctrl-C.
+Before: `cli.main` names topics. After: standard output, until Ctrl-C.
 
 Reads only what is committed, without a consumer group: it leaves no trace on the broker, and two of them do not share.
 """
@@ -18,15 +18,15 @@ from typing import Any, Final, TextIO
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from cdcd.errors import DecodeError, Refused
+from cdcd.errors import DecodeError, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.reading.consumer import committed_consumer, received
-from cdcd.reading.decoder import Decoder, plain
+from cdcd.reading.decoder import EventDecoder, plain
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.sink.kafka.client_config import Property, client_config
-from cdcd.sink.kafka.errors import kafka_error, named
+from cdcd.sink.kafka.errors import kafka_error, to_cdcd_error
 
-log = logging.getLogger("cdcd.cli.commands.tail")
+log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S: Final = 10.0
 BATCH_ROWS_MAX: Final = 500
@@ -38,7 +38,7 @@ _OPERATIONS: Final = {
 
 
 @dataclass(frozen=True)
-class Event:
+class TailedEvent:
     """One record as it stands in Kafka, decoded. `timestamp_ms` is when it was published, since 1970 UTC."""
 
     topic: str
@@ -90,7 +90,7 @@ def tail(
     """Write the events of `topics` (`*` stands for any characters) to `out`, until KeyboardInterrupt.
 
     `registry` is the configuration of the schema registry's client, None where schemas travel on `{prefix}.schemas`.
-    Raises Refused or SettingsError (the user's fault): no such topic, no access; BrokerLost; DecodeError.
+    Raises RequestRejected or SettingsError (the user's fault): no such topic, no access; KafkaUnavailable; DecodeError.
     """
     config = client_config(bootstrap, "cdcd-tail", properties)
     consumer = committed_consumer(config)
@@ -98,14 +98,14 @@ def tail(
         places = _places(consumer, topics, prefix, from_beginning=from_beginning)
         consumer.assign(places)
         log.info("reading", extra={"topics": len({place.topic for place in places}), "partitions": len(places)})
-        decoder = Decoder(SchemaFinder(config, f"{prefix}.schemas", registry).find)
+        decoder = EventDecoder(SchemaFinder(config, f"{prefix}.schemas", registry).find)
         while True:
             for message in received(consumer.consume(BATCH_ROWS_MAX, BATCH_WAIT_S), bootstrap):
                 event = _decoded(message, decoder)
                 out.write(f"{event.as_json() if as_json else event.as_text()}\n")
             out.flush()
     except KafkaException as error:
-        raise named(kafka_error(error), "reading topics", bootstrap) from error
+        raise to_cdcd_error(kafka_error(error), "reading topics", bootstrap) from error
     finally:
         consumer.close()
 
@@ -117,7 +117,7 @@ def _places(consumer: Consumer, topics: Sequence[str], prefix: str, *, from_begi
     for wanted in dict.fromkeys(topics):
         matching = sorted(topic for topic in there if fnmatchcase(topic, wanted))
         if not matching:
-            raise Refused(f"There is no topic {wanted}", _nearest(wanted, prefix, there))
+            raise RequestRejected(f"There is no topic {wanted}", _nearest(wanted, prefix, there))
         for topic in matching:
             for partition in sorted(there[topic].partitions):
                 place = TopicPartition(topic, partition)
@@ -128,7 +128,7 @@ def _places(consumer: Consumer, topics: Sequence[str], prefix: str, *, from_begi
 
 
 def _nearest(wanted: str, prefix: str, there: Iterable[str]) -> str:
-    """The cure for a topic that is not there: what was meant, rather one of ours."""
+    """The hint for a topic that is not there: what was meant, rather one of ours."""
     prefixed = f"{prefix}.{wanted}"
     own = [topic for topic in there if topic.startswith(f"{prefix}.")]
     if any(fnmatchcase(topic, prefixed) for topic in own):
@@ -139,11 +139,11 @@ def _nearest(wanted: str, prefix: str, there: Iterable[str]) -> str:
     return "cdcd makes a table's topic with its first event"
 
 
-def _decoded(message: Message, decoder: Decoder) -> Event:
+def _decoded(message: Message, decoder: EventDecoder) -> TailedEvent:
     key, value = message.key(), message.value()
     topic, partition, offset = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
     try:
-        return Event(
+        return TailedEvent(
             topic,
             partition,
             offset,
@@ -152,7 +152,7 @@ def _decoded(message: Message, decoder: Decoder) -> Event:
             None if value is None else decoder.decode(bytes(value)),
         )
     except DecodeError as error:
-        raise DecodeError(f"{topic}, partition {partition}, offset {offset}: {error.message}", error.cure) from error
+        raise DecodeError(f"{topic}, partition {partition}, offset {offset}: {error.message}", error.hint) from error
 
 
 def _columns(row: Any) -> str:

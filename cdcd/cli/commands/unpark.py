@@ -1,6 +1,6 @@
 """`cdcd unpark`: asks the daemon to replay the parked events of tables onto their own topics, and waits until it has.
 
-Before: `cli` has loaded the settings. After: the daemon that has the slot finds the request in its stream.
+Before: `cli.main` has loaded the settings. After: the daemon that has the slot finds the request in its stream.
 
 Once the slot's progress is beyond the request's place, its record says whether the replay is under way, done (the table
 is not in it any more), or was refused again.
@@ -15,18 +15,18 @@ from typing import Final, TextIO
 
 from cdcd.cli.commands.daemon_request import ask
 from cdcd.config.settings import Settings
-from cdcd.daemon.kafka_takeover import TakingOver, reading
-from cdcd.errors import Refused
+from cdcd.daemon.kafka_takeover import KafkaTakeover, reading
+from cdcd.errors import RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import DISCARD, UNPARK
 from cdcd.progress.records import ParkedTable
 from cdcd.source.session import Session
-from cdcd.source.table_selection import chosen
-from cdcd.wakeup import Wake
+from cdcd.source.table_selection import select_tables
+from cdcd.wakeup import WakeupPipe
 
 POLL_S: Final = 0.3
 
-log = logging.getLogger("cdcd.cli.commands.unpark")
+log = logging.getLogger(__name__)
 
 
 def unpark(
@@ -37,7 +37,7 @@ def unpark(
     `tables` are written as `schema.table`; `*` stands for any characters. With `discard` the parked events are given
     up, and the tables copied afresh.
 
-    Raises Refused if a table is not parked, if the daemon cannot be asked, or if the replay was refused again.
+    Raises RequestRejected if a table is not parked, if the daemon cannot be asked, or if the replay was refused again.
     """
     with reading(settings) as progress:
         parked = progress.parked()
@@ -47,7 +47,9 @@ def unpark(
                 log.info("no table is parked")
             out.writelines(f"{shown(name, table)}\n" for name, table in sorted(parked.items()))
             return
-        wanted = chosen(tables, parked, lambda word: f"the table {word} is not parked", "cdcd unpark without a table")
+        wanted = select_tables(
+            tables, parked, lambda word: f"the table {word} is not parked", "cdcd unpark without a table"
+        )
         with Session(settings.source.dsn, settings.source.application_name) as session:
             for name in wanted:
                 table = parked[name]
@@ -59,8 +61,8 @@ def unpark(
                 out.flush()
 
 
-def _wait(progress: TakingOver, name: str, lsn: int) -> None:
-    wake, told = Wake(), False
+def _wait(progress: KafkaTakeover, name: str, lsn: int) -> None:
+    wake, told = WakeupPipe(), False
     while True:
         last = progress.last_record()
         if last is not None and last.lsn >= lsn:
@@ -68,7 +70,7 @@ def _wait(progress: TakingOver, name: str, lsn: int) -> None:
             if table is None:
                 return
             if not table.unparking:
-                raise Refused(
+                raise RequestRejected(
                     f"{name} stays parked: {table.reason}",
                     "Mend that first, the order holds. If it cannot be mended: `cdcd unpark --discard` gives the "
                     "parked events up, and has the table copied afresh",

@@ -29,10 +29,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     OffsetSpec,
 )
 
-from cdcd.errors import BrokerLost, Refused
+from cdcd.errors import KafkaUnavailable, RequestRejected
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, Property, client_config
-from cdcd.sink.kafka.deadline import SLICE_S, Patience
-from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, closed, kafka_error, named, refuses_for_good, unanswered
+from cdcd.sink.kafka.deadline import SLICE_S, Deadline
+from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, closed, kafka_error, refuses_for_good, to_cdcd_error, unanswered
 from cdcd.sink.topics import TopicSpec
 
 T = TypeVar("T")
@@ -70,14 +70,14 @@ class KafkaAdmin:
         Raises SettingsError for properties that librdkafka does not know or that belong to cdcd.
         """
         self._bootstrap = bootstrap
-        self._patience = Patience(timeout_s)
+        self._patience = Deadline(timeout_s)
         self._reports = Reports()
         config: dict[str, Any] = client_config(bootstrap, client_id, properties or {})
         config["error_cb"] = self._reports
         try:
             self._client: AdminClient | None = AdminClient(config, logger=LIBRDKAFKA_LOG)
         except KafkaException as error:
-            raise named(kafka_error(error), "making an admin client", bootstrap) from None
+            raise to_cdcd_error(kafka_error(error), "making an admin client", bootstrap) from None
 
     def hurry(self, within_s: float) -> None:
         """From now on no call lasts beyond `within_s` seconds from now. May be called by another thread."""
@@ -90,7 +90,7 @@ class KafkaAdmin:
     def ensure(self, *specs: TopicSpec) -> list[int]:
         """Make the topics that are missing, wait until the cluster knows them; returns how many partitions each has.
 
-        Raises Refused, with the command that makes the topic, if the broker does not let us.
+        Raises RequestRejected, with the command that makes the topic, if the broker does not let us.
         """
         return [partitions for some in _requests(specs) for partitions in self._ensure(some)]
 
@@ -116,7 +116,7 @@ class KafkaAdmin:
             missing = [spec for spec in missing if spec.name not in found]
             if missing:
                 if self._patience.is_over(deadline):
-                    raise BrokerLost(
+                    raise KafkaUnavailable(
                         f"Kafka ({self._bootstrap}) made the topic {missing[0].name}, but no leader for all of its "
                         f"partitions within {self._timeout_s:.0f} s",
                         TRY_AGAIN,
@@ -267,9 +267,9 @@ class KafkaAdmin:
             # So it is also called when every broker is just starting or stopping, and that passes.
             brokers = self._brokers()
             if not brokers or spec.replication_factor <= len(brokers):
-                raise BrokerLost(f"Kafka cannot create {spec.name} now: {found.str()}", TRY_AGAIN) from None
+                raise KafkaUnavailable(f"Kafka cannot create {spec.name} now: {found.str()}", TRY_AGAIN) from None
         if found.code() in _NOT_ALLOWED:
-            raise Refused(
+            raise RequestRejected(
                 f"Kafka does not let us create the topic {spec.name}: {found.str()} ({found.name()})",
                 f"Grant the user Create on topics with that prefix, or make it: {creating_command(spec)}",
             ) from None
@@ -316,7 +316,7 @@ class KafkaAdmin:
             found = kafka_error(error)
             if found.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
                 raise self._unanswered(doing) from None
-            raise named(found, doing, self._bootstrap) from None
+            raise to_cdcd_error(found, doing, self._bootstrap) from None
         except FutureTimeoutError:
             raise self._unanswered(doing) from None
 

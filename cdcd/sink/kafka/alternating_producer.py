@@ -1,6 +1,6 @@
 """Two producers that take turns: Kafka ends the transaction of one while the other writes the next.
 
-Before: `publisher` says what goes into a transaction. After: `kafka_producer`, twice.
+Before: `publisher` says what goes into a transaction. After: `kafka.producer`, twice.
 Source: KIP-98; librdkafka, `rd_kafka_txn_handle_AddPartitionsToTxn`.
 
 The problem: a commit is answered before its markers are written. A partition that the same producer takes into its next

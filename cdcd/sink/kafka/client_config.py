@@ -1,7 +1,7 @@
 """The librdkafka properties of cdcd's clients, and where these log: what the promises need, then what the user wants.
 
 Before: plain arguments from the settings.
-After: `kafka_producer`, `kafka_admin` and `kafka_progress` make clients of it.
+After: `kafka.producer`, `kafka.admin` and `kafka.progress_reader` make clients of it.
 Source: librdkafka CONFIGURATION.md.
 """
 

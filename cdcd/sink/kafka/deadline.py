@@ -1,6 +1,6 @@
 """How long one call to Kafka may take: its timeout, or less once somebody is in a hurry.
 
-Before: `kafka_producer` and `kafka_admin` ask at the start of a call, and each time a slice of waiting has passed.
+Before: `kafka.producer` and `kafka.admin` ask at the start of a call, and each time a slice of waiting has passed.
 After: they give up, and raise what that means. Another thread may hurry them.
 """
 
@@ -15,7 +15,7 @@ SLICE_S: Final = 0.2
 """Longest wait inside librdkafka: so often deadlines and requests to stop are looked at. A result ends it at once."""
 
 
-class Patience:
+class Deadline:
     """Deadlines on the monotonic clock, in seconds."""
 
     def __init__(self, timeout_s: float) -> None:

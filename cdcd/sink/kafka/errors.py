@@ -1,7 +1,7 @@
-"""What Kafka's errors mean for cdcd: its remedy, by the code, and a cure in words.
+"""What Kafka's errors mean for cdcd: its remedy, by the code, and a hint in words.
 
-Before: `kafka_producer`, `kafka_admin` and `kafka_progress` catch a KafkaException.
-After: they raise what `named` makes of it; the supervisor acts on the class.
+Before: `kafka.producer`, `kafka.admin` and `kafka.progress_reader` catch a KafkaException.
+After: they raise what `to_cdcd_error` makes of it; the supervisor acts on the class.
 Source: librdkafka `rdkafka.h` (local codes, below 0) and the Kafka protocol guide, "Error Codes" (the broker's).
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from cdcd.errors import BrokerLost, CdcdError, Fenced, Refused, SettingsError, Unpublishable
+from cdcd.errors import CdcdError, Fenced, KafkaUnavailable, RequestRejected, SettingsError, Unpublishable
 
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
@@ -27,7 +27,7 @@ TRY_AGAIN: Final = "Look at the brokers and at sink.bootstrap_servers: a daemon 
 
 _CREDENTIALS: Final = "Check sasl.* and security.protocol under sink.librdkafka, and the user on the broker."
 _TLS: Final = "Check ssl.* and security.protocol under sink.librdkafka: the broker's certificate, CA and host name."
-SIZE_CURE: Final = (
+SIZE_HINT: Final = (
     "Raise max.message.bytes of the topic (or message.max.bytes of the brokers) above the largest row; readers may "
     'need a larger fetch size as well. Or set sink.on_unpublishable = "park": the other tables go on.'
 )
@@ -65,9 +65,9 @@ _CURES: Final[dict[int, str]] = {
         "Grant the user IdempotentWrite on the cluster (kafka-acls.sh --add --allow-principal User:... "
         "--operation IdempotentWrite --cluster)."
     ),
-    KafkaError.MSG_SIZE_TOO_LARGE: SIZE_CURE,
-    KafkaError.RECORD_LIST_TOO_LARGE: SIZE_CURE,
-    KafkaError.INVALID_MSG_SIZE: SIZE_CURE,
+    KafkaError.MSG_SIZE_TOO_LARGE: SIZE_HINT,
+    KafkaError.RECORD_LIST_TOO_LARGE: SIZE_HINT,
+    KafkaError.INVALID_MSG_SIZE: SIZE_HINT,
     KafkaError.INVALID_RECORD: (
         "Topics of tables without a key cannot be compacted: take cleanup.policy=compact off the topic, or give the "
         "table a primary key or a replica identity."
@@ -97,7 +97,7 @@ def kafka_error(error: KafkaException) -> KafkaError:
     return found
 
 
-def named(error: KafkaError, doing: str, bootstrap: str) -> CdcdError:
+def to_cdcd_error(error: KafkaError, doing: str, bootstrap: str) -> CdcdError:
     """What went wrong while `doing` (a participle: "committing ..."), as an error of ours to raise."""
     code = error.code()
     if code in _FENCED:
@@ -112,8 +112,8 @@ def named(error: KafkaError, doing: str, bootstrap: str) -> CdcdError:
         refused = f"Kafka refused {doing}: {error.str()} ({error.name()})"
         return Unpublishable(refused, _CURES[code], topic=match[1] if match else "")
     if code in _CURES:
-        return Refused(f"Kafka refused {doing}: {error.str()} ({error.name()})", _CURES[code])
-    return BrokerLost(
+        return RequestRejected(f"Kafka refused {doing}: {error.str()} ({error.name()})", _CURES[code])
+    return KafkaUnavailable(
         f"Kafka ({bootstrap}) failed {doing}: {error.str()} ({error.name()})",
         TRY_AGAIN,
     )
@@ -158,12 +158,12 @@ class Reports:
 
 def closed(what: str) -> CdcdError:
     """Somebody has closed the client under a call: its thread is one that nobody waits for any more."""
-    return BrokerLost(f"{what} was closed while it was in use", TRY_AGAIN)
+    return KafkaUnavailable(f"{what} was closed while it was in use", TRY_AGAIN)
 
 
 def unanswered(doing: str, bootstrap: str, last: KafkaError | None) -> CdcdError:
     """No answer came in time. `last` is the last report of the client, which tells why."""
     if last is not None and refuses_credentials(last):
-        return named(last, doing, bootstrap)
+        return to_cdcd_error(last, doing, bootstrap)
     told = f" (last: {last.str()})" if last is not None else ""
-    return BrokerLost(f"Kafka ({bootstrap}) did not answer in time, {doing}{told}", TRY_AGAIN)
+    return KafkaUnavailable(f"Kafka ({bootstrap}) did not answer in time, {doing}{told}", TRY_AGAIN)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from cdcd.errors import GapError
-from cdcd.sink.kafka.range_reader import KafkaReading
-from cdcd.sink.parking.wire_format import SCANNED_MAX, Assembly, ParkedEvent, ParkedPiece
+from cdcd.sink.kafka.range_reader import RangeReader
+from cdcd.sink.parking.wire_format import SCANNED_MAX, ParkedEvent, ParkedPiece, PartAssembler
 
 PIECE_EVENTS: Final = 5_000
 PIECE_BYTES: Final = 4 << 20
@@ -19,14 +19,14 @@ PIECE_BYTES: Final = 4 << 20
 class KafkaParkedReader:
     """Plays `producer.ParkedReader`. For one thread."""
 
-    def __init__(self, reading: KafkaReading) -> None:
+    def __init__(self, reading: RangeReader) -> None:
         """`reading`: of the parked topic. Asks nothing yet."""
         self._reading = reading
 
     def read(self, key: bytes, offset: int) -> ParkedPiece:
         """The next events under `key` from `offset` on.
 
-        Raises GapError if records from there on were removed, BrokerLost if nothing came for long.
+        Raises GapError if records from there on were removed, KafkaUnavailable if nothing came for long.
         """
         topic = self._reading.topic
         bounds = self._reading.bounds()
@@ -41,7 +41,7 @@ class KafkaParkedReader:
             )
         if offset == stop:
             return ParkedPiece([], stop, True)
-        assembly, events, size = Assembly(), list[ParkedEvent](), 0
+        assembly, events, size = PartAssembler(), list[ParkedEvent](), 0
         with self._reading.consumer() as consumer:
             for at, message in self._reading.read(consumer, offset, stop):
                 value = message.value()

@@ -32,19 +32,19 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as DeliveryReport
 from confluent_kafka.admin import AdminClient
 
-from cdcd.errors import BrokerLost, CdcdError, Fenced, Stop, Unpublishable
+from cdcd.errors import CdcdError, FatalError, Fenced, KafkaUnavailable, Unpublishable
 from cdcd.sink.batches import Message
 from cdcd.sink.interfaces import Offsets
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, RETRY_BACKOFF_MS, Property, client_config, producer_config
-from cdcd.sink.kafka.deadline import SLICE_S, Patience
+from cdcd.sink.kafka.deadline import SLICE_S, Deadline
 from cdcd.sink.kafka.errors import (
-    SIZE_CURE,
+    SIZE_HINT,
     TRY_AGAIN,
     Reports,
     closed,
     kafka_error,
-    named,
     refuses_credentials,
+    to_cdcd_error,
     unanswered,
 )
 
@@ -86,7 +86,7 @@ class KafkaProducer:
         self._transactional_id = transactional_id
         self._transaction_timeout_s = transaction_timeout_ms / 1000
         self._known_topic = known_topic
-        self._patience = Patience(timeout_s)
+        self._patience = Deadline(timeout_s)
         self._began_at: float | None = None
         self._prepared = False
         """The next transaction is open, as far as librdkafka knows."""
@@ -104,7 +104,7 @@ class KafkaProducer:
         try:
             self._client: Producer | None = Producer(config, logger=LIBRDKAFKA_LOG)
         except KafkaException as error:
-            raise named(kafka_error(error), "making a producer", bootstrap) from None
+            raise to_cdcd_error(kafka_error(error), "making a producer", bootstrap) from None
 
     @property
     def transactional(self) -> bool:
@@ -114,7 +114,7 @@ class KafkaProducer:
     def start(self, stopping: Callable[[], bool]) -> bool:
         """Take over the transactional.id: fence a zombie and end its open transaction. False if `stopping` said so.
 
-        Raises BrokerLost if no broker let us within the timeout, Refused if one never will.
+        Raises KafkaUnavailable if no broker let us within the timeout, RequestRejected if one never will.
         """
         doing = f"taking over the transactional.id {self._transactional_id}"
         deadline = self._patience.deadline()
@@ -146,7 +146,7 @@ class KafkaProducer:
     def begin(self) -> None:
         """Open a transaction."""
         if self._ended_in_s >= _SENT_ONCE_S:
-            raise BrokerLost(
+            raise KafkaUnavailable(
                 f"Kafka ({self._bootstrap}) took {self._ended_in_s:.1f} s to end a transaction: what was asked twice "
                 "could end the next one, too",
                 "cdcd goes on as a new producer by itself; if it happens often, look at the load of the brokers.",
@@ -227,7 +227,10 @@ class KafkaProducer:
                 self._time_out(doing)
 
     def commit(self) -> None:
-        """Make the open transaction visible, wholly. After a BrokerLost it may or may not be: the progress tells."""
+        """Make the open transaction visible, wholly.
+
+        After a KafkaUnavailable it may or may not be: the progress tells.
+        """
         if self._transactional_id is None:
             self.flush()
             self._began_at = None
@@ -364,7 +367,9 @@ class KafkaProducer:
         if watch.answers_since_s is None:
             watch.answers_since_s = now
         if now - watch.answers_since_s >= _STUCK_S:
-            raise BrokerLost(f"Kafka ({self._bootstrap}) answers, but the client does not get on, {doing}", TRY_AGAIN)
+            raise KafkaUnavailable(
+                f"Kafka ({self._bootstrap}) answers, but the client does not get on, {doing}", TRY_AGAIN
+            )
 
     def _time_out(self, doing: str) -> NoReturn:
         raise unanswered(doing, self._bootstrap, self._reports.last(self._patience.timeout_s))
@@ -374,11 +379,11 @@ class KafkaProducer:
         if error.code() == KafkaError._TIMED_OUT:
             self._time_out(doing)
         cause = self._cause(error)
-        failure = named(cause, doing, self._bootstrap)
+        failure = to_cdcd_error(cause, doing, self._bootstrap)
         if isinstance(failure, Unpublishable):
             failure.topic = failure.topic or topic or (self._undelivered_topic if cause is self._undelivered else "")
         if isinstance(failure, Fenced) and self._outlived():
-            raise BrokerLost(
+            raise KafkaUnavailable(
                 f"Kafka ended our transaction after {self._transaction_timeout_s:.0f} s (transaction.timeout.ms) "
                 f"while {doing}",
                 "cdcd goes back to its last progress by itself; if it lasts, look at the load of the brokers.",
@@ -387,7 +392,7 @@ class KafkaProducer:
 
     def _cause(self, error: KafkaError) -> KafkaError:
         """Librdkafka's later errors only say that there was an earlier one: find that."""
-        if self._undelivered is not None and not isinstance(named(error, "", ""), Stop):
+        if self._undelivered is not None and not isinstance(to_cdcd_error(error, "", ""), FatalError):
             return self._undelivered
         if error.code() not in (KafkaError._FATAL, KafkaError._STATE) or self._transactional_id is None:
             return error
@@ -425,7 +430,7 @@ def _too_large(record: dict[str, object], topic: str) -> Unpublishable:
     size = sum(len(part) for part in (record.get("key"), record["value"]) if isinstance(part, bytes))
     return Unpublishable(
         f"a row of {size:,} bytes does not fit into the producer's queue, producing to {topic}",
-        f"Raise queue.buffering.max.kbytes and message.max.bytes under sink.librdkafka. {SIZE_CURE}",
+        f"Raise queue.buffering.max.kbytes and message.max.bytes under sink.librdkafka. {SIZE_HINT}",
         topic=topic,
     )
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from confluent_kafka import Consumer
 
-from cdcd.sink.kafka.range_reader import KafkaReading
+from cdcd.sink.kafka.range_reader import RangeReader
 
 _WINDOW: Final = 1_000
 """Offsets in the first window from the end: several seconds of a busy daemon, one fetch."""
@@ -30,7 +30,7 @@ _GROWTH: Final = 4
 class KafkaProgressReader:
     """Plays `producer.ProgressReader`. For one thread; each call to `last` makes a consumer of its own."""
 
-    def __init__(self, reading: KafkaReading, rank: Callable[[bytes, bytes], int] | None = None) -> None:
+    def __init__(self, reading: RangeReader, rank: Callable[[bytes, bytes], int] | None = None) -> None:
         """`reading`: of the progress topic. `rank` says how high a value (of a key) stands, where the highest counts
         and not the last.
         """
@@ -40,7 +40,7 @@ class KafkaProgressReader:
     def last(self, keys: frozenset[bytes], stopping: Callable[[], bool]) -> dict[bytes, bytes]:
         """The last committed value of each key; one that was never written, or was deleted, is missing.
 
-        Returns what it has so far if `stopping` said so. Raises BrokerLost if nothing came for `timeout_s`.
+        Returns what it has so far if `stopping` said so. Raises KafkaUnavailable if nothing came for `timeout_s`.
         """
         found: dict[bytes, bytes | None] = {}
         start, stop = self._reading.bounds() or (0, 0)

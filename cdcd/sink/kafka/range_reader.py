@@ -1,6 +1,7 @@
 """Reads what is committed in a stretch of a partition: of cdcd's own topics, which have one each, or of a table's.
 
-Before: `kafka_progress` and `kafka_parked` know which offsets they want. After: they make sense of the records.
+Before: `kafka.progress_reader` and `kafka.parked_reader` know which offsets they want.
+After: they make sense of the records.
 Source: Kafka protocol guide, Fetch (isolation level); KIP-98 for control records and the last stable offset.
 
 Traps: `read_committed` ends at the last stable offset, which an open transaction of *another* slot on the same topic
@@ -18,17 +19,17 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from cdcd.errors import BrokerLost
+from cdcd.errors import KafkaUnavailable
 from cdcd.sink.kafka.admin import KafkaAdmin
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, Property, client_config
-from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, kafka_error, named, unanswered
+from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, kafka_error, to_cdcd_error, unanswered
 
 _SLICE_S: Final = 0.02
 _CHUNK: Final = 1_000
 """Messages taken from librdkafka at once, of those that are there: it would wait for so many to come."""
 
 
-class KafkaReading:
+class RangeReader:
     """One topic. For one thread."""
 
     def __init__(
@@ -88,7 +89,7 @@ class KafkaReading:
         try:
             consumer = Consumer(self._config, logger=LIBRDKAFKA_LOG)
         except KafkaException as error:
-            raise named(kafka_error(error), "making a consumer", self._bootstrap) from None
+            raise to_cdcd_error(kafka_error(error), "making a consumer", self._bootstrap) from None
         try:
             yield consumer
         finally:
@@ -99,7 +100,7 @@ class KafkaReading:
     ) -> Iterator[tuple[int, Message]]:
         """The records with offsets in [start, stop), to the end of them or until `stopping()`.
 
-        Raises BrokerLost if nothing came for `timeout_s`.
+        Raises KafkaUnavailable if nothing came for `timeout_s`.
         """
         doing = f"reading {self.topic} from {start} to {stop}"
         consumer.assign([TopicPartition(self.topic, self._partition, start)])
@@ -110,11 +111,11 @@ class KafkaReading:
                 first = consumer.poll(_SLICE_S)
                 messages = [] if first is None else [first, *consumer.consume(_CHUNK, 0)]
             except KafkaException as error:
-                raise named(kafka_error(error), doing, self._bootstrap) from None
+                raise to_cdcd_error(kafka_error(error), doing, self._bootstrap) from None
             for message in messages:
                 offset, problem = message.offset(), message.error()
                 if problem is not None and problem.code() != KafkaError._PARTITION_EOF:
-                    raise named(problem, doing, self._bootstrap)
+                    raise to_cdcd_error(problem, doing, self._bootstrap)
                 assert offset is not None
                 heard_at = time.monotonic()
                 if problem is not None:
@@ -132,7 +133,7 @@ class KafkaReading:
         report = self._reports.last(self._timeout_s)
         if report is not None:
             return unanswered(doing, self._bootstrap, report)
-        return BrokerLost(
+        return KafkaUnavailable(
             f"Kafka ({self._bootstrap}) let nobody read {self.topic} beyond offset {at}, {doing}: some producer has "
             f"left a transaction open there for {self._timeout_s:.0f} s",
             f"{TRY_AGAIN} kafka-transactions.sh find-hanging names the producer.",

@@ -23,11 +23,11 @@ from typing import Final, TypeAlias
 from cdcd.errors import DecodeError, GapError, Unpublishable
 from cdcd.progress.daemon_requests import DISCARD, UNPARK, table_of
 from cdcd.progress.records import ParkedTable, SlotRecord
-from cdcd.progress.snapshot_records import COPYING, DONE, TableCopy
+from cdcd.progress.snapshot_records import COPYING, DONE, TableSnapshot
 from cdcd.sink.batches import Batch
 from cdcd.sink.interfaces import ParkedReader
 from cdcd.sink.kafka_transaction import Table
-from cdcd.sink.parking.wire_format import SCANNED_MAX, ParkedPiece, Parking, batch_of
+from cdcd.sink.parking.wire_format import SCANNED_MAX, ParkedPiece, PendingParking, batch_of
 
 Rename: TypeAlias = "Callable[[Table, str, bytes], bytes]"
 """Gives a parked record (of a table; "key" or "value") the header that its own topic's readers know."""
@@ -43,7 +43,7 @@ class ParkedTables:
     def __init__(
         self,
         last: SlotRecord | None,
-        parking: Parking,
+        parking: PendingParking,
         reader: ParkedReader | None,
         rename: Rename | None,
         key_of: Callable[[Table], bytes],
@@ -116,7 +116,7 @@ class ParkedTables:
         for table in self._spared:
             self._tables[table] = replace(self._tables[table], offset=offset)
 
-    def copied(self, copies: Collection[TableCopy], lsn: int) -> None:
+    def copied(self, copies: Collection[TableSnapshot], lsn: int) -> None:
         """Set aside, from here on (`lsn`), the events of tables that are being copied; replay those that are whole.
 
         The rows of the snapshot, and how far it has come, are published with this.
@@ -162,7 +162,7 @@ class ParkedTables:
             try:
                 passed += self._replay(batch, table, parked)
             except (GapError, DecodeError) as error:
-                raise Unpublishable(error.message, error.cure, table=table, gone=True) from error
+                raise Unpublishable(error.message, error.hint, table=table, gone=True) from error
             if batch.rows or passed >= SCANNED_MAX:
                 break  # but what has nothing to replay, as most that was copied, is told of together
         return batch

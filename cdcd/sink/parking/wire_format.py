@@ -1,7 +1,7 @@
 """Parked events: how those of a table that cannot be published now are kept, and how they become events again.
 
 Before: `publisher` has a table's batch and knows that the table is parked. After: the records of the parked topic;
-later `kafka_parked` reads them back, and `publisher` publishes what `Assembly` makes of them.
+later `kafka.parked_reader` reads them back, and `publisher` publishes what `PartAssembler` makes of them.
 
 The format, stable since version 1, one JSON object a record under the key `{slot}/{topic}`: whose event it is, its op,
 why it is here, key and value in base64 as they would stand on the table's own topic. What was too large for that topic
@@ -75,7 +75,7 @@ class ParkedPiece:
     """There are no more."""
 
 
-class Parking:
+class PendingParking:
     """What the supervisor has learned of tables since the last slot record, which will then hold it."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Parking:
         self.refused.clear()
 
 
-class Assembly:
+class PartAssembler:
     """Puts the parts of events together, record by record."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """The MERGE that brings a table from one LSN to the next: one statement, the same for Delta and Iceberg.
 
-Before: `collapse` gives one row a key. After: `apply` runs it.
+Before: `collapse` gives one row a key. After: `table_merge` runs it.
 """
 
 from __future__ import annotations

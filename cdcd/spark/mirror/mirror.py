@@ -1,6 +1,7 @@
 """Tables in a lake that follow the topics: all of them at one LSN a run, each event once, whatever dies when.
 
-Before: `cuts` says how far to read, `apply` does one table. After: readers ask the mirror for tables as published.
+Before: `reading.cuts` says how far to read, `table_merge` does one table.
+After: readers ask the mirror for tables as published.
 
 A run: choose a cut; write the plan; merge each table that its transactions touched; publish. Every step may be the
 last one that a process does: see `runs`.
@@ -20,7 +21,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 
 from cdcd.avro.avro_names import avro_name
-from cdcd.errors import Fenced, GapError, Refused, SettingsError
+from cdcd.errors import Fenced, GapError, RequestRejected, SettingsError
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.records import TableRecord
 from cdcd.spark.load import Snapshot
@@ -55,7 +56,7 @@ class Lag:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedRun:
     """What one run did."""
 
     run: Run
@@ -111,7 +112,7 @@ class Mirror:
 
     # Writing
 
-    def run_once(self) -> Published | None:
+    def run_once(self) -> PublishedRun | None:
         """Bring all tables to the newest cut and publish them, or end what another process began; None: nothing new.
 
         At most `rows_max` events a run, so that after a long pause several are needed: see `catch_up`.
@@ -127,7 +128,7 @@ class Mirror:
                 self._step(f"publish {planned.run}")
                 self._runs.write(replace(planned, state=PUBLISHED))
                 self._loaded = {}
-                return Published(planned, 0, time.monotonic() - began)
+                return PublishedRun(planned, 0, time.monotonic() - began)
             self._step(f"plan {planned.run}")
             self._runs.write(planned)
         elif any(t.topic in self._loaded and t.loaded_lsn != self._loaded[t.topic].loaded_lsn for t in planned.tables):
@@ -141,9 +142,9 @@ class Mirror:
         self._runs.write(done)
         self._loaded = {}
         self._step(f"published {done.run}")
-        return Published(done, sum(each.events for each in applied), time.monotonic() - began)
+        return PublishedRun(done, sum(each.events for each in applied), time.monotonic() - began)
 
-    def catch_up(self) -> list[Published]:
+    def catch_up(self) -> list[PublishedRun]:
         """Runs up to what is the newest cut now; what each did."""
         goal = self._cdc.progress.at(None, self._cut).position
         done = []
@@ -208,7 +209,8 @@ class Mirror:
     def as_of(self, moment: Moment | None = None) -> dict[str, DataFrame]:
         """Every table, by schema.table, as the newest run at or before an LSN or time published it (None: the newest).
 
-        With `deletes="soft"` rows that are deleted are in it, marked. Raises Refused if nothing was published by then.
+        With `deletes="soft"` rows that are deleted are in it, marked. Raises RequestRejected if nothing was published
+        by then.
         """
         run = self.published(moment)
         return {
@@ -229,7 +231,7 @@ class Mirror:
             lsn = parse_lsn(moment) if isinstance(moment, str) else moment
             found = self._runs.published(f"lsn <= {lsn}")
         if found is None:
-            raise Refused(
+            raise RequestRejected(
                 f"the mirror {self._name} has published nothing by then", "Run it: cdcd spark mirror, or run_once()"
             )
         return found
@@ -239,7 +241,7 @@ class Mirror:
         rows = self._target.at(table.target, table.version)
         return rows.where(f"NOT coalesce({DELETED}, false)") if DELETED in rows.columns else rows
 
-    def load(self, snapshot: Snapshot, timeout_s: float = 120.0) -> list[Published]:
+    def load(self, snapshot: Snapshot, timeout_s: float = 120.0) -> list[PublishedRun]:
         """Load the snapshot's tables as they stood at its LSN, in place of what was there, and bring all tables beyond.
 
         What the topics hold of earlier changes is in the rows already, and is passed over. `timeout_s`: how long to
@@ -380,17 +382,17 @@ class Mirror:
             return list(pool.map(one, planned.tables))
 
     def _check_target(self, target: str, before: MirroredTable | None, *, exists: bool) -> None:
-        """Raises Refused if what is there is not what the last run published: a MERGE would add to something else."""
+        """Raise RequestRejected if the target is not what the last run published: a MERGE would add to other rows."""
         if before is None or before.version is None:
             if exists and not self._target.empty(target):
-                raise Refused(
+                raise RequestRejected(
                     f"{target} holds rows that no run of the mirror {self._name} has published",
                     "Drop it, or load it anew with `cdcd spark snapshot`",
                 )
         elif not exists:
-            raise Refused(f"{target} was dropped", "Load it anew, with `cdcd spark snapshot`")
+            raise RequestRejected(f"{target} was dropped", "Load it anew, with `cdcd spark snapshot`")
         elif self._target.replaced(target, self._name, before.version):
-            raise Refused(
+            raise RequestRejected(
                 f"{target} was overwritten by a load that has not been published",
                 "Let that load come to its end; if it is not running any more, repeat it: cdcd spark snapshot",
             )
@@ -419,7 +421,7 @@ def _ends(below: Cut | None, topic: str) -> list[int]:
 def _check_goes_on(published: Run, cut: Cut) -> None:
     """Raises what tells that this progress is not the one that was mirrored."""
     if cut.slot != published.slot:
-        raise Refused(
+        raise RequestRejected(
             f"the mirror {published.mirror} follows the slot {published.slot}, not {cut.slot}",
             "Give each slot's mirror a name of its own",
         )

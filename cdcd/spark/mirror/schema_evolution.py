@@ -1,8 +1,8 @@
 """How a mirrored table follows its source when columns change.
 
-Before: the writers of a batch are known. After: `apply` alters the table, and decodes into these columns.
+Before: the writers of a batch are known. After: `table_merge` alters the table, and decodes into these columns.
 
-What can be followed: new columns, and types that the format can widen in place. What cannot stops with a cure: another
+What can be followed: new columns, and types that the format can widen in place. What cannot stops with a hint: another
 kind of type, and what looks like a renamed column (PostgreSQL tells no renames: the old column goes, a new one comes,
 and the rows that exist would be null in it).
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 
-from cdcd.errors import Refused
+from cdcd.errors import RequestRejected
 from cdcd.spark.mirror.targets.target import Target, decimal_of
 from cdcd.spark.reading.types import Avro, common, common_fields, ddl
 from cdcd.spark.reading.writer_schemas import Writer
@@ -50,7 +50,7 @@ def evolve(
     """What the table, with these `existing` columns of the source (name -> type), must become for a batch's writers.
 
     `follow` leaves a table's type as it is where it cannot be widened, and casts to it; and takes a renamed column for
-    a new one. Else these raise Refused; but a rename is none to what `overwrites` all rows.
+    a new one. Else these raise RequestRejected; but a rename is none to what `overwrites` all rows.
     """
     wanted = reduce(common_fields, (each.columns for each in writers))
     added = [(column["name"], ddl(column["type"])) for column in wanted if column["name"] not in existing]
@@ -72,7 +72,7 @@ def evolve(
             elif follow:
                 avro = _parsed(old) or "string"
             else:
-                raise Refused(
+                raise RequestRejected(
                     f"{table}: column {name} is {old}, and PostgreSQL's is {ddl(avro)} now, to which {target.using} "
                     "cannot widen it",
                     'Drop the table and load it anew, or set schema_changes = "follow" to cast to the old type',
@@ -89,14 +89,14 @@ def _refuse_renames(table: str, existing: Mapping[str, str], writers: Sequence[W
         for gone in sorted(existing.keys() - types.keys()):
             same = sorted(name for name in new if types[name] == existing[gone])
             if same and gone in met:
-                raise Refused(
+                raise RequestRejected(
                     f"{table}: some events of this run have a column {gone}, others {same[0]}, of the same type, "
                     "instead: if it was renamed, either would be null in the other's rows",
                     "Load it anew, with `cdcd spark snapshot`. "
                     'If it was no rename: set schema_changes = "follow" for one run',
                 )
             if same:
-                raise Refused(
+                raise RequestRejected(
                     f"{table}: column {gone} went and {same[0]} came, of the same type: if that was a rename, "
                     "it would be null in all rows that exist",
                     f"If it was renamed: ALTER TABLE {table} RENAME COLUMN {gone} TO {same[0]}. "

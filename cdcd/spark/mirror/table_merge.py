@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
-from cdcd.errors import GapError, Refused
+from cdcd.errors import GapError, RequestRejected
 from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, merge
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import Evolution, evolve
@@ -153,7 +153,7 @@ class Applier:
             kinds.add(tuple(before.key))
         if len(kinds) > 1:
             shown = " and ".join(sorted(f"({', '.join(kind)})" for kind in kinds))
-            raise Refused(
+            raise RequestRejected(
                 f"the key of {plan.table} has changed, from or to {shown}: rows of before and after cannot be matched",
                 f"Drop {plan.target}, and load the table anew with `cdcd spark snapshot`",
             )
@@ -172,7 +172,7 @@ class Applier:
         changed = evolve(target, table, existing, writers, follow=self._follow, overwrites=overwrites)
         taken = sorted(_OURS & {column["name"] for column in changed.columns})
         if taken:
-            raise Refused(
+            raise RequestRejected(
                 f"{table}: the source has a column {taken[0]}, a name that the mirror uses itself",
                 "Rename it in PostgreSQL, or leave it out by a column list in the publication",
             )

@@ -1,6 +1,6 @@
 """A table's events as DataFrames, batch and streaming.
 
-Before: `cuts` says where the topics end, `writers` what wrote them. After: whoever uses `Cdc.changes`.
+Before: `reading.cuts` says where the topics end, `writer_schemas` what wrote them. After: whoever uses `Cdc.changes`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from cdcd.errors import Refused
+from cdcd.errors import RequestRejected
 from cdcd.spark.reading.decoding import common_columns, decode
 from cdcd.spark.reading.kafka import KafkaReader, Ranges
 from cdcd.spark.reading.writer_schemas import Writer, Writers
@@ -37,10 +37,10 @@ def stream(kafka: KafkaReader, writers: Sequence[Writer], topic: str, options: M
 
 
 def known_writers(writers: Writers, schema: str, table: str, topic: str) -> list[Writer]:
-    """The schemas of a table's events; raises Refused if there is none yet."""
+    """The schemas of a table's events; raises RequestRejected if there is none yet."""
     found = writers.of(schema, table, topic, "value")
     if not found:
-        raise Refused(f"no event of {schema}.{table} was published yet", "Its schema comes with the first one")
+        raise RequestRejected(f"no event of {schema}.{table} was published yet", "Its schema comes with the first one")
     return found
 
 

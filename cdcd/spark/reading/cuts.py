@@ -1,6 +1,7 @@
 """Cuts: which offsets of every topic belong to one LSN, read from the progress topic.
 
-Before: the sink commits table records and a slot record with the rows. After: `changes`, `rows` and `mirror` read up to
+Before: the sink commits table records and a slot record with the rows.
+After: `change_consumer`, `copy_format` and `mirror` read up to
 a cut, and so see exactly the transactions below its LSN, in all tables at once.
 
 The problem: the end offsets of several partitions, asked for one after the other, are no transaction boundary: a merge
@@ -18,7 +19,7 @@ from typing import Final, TypeAlias
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from cdcd.errors import GapError, Refused, SettingsError
+from cdcd.errors import GapError, RequestRejected, SettingsError
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.records import SlotRecord, TableRecord, parse_record
 from cdcd.spark.reading.kafka import EARLIEST, KafkaReader
@@ -54,12 +55,12 @@ class Cut:
         return self.tables[topic].offsets
 
     def topic(self, table: str) -> str:
-        """The topic of `schema.table`; raises Refused if it has none yet."""
+        """The topic of `schema.table`; raises RequestRejected if it has none yet."""
         for topic, record in self.tables.items():
             if f"{record.schema}.{record.table}" == table:
                 return topic
         known = ", ".join(sorted(f"{r.schema}.{r.table}" for r in self.tables.values()))
-        raise Refused(
+        raise RequestRejected(
             f"there is no topic of a table {table} at {format_lsn(self.lsn)}", f"Those that have one: {known}"
         )
 
@@ -166,7 +167,7 @@ class Cuts:
         if own is None:
             if since is not None:
                 return since
-            raise Refused(
+            raise RequestRejected(
                 f"{self._topic} holds no progress of a slot {slot}", "Start cdcd run, and check prefix and slot"
             )
         if since is not None and own.lsn < since.lsn:
@@ -193,7 +194,9 @@ class Cuts:
                 f"several slots feed {self._topic}: {', '.join(slots)}", "Name one of them: Cdc(..., slot=...)"
             )
         if not slots:
-            raise Refused(f"{self._topic} holds no progress yet", "Start cdcd run, and check bootstrap and prefix")
+            raise RequestRejected(
+                f"{self._topic} holds no progress yet", "Start cdcd run, and check bootstrap and prefix"
+            )
         self._slot = str(slots[0])
         return self._slot
 

@@ -1,6 +1,6 @@
 """Bytes of records to typed events: each decoded by the schema that wrote it, then cast to types that hold them all.
 
-Before: `kafka` reads records, `writers` knows their schemas. After: `changes` and `collapse`.
+Before: `kafka` reads records, `writer_schemas` knows their schemas. After: `change_consumer` and `collapse`.
 Source: Spark, "Apache Avro Data Source Guide" (`from_avro`).
 
 One fixed schema would turn the rows of other versions into nulls, or into other numbers. So the first bytes of each

@@ -1,6 +1,6 @@
 """Reads ranges of topics, committed records only.
 
-Before: `cuts` says from which offset to which. After: `wire` decodes the records.
+Before: `reading.cuts` says from which offset to which. After: `decoding` decodes the records.
 Source: Spark, "Structured Streaming + Kafka Integration Guide"; KIP-98 (isolation levels).
 
 Spark's own default is read_uncommitted, which shows the rows of aborted transactions: it is always overridden here.
@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-from cdcd.errors import BrokerLost, CdcdError, GapError, Refused
+from cdcd.errors import CdcdError, GapError, KafkaUnavailable, RequestRejected
 
 Ranges: TypeAlias = "Mapping[str, tuple[Sequence[int], Sequence[int]]]"
 """By topic: of each partition the first offset, and the one after the last."""
@@ -84,7 +84,7 @@ class KafkaReader:
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
-        """Turns what Spark raises about Kafka inside into errors of cdcd's: GapError, Refused or BrokerLost."""
+        """Turn what Spark raises about Kafka into errors of cdcd: GapError, RequestRejected or KafkaUnavailable."""
         try:
             yield
         except CdcdError:
@@ -98,7 +98,7 @@ class KafkaReader:
 
 def _named(text: str, what: str, bootstrap: str) -> CdcdError | None:
     if "UnknownTopicOrPartition" in text:
-        return Refused(
+        return RequestRejected(
             f"{what}: the topic does not exist at {bootstrap}", "Check bootstrap and prefix; cdcd run makes the topics"
         )
     if "failOnDataLoss" in text or "Some data may have been lost" in text or "OffsetOutOfRange" in text:
@@ -107,7 +107,7 @@ def _named(text: str, what: str, bootstrap: str) -> CdcdError | None:
             "Load the mirror's table anew, with `cdcd spark snapshot`, and raise the topic's retention.ms",
         )
     if "TimeoutException" in text and "kafka" in text.lower():
-        return BrokerLost(
+        return KafkaUnavailable(
             f"{what}: Kafka at {bootstrap} does not answer", "Check bootstrap and the security properties"
         )
     return None

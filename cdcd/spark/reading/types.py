@@ -1,6 +1,7 @@
 """Types of columns: Avro's as the writers declare them, the one that holds all versions of a column, and Spark's.
 
-Before: `writers` has parsed the schemas. After: `wire` casts to these types, `evolution` alters tables to them.
+Before: `writer_schemas` has parsed the schemas.
+After: `decoding` casts to these types, `schema_evolution` alters tables to them.
 Source: Spark, "Apache Avro Data Source Guide" (which Avro type becomes which of Spark's).
 
 A type here is Avro's JSON with names resolved and unions of null taken away: "long", {"type": "bytes", "logicalType":

@@ -1,6 +1,6 @@
 """The schemas that wrote a table's records, each with the bytes that its records start with.
 
-Before: the daemon has put them on the schemas topic, or into a registry. After: `wire` decodes by them.
+Before: the daemon has put them on the schemas topic, or into a registry. After: `decoding` decodes by them.
 Source: Avro specification, "Single-object encoding"; Confluent, "Schema Registry: Wire format".
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cdcd.avro.avro_names import namespace
 from cdcd.avro.single_object import header
-from cdcd.errors import GapError, Refused, without_password
+from cdcd.errors import GapError, RequestRejected, without_password
 from cdcd.schema_registry_client import registry_client
 from cdcd.spark.reading.kafka import EARLIEST, KafkaReader
 from cdcd.spark.reading.types import Avro, resolved
@@ -85,17 +85,17 @@ class Writers:
         if missing:
             raise GapError(
                 f"{topic}: records begin with {', '.join(missing)}, and no schema of {schema}.{table} is known by that",
-                self.cure,
+                self.hint,
             )
         return [each for start, each in known.items() if start in headers]  # as they came: columns keep their order
 
-    cure = ""
+    hint = ""
 
 
 class TopicWriters(Writers):
     """Schemas on `{prefix}.schemas`."""
 
-    cure = "Was it written by something else than cdcd? Check the prefix, and that the schemas topic was never deleted"
+    hint = "Was it written by something else than cdcd? Check the prefix, and that the schemas topic was never deleted"
 
     def __init__(self, kafka: KafkaReader, topic: str) -> None:
         self._kafka = kafka
@@ -125,7 +125,7 @@ class TopicWriters(Writers):
 class RegistryWriters(Writers):
     """Schemas in a Confluent-compatible registry, under `{topic}-key` and `{topic}-value`."""
 
-    cure = "Check that the registry is the one the daemon uses, and that no version of the subject was deleted"
+    hint = "Check that the registry is the one the daemon uses, and that no version of the subject was deleted"
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """`config` and what it raises: as `registry_client`."""
@@ -146,7 +146,7 @@ class RegistryWriters(Writers):
         except Exception as error:  # the client raises whatever its HTTP library does
             if getattr(error, "http_status_code", None) == 404:
                 return []
-            raise Refused(
+            raise RequestRejected(
                 f"the schema registry at {self._url} does not give {name}: {without_password(str(error))}",
                 "Check its URL",
             ) from error

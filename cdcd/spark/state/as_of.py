@@ -1,6 +1,6 @@
 """A table's rows at a moment, folded from its events.
 
-Before: `collapse` and `bags` say what events come to. After: `Cdc.as_of` and `verify`.
+Before: `collapse` and `keyless_rows` say what events come to. After: `Cdc.as_of` and `verify`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cdcd.spark.state.collapse import (
     SEQ,
     UNCHANGED,
     UNREPRESENTABLE,
-    Facts,
+    BatchStats,
     after_truncate,
     collapse,
     facts,
@@ -137,7 +137,7 @@ def with_unknown() -> Column:
     return f.when(f.size(UNCHANGED) == 0, lost).when(lost.isNull(), unknown).otherwise(f.map_concat(lost, unknown))
 
 
-def check_keyed(found: Facts, table: str, *, had_key: bool) -> None:
+def check_keyed(found: BatchStats, table: str, *, had_key: bool) -> None:
     """Raises GapError if a keyed table has changes of a time without its key: they cannot be told apart by it.
 
     `had_key`: it had the key before the newest of them.

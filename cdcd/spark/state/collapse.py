@@ -1,6 +1,7 @@
 """Many events to the last state of each key: what a MERGE, or a reader of rows, needs.
 
-Before: `wire` gives typed events. After: `rows` takes them as a table's content, `mirror` merges them into one.
+Before: `decoding` gives typed events.
+After: `copy_format` takes them as a table's content, `mirror` merges them into one.
 
 The rules, in an order that is the WAL's, (commit_lsn, seq); a row of a copy (`r`) is an upsert like any other, and
 stands just before the changes that its snapshot does not show:
@@ -39,7 +40,7 @@ _FALLIBLE: Final = frozenset(
 
 
 @dataclass(frozen=True)
-class Facts:
+class BatchStats:
     """What a batch of events holds, so that only what must be done is done."""
 
     events: int
@@ -82,7 +83,7 @@ def positioned(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequen
     return flat.withColumn("_key", _key(key, columns)).where("_op <> 'm'")
 
 
-def facts(events: DataFrame) -> Facts:
+def facts(events: DataFrame) -> BatchStats:
     """Looks through positioned events once."""
     row = (
         events.groupBy(OP)
@@ -104,7 +105,7 @@ def facts(events: DataFrame) -> Facts:
         return max((tuple(by_op[op][which]) for op in ops if op in by_op and by_op[op][which] is not None), default=())
 
     last_keyed = last("crud", "last_keyed")
-    return Facts(
+    return BatchStats(
         events=sum(each["events"] for each in row),
         ops={op: each["events"] for op, each in by_op.items()},
         truncated=None if truncate is None else (truncate["last"]["lsn"], truncate["last"]["seq"]),
@@ -116,7 +117,7 @@ def facts(events: DataFrame) -> Facts:
     )
 
 
-def after_truncate(events: DataFrame, found: Facts) -> DataFrame:
+def after_truncate(events: DataFrame, found: BatchStats) -> DataFrame:
     """The events that count: those behind the last truncate."""
     if found.truncated is None:
         return events

@@ -1,6 +1,7 @@
 """Tables without a key: their rows are a bag, and what events say is how many copies of a row come and go.
 
-Before: `wire` gives typed events. After: `rows`, and `mirror`, which numbers the copies so that it can merge them.
+Before: `decoding` gives typed events.
+After: `copy_format`, and `mirror`, which numbers the copies so that it can merge them.
 
 With REPLICA IDENTITY FULL an update takes one copy of the whole old row away and adds one of the new row; which copy
 does not matter, as nothing tells them apart. Rows are the same if their JSON is: a null column does not count, so an

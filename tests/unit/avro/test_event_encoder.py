@@ -10,7 +10,7 @@ import fastavro
 import pytest
 
 from cdcd.avro.codecs.lookup import TypeOptions
-from cdcd.avro.event_encoder import Encoder
+from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.errors import DecodeError
 from cdcd.pgoutput import messages as m
@@ -18,7 +18,7 @@ from cdcd.pgoutput.encoder import encode, tuple_of
 from cdcd.pgoutput.tuples import UNCHANGED, ColumnValue
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.pg_types import PgType
-from cdcd.transaction.relations import Column, Relation
+from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
 
 INT4 = PgType(23, "pg_catalog", "int4")
 TEXT = PgType(25, "pg_catalog", "text")
@@ -29,10 +29,10 @@ NUMERIC = PgType(1700, "pg_catalog", "numeric")
 class Table:
     """One relation behind an encoder; takes messages, gives decoded events."""
 
-    def __init__(self, *columns: Column, identity: str = "d", tombstones: bool = False) -> None:
+    def __init__(self, *columns: ResolvedColumn, identity: str = "d", tombstones: bool = False) -> None:
         self.batches = BatchBuilder(tombstones)
-        self.encoder = Encoder(self.batches, FingerprintStore(self.batches), TypeOptions())
-        self.changes = self.encoder.open_relation(Relation(7, "public", "t", identity, list(columns)))
+        self.encoder = EventEncoder(self.batches, FingerprintStore(self.batches), TypeOptions())
+        self.changes = self.encoder.open_relation(ResolvedRelation(7, "public", "t", identity, list(columns)))
         self.schemas: dict[str, Any] = {}
         self.encoder.begin(100, 1_700_000_000_000_000, 4_000_000_000)
 
@@ -67,7 +67,10 @@ class Table:
 
 def keyed(identity: str = "d") -> Table:
     return Table(
-        Column("id", INT4, -1, True), Column("note", TEXT, -1, False), Column("due", DATE, -1, False), identity=identity
+        ResolvedColumn("id", INT4, -1, True),
+        ResolvedColumn("note", TEXT, -1, False),
+        ResolvedColumn("due", DATE, -1, False),
+        identity=identity,
     )
 
 
@@ -152,7 +155,7 @@ def test_a_delete_shows_what_its_identity_holds() -> None:
 
 
 def test_a_tombstone_follows_a_delete_if_asked_for() -> None:
-    table = Table(Column("id", INT4, -1, True), tombstones=True)
+    table = Table(ResolvedColumn("id", INT4, -1, True), tombstones=True)
     table.delete(b"1")
     (_, event), (key, nothing) = table.events()
     assert (event["op"], key, nothing) == ("d", {"id": 1}, None)
@@ -173,7 +176,7 @@ def test_values_that_avro_cannot_hold_are_named_with_their_text() -> None:
 
 
 def test_keys_that_avro_cannot_hold_still_differ() -> None:
-    table = Table(Column("due", DATE, -1, True))
+    table = Table(ResolvedColumn("due", DATE, -1, True))
     table.insert(b"infinity")
     table.insert(b"-infinity")
     table.insert(b"2026-11-21")
@@ -184,7 +187,7 @@ def test_keys_that_avro_cannot_hold_still_differ() -> None:
 
 
 def test_a_table_without_a_key_has_no_keys() -> None:
-    table = Table(Column("note", TEXT, -1, False), identity="f")
+    table = Table(ResolvedColumn("note", TEXT, -1, False), identity="f")
     table.insert(b"a")
     table.update(b"b", old=[b"a"], kind="O")
     table.delete(b"b", kind="O")
@@ -241,7 +244,11 @@ def test_an_origin_belongs_to_its_transaction() -> None:
 
 
 def test_odd_columns_keep_their_names_as_properties() -> None:
-    table = Table(Column("Id", INT4, -1, True), Column("id", INT4, -1, True), Column("it's", NUMERIC, 786438, False))
+    table = Table(
+        ResolvedColumn("Id", INT4, -1, True),
+        ResolvedColumn("id", INT4, -1, True),
+        ResolvedColumn("it's", NUMERIC, 786438, False),
+    )
     table.insert(b"1", b"2", b"1.50")
     ((key, event),) = table.events()
     assert key == {"_x49_d": 1, "id": 2}

@@ -17,14 +17,14 @@ from support.avro_values import UNREPRESENTABLE, read_back, transcode
 
 from cdcd.avro.avro_names import field_names
 from cdcd.avro.codecs.lookup import TypeOptions, codec_for, has_known_binary
-from cdcd.avro.event_encoder import Encoder, RowEncoder
+from cdcd.avro.event_encoder import EventEncoder, RowEncoder
 from cdcd.avro.schema_store import FingerprintStore
-from cdcd.errors import ModeChanged
+from cdcd.errors import BinaryFormatUnsupported
 from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.pg_types import PgType
 from cdcd.source.session import parameters
-from cdcd.transaction.relations import Column, Relation
+from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
 
 
 def catalog(name: str, **more: Any) -> PgType:
@@ -51,16 +51,16 @@ class Records:
         return [(read(message.get("key")), read(message["value"])) for message in made.messages]
 
 
-def table(*columns: Column) -> tuple[Records, RowEncoder]:
+def table(*columns: ResolvedColumn) -> tuple[Records, RowEncoder]:
     records = Records()
-    encoder = Encoder(records.builder, FingerprintStore(records.builder), TypeOptions())
-    rows = encoder.open(Relation(7, "public", "t", "d", list(columns)))
+    encoder = EventEncoder(records.builder, FingerprintStore(records.builder), TypeOptions())
+    rows = encoder.open(ResolvedRelation(7, "public", "t", "d", list(columns)))
     encoder.begin(1, 0, 1)
     return records, rows
 
 
 def test_a_key_column_may_be_called_unrepresentable() -> None:
-    records, rows = table(Column("unrepresentable", catalog("date"), -1, True))
+    records, rows = table(ResolvedColumn("unrepresentable", catalog("date"), -1, True))
     rows.insert(b"N" + encode_tuple([b"infinity"]), 0, 1)
     [(key, _)] = records.found
     assert key == {
@@ -71,7 +71,7 @@ def test_a_key_column_may_be_called_unrepresentable() -> None:
 def test_two_types_whose_names_are_the_same_with_a_dot_between_are_two() -> None:
     one = PgType(50, "a", "b.c", kind="c", fields=(("x", catalog("int4", oid=23), -1),))
     other = PgType(51, "a.b", "c", kind="c", fields=(("y", catalog("text", oid=25), -1),))
-    columns = [Column(name, of, -1, False) for name, of in (("p", one), ("q", other), ("r", other), ("s", one))]
+    columns = [ResolvedColumn(name, of, -1, False) for name, of in (("p", one), ("q", other), ("r", other), ("s", one))]
     records, rows = table(*columns)
     rows.insert(b"N" + encode_tuple([b"(1)", b"(ab)", b"(cd)", b"(2)"]), 0, 1)
     [(_, event)] = records.found
@@ -89,7 +89,7 @@ def test_hstore_of_a_converted_database_is_read_as_text() -> None:
     assert not has_known_binary(hstore, "LATIN1")
     assert not has_known_binary(PgType(5004, "public", "_hstore", element=hstore, is_array=True), "EUC_JP")
     codec = codec_for(hstore, -1, TypeOptions(converted=True))
-    with pytest.raises(ModeChanged):
+    with pytest.raises(BinaryFormatUnsupported):
         transcode(codec, "binary", struct.pack(">ii", 1, 1) + b"k" + struct.pack(">i", 1) + "é".encode())
     assert read_back(codec, transcode(codec, "text", '"k"=>"é"'.encode())) == {"k": "é"}
 
@@ -131,10 +131,10 @@ def as_verified(pgtype: PgType, text: bytes) -> str:
     from cdcd.avro.schema import envelope_schema
     from cdcd.reading.postgres_text import renderers
 
-    column = Column("v", pgtype, -1, False)
+    column = ResolvedColumn("v", pgtype, -1, False)
     records, rows = table(column)
     rows.insert(b"N" + encode_tuple([text]), 0, 1)
-    relation = Relation(7, "public", "t", "d", [column])
+    relation = ResolvedRelation(7, "public", "t", "d", [column])
     schema = json.loads(envelope_schema(relation, [codec_for(pgtype, -1, TypeOptions())]))
     [before] = [field for field in schema["fields"] if field["name"] == "before"]
     [(_, _, render)] = renderers(before["type"][1], {})

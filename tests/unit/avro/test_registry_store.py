@@ -7,7 +7,7 @@ import pytest
 from support.json_server import JsonHandler, JsonServer
 
 from cdcd.avro.registry_store import RegistryStore
-from cdcd.errors import BrokerLost, CdcdError, Refused, SettingsError, Unpublishable
+from cdcd.errors import CdcdError, KafkaUnavailable, RequestRejected, SettingsError, Unpublishable
 
 
 def header(url: str, extra: dict[str, object] | None = None) -> bytes:
@@ -32,7 +32,7 @@ def test_a_registry_that_nobody_could_reach_is_a_wrong_setting(extra: dict[str, 
     url = "http://localhost:8081" if extra else "htp:/user:secret@localhost:8081"
     with pytest.raises(SettingsError) as raised:
         RegistryStore(url, lambda schema, name: f"{schema}.{name}", extra)
-    assert "avro.registry_url" in raised.value.cure
+    assert "avro.registry_url" in raised.value.hint
     assert "secret" not in raised.value.message
 
 
@@ -45,17 +45,17 @@ NOT_THERE = 404, {"error_code": 40401, "message": "no such subject"}
     [
         ((200, {"id": 258}), NOT_THERE, None, ""),
         # What passes by itself is waited for.
-        ((500, {"error_code": 50003, "message": "leader not known"}), NOT_THERE, BrokerLost, "leader not known"),
-        ((503, "no backend"), NOT_THERE, BrokerLost, "does not answer"),
-        ((429, {"error_code": 429, "message": "slow down"}), NOT_THERE, BrokerLost, "slow down"),
-        ((200, {}), NOT_THERE, BrokerLost, "does not answer"),
-        ((200, "hello"), NOT_THERE, BrokerLost, "does not answer"),
+        ((500, {"error_code": 50003, "message": "leader not known"}), NOT_THERE, KafkaUnavailable, "leader not known"),
+        ((503, "no backend"), NOT_THERE, KafkaUnavailable, "does not answer"),
+        ((429, {"error_code": 429, "message": "slow down"}), NOT_THERE, KafkaUnavailable, "slow down"),
+        ((200, {}), NOT_THERE, KafkaUnavailable, "does not answer"),
+        ((200, "hello"), NOT_THERE, KafkaUnavailable, "does not answer"),
         # What does not, is refused: of this table alone, or of all.
         (INCOMPATIBLE, (200, {"subject": "s", "id": 1, "version": 3, "schema": "{}"}), Unpublishable, "version 3 of"),
         (INCOMPATIBLE, (403, {"error_code": 40301, "message": "not you"}), Unpublishable, "with earlier versions of"),
         (INCOMPATIBLE, (503, "no backend"), Unpublishable, "with earlier versions of subject public.t-value"),
         ((422, {"error_code": 42201, "message": "what?"}), NOT_THERE, Unpublishable, "invalid for subject"),
-        ((401, {"error_code": 401, "message": "who are you"}), NOT_THERE, Refused, "who are you"),
+        ((401, {"error_code": 401, "message": "who are you"}), NOT_THERE, RequestRejected, "who are you"),
     ],
 )
 def test_every_answer_is_what_it_says(
@@ -74,7 +74,7 @@ def test_every_answer_is_what_it_says(
 def test_a_registry_that_never_answers_is_given_up_soon() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.monotonic()
-        with pytest.raises(BrokerLost, match="does not answer"):
+        with pytest.raises(KafkaUnavailable, match="does not answer"):
             header(f"http://127.0.0.1:{silent.getsockname()[1]}", {"timeout": 0.2})
         assert time.monotonic() - began < 5
         store = RegistryStore("http://127.0.0.1:1", lambda *table: ".".join(table))

@@ -9,7 +9,7 @@ import pytest
 
 from cdcd.cli import main
 from cdcd.config import loading
-from cdcd.errors import Refused, SettingsError
+from cdcd.errors import RequestRejected, SettingsError
 
 COMMANDS = ("run", "check", "config", "tail", "slot", "slot drop")
 
@@ -55,7 +55,7 @@ def test_a_failed_run_exits_1_in_one_line_and_debug_adds_the_traceback(
     config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise Refused("the slot is lost", "Drop it")
+        raise RequestRejected("the slot is lost", "Drop it")
 
     monkeypatch.setattr(loading, "load", refuse)
     assert main.main(["config", "--config", config]) == 1
@@ -103,7 +103,7 @@ def test_config_reference_needs_no_settings(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_command_runs_as_a_process_and_names_its_libraries() -> None:
     done = subprocess.run([sys.executable, "-P", "-m", "cdcd", "--version"], capture_output=True, text=True, check=True)
-    for word in ("cdcd ", "rooms", "libpq", "librdkafka"):
+    for word in ("cdcd ", "pure", "libpq", "librdkafka"):
         assert word in done.stdout
 
 

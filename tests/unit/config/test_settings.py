@@ -183,7 +183,7 @@ def test_a_wrong_variable_is_named_with_its_cure(
     with pytest.raises(SettingsError) as caught:
         load_text()
     assert said in str(caught.value)
-    assert caught.value.cure
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_wrong_file_is_named_with_its_cure(load_text: Any, text: str, said: st
     with pytest.raises(SettingsError) as caught:
         load_text(text)
     assert said in str(caught.value)
-    assert caught.value.cure
+    assert caught.value.hint
 
 
 def test_all_that_is_wrong_is_named_at_once(load_text: Any) -> None:
@@ -216,8 +216,8 @@ def test_all_that_is_wrong_is_named_at_once(load_text: Any) -> None:
     for key in ("source.dsn is not set", "source.slot: must be", "source.status_interval_s: ", "sink.partitions: "):
         assert key in said
     assert said.count("(file ") == 3
-    assert "CDCD_SOURCE__DSN" in caught.value.cure
-    assert "describes them" in caught.value.cure
+    assert "CDCD_SOURCE__DSN" in caught.value.hint
+    assert "describes them" in caught.value.hint
 
 
 def test_a_secret_file_of_an_unknown_setting_is_named(

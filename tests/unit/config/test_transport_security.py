@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from cdcd.config.transport_security import unverified
-from cdcd.source.session import said_in
+from cdcd.config.transport_security import insecure_connections
+from cdcd.source.session import dsn_parameters
 
 LOCAL = "127.0.0.1:9092,localhost:9093"
 
 
 def said(dsn: str = "", bootstrap: str = LOCAL, url: str | None = None, **properties: object) -> list[str]:
     named = {name.replace("_", "."): value for name, value in properties.items()}
-    return [what for what, cure in unverified(said_in(dsn), bootstrap, named, url) if cure]
+    return [what for what, hint in insecure_connections(dsn_parameters(dsn), bootstrap, named, url) if hint]
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +64,8 @@ def test_a_registry_elsewhere_needs_tls() -> None:
 
 def test_no_secret_is_repeated() -> None:
     told = list(
-        unverified(
-            said_in("host=db password=hush sslmode=require"), "k:1", {"sasl.password": "hush"}, "http://u:hush@r"
+        insecure_connections(
+            dsn_parameters("host=db password=hush sslmode=require"), "k:1", {"sasl.password": "hush"}, "http://u:hush@r"
         )
     )
     assert len(told) == 3

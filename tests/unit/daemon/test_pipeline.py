@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from cdcd.daemon.pipeline import SHUTDOWN_WAITS_FOR_KAFKA_S, Pipeline
-from cdcd.errors import ServerLost
-from cdcd.progress.ack_tracker import Tracker
-from cdcd.sink.batch_queue import Handover
+from cdcd.errors import PostgresUnavailable
+from cdcd.progress.ack_tracker import AckTracker
+from cdcd.sink.batch_queue import BatchQueue
 
 
 class Noting:
@@ -29,15 +29,15 @@ def pipeline() -> Pipeline:
     """Behind it a Kafka that never answers, before it a server that lets nobody in any more."""
 
     def refuse(_: str) -> None:
-        raise ServerLost("the database system is shutting down")
+        raise PostgresUnavailable("the database system is shutting down")
 
     made = object.__new__(Pipeline)
     made._status = SimpleNamespace(turned_s=0.0, synchronous=False)  # type: ignore[assignment]
     made._server_stage = Noting()  # type: ignore[assignment]
     made._sink_stage = Noting()  # type: ignore[assignment]
     made._silence = SimpleNamespace(unanswered=False, heard_s=0.0)  # type: ignore[assignment]
-    made._tracker = Tracker(100, 100)
-    made._handover = Handover(64, 1 << 20, lambda: None)
+    made._tracker = AckTracker(100, 100)
+    made._handover = BatchQueue(64, 1 << 20, lambda: None)
     made._pending = None
     made._sink = SimpleNamespace(published=0)  # type: ignore[assignment]
     made._handed_over = made._idle_lsn = 0
@@ -56,7 +56,7 @@ def test_a_shutdown_does_not_wait_for_an_idle_position_that_kafka_does_not_take(
     assert pipeline._sink_stage.waits, "and health sees that it does not move"  # type: ignore[attr-defined]
     pipeline._left_s = 1.0
     pipeline._note_progress(1.0 + SHUTDOWN_WAITS_FOR_KAFKA_S / 2)
-    with pytest.raises(ServerLost, match="shutting down"):
+    with pytest.raises(PostgresUnavailable, match="shutting down"):
         pipeline._note_progress(1.1 + SHUTDOWN_WAITS_FOR_KAFKA_S)
 
 

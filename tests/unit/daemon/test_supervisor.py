@@ -6,7 +6,7 @@ import pytest
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.supervisor import Supervisor
-from cdcd.errors import BrokerLost
+from cdcd.errors import KafkaUnavailable
 from cdcd.monitoring.status import State
 
 
@@ -22,7 +22,7 @@ def test_a_stream_that_ends_while_it_is_told_to_stop_is_not_started_again(
     def stream() -> None:
         now[0] += after_s
         supervisor._stop = True
-        raise BrokerLost("Kafka is away", "Look at it.")
+        raise KafkaUnavailable("Kafka is away", "Look at it.")
 
     monkeypatch.setattr(supervisor, "_stream", stream)
     monkeypatch.setattr(supervisor, "_sleep", lambda _: pytest.fail("it waits"))

@@ -133,7 +133,7 @@ def test_every_alert_has_a_cure_and_a_test_in_which_it_fires_and_one_in_which_it
     tests = yaml.safe_load((DEPLOY / "prometheus" / "alerts_test.yml").read_text())["tests"]
     asked = [entry for test in tests for entry in test["promql_expr_test"]]
     for rule in rules:
-        assert {"summary", "cure"} <= rule["annotations"].keys()
+        assert {"summary", "hint"} <= rule["annotations"].keys()
         wanted = {
             sample["value"]
             for entry in asked

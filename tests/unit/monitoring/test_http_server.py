@@ -9,7 +9,7 @@ import pytest
 
 from cdcd.clock import monotonic_s, wall_us
 from cdcd.errors import SettingsError
-from cdcd.monitoring.http_server import CONNECTIONS_MAX, HealthServer
+from cdcd.monitoring.http_server import CONNECTIONS_MAX, MonitoringServer
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import STALLED_AFTER_S, State, Status
 
@@ -20,13 +20,15 @@ def status() -> Status:
 
 
 @pytest.fixture
-def server(status: Status) -> Iterator[HealthServer]:
-    health = HealthServer("127.0.0.1", 0, status, lambda: Metrics("pure").exposition(status, monotonic_s(), wall_us()))
+def server(status: Status) -> Iterator[MonitoringServer]:
+    health = MonitoringServer(
+        "127.0.0.1", 0, status, lambda: Metrics("pure").exposition(status, monotonic_s(), wall_us())
+    )
     yield health
     health.close()
 
 
-def ask(server: HealthServer, path: str, method: str = "GET") -> tuple[int, str, str]:
+def ask(server: MonitoringServer, path: str, method: str = "GET") -> tuple[int, str, str]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
     try:
         connection.request(method, path)
@@ -36,20 +38,20 @@ def ask(server: HealthServer, path: str, method: str = "GET") -> tuple[int, str,
         connection.close()
 
 
-def test_healthz_says_whether_what_waits_moves(server: HealthServer, status: Status) -> None:
+def test_healthz_says_whether_what_waits_moves(server: MonitoringServer, status: Status) -> None:
     status.begin_stream(monotonic_s())
     assert ask(server, "/healthz")[::2] == (200, "alive: streaming\n")
     status.turned_s -= STALLED_AFTER_S + 1
     assert ask(server, "/healthz")[::2] == (503, "stalled: nothing moves at the loop for 121 s\n")
 
 
-def test_readyz_says_whether_changes_flow(server: HealthServer, status: Status) -> None:
+def test_readyz_says_whether_changes_flow(server: MonitoringServer, status: Status) -> None:
     assert ask(server, "/readyz")[::2] == (503, "starting\n")
     status.begin_stream(monotonic_s())
     assert ask(server, "/readyz")[::2] == (200, "streaming\n")
 
 
-def test_a_hot_standby_says_so_is_alive_and_available_but_not_ready(server: HealthServer, status: Status) -> None:
+def test_a_hot_standby_says_so_is_alive_and_available_but_not_ready(server: MonitoringServer, status: Status) -> None:
     status.stand_by(monotonic_s())
     said = "waiting for the slot, which another daemon uses\n"
     assert ask(server, "/healthz")[::2] == (200, f"alive: {said}")
@@ -59,25 +61,25 @@ def test_a_hot_standby_says_so_is_alive_and_available_but_not_ready(server: Heal
     assert ask(server, "/availablez")[::2] == (503, "restarting\n")
 
 
-def test_metrics_and_the_page_are_served_in_their_types(server: HealthServer) -> None:
+def test_metrics_and_the_page_are_served_in_their_types(server: MonitoringServer) -> None:
     code, kind, text = ask(server, "/metrics")
     assert (code, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert 'cdcd_info{publication="pub",rooms="pure",slot="slot",version="1.0"} 1.0' in text
+    assert 'cdcd_info{build="pure",publication="pub",slot="slot",version="1.0"} 1.0' in text
     code, kind, text = ask(server, "/?anything")
     assert (code, kind) == (200, "text/html; charset=utf-8")
     assert text.startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD"])
-def test_only_get_is_answered(server: HealthServer, method: str) -> None:
+def test_only_get_is_answered(server: MonitoringServer, method: str) -> None:
     assert ask(server, "/healthz", method)[0] == 501
 
 
-def test_another_path_is_not_found(server: HealthServer) -> None:
+def test_another_path_is_not_found(server: MonitoringServer) -> None:
     assert ask(server, "/../etc/passwd")[0] == 404
 
 
-def test_slow_clients_cost_a_bounded_number_of_threads(server: HealthServer) -> None:
+def test_slow_clients_cost_a_bounded_number_of_threads(server: MonitoringServer) -> None:
     before = threading.active_count()
     slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(CONNECTIONS_MAX + 8)]
     try:
@@ -92,7 +94,9 @@ def test_slow_clients_cost_a_bounded_number_of_threads(server: HealthServer) -> 
             client.close()
 
 
-def test_slow_clients_that_have_had_their_time_make_room(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_clients_that_have_had_their_time_make_room(
+    server: MonitoringServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("cdcd.monitoring.http_server.REQUEST_TIMEOUT_S", 0.0)
     slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(CONNECTIONS_MAX * 2)]
     try:
@@ -102,24 +106,26 @@ def test_slow_clients_that_have_had_their_time_make_room(server: HealthServer, m
             client.close()
 
 
-def test_a_taken_port_is_a_settings_error_with_a_cure(server: HealthServer, status: Status) -> None:
+def test_a_taken_port_is_a_settings_error_with_a_cure(server: MonitoringServer, status: Status) -> None:
     with pytest.raises(SettingsError, match=f"Cannot listen on 127.0.0.1:{server.port}.*monitoring"):
-        HealthServer("127.0.0.1", server.port, status, bytes)
+        MonitoringServer("127.0.0.1", server.port, status, bytes)
 
 
 def test_after_close_the_port_is_free(status: Status) -> None:
-    first = HealthServer("127.0.0.1", 0, status, bytes)
+    first = MonitoringServer("127.0.0.1", 0, status, bytes)
     first.close()
-    HealthServer("127.0.0.1", first.port, status, bytes).close()
+    MonitoringServer("127.0.0.1", first.port, status, bytes).close()
 
 
 def test_a_daemon_started_again_gets_its_port_while_old_connections_linger(status: Status) -> None:
     # Found by chaos: the side that closes first keeps the connection for a minute (TIME_WAIT), and an answer of
     # HTTP/1.0 is closed by the server.
-    first = HealthServer("127.0.0.1", 0, status, lambda: Metrics("pure").exposition(status, monotonic_s(), wall_us()))
+    first = MonitoringServer(
+        "127.0.0.1", 0, status, lambda: Metrics("pure").exposition(status, monotonic_s(), wall_us())
+    )
     with socket.create_connection(("127.0.0.1", first.port), timeout=5) as client:
         client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         while client.recv(4096):
             pass
     first.close()
-    HealthServer("127.0.0.1", first.port, status, lambda: b"").close()
+    MonitoringServer("127.0.0.1", first.port, status, lambda: b"").close()

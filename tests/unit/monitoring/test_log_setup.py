@@ -24,7 +24,7 @@ def lines(form: str, level: str = "info") -> io.StringIO:
     return out
 
 
-def test_a_text_line_names_level_room_message_and_what_it_is_about() -> None:
+def test_a_text_line_names_level_component_message_and_what_it_is_about() -> None:
     out = lines("text")
     logging.getLogger("cdcd.sink").info("committed", extra={"rows": 12, "lsn": "16/B374D848"})
     time, rest = out.getvalue().split(" ", 1)
@@ -44,7 +44,7 @@ def test_a_json_line_is_one_object_with_the_same_content() -> None:
     logging.getLogger("cdcd.source").warning("slow", extra={"slot": "é"})
     content = json.loads(out.getvalue())
     assert content.pop("time").endswith("Z")
-    assert content == {"level": "warning", "room": "source", "message": "slow", "slot": "é"}
+    assert content == {"level": "warning", "component": "source", "message": "slow", "slot": "é"}
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

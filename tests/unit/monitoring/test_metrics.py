@@ -5,10 +5,10 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from cdcd.errors import ServerLost
+from cdcd.errors import PostgresUnavailable
 from cdcd.monitoring.metrics import METRICS, RELATIONS_MAX, Metrics
 from cdcd.monitoring.stall_detection import SINK
-from cdcd.monitoring.status import Depths, Status
+from cdcd.monitoring.status import QueueDepths, Status
 
 
 def status() -> Status:
@@ -16,7 +16,7 @@ def status() -> Status:
     it.begin_stream(1000.0)
     it.server_lsn, it.durable_lsn = 0x5000, 0x4000
     it.oldest_us = 7_000_000
-    it.depths = lambda: Depths(3, 700, 2, 5000, 9000)
+    it.depths = lambda: QueueDepths(3, 700, 2, 5000, 9000)
     it.stages[SINK].note(1001.0, True, 1)
     return it
 
@@ -45,7 +45,7 @@ def filled() -> Metrics:
     metrics.schema("public.a", b"1")
     slot(metrics)
     metrics.parked({"public.b": 9})
-    metrics.restarted(ServerLost("gone"))
+    metrics.restarted(PostgresUnavailable("gone"))
     return metrics
 
 
@@ -73,7 +73,7 @@ def test_a_published_transaction_counts_rows_by_relation_and_op() -> None:
     assert got["cdcd_kafka_commits_total", ()] == 1
     assert got["cdcd_published_bytes_total", ()] == 700
     assert got["cdcd_kafka_commit_seconds_bucket", (("le", "0.005"),)] == 1
-    assert got["cdcd_restarts_total", (("reason", "ServerLost"),)] == 1
+    assert got["cdcd_restarts_total", (("reason", "PostgresUnavailable"),)] == 1
     assert got["cdcd_slot_active", ()] == 1
     assert got["cdcd_kafka_transaction_seconds_sum", ()] == 0.3
 

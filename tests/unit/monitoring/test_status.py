@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcd.errors import ServerLost
+from cdcd.errors import PostgresUnavailable
 from cdcd.monitoring.history import SAMPLES_MAX
 from cdcd.monitoring.stall_detection import SERVER, SINK, STREAM
 from cdcd.monitoring.status import ERRORS_KEPT, RATE_WINDOW_S, STALLED_AFTER_S, Rate, State, Status
@@ -155,7 +155,7 @@ def test_the_page_says_what_stalls() -> None:
 def test_the_page_shows_the_last_errors_with_their_cure_newest_first() -> None:
     it = status()
     for number in range(ERRORS_KEPT + 2):
-        it.failed(1000.0 + number, ServerLost(f"gone {number}", f"do {number}"))
+        it.failed(1000.0 + number, PostgresUnavailable(f"gone {number}", f"do {number}"))
     shown = page(it, 1010.0)
     assert "gone 1" not in shown
     assert shown.index("<li>4.0 s ago: gone 6. <strong>do 6</strong>") < shown.index("gone 5")

@@ -47,7 +47,7 @@ def test_a_message_cut_short_anywhere_is_an_error_that_names_the_message(sample:
         name = m.NAMES[sample.frame[0]] if length else "pgoutput message"
         assert caught.value.message.startswith(f"{name}: field "), length
         assert "offset" in caught.value.message
-        assert caught.value.cure
+        assert caught.value.hint
 
 
 @every_sample
@@ -142,7 +142,7 @@ def test_a_name_that_is_not_utf8_is_an_error_with_the_database_encoding_as_cure(
     assert (
         caught.value.message == "Origin: field name at offset 9 wants UTF-8, got another encoding's byte at offset 10"
     )
-    assert "SQL_ASCII" in caught.value.cure
+    assert "SQL_ASCII" in caught.value.hint
     assert caught.value.__context__ is None, "Python's own error would carry the bytes along"
 
 

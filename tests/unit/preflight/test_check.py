@@ -11,12 +11,12 @@ from cdcd.errors import SettingsError
 from cdcd.preflight import kafka, postgres
 from cdcd.preflight.check import as_text
 from cdcd.preflight.findings import Finding, Level
-from cdcd.preflight.postgres import Publication, Table
+from cdcd.preflight.postgres import PreflightTable, PublicationFacts
 from cdcd.sink.topics import TopicNames
 
-TABLE = Table("public", "orders", "d", has_index=True, owned=True)
+TABLE = PreflightTable("public", "orders", "d", has_index=True, owned=True)
 
-SERVER = postgres.Facts(
+SERVER = postgres.PostgresFacts(
     version=180006,
     database="shop",
     role="cdc",
@@ -46,7 +46,7 @@ SLOT: dict[str, Any] = {
     "unconfirmed_bytes": 50,
 }
 
-BROKERS = kafka.Facts(
+BROKERS = kafka.KafkaFacts(
     brokers=3,
     topics={"__transaction_state": 50, "cdcd.public.orders": 4},
     config={"transaction.max.timeout.ms": "900000", "transaction.state.log.replication.factor": "3"},
@@ -73,7 +73,7 @@ def bad(findings: list[Finding]) -> list[Finding]:
 
 def test_a_server_and_brokers_that_are_ready_give_only_ok() -> None:
     assert bad(server()) == []
-    assert bad(server(slot=SLOT, publication=Publication(updates=True, deletes=True))) == []
+    assert bad(server(slot=SLOT, publication=PublicationFacts(updates=True, deletes=True))) == []
     assert bad(brokers()) == []
 
 
@@ -83,12 +83,12 @@ def test_a_slot_that_no_standby_keeps_is_named_where_failover_is_wanted(made_wit
     judged = partial(postgres.judge, facts, "cdcd", "cdcd", create=True, origin="any", interval_s=10)
     found = [finding for finding in judged(failover=True) if finding.about == "failover"]
     assert [finding.level for finding in found] == ([] if made_with else [Level.WARNING])
-    assert all('ALTER_REPLICATION_SLOT "cdcd" (FAILOVER true)' in finding.cure for finding in found)
+    assert all('ALTER_REPLICATION_SLOT "cdcd" (FAILOVER true)' in finding.hint for finding in found)
     assert not [finding for finding in judged(failover=False) if finding.about == "failover"]
 
 
 @pytest.mark.parametrize(
-    ("changed", "about", "cure"),
+    ("changed", "about", "hint"),
     [
         ({"version": 130010}, "server", "Upgrade"),
         ({"origin": "none", "version": 150000}, "origin", '"any"'),
@@ -100,7 +100,7 @@ def test_a_slot_that_no_standby_keeps_is_named_where_failover_is_wanted(made_wit
         ({"slots": 10}, "max_replication_slots", "ALTER SYSTEM SET max_replication_slots = 15"),
         ({"senders": 10}, "max_wal_senders", "ALTER SYSTEM SET max_wal_senders = 15"),
         (
-            {"create": False, "publication": Publication(True, True)},
+            {"create": False, "publication": PublicationFacts(True, True)},
             "slot",
             "cdcd slot create",
         ),
@@ -121,17 +121,17 @@ def test_a_slot_that_no_standby_keeps_is_named_where_failover_is_wanted(made_wit
     ],
 )
 def test_what_keeps_the_daemon_from_running_is_one_error_with_its_cure(
-    changed: dict[str, Any], about: str, cure: str
+    changed: dict[str, Any], about: str, hint: str
 ) -> None:
     (finding,) = bad(server(**changed))
     assert (finding.level, finding.about) == (Level.ERROR, about)
-    assert cure in finding.cure
+    assert hint in finding.hint
 
 
 def test_a_right_that_would_not_help_with_tables_of_another_role_is_not_offered() -> None:
     (finding,) = bad(server(may_create=False, tables=[replace(TABLE, owned=False)]))
-    assert "As a superuser" in finding.cure
-    assert "GRANT" not in finding.cure
+    assert "As a superuser" in finding.hint
+    assert "GRANT" not in finding.hint
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ def test_a_right_that_would_not_help_with_tables_of_another_role_is_not_offered(
         ({"writers": [("prepared 'x'", None)]}, "waits for a transaction that writes: prepared 'x'"),
         ({"slot": {**SLOT, "wal_status": "unreserved"}}, "may go at the next checkpoint"),
         ({"slot": {**SLOT, "retained_bytes": 5 << 30}}, "keeps 5.0 GiB of WAL"),
-        ({"publication": Publication(True, True), "tables": []}, "has no tables"),
+        ({"publication": PublicationFacts(True, True), "tables": []}, "has no tables"),
     ],
 )
 def test_what_will_hurt_later_is_a_warning_with_its_cure(changed: dict[str, Any], said: str) -> None:
     (finding,) = bad(server(**changed))
     assert finding.level is Level.WARNING
     assert said in finding.message
-    assert finding.cure
+    assert finding.hint
 
 
 def test_short_transactions_and_those_beside_an_existing_slot_are_no_matter() -> None:
@@ -156,7 +156,7 @@ def test_short_transactions_and_those_beside_an_existing_slot_are_no_matter() ->
     assert bad(server(writers=[("pid 12", 500.0)], slot=SLOT)) == []
     [finding] = bad(server(writers=[("pid 12", 900.0), ("prepared 'x'", None)], slot=SLOT))
     assert "for 15 min 0 s holds back all WAL since: pid 12" in finding.message
-    assert "pg_terminate_backend(12)" in finding.cure
+    assert "pg_terminate_backend(12)" in finding.hint
 
 
 def test_full_bounds_do_not_matter_to_a_slot_that_is_in_use() -> None:
@@ -176,15 +176,15 @@ def test_replica_identity_full_needs_no_index_and_insert_only_publications_need_
     [keyless] = bad(server(tables=[replace(TABLE, identity="f", has_index=False)]))
     assert keyless.level is Level.WARNING
     assert "no primary key: its events are unkeyed, in one partition" in keyless.message
-    [finding] = bad(server(tables=[bare], publication=Publication(updates=False, deletes=False)))
+    [finding] = bad(server(tables=[bare], publication=PublicationFacts(updates=False, deletes=False)))
     assert finding.about == "publication"
 
 
 def test_a_publication_without_truncate_is_told() -> None:
-    [finding] = bad(server(publication=Publication(updates=True, deletes=True, truncates=False)))
+    [finding] = bad(server(publication=PublicationFacts(updates=True, deletes=True, truncates=False)))
     assert finding.level is Level.WARNING
     assert "leaves out truncate" in finding.message
-    assert "ALTER PUBLICATION" in finding.cure
+    assert "ALTER PUBLICATION" in finding.hint
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_the_size_that_brokers_take_is_told(largest: str, level: Level) -> None:
 
 
 def test_many_bare_tables_are_counted_not_listed() -> None:
-    tables = [Table("public", f"t{number}", "d", has_index=False, owned=True) for number in range(50)]
+    tables = [PreflightTable("public", f"t{number}", "d", has_index=False, owned=True) for number in range(50)]
     found = bad(server(tables=tables))
     assert len(found) == postgres.TABLES_SHOWN + 1
     assert "30 more tables" in found[-1].message
@@ -225,10 +225,10 @@ def test_many_bare_tables_are_counted_not_listed() -> None:
 def test_partitions_with_less_identity_than_their_root_matter_only_to_a_publication() -> None:
     lesser = [replace(TABLE, lesser_partitions=[("parts", "orders_1"), ("parts", "orders_2")])]
     assert bad(server(tables=lesser)) == []
-    [told] = bad(server(tables=lesser, publication=Publication(updates=True, deletes=True)))
+    [told] = bad(server(tables=lesser, publication=PublicationFacts(updates=True, deletes=True)))
     assert (told.level, told.about) == (Level.ERROR, "replica identity")
     assert 'The partition "parts"."orders_1" and 1 more of "public"."orders"' in told.message
-    assert told.cure.endswith('; ALTER TABLE "parts"."orders_2" REPLICA IDENTITY FULL')
+    assert told.hint.endswith('; ALTER TABLE "parts"."orders_2" REPLICA IDENTITY FULL')
 
 
 def test_a_snapshot_of_tables_that_the_role_may_not_read_is_told_before_it_fails() -> None:
@@ -236,17 +236,17 @@ def test_a_snapshot_of_tables_that_the_role_may_not_read_is_told_before_it_fails
     [told] = bad(server(tables=closed))
     assert (told.level, told.about) == (Level.ERROR, "rights")
     assert 'may not read "public"."orders" and 1 more' in told.message
-    assert 'GRANT USAGE ON SCHEMA "public" TO "cdc"; GRANT SELECT ON "public"."orders", "public"."items"' in told.cure
+    assert 'GRANT USAGE ON SCHEMA "public" TO "cdc"; GRANT SELECT ON "public"."orders", "public"."items"' in told.hint
     [told] = bad(server(tables=[replace(TABLE, all_rows=False)]))
-    assert "BYPASSRLS" in told.cure
+    assert "BYPASSRLS" in told.hint
     [told] = bad(server(tables=[replace(TABLE, closed_partitions=[("parts", "orders_1"), ("parts", "orders_2")])]))
     assert 'may not read "parts"."orders_1" and 1 more' in told.message
-    assert 'ON SCHEMA "parts" TO "cdc"; GRANT SELECT ON "parts"."orders_1", "parts"."orders_2" TO' in told.cure
+    assert 'ON SCHEMA "parts" TO "cdc"; GRANT SELECT ON "parts"."orders_1", "parts"."orders_2" TO' in told.hint
 
 
 def test_a_right_to_read_that_may_not_be_needed_any_more_is_no_error() -> None:
     closed = [replace(TABLE, readable=False)]
-    published = Publication(updates=True, deletes=True)
+    published = PublicationFacts(updates=True, deletes=True)
     assert [told.level for told in bad(server(tables=closed, slot=SLOT, publication=published))] == [Level.WARNING]
     facts = replace(SERVER, tables=closed)
     only_changes = postgres.judge(facts, "cdcd", "cdcd", create=True, origin="any", interval_s=10, copies=False)
@@ -263,8 +263,8 @@ def test_topics_are_not_counted_where_the_tables_are_not_known() -> None:
 
 
 def test_names_are_quoted_in_the_sql_of_cures() -> None:
-    (finding,) = bad(server(tables=[Table('odd"schema', "Ta ble", "n", has_index=False, owned=True)]))
-    assert 'ALTER TABLE "odd""schema"."Ta ble"' in finding.cure
+    (finding,) = bad(server(tables=[PreflightTable('odd"schema', "Ta ble", "n", has_index=False, owned=True)]))
+    assert 'ALTER TABLE "odd""schema"."Ta ble"' in finding.hint
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_what_is_wrong_with_kafka_is_said_with_its_cure(changed: dict[str, Any],
     (finding,) = bad(brokers(**changed))
     assert finding.level is level
     assert said in finding.message
-    assert finding.cure
+    assert finding.hint
 
 
 def test_transactions_that_no_broker_could_hold_are_an_error() -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from cdcd.progress.ack_tracker import Tracker
+from cdcd.progress.ack_tracker import AckTracker
 
 
 def test_nothing_is_acked_beyond_the_progress_at_start() -> None:
-    assert Tracker(100, 100).ack() == 100
-    assert Tracker(0, 0).ack() == 0
+    assert AckTracker(100, 100).ack() == 100
+    assert AckTracker(0, 0).ack() == 0
 
 
 def test_a_progress_ahead_of_the_slot_is_acked_only_as_far_as_the_server_has_told() -> None:
-    tracker = Tracker(100, 300)
+    tracker = AckTracker(100, 300)
     assert tracker.ack() == 100
     tracker.begin()
     tracker.skipped(250)
@@ -24,11 +24,11 @@ def test_a_progress_ahead_of_the_slot_is_acked_only_as_far_as_the_server_has_tol
 
 def test_a_slot_ahead_of_its_progress_is_never_tracked() -> None:
     with pytest.raises(AssertionError):
-        Tracker(101, 100)
+        AckTracker(101, 100)
 
 
 def test_ack_never_passes_an_unpublished_transaction() -> None:
-    tracker = Tracker(100, 100)
+    tracker = AckTracker(100, 100)
     tracker.begin()
     tracker.received(200)
     tracker.keepalive(900)
@@ -39,7 +39,7 @@ def test_ack_never_passes_an_unpublished_transaction() -> None:
 
 
 def test_of_several_transactions_only_the_durable_ones_are_acked() -> None:
-    tracker = Tracker(100, 100)
+    tracker = AckTracker(100, 100)
     for end_lsn in (200, 300, 400):
         tracker.begin()
         tracker.received(end_lsn)
@@ -51,7 +51,7 @@ def test_of_several_transactions_only_the_durable_ones_are_acked() -> None:
 
 
 def test_between_begin_and_commit_a_keepalive_moves_nothing() -> None:
-    tracker = Tracker(100, 100)
+    tracker = AckTracker(100, 100)
     tracker.begin()
     tracker.keepalive(500)
     assert tracker.idle_position() == 0
@@ -63,7 +63,7 @@ def test_between_begin_and_commit_a_keepalive_moves_nothing() -> None:
 
 
 def test_there_is_no_idle_position_while_a_transaction_is_open() -> None:
-    tracker = Tracker(100, 100)
+    tracker = AckTracker(100, 100)
     tracker.keepalive(500)
     tracker.begin()
     assert tracker.idle_position() == 0
@@ -72,7 +72,7 @@ def test_there_is_no_idle_position_while_a_transaction_is_open() -> None:
 
 
 def test_an_idle_server_is_acked_only_once_its_slot_record_is_durable() -> None:
-    tracker = Tracker(100, 100)
+    tracker = AckTracker(100, 100)
     tracker.keepalive(500)
     assert tracker.idle_position() == 500
     assert tracker.ack() == 100
@@ -83,7 +83,7 @@ def test_an_idle_server_is_acked_only_once_its_slot_record_is_durable() -> None:
 
 
 def test_a_commit_after_an_idle_position_was_offered_is_not_acked_with_it() -> None:
-    tracker = Tracker(100, 100)
+    tracker = AckTracker(100, 100)
     tracker.keepalive(500)
     tracker.begin()
     tracker.received(600)
@@ -95,7 +95,7 @@ def test_a_commit_after_an_idle_position_was_offered_is_not_acked_with_it() -> N
 
 
 def test_an_empty_transaction_is_an_idle_position_not_an_ack() -> None:
-    tracker = Tracker(100, 100)
+    tracker = AckTracker(100, 100)
     tracker.begin()
     tracker.skipped(200)
     assert tracker.ack() == 100
@@ -103,30 +103,30 @@ def test_an_empty_transaction_is_an_idle_position_not_an_ack() -> None:
 
 
 def test_a_keepalive_that_goes_back_is_ignored() -> None:
-    tracker = Tracker(100, 100)
+    tracker = AckTracker(100, 100)
     tracker.keepalive(500)
     tracker.keepalive(50)
     assert tracker.idle_position() == 500
 
 
 def test_a_transaction_that_the_progress_covers_is_not_received_again() -> None:
-    tracker = Tracker(100, 300)
+    tracker = AckTracker(100, 300)
     with pytest.raises(AssertionError, match="skipped"):
         tracker.received(300)
 
 
 def test_what_was_never_received_cannot_be_durable() -> None:
     with pytest.raises(AssertionError, match="never received"):
-        Tracker(100, 100).durable(200)
+        AckTracker(100, 100).durable(200)
 
 
 def test_a_slot_record_never_goes_back() -> None:
     with pytest.raises(AssertionError, match="never goes back"):
-        Tracker(100, 100).durable(99)
+        AckTracker(100, 100).durable(99)
 
 
 def test_the_ack_stays_at_an_unresolved_prepare_though_later_transactions_are_durable() -> None:
-    tracker = Tracker(100, 100)
+    tracker = AckTracker(100, 100)
     tracker.begin()
     tracker.hold("gid", 200)
     tracker.begin()
@@ -138,7 +138,7 @@ def test_the_ack_stays_at_an_unresolved_prepare_though_later_transactions_are_du
 
 
 def test_a_prepared_transaction_holds_the_ack_until_its_rows_are_durable() -> None:
-    tracker = Tracker(100, 100)
+    tracker = AckTracker(100, 100)
     tracker.hold("gid", 200)
     tracker.received(300)
     tracker.durable(300)
@@ -152,7 +152,7 @@ def test_a_prepared_transaction_holds_the_ack_until_its_rows_are_durable() -> No
 
 
 def test_a_prepared_transaction_that_was_published_before_the_restart_is_released_at_once() -> None:
-    tracker = Tracker(100, 400)
+    tracker = AckTracker(100, 400)
     tracker.hold("gid", 200)
     assert tracker.ack() == 200
     tracker.skipped(400)
@@ -161,7 +161,7 @@ def test_a_prepared_transaction_that_was_published_before_the_restart_is_release
 
 
 def test_a_rollback_releases_at_once() -> None:
-    tracker = Tracker(100, 100)
+    tracker = AckTracker(100, 100)
     tracker.hold("one", 200)
     tracker.hold("two", 300)
     tracker.keepalive(500)
@@ -172,7 +172,7 @@ def test_a_rollback_releases_at_once() -> None:
 
 
 def test_resolving_what_was_never_held_changes_nothing() -> None:
-    tracker = Tracker(100, 100)
+    tracker = AckTracker(100, 100)
     tracker.received(200)
     tracker.committed("gid", 200)
     tracker.rolled_back("other")
@@ -182,7 +182,7 @@ def test_resolving_what_was_never_held_changes_nothing() -> None:
 
 def test_positions_reach_to_the_end_of_a_signed_64_bit_integer() -> None:
     end = (1 << 63) - 1
-    tracker = Tracker(0, 0)
+    tracker = AckTracker(0, 0)
     tracker.keepalive(end)
     assert tracker.idle_position() == end
     tracker.durable(end)

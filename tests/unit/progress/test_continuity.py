@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdcd.errors import GapError, ServerLost
+from cdcd.errors import GapError, PostgresUnavailable
 from cdcd.progress.continuity import Server, check_continuity
 from cdcd.progress.records import SlotRecord
 
@@ -18,7 +18,7 @@ PROMOTED = replace(SERVER, timeline=2, history="1\t0/400\tno recovery target spe
 def test_a_server_whose_wal_ends_before_the_progress_is_a_gap_but_a_standby_may_get_there() -> None:
     with pytest.raises(GapError, match="restored to an earlier state"):
         check_continuity(LAST, "cdcd", replace(SERVER, wal_lsn=0x4F0, confirmed_lsn=0x400))
-    with pytest.raises(ServerLost, match="the standby has replayed WAL up to 0/4F0"):
+    with pytest.raises(PostgresUnavailable, match="the standby has replayed WAL up to 0/4F0"):
         check_continuity(LAST, "cdcd", replace(SERVER, wal_lsn=0x4F0, confirmed_lsn=0x400, standby=True))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cdcd.avro.single_object import fingerprint, header
 from cdcd.errors import DecodeError
-from cdcd.reading.decoder import Decoder, SchemaId, plain, schema_id
+from cdcd.reading.decoder import EventDecoder, SchemaId, plain, schema_id
 
 SCHEMA = {
     "type": "record",
@@ -45,11 +45,11 @@ def find(wanted: SchemaId) -> str:
 
 
 def test_single_object_encoding_is_read_with_the_schema_of_its_fingerprint() -> None:
-    assert Decoder(find).decode(single_object()) == ROW
+    assert EventDecoder(find).decode(single_object()) == ROW
 
 
 def test_confluents_wire_format_is_read_with_the_schema_of_its_number() -> None:
-    assert Decoder(find).decode(b"\x00\x00\x00\x00\x2a" + payload()) == ROW
+    assert EventDecoder(find).decode(b"\x00\x00\x00\x00\x2a" + payload()) == ROW
 
 
 def test_a_schema_is_looked_up_once() -> None:
@@ -59,14 +59,14 @@ def test_a_schema_is_looked_up_once() -> None:
         asked.append(wanted)
         return TEXT
 
-    decoder = Decoder(counting)
+    decoder = EventDecoder(counting)
     for _ in range(3):
         decoder.decode(single_object())
     assert len(asked) == 1
 
 
 def test_progress_records_and_keys_are_read_as_json_and_text() -> None:
-    decoder = Decoder(find)
+    decoder = EventDecoder(find)
     assert decoder.decode(b'{"lsn": "0/1"}') == {"lsn": "0/1"}
     assert decoder.decode(b"slot/topic") == "slot/topic"
     assert decoder.decode(b"{not json") == "{not json"
@@ -77,21 +77,21 @@ def test_progress_records_and_keys_are_read_as_json_and_text() -> None:
 def test_a_value_that_is_cut_off_is_a_decode_error_or_another_format(length: int) -> None:
     data = single_object()[:length]
     if schema_id(data) is None:
-        assert isinstance(Decoder(find).decode(data), str)
+        assert isinstance(EventDecoder(find).decode(data), str)
     else:
         with pytest.raises(DecodeError, match="does not fit its schema"):
-            Decoder(find).decode(data)
+            EventDecoder(find).decode(data)
 
 
 def test_bytes_behind_the_value_are_a_decode_error() -> None:
     with pytest.raises(DecodeError, match="2 bytes follow the value"):
-        Decoder(find).decode(single_object() + b"??")
+        EventDecoder(find).decode(single_object() + b"??")
 
 
 @given(st.binary(max_size=40))
 def test_any_payload_gives_a_value_or_a_decode_error(data: bytes) -> None:
     try:
-        Decoder(find).decode(header(fingerprint(TEXT)) + data)
+        EventDecoder(find).decode(header(fingerprint(TEXT)) + data)
     except DecodeError:
         pass
 

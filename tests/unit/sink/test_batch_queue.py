@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cdcd.sink.batch_queue import Handover, occupied_bytes
+from cdcd.sink.batch_queue import BatchQueue, occupied_bytes
 from cdcd.sink.batches import Batch
 
 
@@ -18,9 +18,9 @@ def batch(size: int = 1, rows: int = 1) -> Batch:
     return made
 
 
-def queue(batches_max: int = 10, bytes_max: int = 10_000) -> tuple[Handover, list[str]]:
+def queue(batches_max: int = 10, bytes_max: int = 10_000) -> tuple[BatchQueue, list[str]]:
     calls: list[str] = []
-    return Handover(batches_max, bytes_max, lambda: calls.append("room")), calls
+    return BatchQueue(batches_max, bytes_max, lambda: calls.append("room")), calls
 
 
 def test_batches_come_out_in_order() -> None:

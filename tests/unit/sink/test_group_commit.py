@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cdcd.errors import Refused
-from cdcd.sink.group_commit import GroupCommit, OpenTransaction
+from cdcd.errors import RequestRejected
+from cdcd.sink.group_commit import GroupCommit, KafkaTransactionStats
 
 POLICY = GroupCommit(rows_max=100, bytes_max=10_000, linger_ms=500, timeout_ms=60_000)
 
 
-def opened(*, rows: int = 1, size: int = 10, inside: bool = False, end_lsn: int = 0x100) -> OpenTransaction:
-    return OpenTransaction(opened_at=1000.0, rows=rows, bytes=size, inside=inside, end_lsn=end_lsn)
+def opened(*, rows: int = 1, size: int = 10, inside: bool = False, end_lsn: int = 0x100) -> KafkaTransactionStats:
+    return KafkaTransactionStats(opened_at=1000.0, rows=rows, bytes=size, inside=inside, end_lsn=end_lsn)
 
 
 def test_a_lone_row_is_committed_at_once() -> None:
@@ -41,7 +41,7 @@ def test_a_backlog_gathers_until_a_bound_is_reached() -> None:
 
 
 def test_the_first_transaction_after_a_start_is_not_kept_from_who_waits_for_it() -> None:
-    first = OpenTransaction(opened_at=1000.0, rows=1, bytes=10, inside=False, end_lsn=0x100, first=True)
+    first = KafkaTransactionStats(opened_at=1000.0, rows=1, bytes=10, inside=False, end_lsn=0x100, first=True)
     assert not POLICY.should_commit(1000.0, first, waiting=True)
     assert POLICY.should_commit(1000.03, first, waiting=True)
     hasty = GroupCommit(rows_max=100, bytes_max=10_000, linger_ms=5, timeout_ms=60_000)
@@ -55,11 +55,11 @@ def test_half_a_postgresql_transaction_is_never_committed(waiting: bool) -> None
 
 def test_a_transaction_that_outlasts_kafkas_patience_is_refused_with_its_figures_and_cure() -> None:
     assert not POLICY.should_commit(1053.9, opened(inside=True), waiting=True)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRejected) as caught:
         POLICY.should_commit(1054.0, opened(rows=1_234_567, inside=True, end_lsn=0x16_0000_00AB), waiting=True)
     assert "after 16/AB was not published within 54 s (1,234,567 rows" in caught.value.message
-    assert "transaction.max.timeout.ms" in caught.value.cure
-    assert "at_least_once" in caught.value.cure
+    assert "transaction.max.timeout.ms" in caught.value.hint
+    assert "at_least_once" in caught.value.hint
 
 
 def test_without_transactions_kafkas_patience_has_no_end() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sim.fake_kafka import FakeBroker, FakeProducer
 
 from cdcd.progress.records import SlotRecord, TableRecord
-from cdcd.sink.hanging_transactions import LOOKS, Known, Place, committed, decide_hanging
+from cdcd.sink.hanging_transactions import LOOKS, Evidence, TopicPartition, committed, decide_hanging
 from cdcd.sink.topics import TopicSpec
 
 
@@ -18,9 +18,9 @@ def slot_record(lsn: int) -> SlotRecord:
 
 def known(
     confirmed: int, visible: int, undecided: int = 0, offsets: tuple[int, ...] = (), rows_visible: bool = False
-) -> Known:
+) -> Evidence:
     table = TableRecord("s", "p.t", "public", "t", 1, offsets)
-    return Known(
+    return Evidence(
         confirmed,
         slot_record(visible) if visible else None,
         slot_record(undecided) if undecided else None,
@@ -64,12 +64,12 @@ def test_progress_whose_rows_can_be_read_was_committed_though_postgresql_was_not
 
 def test_who_is_told_to_stop_while_it_asks_decides_nothing_by_half_an_answer() -> None:
     class Admin:
-        def unstable(self, prefix: str) -> Mapping[Place, int]:
+        def unstable(self, prefix: str) -> Mapping[TopicPartition, int]:
             return HANGING
 
     stops = False
 
-    def know(hanging: Mapping[Place, int]) -> Known:
+    def know(hanging: Mapping[TopicPartition, int]) -> Evidence:
         nonlocal stops
         stops = True
         return known(confirmed=0x200, visible=0)
@@ -86,7 +86,7 @@ def test_what_is_put_into_the_progress_to_abort_says_whose_it_is() -> None:
     class Admin:
         looks = 0
 
-        def unstable(self, prefix: str) -> Mapping[Place, int]:
+        def unstable(self, prefix: str) -> Mapping[TopicPartition, int]:
             self.looks += 1
             return {("p.progress", 0): 0} if self.looks <= LOOKS else {}
 

@@ -15,7 +15,7 @@ from cdcd.progress.snapshot_records import WANTED, parse_copy
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
-from cdcd.sink.parking.wire_format import Parking
+from cdcd.sink.parking.wire_format import PendingParking
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.topics import TopicNames
 
@@ -28,7 +28,7 @@ class Life:
 
     def __init__(self) -> None:
         self.broker = FakeBroker()
-        self.parking = Parking()
+        self.parking = PendingParking()
         self.lsn = 0
         self.start()
 

@@ -8,9 +8,9 @@ import json
 import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
-from cdcd.errors import BrokerLost, SettingsError
+from cdcd.errors import KafkaUnavailable, SettingsError
 from cdcd.progress.records import SlotRecord, SnapshotState, TableRecord, parse_record, parse_slot_record
-from cdcd.progress.snapshot_records import DONE, TableCopy, parse_copy
+from cdcd.progress.snapshot_records import DONE, TableSnapshot, parse_copy
 from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.partitioner import partition_for
@@ -320,7 +320,7 @@ def test_the_topics_of_a_transaction_and_those_of_a_snapshot_are_asked_for_toget
         world.transaction(lsn, *((table, b"1", b"row") for table in "abc"))
         world.publish()
     batch = Batch()
-    copies = [TableCopy("s", f"p.public.{table}", "public", table, DONE, 0x280) for table in "cdede"]
+    copies = [TableSnapshot("s", f"p.public.{table}", "public", table, DONE, 0x280) for table in "cdede"]
     batch.copies = copies
     batch.end_lsn = 0x290
     world.publisher.publish(batch, 0.0)
@@ -332,7 +332,7 @@ def test_the_topics_of_a_transaction_and_those_of_a_snapshot_are_asked_for_toget
 
 def test_the_state_of_a_snapshot_is_in_every_table_record_from_then_on() -> None:
     world = World(partitions=1)
-    copy = TableCopy("s", "p.public.a", "public", "a", DONE, 0x80, rows=3)
+    copy = TableSnapshot("s", "p.public.a", "public", "a", DONE, 0x80, rows=3)
     batch = Batch()
     batch.copies = [copy]
     batch.end_lsn = 0x90
@@ -362,7 +362,7 @@ def test_whatever_fails_a_restart_publishes_each_transaction_once(step: str, whe
             if at == step:
                 left[0] -= 1
                 if left[0] == 0:
-                    raise BrokerLost("the test broke it")
+                    raise KafkaUnavailable("the test broke it")
 
         setattr(world.broker, when, fail)
         history = [0x100, 0x200, 0x300, 0x400]
@@ -373,7 +373,7 @@ def test_whatever_fails_a_restart_publishes_each_transaction_once(step: str, whe
                 world.publish()
                 world.publisher.commit()
                 todo.pop(0)
-            except BrokerLost:
+            except KafkaUnavailable:
                 world.restart()
                 covered = world.last()
                 todo = [lsn for lsn in history if covered is None or lsn >= covered.lsn]

@@ -10,17 +10,17 @@ from dataclasses import replace
 import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
-from cdcd.errors import BrokerLost, Refused, Unpublishable
-from cdcd.progress.snapshot_records import COPYING, DONE, TableCopy
-from cdcd.sink.batch_queue import Handover
+from cdcd.errors import KafkaUnavailable, RequestRejected, Unpublishable
+from cdcd.progress.snapshot_records import COPYING, DONE, TableSnapshot
+from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.interfaces import Offsets
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
-from cdcd.sink.kafka_transaction import Durable
+from cdcd.sink.kafka_transaction import CommitResult
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec
-from cdcd.sink.worker import SinkThread
+from cdcd.sink.worker import SinkWorker
 
 PATIENT = GroupCommit(rows_max=1_000_000, bytes_max=1 << 40, linger_ms=1 << 30, timeout_ms=1 << 30)
 
@@ -41,15 +41,15 @@ class Sink:
         self.producer.start(lambda: False)
         source = Source("s", "1", 1)
         publisher = Publisher(self.producer, admin(self.broker), TopicNames("p"), TopicSettings(1, 1), source, None)
-        self.handover = Handover(100, 1 << 30, lambda: None)
-        self.durable: list[Durable] = []
+        self.handover = BatchQueue(100, 1 << 30, lambda: None)
+        self.durable: list[CommitResult] = []
         self.told = threading.Event()
         self.ended = threading.Event()
-        self.thread = SinkThread(publisher, policy, self.handover, self._on_durable, self.ended.set, clock)
+        self.thread = SinkWorker(publisher, policy, self.handover, self._on_durable, self.ended.set, clock)
         self.builder = BatchBuilder(tombstones=False)
         self.table = self.builder.open_table("public", "t")
 
-    def _on_durable(self, durable: Durable, seconds: float) -> None:
+    def _on_durable(self, durable: CommitResult, seconds: float) -> None:
         assert seconds >= 0
         self.durable.append(durable)
         self.told.set()
@@ -69,7 +69,7 @@ class Sink:
         for _ in range(rows):
             self.builder.add(self.table, ord("r"), b"k", b"copied")
         batch = self.builder.take()
-        batch.copies = [TableCopy("s", "p.public.t", "public", "t", state, 10)]
+        batch.copies = [TableSnapshot("s", "p.public.t", "public", "t", state, 10)]
         batch.end_lsn = end_lsn
         return batch
 
@@ -205,7 +205,7 @@ def test_a_commit_that_fails_is_not_under_way() -> None:
     sink = Sink()
 
     def flush() -> Offsets:
-        raise BrokerLost("gone")
+        raise KafkaUnavailable("gone")
 
     sink.producer.flush = flush  # type: ignore[method-assign]
     sink.put(10)
@@ -287,7 +287,7 @@ def test_rows_of_a_snapshot_that_come_while_a_flow_is_waited_for_stand_behind_a_
     def comes_meanwhile(wait_s: float, *, copies: bool = True) -> Batch | None:
         while begun:
             assert sink.handover.put(begun.pop())
-        return Handover.take(sink.handover, wait_s, copies=copies)
+        return BatchQueue.take(sink.handover, wait_s, copies=copies)
 
     sink.handover.take = comes_meanwhile  # type: ignore[method-assign]
     while begun or sink.handover.waiting or publisher.unparking or publisher.open:
@@ -381,7 +381,7 @@ def test_an_error_is_handed_over_and_ends_the_thread() -> None:
 
     def fail(step: str) -> None:
         if step == "commit":
-            raise BrokerLost("gone")
+            raise KafkaUnavailable("gone")
 
     sink.broker.on_call = fail
     sink.thread.start()
@@ -389,7 +389,7 @@ def test_an_error_is_handed_over_and_ends_the_thread() -> None:
     sink.put(10)
     assert sink.ended.wait(5)
     assert sink.thread.join(5)
-    with pytest.raises(BrokerLost, match="gone"):
+    with pytest.raises(KafkaUnavailable, match="gone"):
         sink.thread.check()
     assert not sink.handover.put(Batch()), "nobody takes any more"
     assert sink.durable == []
@@ -497,7 +497,7 @@ def test_an_error_after_a_request_to_stop_ends_the_thread_and_is_no_news(caplog:
     def fail(step: str) -> None:
         pause(step)
         if step == "commit":
-            raise BrokerLost("gone")
+            raise KafkaUnavailable("gone")
 
     sink.broker.on_call = fail
     sink.put(10)
@@ -517,7 +517,7 @@ def test_a_stop_hurries_a_question_about_topics(caplog: pytest.LogCaptureFixture
             if specs[0].name == "p.public.t":
                 asked.set()
                 assert hurried.wait(5)
-                raise BrokerLost("no answer in time")
+                raise KafkaUnavailable("no answer in time")
             return super().ensure(*specs)
 
         def hurry(self, within_s: float) -> None:
@@ -548,7 +548,7 @@ def test_a_transaction_that_outlasts_kafkas_patience_ends_the_thread_with_the_cu
     sink.thread.start()
     sink.put(10, end=False)
     assert sink.ended.wait(5)
-    with pytest.raises(Refused, match=r"transaction\.max\.timeout\.ms"):
+    with pytest.raises(RequestRejected, match=r"transaction\.max\.timeout\.ms"):
         sink.thread.check()
     sink.thread.join(5)
 

@@ -5,18 +5,18 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcd.progress.snapshot_records import COPYING, WANTED, TableCopy
-from cdcd.snapshot.chunks import Unit, begin, units
+from cdcd.progress.snapshot_records import COPYING, WANTED, TableSnapshot
+from cdcd.snapshot.chunks import Chunk, begin, units
 from cdcd.snapshot.published_tables import Heap
 
-WANTED_COPY = TableCopy("s", "p.t", "public", "t", WANTED, 0)
+WANTED_COPY = TableSnapshot("s", "p.t", "public", "t", WANTED, 0)
 
 
 def heap(blocks: int, oid: int = 1, file_node: int = 10, *, in_blocks: bool = True) -> Heap:
     return Heap(oid, "public", "t", file_node, blocks, 0, in_blocks, False)
 
 
-def full(found: list[Unit]) -> list[tuple[int, int, bool]]:
+def full(found: list[Chunk]) -> list[tuple[int, int, bool]]:
     return [(unit.first, unit.end, unit.last) for unit in found if unit.changed_since is None]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcd.avro.codecs.lookup import TypeOptions
-from cdcd.avro.event_encoder import Encoder
+from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.errors import DecodeError
 from cdcd.pgoutput import messages as m
@@ -17,7 +17,7 @@ from cdcd.pgoutput.tuples import Binary
 from cdcd.sink.batches import BatchBuilder, Message
 from cdcd.snapshot.copy_format import SIGNATURE, TableRows
 from cdcd.source.pg_types import PgType
-from cdcd.transaction.relations import Column, Relation
+from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
 
 INT4 = PgType(23, "pg_catalog", "int4")
 TEXT = PgType(25, "pg_catalog", "text")
@@ -39,9 +39,9 @@ class Table:
 
     def __init__(self, keys: Sequence[int], identity: str = "d") -> None:
         self.batches = BatchBuilder(tombstones=False)
-        self.encoder = Encoder(self.batches, FingerprintStore(self.batches), TypeOptions())
-        columns = [Column(f"c{at}", kind, -1, at in keys) for at, kind in enumerate((INT4, TEXT, DATE, TEXT))]
-        self.changes = self.encoder.open(Relation(7, "public", "t", identity, columns))
+        self.encoder = EventEncoder(self.batches, FingerprintStore(self.batches), TypeOptions())
+        columns = [ResolvedColumn(f"c{at}", kind, -1, at in keys) for at, kind in enumerate((INT4, TEXT, DATE, TEXT))]
+        self.changes = self.encoder.open(ResolvedRelation(7, "public", "t", identity, columns))
 
     def records(self) -> list[Message]:
         return [message for table in self.batches.take().tables for message in table.messages]
@@ -60,7 +60,7 @@ rows = st.tuples(
 def test_a_row_of_copy_is_the_event_that_an_insert_would_be_but_for_its_op(
     values: list[tuple[bytes | None, ...]], keys: tuple[int, ...], alone: bool
 ) -> None:
-    ours, theirs = Table(keys, "f"), Table(keys, "f")  # a key from the catalogue: parts of it may be null
+    ours, theirs = Table(keys, "f"), Table(keys, "f")  # a key from the catalog: parts of it may be null
     ours.encoder.copy(99, 1_700_000_000_000_000)
     table = TableRows(ours.changes, KINDS)
     copy = table.copy()

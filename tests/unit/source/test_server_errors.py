@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cdcd.errors import GapError, Refused, ServerLost, WholeOnly
+from cdcd.errors import GapError, PostgresUnavailable, RequestRejected, StreamingUnsupported
 from cdcd.source.server_errors import (
     SlotActive,
     SlotFacts,
@@ -20,32 +20,40 @@ READY = SlotFacts("shop", "shop", "reserved", "logical")
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "cure"),
+    ("text", "kind", "hint"),
     [
-        ("FATAL:  permission denied to start WAL sender\nDETAIL: ...", Refused, 'ALTER ROLE "cdc" REPLICATION'),
-        ("FATAL:  must be superuser or replication role to start walsender", Refused, 'ALTER ROLE "cdc" REPLICATION'),
-        ('FATAL:  password authentication failed for user "cdc"', Refused, "password"),
-        ('FATAL:  no pg_hba.conf entry for host "1.2.3.4", user "cdc", database "d"', Refused, "pg_hba.conf"),
-        ('FATAL:  role "cdc" does not exist', Refused, "user"),
-        ('FATAL:  database "shop" does not exist', Refused, "dbname"),
-        ("SSL error: certificate verify failed", Refused, "sslrootcert"),
-        ("FATAL:  number of requested standby connections exceeds max_wal_senders", ServerLost, "max_wal_senders"),
-        ("FATAL:  the database system is starting up", ServerLost, "server runs"),
-        ("connection refused", ServerLost, "server runs"),
-        ("", ServerLost, "server runs"),
+        ("FATAL:  permission denied to start WAL sender\nDETAIL: ...", RequestRejected, 'ALTER ROLE "cdc" REPLICATION'),
+        (
+            "FATAL:  must be superuser or replication role to start walsender",
+            RequestRejected,
+            'ALTER ROLE "cdc" REPLICATION',
+        ),
+        ('FATAL:  password authentication failed for user "cdc"', RequestRejected, "password"),
+        ('FATAL:  no pg_hba.conf entry for host "1.2.3.4", user "cdc", database "d"', RequestRejected, "pg_hba.conf"),
+        ('FATAL:  role "cdc" does not exist', RequestRejected, "user"),
+        ('FATAL:  database "shop" does not exist', RequestRejected, "dbname"),
+        ("SSL error: certificate verify failed", RequestRejected, "sslrootcert"),
+        (
+            "FATAL:  number of requested standby connections exceeds max_wal_senders",
+            PostgresUnavailable,
+            "max_wal_senders",
+        ),
+        ("FATAL:  the database system is starting up", PostgresUnavailable, "server runs"),
+        ("connection refused", PostgresUnavailable, "server runs"),
+        ("", PostgresUnavailable, "server runs"),
     ],
 )
-def test_a_connection_that_fails_is_named_with_its_cure(text: str, kind: type, cure: str) -> None:
+def test_a_connection_that_fails_is_named_with_its_cure(text: str, kind: type, hint: str) -> None:
     error = connection_refused(text, "cdc")
     assert type(error) is kind
-    assert cure in error.cure
+    assert hint in error.hint
 
 
 @pytest.mark.parametrize(
     ("sqlstate", "kind"),
     [
-        *((sqlstate, Refused) for sqlstate in ("42710", "42602", "53400", "55000", "42501", "0A000", "XX000")),
-        *((sqlstate, ServerLost) for sqlstate in ("57P01", "53300", "08006", "")),
+        *((sqlstate, RequestRejected) for sqlstate in ("42710", "42602", "53400", "55000", "42501", "0A000", "XX000")),
+        *((sqlstate, PostgresUnavailable) for sqlstate in ("57P01", "53300", "08006", "")),
     ],
 )
 def test_a_slot_that_cannot_be_made_is_refused_unless_the_reason_passes(sqlstate: str, kind: type) -> None:
@@ -58,13 +66,18 @@ def test_a_slot_that_cannot_be_made_is_refused_unless_the_reason_passes(sqlstate
         ("55006", 'replication slot "s1" is active for PID 4711', None, SlotActive),
         ("42704", 'replication slot "s1" does not exist', None, GapError),
         ("55000", "can no longer access replication slot", SlotFacts("shop", "shop", "lost", "logical"), GapError),
-        ("55000", "was not created in this database", SlotFacts("other", "shop", "reserved", "logical"), Refused),
-        ("55000", "wal_level", SlotFacts("shop", "shop", "reserved", "replica"), Refused),
-        ("55000", "something else", READY, Refused),
-        ("55000", "and the slot is gone", None, Refused),
-        ("0A000", "client sent proto_version=99", None, Refused),
-        ("42601", "streaming requires a Boolean value", None, Refused),
-        ("57P01", "terminating connection", None, ServerLost),
+        (
+            "55000",
+            "was not created in this database",
+            SlotFacts("other", "shop", "reserved", "logical"),
+            RequestRejected,
+        ),
+        ("55000", "wal_level", SlotFacts("shop", "shop", "reserved", "replica"), RequestRejected),
+        ("55000", "something else", READY, RequestRejected),
+        ("55000", "and the slot is gone", None, RequestRejected),
+        ("0A000", "client sent proto_version=99", None, RequestRejected),
+        ("42601", "streaming requires a Boolean value", None, RequestRejected),
+        ("57P01", "terminating connection", None, PostgresUnavailable),
     ],
 )
 def test_a_stream_that_cannot_start_is_told_by_sqlstate_and_facts(
@@ -90,10 +103,10 @@ def test_the_pid_that_has_the_slot_is_found_in_any_language(text: str, pid: int 
 @pytest.mark.parametrize(
     ("sqlstate", "kind"),
     [
-        *((sqlstate, Refused) for sqlstate in ("42704", "0A000", "22021", "55000")),
+        *((sqlstate, RequestRejected) for sqlstate in ("42704", "0A000", "22021", "55000")),
         # A row filter that a row does not go through: it would not the next time, either.
-        *((sqlstate, Refused) for sqlstate in ("22012", "22003", "2201B", "22007", "22P02")),
-        *((sqlstate, ServerLost) for sqlstate in ("57P01", "XX000", "")),
+        *((sqlstate, RequestRejected) for sqlstate in ("22012", "22003", "2201B", "22007", "22P02")),
+        *((sqlstate, PostgresUnavailable) for sqlstate in ("57P01", "XX000", "")),
     ],
 )
 def test_a_stream_that_ends_is_started_again_unless_it_would_end_the_same(sqlstate: str, kind: type) -> None:
@@ -106,10 +119,10 @@ def test_a_stream_that_ends_is_started_again_unless_it_would_end_the_same(sqlsta
 def test_a_table_that_the_server_has_forgotten_is_told_from_what_passes_by_itself() -> None:
     said = 'ERROR:  could not map filenumber "base/5/16394" to relation OID'
     error = stream_ended("XX000", said, "s" * 63, 0)
-    assert type(error) is Refused
-    copies = re.findall(r"'(s+_2)'", error.cure)
+    assert type(error) is RequestRejected
+    copies = re.findall(r"'(s+_2)'", error.hint)
     assert {len(name) for name in copies} == {62}, "a name that the server takes"
-    assert type(stream_ended("XX000", said, "s", 0, in_progress=True)) is WholeOnly
+    assert type(stream_ended("XX000", said, "s", 0, in_progress=True)) is StreamingUnsupported
 
 
 @pytest.mark.parametrize(
@@ -122,15 +135,15 @@ def test_a_table_that_the_server_has_forgotten_is_told_from_what_passes_by_itsel
 )
 def test_a_change_larger_than_a_message_may_be_is_refused_with_the_cure(sqlstate: str, text: str) -> None:
     error = stream_ended(sqlstate, f"ERROR:  {text}", "s1", 0x1742878C80)
-    assert type(error) is Refused
+    assert type(error) is RequestRejected
     assert "17/42878C80" in error.message
-    assert "gigabyte" in error.cure
-    assert "pg_replication_slot_advance('s1'" in error.cure
+    assert "gigabyte" in error.hint
+    assert "pg_replication_slot_advance('s1'" in error.hint
 
 
 def test_a_skipped_publication_names_the_way_out_quoted() -> None:
     error = publication_skipped('skipped loading publication "p"', "it's", 0)
-    assert "pg_replication_slot_advance('it''s', pg_current_wal_lsn())" in error.cure
+    assert "pg_replication_slot_advance('it''s', pg_current_wal_lsn())" in error.hint
     assert "near" not in error.message
 
 
@@ -141,5 +154,5 @@ def test_a_waiting_slot_names_its_blockers() -> None:
 
 
 def test_a_slot_that_waits_on_a_standby_names_what_its_primary_can_do() -> None:
-    assert "run on its primary: SELECT pg_log_standby_snapshot()" in SlotWaits("s", 300, (), standby=True).cure
-    assert "standby" not in SlotWaits("s", 300, ("session 1",)).cure
+    assert "run on its primary: SELECT pg_log_standby_snapshot()" in SlotWaits("s", 300, (), standby=True).hint
+    assert "standby" not in SlotWaits("s", 300, ("session 1",)).hint

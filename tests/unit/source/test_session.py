@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from cdcd.errors import Refused, ServerLost, SettingsError
+from cdcd.errors import PostgresUnavailable, RequestRejected, SettingsError
 from cdcd.source.session import parameters, refused
 
 
@@ -50,10 +50,10 @@ def test_what_may_be_part_of_a_password_is_not_repeated(dsn: str) -> None:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (psycopg.errors.SerializationFailure, ServerLost),  # how a standby's recovery cancels a question
-        (psycopg.errors.DeadlockDetected, ServerLost),
-        (psycopg.errors.AdminShutdown, ServerLost),
-        (psycopg.errors.InsufficientPrivilege, Refused),
+        (psycopg.errors.SerializationFailure, PostgresUnavailable),  # how a standby's recovery cancels a question
+        (psycopg.errors.DeadlockDetected, PostgresUnavailable),
+        (psycopg.errors.AdminShutdown, PostgresUnavailable),
+        (psycopg.errors.InsufficientPrivilege, RequestRejected),
     ],
 )
 def test_what_passes_by_itself_is_asked_again(error: type[psycopg.Error], kind: type[Exception]) -> None:

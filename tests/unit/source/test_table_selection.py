@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdcd.errors import Refused
-from cdcd.source.table_selection import chosen, of_publication
+from cdcd.errors import RequestRejected
+from cdcd.source.table_selection import select_published, select_tables
 
 KNOWN = ["public.items", "public.orders", "sales.[odd]", "sales.orders"]
 
@@ -20,11 +20,11 @@ KNOWN = ["public.items", "public.orders", "sales.[odd]", "sales.orders"]
     ],
 )
 def test_a_star_stands_for_any_characters(words: list[str], meant: list[str]) -> None:
-    assert of_publication(words, KNOWN, "cdcd") == meant
+    assert select_published(words, KNOWN, "cdcd") == meant
 
 
 def test_a_word_that_stands_for_none_is_refused_with_the_nearest_or_with_what_lists_them() -> None:
-    with pytest.raises(Refused, match=r"cdcd has no table public\.order\. Did you mean public\.orders\?"):
-        of_publication(["public.*", "public.order"], KNOWN, "cdcd")
-    with pytest.raises(Refused, match=r"x\.\* is not parked\. cdcd unpark lists those that are"):
-        chosen(["x.*"], [], lambda word: f"{word} is not parked", "cdcd unpark")
+    with pytest.raises(RequestRejected, match=r"cdcd has no table public\.order\. Did you mean public\.orders\?"):
+        select_published(["public.*", "public.order"], KNOWN, "cdcd")
+    with pytest.raises(RequestRejected, match=r"x\.\* is not parked\. cdcd unpark lists those that are"):
+        select_tables(["x.*"], [], lambda word: f"{word} is not parked", "cdcd unpark")

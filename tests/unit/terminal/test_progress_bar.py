@@ -7,7 +7,7 @@ import pytest
 
 from cdcd.monitoring import log_setup
 from cdcd.terminal import progress_bar
-from cdcd.terminal.progress_bar import CLEAR, Bar, CopyBar
+from cdcd.terminal.progress_bar import CLEAR, ProgressBar, SnapshotBar
 
 
 class Terminal(io.StringIO):
@@ -28,7 +28,7 @@ def left(size: int, seconds: int | None) -> dict[str, object]:
 
 def test_a_copy_shows_how_far_it_is_and_how_long_it_will_take(clock: list[float]) -> None:
     out = Terminal()
-    copy = CopyBar(Bar(out))
+    copy = SnapshotBar(ProgressBar(out))
     copy.add(100.0, {"rows": 1_000}, left(40_000_000, None))
     assert out.getvalue() == "", "too early to tell"
     clock[0] = 102.0
@@ -42,13 +42,13 @@ def test_a_copy_shows_how_far_it_is_and_how_long_it_will_take(clock: list[float]
 
 def test_what_comes_too_soon_is_not_drawn_and_nothing_is_where_nobody_looks(clock: list[float]) -> None:
     out, file = Terminal(), io.StringIO()
-    shown = Bar(out)
+    shown = ProgressBar(out)
     shown.show("one")
     shown.show("two")
     shown.clear()
     assert out.getvalue() == f"{CLEAR}one{CLEAR}"
-    Bar(file).show("one")
-    Bar(file).clear()
+    ProgressBar(file).show("one")
+    ProgressBar(file).clear()
     assert file.getvalue() == ""
 
 
@@ -58,7 +58,7 @@ def test_what_is_logged_takes_the_place_of_the_line() -> None:
     out = Terminal()
     try:
         log_setup.set_up("info", "text", out)
-        Bar(out).show("half")
+        ProgressBar(out).show("half")
         logging.getLogger("cdcd.daemon.snapshot_coordinator").info("the snapshot is whole")
     finally:
         root.handlers, root.level, root.propagate = before

@@ -88,9 +88,9 @@ def test_a_prepared_transaction_keeps_the_schema_of_its_moment(stream: Assembly)
 
 
 def test_the_catalogue_is_asked_again_when_a_prepared_transaction_commits(stream: Assembly) -> None:
-    stream.catalogue.keys[7] = ()  # the transaction made the table: until it commits nobody sees its primary key
+    stream.catalog.keys[7] = ()  # the transaction made the table: until it commits nobody sees its primary key
     stream.feed(*prepared(T, 50, relation(identity="f"), insert(1)))
-    stream.catalogue.keys[7] = ("id",)
+    stream.catalog.keys[7] = ("id",)
     stream.feed(commit_prepared(T, 60), begin(70), insert(2), commit(70))
     assert [key is not None for _, key, _ in stream.records()] == [True, True]
 
@@ -138,7 +138,7 @@ def test_the_commit_of_an_unknown_transaction_is_a_gap_only_above_what_kafka_has
     assert (stream.assembler.received_lsn, phases(stream)) == (70, [])
     with pytest.raises(GapError, match=r"700 .* committed at 0/46") as caught:
         stream.feed(commit_prepared(T, 70))
-    assert "snapshot" in caught.value.cure
+    assert "snapshot" in caught.value.hint
 
 
 def test_the_rollback_of_an_unknown_transaction_is_nothing(stream: Assembly) -> None:

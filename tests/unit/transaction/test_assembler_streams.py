@@ -217,14 +217,14 @@ def test_a_relation_said_again_after_every_rollback_takes_no_room(stream: Assemb
     assert stream.spool.size_bytes == before
     stream.feed(stream_commit(T, 100))
     assert stream.rows() == [1]
-    assert stream.catalogue.asked == 1
+    assert stream.catalog.asked == 1
 
 
 def test_the_catalogue_is_asked_when_the_stream_commits(stream: Assembly) -> None:
-    stream.catalogue.keys[7] = ()  # the table's own transaction is in progress: nobody else sees its primary key
+    stream.catalog.keys[7] = ()  # the table's own transaction is in progress: nobody else sees its primary key
     stream.feed(*block(T, relation(T, identity="f"), insert(1, T), first=True))
-    assert stream.catalogue.asked == 0
-    stream.catalogue.keys[7] = ("id",)
+    assert stream.catalog.asked == 0
+    stream.catalog.keys[7] = ("id",)
     stream.feed(stream_commit(T, 50), begin(60), insert(2), commit(60))
     assert [key is not None for _, key, _ in stream.records()] == [True, True]
 
@@ -276,7 +276,7 @@ def test_a_message_that_a_rollback_may_have_taken_is_not_published(
     assert stream.records() == []
     with pytest.raises(SpoolFull, match=r"message of the streamed transaction 700.* 0/64") as caught:
         stream.feed(LATER[-1])
-    assert "source.messages = false" in caught.value.cure
+    assert "source.messages = false" in caught.value.hint
 
 
 @pytest.mark.parametrize(

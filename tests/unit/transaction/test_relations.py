@@ -1,4 +1,4 @@
-"""What a Relation message means: types by the catalogue or by their names, and the key of a table's events."""
+"""What a Relation message means: types by the catalog or by their names, and the key of a table's events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INT4 = PgType(23, "pg_catalog", "int4")
 MOOD = PgType(70_000, "public", "mood", kind="e")
 
 
-class Catalogue:
+class Catalog:
     """What a server would say; counts how often it was told to forget."""
 
     def __init__(self, primary: tuple[str, ...] = (), index: tuple[str, ...] = ()) -> None:
@@ -40,13 +40,13 @@ def announce(identity: str, *columns: tuple[str, bool], oid: int = 7, type_oid: 
     return m.Relation(0, oid, "s", "t", identity, tuple(m.Column(key, name, type_oid, -1) for name, key in columns))
 
 
-def key(catalogue: Catalogue, message: m.Relation) -> list[str]:
-    return [column.name for column in Relations(catalogue).resolve(message).columns if column.in_key]
+def key(catalog: Catalog, message: m.Relation) -> list[str]:
+    return [column.name for column in Relations(catalog).resolve(message).columns if column.in_key]
 
 
 def test_a_relation_has_names_types_and_typmods() -> None:
     message = m.Relation(0, 7, "s", "t", "d", (m.Column(True, "id", 23, -1), m.Column(False, "m", 70_000, 9)))
-    relation = Relations(Catalogue(primary=("id",))).resolve(message)
+    relation = Relations(Catalog(primary=("id",))).resolve(message)
     assert (relation.oid, relation.schema, relation.name, relation.identity) == (7, "s", "t", "d")
     assert [(c.name, c.pgtype, c.typmod, c.in_key) for c in relation.columns] == [
         ("id", INT4, -1, True), ("m", MOOD, 9, False),
@@ -71,27 +71,27 @@ def test_the_key_is_that_of_the_identity_or_of_the_table(
     identity: str, primary: tuple[str, ...], index: tuple[str, ...], flagged: tuple[str, ...], wanted: list[str]
 ) -> None:
     message = announce(identity, *((name, name in flagged) for name in "abc"))
-    assert key(Catalogue(primary, index), message) == wanted
+    assert key(Catalog(primary, index), message) == wanted
 
 
 @pytest.mark.parametrize("identity", "dfn")
 def test_a_key_that_is_not_wholly_published_is_no_key(identity: str) -> None:
     message = announce(identity, ("a", identity != "n"), ("c", False))
-    assert key(Catalogue(primary=("a", "hidden")), message) == []
+    assert key(Catalog(primary=("a", "hidden")), message) == []
 
 
 def test_an_identity_index_that_is_not_wholly_published_is_no_key() -> None:
-    assert key(Catalogue(primary=("a",), index=("a", "hidden")), announce("i", ("a", True))) == []
+    assert key(Catalog(primary=("a",), index=("a", "hidden")), announce("i", ("a", True))) == []
 
 
 @pytest.mark.parametrize("identity", "di")
 def test_a_key_whose_columns_were_renamed_since_is_the_key_that_the_stream_names(identity: str) -> None:
-    renamed = Catalogue(primary=("ident", "b"), index=("ident", "b"))
+    renamed = Catalog(primary=("ident", "b"), index=("ident", "b"))
     assert key(renamed, announce(identity, ("id", True), ("b", True), ("c", False))) == ["id", "b"]
 
 
 def test_a_type_that_is_gone_is_taken_as_the_stream_named_it() -> None:
-    relations = Relations(Catalogue())
+    relations = Relations(Catalog())
     relations.name_type(m.Type(0, 80_000, "public", "was_here"))
     gone = relations.resolve(announce("d", ("a", True), type_oid=80_000)).columns[0].pgtype
     assert (gone.oid, gone.qualified) == (80_000, "public.was_here")
@@ -100,25 +100,25 @@ def test_a_type_that_is_gone_is_taken_as_the_stream_named_it() -> None:
 
 
 def test_what_the_catalogue_says_of_a_type_counts_more_than_its_name() -> None:
-    relations = Relations(Catalogue())
+    relations = Relations(Catalog())
     relations.name_type(m.Type(0, 70_000, "public", "old_name"))
     assert relations.resolve(announce("d", ("a", True), type_oid=70_000)).columns[0].pgtype is MOOD
 
 
 def test_an_empty_namespace_is_pg_catalog() -> None:
-    assert Relations(Catalogue()).resolve(m.Relation(0, 7, "", "t", "d", ())).schema == "pg_catalog"
+    assert Relations(Catalog()).resolve(m.Relation(0, 7, "", "t", "d", ())).schema == "pg_catalog"
 
 
 def test_the_catalogue_is_asked_anew_about_a_table_that_changed() -> None:
-    catalogue = Catalogue()
-    relations = Relations(catalogue)
+    catalog = Catalog()
+    relations = Relations(catalog)
     relations.resolve(announce("d", ("a", True)))
     relations.resolve(announce("d", ("a", True), oid=8))
-    assert catalogue.forgotten == 0
+    assert catalog.forgotten == 0
     relations.resolve(announce("d", ("a", True), ("b", False)))
-    assert catalogue.forgotten == 1
+    assert catalog.forgotten == 1
 
 
 def test_a_table_without_columns_is_a_relation() -> None:
-    relation = Relations(Catalogue()).resolve(announce("n"))
+    relation = Relations(Catalog()).resolve(announce("n"))
     assert (relation.columns, relation.keyed) == ([], False)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cdcd.errors import SpoolFull, Stop
+from cdcd.errors import FatalError, SpoolFull
 from cdcd.pgoutput import messages as m
-from cdcd.transaction.spool import Spool, Spooled
+from cdcd.transaction.spool import Spool, SpooledTransaction
 from cdcd.transaction.spool_file import SpoolDirectory
 
 ROOMY = 1 << 20
@@ -20,7 +20,7 @@ def make(folder: Path, memory_bytes: int = ROOMY, bytes_max: int = 1 << 30) -> S
     return Spool(SpoolDirectory(folder / "spool"), memory_bytes, bytes_max)
 
 
-def content(spooled: Spooled) -> list[bytes]:
+def content(spooled: SpooledTransaction) -> list[bytes]:
     return [frame for piece in spooled.frames() for frame in piece]
 
 
@@ -207,9 +207,9 @@ def test_a_file_that_does_not_hold_what_was_written_stops_the_daemon_by_name(tmp
         spooled.append(1, frame(number + 1))
     spooled.spill()
     DAMAGES[damage](the_file(tmp_path) if files(tmp_path) else tmp_path)
-    with pytest.raises(Stop, match=r"1\.spool") as caught:
+    with pytest.raises(FatalError, match=r"1\.spool") as caught:
         content(spooled)
-    assert "nothing is lost" in caught.value.cure
+    assert "nothing is lost" in caught.value.hint
 
 
 def test_a_file_that_cannot_be_cut_stops_the_daemon_by_name(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_file_that_cannot_be_cut_stops_the_daemon_by_name(tmp_path: Path) -> N
     spooled.append(2, frame(2))
     spooled.spill()
     the_file(tmp_path).unlink()
-    with pytest.raises(Stop, match=r"1\.spool"):
+    with pytest.raises(FatalError, match=r"1\.spool"):
         spooled.roll_back(2)
 
 
@@ -228,7 +228,7 @@ def test_a_full_spool_says_so_before_it_takes_more_than_it_may(tmp_path: Path) -
     with pytest.raises(SpoolFull, match=r"spool\.bytes_max is 10,000") as caught:  # noqa: PT012  # the loop is the test
         for number in range(1_000):
             spooled.append(1, frame(number))
-    assert "spool.bytes_max" in caught.value.cure
+    assert "spool.bytes_max" in caught.value.hint
     assert 5_000 < sum(path.stat().st_size for path in files(tmp_path)) <= 10_000
     spool.close()
     assert not (tmp_path / "spool").exists()
@@ -264,7 +264,7 @@ def test_a_full_disk_is_a_full_spool(tmp_path: Path, full_disk: Path) -> None:
     (tmp_path / "spool" / "1.spool").symlink_to(full_disk)
     with pytest.raises(SpoolFull, match=os.strerror(errno.ENOSPC)) as caught:
         spooled.spill()
-    assert "a larger disk" in caught.value.cure
+    assert "a larger disk" in caught.value.hint
 
 
 # The directory
@@ -283,7 +283,7 @@ def test_what_an_earlier_run_left_is_removed(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made_stops_the_daemon_by_name(tmp_path: Path) -> None:
     (tmp_path / "spool").write_text("a file of somebody else's")
-    with pytest.raises(Stop, match=str(tmp_path / "spool")) as caught:
+    with pytest.raises(FatalError, match=str(tmp_path / "spool")) as caught:
         make(tmp_path)
-    assert "spool.directory" in caught.value.cure
+    assert "spool.directory" in caught.value.hint
     assert (tmp_path / "spool").read_text() == "a file of somebody else's"

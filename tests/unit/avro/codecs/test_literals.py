@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from cdcd.avro.codecs.literals import Items, quote_bound, quote_element, quote_field
+from cdcd.avro.codecs.literals import LiteralScanner, quote_bound, quote_element, quote_field
 from cdcd.errors import DecodeError
 
 
 def items(text: bytes) -> list[tuple[bytes, bool]]:
     """The items of a text whose delimiter is `,` and whose end is `)`, each with whether it was quoted."""
-    walk = Items(b"??" + text, 2, 2 + len(text), "test")
+    walk = LiteralScanner(b"??" + text, 2, 2 + len(text), "test")
     found = []
     while walk.at < 2 + len(text):
         walk.next(ord(","), ord(")"))
@@ -41,7 +41,7 @@ def test_a_text_that_ends_within_an_item_is_a_decode_error(text: bytes) -> None:
 
 
 def test_only_a_bare_word_is_null() -> None:
-    walk = Items(b'NULL,"NULL",NUL)', 0, 16, "test")
+    walk = LiteralScanner(b'NULL,"NULL",NUL)', 0, 16, "test")
     bare = []
     for _ in range(3):
         walk.next(ord(","), ord(")"))

@@ -4,7 +4,7 @@ import pytest
 from support.avro_values import transcode
 
 from cdcd.avro.codecs.lookup import TypeOptions, codec_for, has_known_binary
-from cdcd.errors import ModeChanged
+from cdcd.errors import BinaryFormatUnsupported
 from cdcd.source.pg_types import PgType
 
 OPTIONS = TypeOptions()
@@ -138,5 +138,5 @@ def test_a_type_of_known_parts_is_known(pgtype: PgType) -> None:
 
 
 def test_an_unknown_types_codec_names_it() -> None:
-    with pytest.raises(ModeChanged, match=r"shop\.shape"):
+    with pytest.raises(BinaryFormatUnsupported, match=r"shop\.shape"):
         transcode(codec_for(users("shape"), -1, OPTIONS), "binary", b"x")

@@ -6,17 +6,17 @@ from datetime import date
 import pytest
 from support.avro_values import UNREPRESENTABLE, both, transcode
 
-from cdcd.avro.codecs.composite_changes import Shape
+from cdcd.avro.codecs.composite_changes import CompositeDefinition
 from cdcd.avro.codecs.datetimes import Date
 from cdcd.avro.codecs.integers import Int4
 from cdcd.avro.codecs.nested import Array, Composite
-from cdcd.avro.codecs.text import AsText, Bytea, Text
-from cdcd.errors import DecodeError, ModeChanged
+from cdcd.avro.codecs.text import Bytea, Text, TextFallback
+from cdcd.errors import BinaryFormatUnsupported, DecodeError
 
 INTS = Array(Int4(), "_int4", ",")
 TEXTS = Array(Text(), "_text", ",")
 DATES = Array(Date(), "_date", ",")
-ADDRESS = Composite("address", ["street", "no"], [Text(), Int4()], Shape("public.address", [25, 23]))
+ADDRESS = Composite("address", ["street", "no"], [Text(), Int4()], CompositeDefinition("public.address", [25, 23]))
 
 
 def part(value: bytes | None) -> bytes:
@@ -103,8 +103,8 @@ def test_a_malformed_array_text_is_a_decode_error(text: str) -> None:
 
 
 def test_an_array_of_an_unknown_type_asks_for_text_mode() -> None:
-    shapes = Array(AsText("shape"), "_shape", ",")
-    with pytest.raises(ModeChanged, match="shape"):
+    shapes = Array(TextFallback("shape"), "_shape", ",")
+    with pytest.raises(BinaryFormatUnsupported, match="shape"):
         transcode(shapes, "binary", array(b"1"))
 
 
@@ -116,20 +116,20 @@ def test_a_composite_is_the_same_avro_in_both_modes() -> None:
         "street": 'a "b", \\(c)',
         "no": 1,
     }
-    assert both(Composite("nothing", [], [], Shape("nothing", [])), composite(), "()") == {}
+    assert both(Composite("nothing", [], [], CompositeDefinition("nothing", [])), composite(), "()") == {}
 
 
 def test_composites_nest_in_arrays_and_arrays_in_composites() -> None:
     addresses = Array(ADDRESS, "_address", ",")
     value = array(composite(b"x y", int4(1)), None)
     assert both(addresses, value, r'{"(\"x y\",1)",NULL}') == [{"street": "x y", "no": 1}, None]
-    outer = Composite("outer", ["at", "ns"], [ADDRESS, INTS], Shape("outer", [5000, 1007]))
+    outer = Composite("outer", ["at", "ns"], [ADDRESS, INTS], CompositeDefinition("outer", [5000, 1007]))
     value = composite(composite(b'"', None), array(int4(1), int4(2)), oids=(5000, 1007))
     assert both(outer, value, r'("("""""""",)","{1,2}")') == {"at": {"street": '"', "no": None}, "ns": [1, 2]}
 
 
 def test_a_composite_with_an_unrepresentable_field_is_unrepresentable() -> None:
-    span = Composite("span", ["since", "until"], [Date(), Date()], Shape("span", [1082, 1082]))
+    span = Composite("span", ["since", "until"], [Date(), Date()], CompositeDefinition("span", [1082, 1082]))
     dates = (1082, 1082)
     value = composite(int4(0), int4(2**31 - 1), oids=dates)
     assert both(span, value, "(2000-01-01,infinity)") is UNREPRESENTABLE

@@ -5,8 +5,8 @@ import uuid
 import pytest
 from support.avro_values import both, read_back, transcode
 
-from cdcd.avro.codecs.text import AsText, Bytea, Char, Ewkb, Text, Uuid, VersionedText
-from cdcd.errors import DecodeError, ModeChanged
+from cdcd.avro.codecs.text import Bytea, Char, Ewkb, Text, TextFallback, Uuid, VersionedText
+from cdcd.errors import BinaryFormatUnsupported, DecodeError
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,11 @@ def test_another_version_of_jsonb_is_a_decode_error(value: bytes, got: str) -> N
 
 
 def test_a_type_without_known_binary_form_is_its_text_and_asks_for_text_mode() -> None:
-    codec = AsText("public.shape")
+    codec = TextFallback("public.shape")
     assert read_back(codec, transcode(codec, "text", b"(1,2)")) == "(1,2)"
-    with pytest.raises(ModeChanged, match=r"public\.shape"):
+    with pytest.raises(BinaryFormatUnsupported, match=r"public\.shape"):
         transcode(codec, "binary", b"1234")
-    with pytest.raises(ModeChanged, match=r"public\.shape"):
+    with pytest.raises(BinaryFormatUnsupported, match=r"public\.shape"):
         codec.render(b"1234", 0, 4)
 
 

@@ -9,7 +9,7 @@ from support.avro_values import UNREPRESENTABLE, both, transcode
 
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.lookup import TypeOptions, codec_for
-from cdcd.avro.codecs.text_encoding import OfAnyEncoding, shown
+from cdcd.avro.codecs.text_encoding import EscapingColumn, shown
 from cdcd.source.pg_types import PgType
 
 TEXT = PgType(25, "pg_catalog", "text")
@@ -69,6 +69,6 @@ def test_types_around_text_are_unrepresentable_with_the_same_text_in_both_modes(
 
 
 def test_only_columns_with_text_in_them_are_looked_at_and_only_in_such_databases() -> None:
-    assert isinstance(codec_of(TEXT), OfAnyEncoding)
-    assert not isinstance(codec_of(PgType(23, "pg_catalog", "int4")), OfAnyEncoding)
-    assert not isinstance(codec_for(TEXT, -1, TypeOptions()), OfAnyEncoding)
+    assert isinstance(codec_of(TEXT), EscapingColumn)
+    assert not isinstance(codec_of(PgType(23, "pg_catalog", "int4")), EscapingColumn)
+    assert not isinstance(codec_for(TEXT, -1, TypeOptions()), EscapingColumn)

@@ -2,7 +2,7 @@ import io
 import json
 
 from cdcd.cli.commands.slot import show
-from cdcd.errors import BrokerLost
+from cdcd.errors import KafkaUnavailable
 from cdcd.source.slot_state import SlotState
 
 STATE = SlotState(
@@ -22,7 +22,7 @@ STATE = SlotState(
     wal_lsn=0x20,
 )
 
-AWAY = BrokerLost("Kafka (k:9092) did not answer in time")
+AWAY = KafkaUnavailable("Kafka (k:9092) did not answer in time")
 
 
 def test_what_kafka_holds_is_not_guessed_while_it_does_not_answer() -> None:

@@ -3,7 +3,7 @@ import logging
 import pytest
 from confluent_kafka import KafkaException
 
-from cdcd.cli.commands.tail import Event, _nearest
+from cdcd.cli.commands.tail import TailedEvent, _nearest
 from cdcd.errors import SettingsError
 from cdcd.reading.consumer import committed_consumer
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG
@@ -33,11 +33,11 @@ def test_a_broker_that_does_not_answer_is_said_once_not_at_every_attempt() -> No
 @pytest.mark.parametrize(("xid", "shown"), [(0, "(0/10 #3)"), (741, "(0/10 #3 xid 741)")])
 def test_a_row_of_a_snapshot_has_no_transaction(xid: int, shown: str) -> None:
     value = {"op": "r", "source": {"commit_lsn": 16, "seq": 3, "xid": xid}, "after": {"id": 1}}
-    assert shown in Event("t", 0, 0, 0, {"id": 1}, value).as_text()
+    assert shown in TailedEvent("t", 0, 0, 0, {"id": 1}, value).as_text()
 
 
 @pytest.mark.parametrize(
-    ("wanted", "cure"),
+    ("wanted", "hint"),
     [
         ("public.*", "Did you mean cdcd.public.*?"),
         ("public.orders", "Did you mean cdcd.public.orders?"),
@@ -47,6 +47,6 @@ def test_a_row_of_a_snapshot_has_no_transaction(xid: int, shown: str) -> None:
         ("shipping.*", "cdcd makes a table's topic with its first event"),
     ],
 )
-def test_a_topic_that_is_not_there_has_a_neighbour_rather_of_our_own(wanted: str, cure: str) -> None:
+def test_a_topic_that_is_not_there_has_a_neighbour_rather_of_our_own(wanted: str, hint: str) -> None:
     there = ["public.order", "cdcd.public.orders", "cdcd.progress", "elsewhere"]
-    assert _nearest(wanted, "cdcd", there) == cure
+    assert _nearest(wanted, "cdcd", there) == hint

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cdcd.sink.kafka.deadline import Patience
+from cdcd.sink.kafka.deadline import Deadline
 
 
 def test_a_call_is_over_at_its_timeout_or_when_the_hurry_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("cdcd.sink.kafka.deadline.monotonic_s", lambda: now[0])
-    patience = Patience(60)
+    patience = Deadline(60)
     deadline = patience.deadline()
     assert deadline == 160
     now[0] = 159.9

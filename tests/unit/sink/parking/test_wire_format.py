@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
-from cdcd.errors import BrokerLost, GapError, Unpublishable
+from cdcd.errors import GapError, KafkaUnavailable, Unpublishable
 from cdcd.progress.daemon_requests import UNPARK, request, table_of
 from cdcd.progress.records import ParkedTable, SlotRecord, parse_slot_record
-from cdcd.progress.snapshot_records import COPYING, DONE, WANTED, TableCopy, parse_copy
+from cdcd.progress.snapshot_records import COPYING, DONE, WANTED, TableSnapshot, parse_copy
 from cdcd.sink.batches import BatchBuilder, Message, TableBatch
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.parking import wire_format
-from cdcd.sink.parking.wire_format import Assembly, ParkedEvent, ParkedPiece, Parking, batch_of
+from cdcd.sink.parking.wire_format import ParkedEvent, ParkedPiece, PartAssembler, PendingParking, batch_of
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.topics import TopicNames
 
@@ -44,7 +44,7 @@ def test_parked_events_come_back_as_they_were(given_: list[ParkedEvent], part_by
         patch.setattr(wire_format, "PART_BYTES", part_bytes)
         records = list(wire_format.records(b"s/p.public.a", PARKED, batch))
     assert {record["key"] for record in records} <= {b"s/p.public.a"}
-    assembly, back = Assembly(), []
+    assembly, back = PartAssembler(), []
     for offset, record in enumerate(records):
         assert record["value"] is not None
         event = assembly.add(offset, record["value"])
@@ -60,7 +60,7 @@ def test_a_part_that_is_missing_is_a_gap() -> None:
     batch.messages.append({"key": b"k", "value": b"x" * (wire_format.PART_BYTES * 3)})
     batch.ops.append(INSERT)
     first, _, third = wire_format.records(b"key", PARKED, batch)
-    assembly = Assembly()
+    assembly = PartAssembler()
     assembly.add(5, first["value"] or b"")
     with pytest.raises(GapError, match="offset 9 cannot be read: part 3 comes after 1 parts"):
         assembly.add(9, third["value"] or b"")
@@ -69,7 +69,7 @@ def test_a_part_that_is_missing_is_a_gap() -> None:
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"version": 2}', b"[1]", b"\xff"])
 def test_what_is_no_parked_record_is_a_gap(data: bytes) -> None:
     with pytest.raises(GapError, match="cannot be read"):
-        Assembly().add(0, data)
+        PartAssembler().add(0, data)
 
 
 def test_a_request_names_any_table() -> None:
@@ -115,7 +115,7 @@ class FakeParkedReader:
 
     def read(self, key: bytes, offset: int) -> ParkedPiece:
         self.read_for.append(key)
-        assembly, found = Assembly(), list[ParkedEvent]()
+        assembly, found = PartAssembler(), list[ParkedEvent]()
         for record in self._broker.visible(NAMES.parked)[0]:
             if record.offset >= offset and record.key == key and record.value is not None:
                 event = assembly.add(record.offset, record.value)
@@ -134,7 +134,7 @@ class Scene:
         self.broker = FakeBroker()
         self.broken: set[str] = set()
         self.deadly = True
-        self.parking = Parking()
+        self.parking = PendingParking()
         self.parked_once = False
         self.history: list[tuple[str, bytes]] = []
         for number in range(60):
@@ -144,7 +144,7 @@ class Scene:
 
     def may_die(self) -> None:
         if self.deadly and self.rng.random() < 0.03:
-            raise BrokerLost("died", "")
+            raise KafkaUnavailable("died", "")
 
     def last(self) -> SlotRecord | None:
         reader = KafkaProgressReader(FakeReading(self.broker, NAMES.progress, stable=True))
@@ -156,9 +156,9 @@ class Scene:
             try:
                 if self.live():
                     return
-            except BrokerLost:
+            except KafkaUnavailable:
                 if self.rng.random() < 0.5:
-                    self.parking = Parking()  # the process died, and what it had learned with it
+                    self.parking = PendingParking()  # the process died, and what it had learned with it
             except Unpublishable as error:
                 self.learn(error)
         raise AssertionError("it never comes to its end")
@@ -256,7 +256,7 @@ def test_a_row_that_is_deleted_and_its_tombstone_come_back_as_two_records() -> N
     builder.add(builder.open_table("public", "a"), DELETE, b"k", b"v")
     builder.commit(2)
     [table] = builder.take().tables
-    assembly = Assembly()
+    assembly = PartAssembler()
     back = [
         assembly.add(n, record["value"] or b"") for n, record in enumerate(wire_format.records(b"k", PARKED, table))
     ]
@@ -279,10 +279,10 @@ class CopyScene(Scene):
         self.history = [(self.rng.choice("ab"), b"%d" % number) for number in range(40)]
         self.lives = 0
 
-    def copy(self) -> TableCopy:
+    def copy(self) -> TableSnapshot:
         found = KafkaProgressReader(FakeReading(self.broker, NAMES.snapshots, stable=True)).every(lambda: False)
         copies = [parse_copy(*record) for record in found.items()]
-        return copies[0] if copies else TableCopy("s", "p.public.a", "public", "a", WANTED, 0)
+        return copies[0] if copies else TableSnapshot("s", "p.public.a", "public", "a", WANTED, 0)
 
     def live(self) -> bool:
         self.lives += 1
@@ -372,9 +372,16 @@ def test_tables_that_nothing_changed_during_their_copy_are_done_with_in_one_tran
     producer.start(lambda: False)
     reader = FakeParkedReader(broker, 9)
     publisher = Publisher(
-        producer, FakeAdmin(broker), NAMES, TopicSettings(1, 1), SOURCE, None, parking=Parking(), parked_reader=reader
+        producer,
+        FakeAdmin(broker),
+        NAMES,
+        TopicSettings(1, 1),
+        SOURCE,
+        None,
+        parking=PendingParking(),
+        parked_reader=reader,
     )
-    copies = [TableCopy("s", f"p.public.{name}", "public", name, COPYING, 0x10) for name in names]
+    copies = [TableSnapshot("s", f"p.public.{name}", "public", name, COPYING, 0x10) for name in names]
     for lsn, state in ((0x10, COPYING), (0x20, DONE)):
         batch = BatchBuilder(tombstones=False).take()
         batch.copies, batch.end_lsn = [replace(copy, state=state) for copy in copies], lsn
