@@ -31,13 +31,13 @@ import psycopg
 from confluent_kafka.admin import AdminClient, NewTopic
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
-import peer  # noqa: E402
+sys.path[:0] = [str(HERE.parent)]
 import servers  # noqa: E402
-from avro_registry import AvroRegistry  # noqa: E402
-from contestants import CONTESTANTS, END, END_TABLE, KINDS, Backlog, Figures, drain, warm  # noqa: E402
+from bench import peer  # noqa: E402
+from bench.avro_registry import AvroRegistry  # noqa: E402
+from bench.contestants import CONTESTANTS, END, END_TABLE, KINDS, Backlog, Figures, drain, warm  # noqa: E402
+from bench.workloads import WORKLOADS, Workload  # noqa: E402
 from support.topics import Topics  # noqa: E402
-from workloads import WORKLOADS, Workload  # noqa: E402
 
 Results = dict[str, list[Figures]]
 LARGE_RECORDS = {"message.max.bytes": str(8 << 20)}

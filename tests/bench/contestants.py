@@ -32,9 +32,9 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
-import peer  # noqa: E402
-from measuring import cpu_s, memory_mb, until  # noqa: E402
+sys.path[:0] = [str(HERE.parent)]
+from bench import peer  # noqa: E402
+from bench.measuring import cpu_s, memory_mb, until  # noqa: E402
 from servers.processes import alive  # noqa: E402
 
 PROTOCOL = {"off": "1", "on": "2", "parallel": "4"}

@@ -26,10 +26,10 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
+sys.path[:0] = [str(HERE.parent)]
 import servers  # noqa: E402
-import ticks  # noqa: E402
-from measuring import memory_mb, percentile, until  # noqa: E402
+from bench import ticks  # noqa: E402
+from bench.measuring import memory_mb, percentile, until  # noqa: E402
 from support.topics import Topics  # noqa: E402
 
 P99_MAX_MS = 200.0

@@ -29,12 +29,12 @@ import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
-import peer  # noqa: E402
+sys.path[:0] = [str(HERE.parent)]
 import servers  # noqa: E402
-from compare import in_turn  # noqa: E402
-from contestants import KINDS, cdcd  # noqa: E402
-from measuring import percentile, until  # noqa: E402
+from bench import peer  # noqa: E402
+from bench.compare import in_turn  # noqa: E402
+from bench.contestants import KINDS, cdcd  # noqa: E402
+from bench.measuring import percentile, until  # noqa: E402
 from support.topics import Topics  # noqa: E402
 
 SCHEMA = """

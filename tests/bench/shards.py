@@ -22,11 +22,11 @@ from pathlib import Path
 import psycopg
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
+sys.path[:0] = [str(HERE.parent)]
 import servers  # noqa: E402
-from measuring import cpu_s, memory_mb, until  # noqa: E402
+from bench.measuring import cpu_s, memory_mb, until  # noqa: E402
+from bench.workloads import FILL, ORDERS  # noqa: E402
 from support.daemon import Daemon  # noqa: E402
-from workloads import FILL, ORDERS  # noqa: E402
 
 TABLES = ("orders_1", "orders_2", "orders_3", "orders_4")
 SHARDS = {1: (TABLES,), 2: (TABLES[:2], TABLES[2:])}

@@ -34,13 +34,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
+sys.path[:0] = [str(HERE.parent)]
 import servers  # noqa: E402
-import ticks  # noqa: E402
-from contestants import client  # noqa: E402
-from measuring import memory_mb, percentile, until  # noqa: E402
+from bench import ticks  # noqa: E402
+from bench.contestants import client  # noqa: E402
+from bench.measuring import memory_mb, percentile, until  # noqa: E402
+from bench.workloads import FILL, ORDERS  # noqa: E402
 from support.topics import Topics  # noqa: E402
-from workloads import FILL, ORDERS  # noqa: E402
 
 from cdcd.sink.kafka.client_config import producer_config  # noqa: E402
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import psycopg
 import servers
-from pods import Pod
+from chaos.pods import Pod
 from servers.processes import children
 from support.proxy import Link, Proxy, is_end_of_transaction
 

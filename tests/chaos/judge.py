@@ -21,12 +21,12 @@ from typing import Any
 
 import fastavro
 import psycopg
+from chaos.reading import Place, Reader, Record
+from chaos.writers import TABLES, Change, Ledger, Transaction
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from psycopg import sql
-from reading import Place, Reader, Record
 from support import topics
-from writers import TABLES, Change, Ledger, Transaction
 
 SHORT = 60
 

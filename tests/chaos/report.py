@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from faults import Fault
+from chaos.faults import Fault
 
 AFTERMATH_S = 15.0
 """An outage that begins so soon after a fault's end counts as its."""

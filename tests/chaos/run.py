@@ -23,18 +23,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
+sys.path[:0] = [str(HERE.parent)]
 
 import psycopg  # noqa: E402
 import servers  # noqa: E402
-from faults import Faults, World  # noqa: E402
-from judge import Judge  # noqa: E402
-from pods import Pod, wait_for  # noqa: E402
-from report import Report  # noqa: E402
+from chaos.faults import Faults, World  # noqa: E402
+from chaos.judge import Judge  # noqa: E402
+from chaos.pods import Pod, wait_for  # noqa: E402
+from chaos.report import Report  # noqa: E402
+from chaos.writers import SCHEMA, Ledger, Writer  # noqa: E402
 from servers.jars import NEWEST  # noqa: E402
 from support.proxied_kafka import proxied_kafka  # noqa: E402
 from support.proxy import Proxy  # noqa: E402
-from writers import SCHEMA, Ledger, Writer  # noqa: E402
 
 WRITERS = 4
 PAUSE_S = 0.1

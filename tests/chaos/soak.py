@@ -23,15 +23,15 @@ from pathlib import Path
 from statistics import linear_regression, mean
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
+sys.path[:0] = [str(HERE.parent)]
 
 import psycopg  # noqa: E402
 import servers  # noqa: E402
-from judge import Judge  # noqa: E402
-from pods import Pod, wait_for  # noqa: E402
-from run import POSTGRES, SETTINGS, commit, settle  # noqa: E402
+from chaos.judge import Judge  # noqa: E402
+from chaos.pods import Pod, wait_for  # noqa: E402
+from chaos.run import POSTGRES, SETTINGS, commit, settle  # noqa: E402
+from chaos.writers import SCHEMA, Ledger, Writer  # noqa: E402
 from servers.jars import NEWEST  # noqa: E402
-from writers import SCHEMA, Ledger, Writer  # noqa: E402
 
 SAMPLE_S = 5.0
 WRITERS = 4

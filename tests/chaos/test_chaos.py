@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from run import chaos
+from chaos.run import chaos
 
 MINUTES = float(os.environ.get("CDCD_TEST_CHAOS_MINUTES", "2"))
 

@@ -18,12 +18,11 @@ from typing import Any
 import psycopg
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
+sys.path[:0] = [str(HERE.parent)]
 
-import recording  # noqa: E402
-import scenario  # noqa: E402
 import servers  # noqa: E402
-from recording import Answers, Recording, Replayed, Stream  # noqa: E402
+from golden import recording, scenario  # noqa: E402
+from golden.recording import Answers, Recording, Replayed, Stream  # noqa: E402
 from support import topics, workload  # noqa: E402
 
 from cdcd.pgoutput import messages as m  # noqa: E402

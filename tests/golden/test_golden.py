@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import recording
-from recording import HERE, Recording, Stream
+from golden import recording
+from golden.recording import HERE, Recording, Stream
 
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.decoder import Decoder

@@ -17,10 +17,10 @@ from pathlib import Path
 from random import Random
 
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "golden")]
+sys.path[:0] = [str(TESTS)]
 
-import recording  # noqa: E402
-from recording import HERE, Answers, Recording, Stream  # noqa: E402
+from golden import recording  # noqa: E402
+from golden.recording import HERE, Answers, Recording, Stream  # noqa: E402
 
 from cdcd.avro.codecs.lookup import TypeOptions  # noqa: E402
 from cdcd.avro.event_encoder import EventEncoder  # noqa: E402

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import tracemalloc
-from pathlib import Path
 from random import Random
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import damaged
+from property import damaged
 
 from cdcd.errors import CdcdError
 

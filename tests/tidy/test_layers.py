@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import tomllib
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from tree import ROOT, Module, modules
+from tidy.tree import ROOT, Module, modules
 
 from cdcd import FLOW, RING
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from tree import ROOT, Module, modules
+from tidy.tree import ROOT, Module, modules
 
 VAGUE = re.compile(r"(^|_)(utils?|helpers?|common|misc|managers?)(_|$)")
 

@@ -1,13 +1,8 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-
-from compare import in_turn, medians
-from contestants import Figures
-from workloads import WORKLOADS
+from bench.compare import in_turn, medians
+from bench.contestants import Figures
+from bench.workloads import WORKLOADS
 
 
 def test_each_contestant_is_first_as_often_as_any_other_and_follows_both_its_neighbours() -> None:
