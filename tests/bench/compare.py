@@ -36,6 +36,7 @@ import servers  # noqa: E402
 from bench import peer  # noqa: E402
 from bench.avro_registry import AvroRegistry  # noqa: E402
 from bench.contestants import CONTESTANTS, END, END_TABLE, KINDS, Backlog, Figures, drain, warm  # noqa: E402
+from bench.measuring import parse  # noqa: E402
 from bench.workloads import WORKLOADS, Workload  # noqa: E402
 from support.topics import Topics  # noqa: E402
 
@@ -58,8 +59,7 @@ def main() -> None:
     parser.add_argument("--text", action="store_true", help="text mode instead of binary (the peer has text only)")
     parser.add_argument("--work-mem", default="64MB", help="the server's logical_decoding_work_mem")
     parser.add_argument("--json", action="store_true", help="print every figure as JSON at the end")
-    parser.add_argument("--cdcd", default=f"{sys.executable} -m cdcd", help="the command")
-    given = parser.parse_args()
+    given = parse(parser)
     memory = {"logical_decoding_work_mem": given.work_mem, "max_wal_size": "8GB"}
     table = ["median of the runs", HEADER]
     document: dict[str, dict[str, list[dict[str, float]]]] = {}

@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]
 import servers  # noqa: E402
 from bench import ticks  # noqa: E402
-from bench.measuring import memory_mb, percentile, until  # noqa: E402
+from bench.measuring import memory_mb, parse, percentile, until  # noqa: E402
 from support.topics import Topics  # noqa: E402
 
 P99_MAX_MS = 200.0
@@ -51,8 +51,7 @@ def main() -> None:
     parser.add_argument("--write-rate", type=int, default=40_000, help="rows a second of the large one; 0: no limit")
     parser.add_argument("--work-mem", default="4MB", help="logical_decoding_work_mem: how large a block is")
     parser.add_argument("--pg", default="18")
-    parser.add_argument("--cdcd", default=f"{sys.executable} -m cdcd", help="the command")
-    arguments = parser.parse_args()
+    arguments = parse(parser)
     with (
         servers.PostgreSQL(arguments.pg, fsync=False, settings={"max_wal_size": "4GB"}) as postgres,
         servers.Kafka(jvm=()) as kafka,

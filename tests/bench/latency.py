@@ -34,7 +34,7 @@ import servers  # noqa: E402
 from bench import peer  # noqa: E402
 from bench.compare import in_turn  # noqa: E402
 from bench.contestants import KINDS, cdcd  # noqa: E402
-from bench.measuring import percentile, until  # noqa: E402
+from bench.measuring import parse, percentile, until  # noqa: E402
 from support.topics import Topics  # noqa: E402
 
 SCHEMA = """
@@ -72,8 +72,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--pg", default="18")
     parser.add_argument("--json", action="store_true", help="print each run's percentiles as JSON at the end")
-    parser.add_argument("--cdcd", default=f"{sys.executable} -m cdcd", help="the command")
-    given = parser.parse_args()
+    given = parse(parser)
     rates = [int(rate) for rate in given.rates.split(",")]
     names = given.contestants.split(",")
     if unknown := set(names) - set(CONTESTANTS):

@@ -1,12 +1,39 @@
-"""What the benchmarks share: a process's memory and CPU time, a percentile, waiting."""
+"""What the benchmarks share: the daemon under test, a process's memory and CPU time, a percentile, waiting."""
 
 from __future__ import annotations
 
+import argparse
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Read the command line, which may name another `cdcd`; end the benchmark if that `cdcd` is not compiled.
+
+    From a checkout's root `python -m cdcd` finds the sources before the installed wheel, and measures a tenth of the
+    speed: hence `-P`.
+    """
+    parser.add_argument("--cdcd", default=f"{sys.executable} -P -m cdcd", help="the command")
+    parser.add_argument("--uncompiled", action="store_true", help="measure it although its hot modules are Python")
+    given = parser.parse_args()
+    refuse_uncompiled(given.cdcd, allowed=given.uncompiled)
+    return given
+
+
+def refuse_uncompiled(command: str, *, allowed: bool = False) -> None:
+    """End the benchmark if `cdcd --version` says that its hot modules are Python, unless that is allowed."""
+    done = subprocess.run([*command.split(), "--version"], capture_output=True, text=True, check=False)
+    version = done.stdout.strip()
+    if done.returncode != 0:
+        sys.exit(f"{command} --version failed: {done.stderr.strip()}")
+    if "(compiled)" not in version and not allowed:
+        sys.exit(
+            f"not compiled: {version}\nInstall the wheel with CDCD_COMPILE=require, or say --uncompiled to measure it."
+        )
 
 
 def memory_mb(pid: int, name: str = "VmHWM") -> float:

@@ -38,7 +38,7 @@ sys.path[:0] = [str(HERE.parent)]
 import servers  # noqa: E402
 from bench import ticks  # noqa: E402
 from bench.contestants import client  # noqa: E402
-from bench.measuring import memory_mb, percentile, until  # noqa: E402
+from bench.measuring import memory_mb, parse, percentile, until  # noqa: E402
 from bench.workloads import FILL, ORDERS  # noqa: E402
 from support.topics import Topics  # noqa: E402
 
@@ -56,8 +56,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=200, help="small transactions a second")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--pg", default="18")
-    parser.add_argument("--cdcd", default=f"{sys.executable} -m cdcd", help="the command")
-    given = parser.parse_args()
+    given = parse(parser)
     with (
         servers.PostgreSQL(given.pg, fsync=False, settings={"max_wal_size": "4GB"}) as postgres,
         servers.Kafka(jvm=()) as kafka,

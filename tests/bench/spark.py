@@ -26,6 +26,7 @@ sys.path[:0] = [str(HERE.parent)]
 
 import psycopg  # noqa: E402
 import servers  # noqa: E402
+from bench.measuring import refuse_uncompiled  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from support import daemon, fix_spark  # noqa: E402
 from support import stream as streams  # noqa: E402
@@ -47,6 +48,7 @@ def main() -> None:
     parser.add_argument("format", nargs="?", default="delta")
     parser.add_argument("--daemon-python", default=sys.executable)
     given = parser.parse_args()
+    refuse_uncompiled(f"{given.daemon_python} -P -m cdcd")
     daemon.command = streams.command = lambda: [given.daemon_python, "-P", "-m", "cdcd"]
     with tempfile.TemporaryDirectory() as folder, servers.PostgreSQL(fsync=False) as postgres, servers.Kafka() as kafka:
         builder = SparkSession.builder.master("local[2]").appName("bench")

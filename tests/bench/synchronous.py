@@ -21,6 +21,7 @@ from psycopg.conninfo import make_conninfo
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 import servers  # noqa: E402
+from bench.measuring import parse  # noqa: E402
 
 WARM_UP_S = 10.0
 """A broker that has just started runs interpreted."""
@@ -32,8 +33,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--sessions", default="1,4")
     parser.add_argument("--pg", default="18")
-    parser.add_argument("--cdcd", default=f"{sys.executable} -m cdcd", help="the command")
-    given = parser.parse_args()
+    given = parse(parser)
     with (
         servers.PostgreSQL(given.pg, fsync=False, settings={"synchronous_standby_names": "cdcd"}) as postgres,
         servers.Kafka(jvm=()) as kafka,

@@ -1,6 +1,6 @@
 """What a row costs in each room: 12-column inserts, binary, 100 rows a transaction; CPU nanoseconds a row.
 
-    python tests/bench/rooms.py [--rows 200000]
+    python tests/bench/hot_path.py [--rows 200000]
 
 No server takes part: the frames are made here. CPU time of this thread, the median of several passes.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import struct
+import sys
 import tempfile
 import time
 import uuid
@@ -123,7 +124,11 @@ def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=200_000)
-    rows = parser.parse_args().rows
+    parser.add_argument("--uncompiled", action="store_true", help="measure it although the hot modules are Python")
+    given = parser.parse_args()
+    rows = given.rows
+    if build() == "pure" and not given.uncompiled:
+        sys.exit("not compiled: install the wheel with CDCD_COMPILE=require, or say --uncompiled to measure it.")
     print(f"{rows:,} rows, {build()}")
     stream = frames(rows)
     print(f"{sum(map(len, stream)) / rows:.0f} bytes of frames a row")
