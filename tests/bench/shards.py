@@ -26,7 +26,7 @@ sys.path[:0] = [str(HERE.parent)]
 import servers  # noqa: E402
 from bench.measuring import cpu_s, memory_mb, parse, until  # noqa: E402
 from bench.workloads import FILL, ORDERS  # noqa: E402
-from support import daemon  # noqa: E402
+from support import daemon as installed  # noqa: E402
 
 TABLES = ("orders_1", "orders_2", "orders_3", "orders_4")
 SHARDS = {1: (TABLES,), 2: (TABLES[:2], TABLES[2:])}
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--pg", default="18")
     arguments = parse(parser)
-    daemon.command = lambda: arguments.cdcd.split()
+    installed.command = arguments.cdcd.split
     measured: dict[int, list[tuple[float, float, float]]] = {number: [] for number in SHARDS}
     with (
         servers.PostgreSQL(arguments.pg, fsync=False) as postgres,
@@ -80,7 +80,7 @@ def _drain(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             source = {"slot": slot, "publication": _publication(tables), "messages": False}
             prefix, snapshot = f"bench-{number}-{run}", {"mode": "never"}
-            made = daemon.Daemon(folder, postgres.dsn(), kafka.bootstrap, prefix, source=source, snapshot=snapshot)
+            made = installed.Daemon(folder, postgres.dsn(), kafka.bootstrap, prefix, source=source, snapshot=snapshot)
             daemons.append(stack.enter_context(made).start())
         until(lambda: any("going on" in daemon.log.read_text() for daemon in daemons), TIMEOUT_S)
         started = time.monotonic()
