@@ -17,13 +17,14 @@ CPU is counted over the same time, and beside it what was used before: a JVM com
 from __future__ import annotations
 
 import contextlib
+import math
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from servers.processes import alive  # noqa: E402
 PROTOCOL = {"off": "1", "on": "2", "parallel": "4"}
 DRAIN_MAX_S = 3600.0
 POLL_S = 0.02
+HALF_POLL_S = 0.25
 KINDS: dict[str, peer.Kind] = {
     "debezium-json": "json",
     "debezium-avro": "avro",
@@ -63,16 +65,20 @@ class Figures:
     walsender_cpu_s: float
     broker_cpu_s: float
     rss_mb: float
+    warm_rate: float
+    """Changes a second from the moment at which half of them are to be seen: a JVM is warm by then; NaN: not known."""
 
 
 class Watch:
     """Looks at one contestant from its start until it has drained its slot. Make it just before that start."""
 
-    def __init__(self, task: peer.Task, sql: psycopg.Connection, first_topic: str = "") -> None:
+    def __init__(self, task: peer.Task, sql: psycopg.Connection, topics: Sequence[str] = (), changes: int = 0) -> None:
+        """`changes` are to come to the topics."""
         self._task = task
         self._sql = sql
         self._admin = AdminClient({"bootstrap.servers": task.kafka.bootstrap})
-        self._first_topic = first_topic
+        self._topics = topics
+        self._changes = changes
         self._began = time.monotonic()
         self._walsender = 0
 
@@ -91,19 +97,24 @@ class Watch:
         first = start = 0.0
         before = used = [0.0] * 3
         peak_mb = 0.0
-        checked = self._began
+        half: tuple[float, int] | None = None
+        checked = looked = self._began
         while True:
             now = time.monotonic()
             if not start and started() and (self._active() or not alive(pid)):
                 start = first = now
                 before = used = [cpu_s(pid), 0.0, cpu_s(self._task.kafka.pid)]
-                first = 0.0 if self._first_topic else now
+                first = 0.0 if self._topics else now
                 pids = (pid, self._walsender, self._task.kafka.pid)
             if start:
                 used = [max(cpu_s(process), last) for process, last in zip(pids, used, strict=True)]
                 peak_mb = max(peak_mb, memory_mb(pid))
-                if not first and self.visible(self._first_topic):
+                if not first and self.visible(self._topics[0]):
                     first = time.monotonic()
+                if self._topics and half is None and now > looked + HALF_POLL_S:
+                    looked = now
+                    seen = self.visible(*self._topics)
+                    half = (time.monotonic(), seen) if seen >= self._changes / 2 else None
                 if done():
                     break
             if now > checked + 1:
@@ -114,7 +125,8 @@ class Watch:
             time.sleep(POLL_S)
         end = time.monotonic()
         spent = [late - early for late, early in zip(used, before, strict=True)]
-        return Figures(end - start, (first or end) - self._began, before[0], *spent, peak_mb)
+        warm_rate = math.nan if half is None else (self._changes - half[1]) / (end - half[0])
+        return Figures(end - start, (first or end) - self._began, before[0], *spent, peak_mb, warm_rate)
 
     def confirmed(self, end: str) -> bool:
         """Whether the slot is confirmed up to that LSN."""
@@ -162,7 +174,7 @@ def drain(name: str, task: peer.Task, backlog: Backlog, sql: psycopg.Connection,
         with pg_recvlogical(task, backlog.end) as process:
             return watch.drained(process.pid, lambda: not alive(process.pid))
     topics = [f"{task.prefix}.public.{table}" for table in backlog.tables]
-    watch = Watch(task, sql, topics[0])
+    watch = Watch(task, sql, topics, backlog.changes)
     if name == "cdcd":
         with cdcd(task, command) as (process, log):
             return watch.drained(
