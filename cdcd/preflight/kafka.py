@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource  # type: ignore[attr-defined]  # as in kafka_admin
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource
 
 from cdcd.errors import SettingsError, without_password
 from cdcd.monitoring.status_page import size

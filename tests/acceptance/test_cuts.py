@@ -32,7 +32,7 @@ def test_every_cut_holds_exactly_the_transactions_up_to_its_lsn(stream: Stream) 
     events = stream.check(*workload.TABLES)
 
     ends: dict[str, list[int]] = {}
-    cuts = rows = 0
+    cuts = rows = inside = 0
     pending: set[str] = set()
     by_topic = defaultdict(list)
     for event in events:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -165,7 +166,7 @@ def test_every_row_once_after_the_server_is_lost(
                 for _ in range(3):
                     pid = eventually(stream.walsender, "walsender")
                     stream.sql(f"SELECT pg_terminate_backend({pid})")
-                    eventually(lambda pid=pid: stream.walsender() not in (None, pid), "new walsender")
+                    eventually(_other_walsender(stream, pid), "new walsender")
             time.sleep(1.5)
         _finish(stream, daemon)
         assert "starting again" in daemon.log.read_text()
@@ -175,8 +176,8 @@ def test_a_connection_that_is_gone_without_a_word_is_given_up(stream: Stream, po
     # Found by chaos: behind a proxy or a firewall nothing tells of the end, and the daemon waited for ever.
     stream.sql(Writer.TABLE)
     with Proxy(postgres.port) as proxy:
-        options = {"port": proxy.port, "options": "-c wal_sender_timeout=5s"}
-        daemon = stream.daemon(source={"dsn": psycopg.conninfo.make_conninfo(stream.dsn, **options)})
+        dsn = psycopg.conninfo.make_conninfo(stream.dsn, port=proxy.port, options="-c wal_sender_timeout=5s")
+        daemon = stream.daemon(source={"dsn": dsn})
         with daemon.start():
             daemon.wait_for_log("going on")
             stream.sql("INSERT INTO t VALUES (1)")
@@ -243,7 +244,10 @@ def test_a_silent_broker_costs_neither_the_connection_meanwhile_nor_a_row(
     stream = on_rough_kafka
     stream.sql(Writer.TABLE)
     impatient = psycopg.conninfo.make_conninfo(stream.dsn, options="-c wal_sender_timeout=10s")
-    settings = {"source": {"dsn": impatient, "status_interval_s": 10}, "sink": {"queue_bytes_max": 1 << 20}}
+    settings: dict[str, dict[str, Any]] = {
+        "source": {"dsn": impatient, "status_interval_s": 10},
+        "sink": {"queue_bytes_max": 1 << 20},
+    }
     with stream.daemon(**settings).start() as daemon:
         daemon.wait_until_streaming()
         with Writer(stream.dsn, rows=100, pause_s=0.03) as writer:
@@ -274,3 +278,7 @@ def test_a_silent_broker_costs_neither_the_connection_meanwhile_nor_a_row(
     print(
         f"\npaused {PAUSE_S:g} s, {written} transactions meanwhile, {len(events)} events, walsender {first} meanwhile"
     )
+
+
+def _other_walsender(stream: Stream, pid: int) -> Callable[[], bool]:
+    return lambda: stream.walsender() not in (None, pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -106,13 +107,14 @@ def test_a_transaction_that_commits_right_behind_a_message_is_published(stream: 
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
+    number, lsn, next_lsn = 0, "", "-"
     with psycopg.connect(stream.dsn) as writer:
         for number in range(1, 21):
             writer.execute("INSERT INTO t VALUES (%s)", [number])
-            (lsn,) = writer.execute("SELECT pg_logical_emit_message(false, 'p', 'x', true)::text").fetchone()
+            lsn = _value(writer, "SELECT pg_logical_emit_message(false, 'p', 'x', true)::text")
             daemon.wait_until_confirmed(lsn)
             daemon.kill()
-            (next_lsn,) = writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+            next_lsn = _value(writer, "SELECT pg_current_wal_insert_lsn()::text")
             writer.commit()
             daemon.start()
             daemon.wait_until_confirmed()
@@ -165,7 +167,7 @@ def test_300_000_rows_in_one_transaction_take_less_than_200_mb(stream: Stream, s
 def test_truncate_of_several_tables_empties_each_in_every_partition_and_says_how(stream: Stream, mode: str) -> None:
     stream.sql(*(f"CREATE TABLE {name} (id int PRIMARY KEY, other int)" for name in "abc"))
     stream.sql("ALTER TABLE b ADD FOREIGN KEY (other) REFERENCES a")
-    source = {"binary": mode != "text"}
+    source: dict[str, Any] = {"binary": mode != "text"}
     if mode == "streamed":
         source["dsn"] = make_conninfo(stream.dsn, options="-c logical_decoding_work_mem=64kB")
     daemon = stream.daemon(source=source).start()
@@ -213,7 +215,7 @@ def test_tombstones_follow_deletes_and_only_those(stream: Stream) -> None:
     assert daemon.stop() == 0
     events = stream.check(("public", "t"), ("public", "keyless"))
     tombstones = [event for event in events if event.value is None]
-    assert sorted(event.key["id"] for event in tombstones) == [1, 2, 3, 4, 5, 20]
+    assert sorted(event.key["id"] for event in tombstones if event.key) == [1, 2, 3, 4, 5, 20]
     place = {(event.topic, event.partition, event.offset): event for event in events}
     for event in tombstones:
         deleted = place[event.topic, event.partition, event.offset - 1]
@@ -255,3 +257,9 @@ def test_a_topic_that_is_there_already_keeps_its_partitions(stream: Stream) -> N
     assert {event.partition for event in events} == set(range(7))
     [record] = [record for key, record in stream.topics.progress() if key.endswith(name)][-1:]
     assert len(record["offsets"]) == 7
+
+
+def _value(connection: psycopg.Connection, query: LiteralString) -> Any:
+    row = connection.execute(query).fetchone()
+    assert row is not None
+    return row[0]

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,13 @@ QUICKSTART = Path(servers.__file__).parents[1] / "quickstart"
 def quickstart(home: Path, *arguments: str) -> str:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment["CDCD_TEST_HOME"] = str(servers.default_home())  # the servers' programs need not come twice
-    command = [sys.executable, QUICKSTART, "--home", home, *arguments]
+    command = [sys.executable, str(QUICKSTART), "--home", str(home), *arguments]
     done = subprocess.run(command, env=environment, cwd=home.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_nothing_is_removed_while_it_runs(tmp_path):
+def test_nothing_is_removed_while_it_runs(tmp_path: Path) -> None:
     (tmp_path / "venv").mkdir()
     with alone(tmp_path):
         done = subprocess.run(
@@ -41,7 +42,7 @@ def test_nothing_is_removed_while_it_runs(tmp_path):
 
 
 @pytest.fixture
-def home():
+def home() -> Iterator[Path]:
     """A directory that an unprivileged PostgreSQL reaches; pytest's own are for their owner only."""
     within = Path(tempfile.mkdtemp(prefix="quickstart-", dir=servers.default_home() / "run"))
     within.chmod(0o755)
@@ -55,7 +56,7 @@ def rows(shown: str) -> dict[str, int]:
     return {topic: int(count.replace(",", "")) for topic, count in found}
 
 
-def test_events_of_every_table_arrive_and_a_second_run_goes_on(home):
+def test_events_of_every_table_arrive_and_a_second_run_goes_on(home: Path) -> None:
     first = quickstart(home, "--for", "8")
     assert "fetching" in first
     assert "first events" in first

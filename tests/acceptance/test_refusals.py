@@ -32,7 +32,7 @@ def _sentence(done: subprocess.CompletedProcess[str], code: int) -> str:
     return match[1] or match[2]
 
 
-def _refused(stream: Stream, *words: str, code: int = 1, **settings: dict[str, Any]) -> None:
+def _refused(stream: Stream, *words: str, code: int = 1, **settings: Any) -> None:
     """`cdcd run` fails, and what it says holds these words."""
     said = _sentence(stream.run(**settings), code)
     for word in words:

@@ -8,6 +8,7 @@ import threading
 import time
 from hashlib import md5
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -131,7 +132,10 @@ def test_folding_the_topics_equals_the_tables(
             connection.execute(f"INSERT INTO small_{number} SELECT i, i FROM generate_series(1, {number} * 50) i")
     tables = [*workload.TABLES, *(("public", f"small_{n}") for n in range(4))]
     writer = Writer(database)
-    settings = {"snapshot": {"mode": "initial", "chunk_bytes": 1 << 18}, "source": {"tables": ["*.*"]}}
+    settings: dict[str, dict[str, Any]] = {
+        "snapshot": {"mode": "initial", "chunk_bytes": 1 << 18},
+        "source": {"tables": ["*.*"]},
+    }
     with Daemon(tmp_path, database.dsn, broker, prefix, **settings) as daemon:
         daemon.start()
         writer.start()

@@ -36,7 +36,7 @@ import servers  # noqa: E402
 from bench import peer  # noqa: E402
 from bench.avro_registry import AvroRegistry  # noqa: E402
 from bench.contestants import CONTESTANTS, END, END_TABLE, KINDS, Backlog, Figures, drain, warm  # noqa: E402
-from bench.measuring import parse  # noqa: E402
+from bench.measuring import parse, value_of  # noqa: E402
 from bench.workloads import WORKLOADS, Workload  # noqa: E402
 from support.topics import Topics  # noqa: E402
 
@@ -130,7 +130,7 @@ class Bench:
         for statement in self.workload.backlog(changes):
             self.sql.execute(statement)
         self.sql.execute(f"INSERT INTO {END} VALUES (1)")
-        (end,) = self.sql.execute("SELECT pg_current_wal_lsn()").fetchone()
+        end = value_of(self.sql, "SELECT pg_current_wal_lsn()")
         self.sql.execute("SELECT pg_logical_emit_message(false, 'end', 'end')")  # pg_recvlogical looks behind its end
         self.sql.execute("CHECKPOINT")
         backlog = Backlog(tables, changes, end)
@@ -164,7 +164,7 @@ class Bench:
     def _check(self, name: str, task: peer.Task, backlog: Backlog) -> None:
         """Ends the benchmark if not every change has come, once, and in the way that it was to come."""
         query = "SELECT stream_count > 0 FROM pg_stat_replication_slots WHERE slot_name = %s"
-        (in_blocks,) = self.sql.execute(query, (task.slot,)).fetchone()
+        in_blocks = value_of(self.sql, query, (task.slot,))
         if in_blocks != (task.streaming != "off" and name not in KINDS):  # the peer has protocol 1 only
             sys.exit(f"{name} received transactions in progress: {in_blocks}; --work-mem decides on it")
         if name != "pg_recvlogical":

@@ -35,7 +35,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]
 from bench import peer  # noqa: E402
-from bench.measuring import cpu_s, memory_mb, until  # noqa: E402
+from bench.measuring import cpu_s, memory_mb, until, value_of  # noqa: E402
 from servers.processes import alive  # noqa: E402
 
 PROTOCOL = {"off": "1", "on": "2", "parallel": "4"}
@@ -124,14 +124,14 @@ class Watch:
                 sys.exit(f"the contestant of slot {self._task.slot} ended or took too long")
             time.sleep(POLL_S)
         end = time.monotonic()
-        spent = [late - early for late, early in zip(used, before, strict=True)]
+        own, walsender, broker = (late - early for late, early in zip(used, before, strict=True))
         warm_rate = math.nan if half is None else (self._changes - half[1]) / (end - half[0])
-        return Figures(end - start, (first or end) - self._began, before[0], *spent, peak_mb, warm_rate)
+        return Figures(end - start, (first or end) - self._began, before[0], own, walsender, broker, peak_mb, warm_rate)
 
     def confirmed(self, end: str) -> bool:
         """Whether the slot is confirmed up to that LSN."""
         query = "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
-        return bool(self._sql.execute(query, (end, self._task.slot)).fetchone()[0])
+        return bool(value_of(self._sql, query, (end, self._task.slot)))
 
     def visible(self, *topics: str, partitions: int = 0) -> int:
         """How many offsets a `read_committed` consumer can pass by; with Kafka's transactions, markers too."""
@@ -145,7 +145,7 @@ class Watch:
 
     def _active(self) -> bool:
         query = "SELECT coalesce(active_pid, 0) FROM pg_replication_slots WHERE slot_name = %s"
-        (self._walsender,) = self._sql.execute(query, (self._task.slot,)).fetchone()
+        self._walsender = value_of(self._sql, query, (self._task.slot,))
         return self._walsender != 0
 
 
@@ -162,7 +162,7 @@ def warm(task: peer.Task, sql: psycopg.Connection, command: str) -> None:
     """Let cdcd publish one logical message of a new slot: its own topics and its progress are there from then on."""
     with cdcd(task, command) as (process, log):
         until(lambda: b"going on" in log.read_bytes() or not alive(process.pid), 60)
-        (lsn,) = sql.execute("SELECT pg_logical_emit_message(false, 'warm', '')").fetchone()
+        lsn = value_of(sql, "SELECT pg_logical_emit_message(false, 'warm', '')")
         watch = Watch(task, sql)
         until(lambda: watch.confirmed(lsn) or not alive(process.pid), 60)
 

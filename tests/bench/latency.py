@@ -185,7 +185,7 @@ def _consume(
         now = time.time()
         if first is not None:
             messages = [first, *consumer.consume(1000, timeout=0)]
-            arrivals.extend((now, message.value()) for message in messages if message.error() is None)
+            arrivals.extend((now, message.value() or b"") for message in messages if message.error() is None)
     consumer.close()
 
 

@@ -7,8 +7,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import psycopg
 
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
@@ -66,3 +69,10 @@ def until(ready: Callable[[], object], timeout_s: float) -> None:
         if time.monotonic() > deadline:
             sys.exit("waited too long")
         time.sleep(0.05)
+
+
+def value_of(connection: psycopg.Connection[Any], query: str, parameters: Sequence[object] = ()) -> Any:
+    """The first column of the only row that a query gives."""
+    row = connection.execute(query.encode(), parameters).fetchone()
+    assert row is not None, query
+    return row[0]

@@ -35,6 +35,10 @@ from cdcd.source.read_pacing import INTERVAL_S, ReadPacing
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA
 
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+from bench.measuring import value_of  # noqa: E402
+from servers import PostgreSQL  # noqa: E402
+
 OPTIONS = {"proto_version": "1", "publication_names": "cdcd_bench", "binary": "true"}
 WIDE = """
     CREATE TABLE cdcd_bench (id bigint PRIMARY KEY, n int, a text, b text, amount numeric(12,2), ts timestamptz, d date,
@@ -127,7 +131,7 @@ def measure_backlog(dsn: str, rows: int, repeats: int, program: str | None) -> N
         connection.execute("SELECT pg_create_logical_replication_slot('cdcd_bench', 'pgoutput')")
         try:
             connection.execute(FILL, (1, rows))
-            end = parse_lsn(connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()[0])
+            end = parse_lsn(value_of(connection, "SELECT pg_current_wal_lsn()::text"))
             connection.execute("SELECT pg_logical_emit_message(true, 'end', '')")
             connection.execute("CHECKPOINT")
             readers = {
@@ -226,8 +230,6 @@ def server(dsn: str | None) -> Iterator[str]:
     if dsn:
         yield dsn
         return
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    from servers import PostgreSQL
 
     with PostgreSQL(18) as postgres:
         yield postgres.dsn()

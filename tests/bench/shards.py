@@ -24,7 +24,7 @@ import psycopg
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]
 import servers  # noqa: E402
-from bench.measuring import cpu_s, memory_mb, parse, until  # noqa: E402
+from bench.measuring import cpu_s, memory_mb, parse, until, value_of  # noqa: E402
 from bench.workloads import FILL, ORDERS  # noqa: E402
 from support import daemon as installed  # noqa: E402
 
@@ -73,7 +73,7 @@ def _drain(
     for slot in slots:
         sql.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
     _fill(sql, rows)
-    (end,) = sql.execute("SELECT pg_current_wal_lsn()").fetchone()
+    end = value_of(sql, "SELECT pg_current_wal_lsn()")
     with ExitStack() as stack:
         daemons = []
         for slot, tables in zip(slots, SHARDS[number], strict=True):
@@ -85,7 +85,7 @@ def _drain(
         until(lambda: any("going on" in daemon.log.read_text() for daemon in daemons), TIMEOUT_S)
         started = time.monotonic()
         query = "SELECT bool_and(confirmed_flush_lsn >= %s::pg_lsn) FROM pg_replication_slots WHERE slot_name = ANY(%s)"
-        until(lambda: sql.execute(query, (end, slots)).fetchone()[0], TIMEOUT_S)
+        until(lambda: value_of(sql, query, (end, slots)), TIMEOUT_S)
         seconds = time.monotonic() - started
         ours = [cpu_s(daemon.pid) / rows * 1e6 for daemon in daemons]
         query = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = ANY(%s) ORDER BY slot_name"

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent)]
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--daemon-python", default=sys.executable)
     given = parser.parse_args()
     refuse_uncompiled(f"{given.daemon_python} -P -m cdcd")
-    daemon.command = streams.command = lambda: [given.daemon_python, "-P", "-m", "cdcd"]
+    daemon.command = lambda: [given.daemon_python, "-P", "-m", "cdcd"]
     with tempfile.TemporaryDirectory() as folder, servers.PostgreSQL(fsync=False) as postgres, servers.Kafka() as kafka:
         builder = SparkSession.builder.master("local[2]").appName("bench")
         settings = fix_spark.settings(Path(folder) / "lake") | {"spark.driver.memory": "6g"}
@@ -123,7 +123,7 @@ def read(stream: streams.Stream, cdc: Cdc, _: str) -> None:
     print("equal to PostgreSQL" if tuple(found) == tuple(wanted) else f"DIFFERENT: {found} {wanted}")
 
 
-def mirror(stream: streams.Stream, cdc: Cdc, form: str) -> None:
+def mirror(stream: streams.Stream, cdc: Cdc, form: Literal["delta", "iceberg"]) -> None:
     """A first load of a million rows from events, then changes of it, 750,000 a run: 500, 100 and 150 thousand."""
     stream.sql(TABLE)
     running = started(stream)
@@ -181,7 +181,7 @@ def snapshot(stream: streams.Stream, cdc: Cdc, _: str) -> None:
         writer.join()
 
 
-def verify(stream: streams.Stream, cdc: Cdc, form: str) -> None:
+def verify(stream: streams.Stream, cdc: Cdc, form: Literal["delta", "iceberg"]) -> None:
     """Find one changed value, one lost row and one extra row."""
     stream.sql(TABLE)
     running = started(stream)

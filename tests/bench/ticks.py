@@ -63,7 +63,7 @@ class Arrivals(threading.Thread):
         while not self.done.is_set():
             messages = consumer.consume(1000, timeout=0.001)
             now = time.time()
-            self.seen.extend((now, message.value()) for message in messages if message.error() is None)
+            self.seen.extend((now, message.value() or b"") for message in messages if message.error() is None)
         consumer.close()
 
     def latencies(self, reader: Topics) -> list[tuple[float, float]]:

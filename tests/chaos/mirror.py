@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Literal
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent)]
@@ -40,7 +41,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--daemon-python", default=sys.executable)
     given = parser.parse_args()
-    daemon.command = streams.command = lambda: [given.daemon_python, "-P", "-m", "cdcd"]
+    daemon.command = lambda: [given.daemon_python, "-P", "-m", "cdcd"]
     chance = random.Random(given.seed)
     with tempfile.TemporaryDirectory() as folder, servers.PostgreSQL(fsync=False) as postgres, servers.Kafka() as kafka:
         home = Path(folder)
@@ -77,7 +78,7 @@ def main() -> int:
             return check(config, home, stream, given.format, kills)
 
 
-def settings(home: Path, stream: streams.Stream, form: str) -> Path:
+def settings(home: Path, stream: streams.Stream, form: Literal["delta", "iceberg"]) -> Path:
     """The file of `cdcd spark`. The catalog of tables outlives the processes."""
     spark = fix_spark.settings(home / "lake") | {
         "spark.master": "local[2]",
@@ -115,7 +116,7 @@ def transfers(dsn: str, done: threading.Event) -> None:
                 connection.execute(f"UPDATE {other} SET balance = balance + {amount} WHERE id = {target}".encode())
 
 
-def check(config: Path, home: Path, stream: streams.Stream, form: str, kills: list[int]) -> int:
+def check(config: Path, home: Path, stream: streams.Stream, form: Literal["delta", "iceberg"], kills: list[int]) -> int:
     """Bring the mirror to the end, then look at all it ever published."""
     if mirror(config, home, "--once").wait() != 0:
         print((home / "mirror.log").read_text()[-3000:])

@@ -21,6 +21,7 @@ from collections import Counter
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]
@@ -48,10 +49,15 @@ POSTGRES = {
     "max_wal_size": "256MB",
     "checkpoint_timeout": "60s",
 }
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "source": {"two_phase": True, "status_interval_s": 1, "tables": ["public.*", '"odd one".*']},
     "spool": {"memory_bytes": 1 << 20, "bytes_max": 256 << 20},
 }
+
+
+def running(*parts: Faults | Judge | Writer) -> tuple[Faults | Judge | Writer, ...]:
+    """The threads of a run, as what they have in common: a name, and the error that ended them."""
+    return parts
 
 
 def main() -> int:
@@ -118,7 +124,7 @@ def _wait(seconds: float, faults: Faults, judge: Judge, writers: list[Writer]) -
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         time.sleep(0.5)
-        for part in (faults, judge, *writers):
+        for part in running(faults, judge, *writers):
             if part.error is not None:
                 raise part.error
 
@@ -169,7 +175,7 @@ def _fill(
     report.problems += [f"lost: transaction {t.number} of {sum(map(len, t.statements))} rows" for t in left.values()][
         :20
     ]
-    for part in (judge, faults, *writers):
+    for part in running(judge, faults, *writers):
         if part.error is not None:
             report.problems.append(f"{part.name} ended with {part.error!r}")
     # Lost, or made without the ledger knowing.

@@ -29,7 +29,7 @@ import psycopg  # noqa: E402
 import servers  # noqa: E402
 from chaos.judge import Judge  # noqa: E402
 from chaos.pods import Pod, wait_for  # noqa: E402
-from chaos.run import POSTGRES, SETTINGS, commit, settle  # noqa: E402
+from chaos.run import POSTGRES, SETTINGS, commit, running, settle  # noqa: E402
 from chaos.writers import SCHEMA, Ledger, Writer  # noqa: E402
 from servers.jars import NEWEST  # noqa: E402
 
@@ -146,7 +146,7 @@ def soak(folder: Path, minutes: float, seed: int) -> Soak:
     made.transactions, made.rows = judge.count["transactions"], judge.count["rows"]
     made.lost, made.doubled = len(ledger.left()) + judge.kinds["lost"], judge.kinds["doubled"]
     made.problems += [*judge.problems, *pod.bugs]
-    made.problems += [f"{part.name}: {part.error!r}" for part in (judge, *writers) if part.error is not None]
+    made.problems += [f"{part.name}: {part.error!r}" for part in running(judge, *writers) if part.error is not None]
     made.problems += [
         f"{s.name} has grown by {s.growth():.1f} after the warm-up, more than {TOLERANCE[s.name]:g}"
         for s in made.series

@@ -147,7 +147,7 @@ def replay(stream: Stream, answers: Answers, burst: int = 100) -> Replayed:
                     event = {"table": f"{table.schema}.{table.name}", "key": plain(key), "value": plain(value)}
                     if not source["xid"]:  # a message outside of any transaction: its time is when it was sent
                         event["value"]["source"]["commit_ts"] = None
-                    fields = schemas[message["value"][2:10].hex()]["fields"][3]["type"][1]["fields"]
+                    fields = schemas[(message["value"] or b"")[2:10].hex()]["fields"][3]["type"][1]["fields"]
                     found.append(((source["commit_lsn"], source["seq"]), event, fields, key, value))
         assert not assembler.in_transaction
     found.sort(key=lambda each: each[0])

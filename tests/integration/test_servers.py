@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -37,9 +38,10 @@ def gone(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("server", ["postgresql", "kafka"])
-def test_a_server_and_its_data_go_with_an_owner_that_is_killed(server):
-    deploy = str(Path(servers.__file__).parent)
-    with subprocess.Popen([sys.executable, "-c", OWNER, deploy, server], stdout=subprocess.PIPE, text=True) as owner:
+def test_a_server_and_its_data_go_with_an_owner_that_is_killed(server: Any) -> None:
+    tests = str(Path(servers.__file__).parents[1])
+    with subprocess.Popen([sys.executable, "-c", OWNER, tests, server], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
         pid, directory = owner.stdout.readline().split()
         assert servers.alive(int(pid))
         owner.kill()
@@ -48,7 +50,7 @@ def test_a_server_and_its_data_go_with_an_owner_that_is_killed(server):
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_a_killed_postgresql_comes_back_on_its_port_with_what_was_committed(start_postgres, version):
+def test_a_killed_postgresql_comes_back_on_its_port_with_what_was_committed(start_postgres: Any, version: int) -> None:
     server = start_postgres(version, fsync=True)
     with psycopg.connect(server.dsn(), autocommit=True) as before:
         before.execute("CREATE TABLE t AS SELECT 1 AS i")
@@ -62,7 +64,7 @@ def test_a_killed_postgresql_comes_back_on_its_port_with_what_was_committed(star
         assert after.execute("TABLE t").fetchall() == [(1,)]
 
 
-def test_a_killed_broker_comes_back_on_its_port_with_its_topics(start_kafka):
+def test_a_killed_broker_comes_back_on_its_port_with_its_topics(start_kafka: Any) -> None:
     broker = start_kafka()
     quiet = {"bootstrap.servers": broker.bootstrap, "log_level": 0}
     admin = AdminClient(quiet)
@@ -73,7 +75,7 @@ def test_a_killed_broker_comes_back_on_its_port_with_its_topics(start_kafka):
     assert "t" in AdminClient(quiet).list_topics(timeout=10).topics
 
 
-def test_a_paused_broker_answers_again_after_it_is_resumed(start_kafka):
+def test_a_paused_broker_answers_again_after_it_is_resumed(start_kafka: Any) -> None:
     broker = start_kafka(settings={"auto.create.topics.enable": "true"})
     delivered = []
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, "linger.ms": 0})
@@ -89,12 +91,12 @@ def test_a_paused_broker_answers_again_after_it_is_resumed(start_kafka):
     assert delivered == [None]
 
 
-def test_a_server_that_does_not_start_says_what_its_log_says(start_postgres):
+def test_a_server_that_does_not_start_says_what_its_log_says(start_postgres: Any) -> None:
     with pytest.raises(ServerError, match="no_such_setting"):
         start_postgres(settings={"no_such_setting": "1"})
 
 
-def test_an_orderly_stop_of_postgresql_needs_no_recovery(start_postgres):
+def test_an_orderly_stop_of_postgresql_needs_no_recovery(start_postgres: Any) -> None:
     server = start_postgres()
     server.stop()
     end_of_first_run = server.log.stat().st_size
@@ -103,7 +105,7 @@ def test_an_orderly_stop_of_postgresql_needs_no_recovery(start_postgres):
     assert "recovery" not in server.log_tail(end_of_first_run)
 
 
-def test_a_fetched_jar_that_is_not_the_locked_one_is_refused(tmp_path, monkeypatch):
+def test_a_fetched_jar_that_is_not_the_locked_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, digest, coordinate = next(
         line.split() for line in LOCK.read_text().splitlines() if line.endswith("jspecify:1.0.0")
     )
@@ -114,7 +116,7 @@ def test_a_fetched_jar_that_is_not_the_locked_one_is_refused(tmp_path, monkeypat
         fetch_jars(name, tmp_path, say=lambda _line: None)
 
 
-def test_the_terminal_s_ctrl_c_does_not_reach_a_server(start_postgres):
+def test_the_terminal_s_ctrl_c_does_not_reach_a_server(start_postgres: Any) -> None:
     server = start_postgres()
     assert os.getpgid(server.pid) != os.getpgid(0)
     assert os.getsid(server.pid) != os.getsid(0)

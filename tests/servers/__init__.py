@@ -30,7 +30,7 @@ from typing import ClassVar, Self
 from servers.jars import KAFKA, NEWEST, Say, ServerError, find_java, install_kafka, install_postgresql, say_on_stderr
 from servers.processes import Server, alive, children, default_home, free_port, reachable
 
-__all__ = ["FAST_START", "Kafka", "PostgreSQL", "alive", "default_home", "reachable"]
+__all__ = ["FAST_START", "Kafka", "PostgreSQL", "alive", "default_home", "free_port", "reachable"]
 
 FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """JVM flags of a broker that is soon up. Benchmarks pass `jvm=()`: without C2 the broker itself is the limit."""

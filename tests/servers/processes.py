@@ -109,8 +109,9 @@ class Server:
             self._guard = guard(self._process, how=self.QUIT, remove=self.directory if self._temporary else None)
         deadline = time.monotonic() + START_S
         while not self._ready():
-            if not self.running or time.monotonic() > deadline:
-                why = "ended" if not self.running else f"was not ready in {START_S:.0f} s"
+            late = time.monotonic() > deadline
+            if late or not self.running:
+                why = f"was not ready in {START_S:.0f} s" if late else "ended"
                 self.kill()
                 raise ServerError(f"{self.name} {why} at start, its log ({self.log}) says:\n{self.log_tail(began)}")
             time.sleep(0.02)

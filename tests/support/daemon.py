@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from signal import Signals
 from typing import Any, Self
 
 import psycopg
@@ -121,7 +122,7 @@ class Daemon:
                 raise AssertionError(f"no {what}: {how}\n{tail}")
             time.sleep(0.02)
 
-    def _end(self, how: signal.Signals, timeout_s: float = 10.0) -> int:
+    def _end(self, how: Signals, timeout_s: float = 10.0) -> int:
         assert self._process is not None
         self._process.send_signal(how)
         try:

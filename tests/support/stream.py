@@ -18,9 +18,10 @@ from typing import Any, Self
 
 import psycopg
 
+from support import daemon as installed
 from support import topics, workload
 from support.background_thread import Meanwhile
-from support.daemon import Daemon, command, environment
+from support.daemon import Daemon, environment
 
 Table = tuple[str, str]
 
@@ -54,7 +55,7 @@ class Stream:
         """Run `cdcd run` to its end, for runs that fail, and return what it wrote."""
         config = self.daemon(**settings).config
         return subprocess.run(
-            [*command(), "run", "--config", str(config), *arguments],
+            [*installed.command(), "run", "--config", str(config), *arguments],
             capture_output=True, text=True, timeout=timeout_s, check=False, env=environment(),
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from typing import Any
 from uuid import UUID
 
 import fastavro
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 Row = tuple[str | None, ...]
@@ -31,7 +31,8 @@ class Event:
     offset: int
     timestamp_ms: int
     key: dict[str, Any] | None
-    value: dict[str, Any] | None
+    value: Any
+    """The decoded event, a dict; None for a tombstone."""
     fields: list[dict[str, Any]] = field(repr=False)
 
     @property
@@ -77,8 +78,9 @@ class Topics:
             while open_partitions:
                 # It returns when so many have come or the time is over, and not at the end of the partitions.
                 for message in consumer.consume(5000, timeout=0.05):
-                    if message.error() is not None:
-                        assert message.error().code() == -191, message.error()  # _PARTITION_EOF
+                    error = message.error()
+                    if error is not None:
+                        assert error.code() == KafkaError._PARTITION_EOF, error
                         open_partitions.discard((message.topic(), message.partition()))
                     else:
                         yield message

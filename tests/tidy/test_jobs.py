@@ -14,7 +14,7 @@ IMPORTS_MAX = 15
 EXEMPT: dict[str, str] = {}
 """Module or `module.Class`, and the reason: three at most."""
 
-ids = {"argvalues": modules(), "ids": lambda module: module.name}
+each_module = pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
 
 
 def arguments_of(function: ast.FunctionDef) -> int:
@@ -37,7 +37,7 @@ def attributes_of(node: ast.ClassDef) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("module", **ids)
+@each_module
 def test_no_function_takes_more_than_eight_arguments(module: Module) -> None:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.FunctionDef):
@@ -45,7 +45,7 @@ def test_no_function_takes_more_than_eight_arguments(module: Module) -> None:
             assert count <= ARGUMENTS_MAX, f"{module.name}:{node.lineno} {node.name} takes {count} arguments"
 
 
-@pytest.mark.parametrize("module", **ids)
+@each_module
 def test_no_class_has_more_than_fifteen_attributes(module: Module) -> None:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ClassDef) and f"{module.name}.{node.name}" not in EXEMPT:
@@ -53,7 +53,7 @@ def test_no_class_has_more_than_fifteen_attributes(module: Module) -> None:
             assert len(found) <= ATTRIBUTES_MAX, f"{module.name}.{node.name} has {len(found)}: {sorted(found)}"
 
 
-@pytest.mark.parametrize("module", **ids)
+@each_module
 def test_no_module_imports_more_than_fifteen_of_ours(module: Module) -> None:
     if module.name not in EXEMPT:
         assert len(module.ours) <= IMPORTS_MAX, f"{module.name} imports {len(module.ours)}"

@@ -44,7 +44,7 @@ IO_MODULES = {
 SPARK_KNOWS = {"cdcd.avro.avro_names", "cdcd.avro.single_object", "cdcd.progress.records", "cdcd.sink.topics"}
 """Of the flow: the vocabulary of the wire format and of the progress record."""
 
-ids = {"argvalues": modules(), "ids": lambda module: module.name}
+each_module = pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
 
 
 def does_io(name: str) -> bool:
@@ -59,7 +59,7 @@ def test_only_the_ground_lies_directly_under_cdcd() -> None:
     assert {module.name for module in modules() if not module.package} - {"cdcd.__main__"} == GROUND
 
 
-@pytest.mark.parametrize("module", **ids)
+@each_module
 def test_a_module_imports_only_packages_before_its_own(module: Module) -> None:
     if not module.package:
         return
@@ -74,7 +74,7 @@ def test_a_module_imports_only_packages_before_its_own(module: Module) -> None:
             assert name in GROUND, f"{module.name} imports {name}"
 
 
-@pytest.mark.parametrize("module", **ids)
+@each_module
 def test_a_module_of_the_flow_imports_no_io_of_another_package(module: Module) -> None:
     if module.package in FLOW:
         foreign = {name for name in module.ours if not name.startswith(f"cdcd.{module.package}")}
@@ -115,7 +115,7 @@ def test_no_hot_module_does_io() -> None:
     assert [module.name for module in modules() if module.path in hot and does_io(module.name)] == []
 
 
-@pytest.mark.parametrize("module", **ids)
+@each_module
 def test_the_flow_never_sees_the_settings(module: Module) -> None:
     if module.package in FLOW:
         assert not [name for name in module.imports if name.startswith("cdcd.config")]

@@ -16,7 +16,7 @@ TOP_LEVEL = {
     "CHANGELOG.md", "Dockerfile", "LICENSE", "README.md", "cdcd", "config", "deploy", "pyproject.toml", "tests",
 }  # fmt: skip
 
-ids = {"argvalues": modules(), "ids": lambda module: module.name}
+each_module = pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
 
 
 def _public(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
@@ -31,12 +31,12 @@ def _described_methods() -> set[str]:
     return {method.name for node in classes for method in _public(node.body) if ast.get_docstring(method)}
 
 
-@pytest.mark.parametrize("module", **ids)
+@each_module
 def test_every_module_says_what_it_does(module: Module) -> None:
     assert ast.get_docstring(module.tree)
 
 
-@pytest.mark.parametrize("module", **ids)
+@each_module
 def test_every_public_class_and_function_is_described(module: Module) -> None:
     described = _described_methods()
     for node in _public(module.tree.body):
@@ -62,6 +62,6 @@ def test_the_top_level_holds_only_what_everybody_looks_for() -> None:
     assert found - made - TOP_LEVEL == set()
 
 
-@pytest.mark.parametrize("module", **ids)
+@each_module
 def test_nothing_is_left_for_later(module: Module) -> None:
     assert not re.search(r"\b(TODO|FIXME|XXX)\b", module.path.read_text())

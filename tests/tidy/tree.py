@@ -30,7 +30,7 @@ class Module:
     @property
     def imports(self) -> frozenset[str]:
         """The modules that it imports, wherever in it: `from cdcd.sink import topics` counts as cdcd.sink.topics."""
-        found = set()
+        found: set[str] = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names)

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but not re-exported as mypy wants it
+from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
     NewTopic,
