@@ -1,4 +1,4 @@
-# cdcd as a container: a wheel with compiled hot rooms, no compiler inside, an unprivileged user.
+# cdcd as a container: a wheel with compiled hot modules, no compiler inside, an unprivileged user.
 #
 #   docker build -t cdcd:0.1.0 .
 #   docker run --rm --read-only -v ./cdcd.toml:/etc/cdcd/cdcd.toml:ro -p 9478:9478 cdcd:0.1.0

@@ -1,4 +1,4 @@
-"""Build hook of hatchling: compiles the hot rooms with mypyc, so that `pip install` gives the fast daemon.
+"""Build hook of hatchling: compiles the hot modules with mypyc, so that `pip install` gives the fast daemon.
 
 Before: pip or `python -m build` wants a wheel; pyproject.toml lists the hot modules (`compile`, `exclude`).
 After: the wheel holds every module as Python and the hot ones also as native code, which Python prefers on import.
@@ -38,13 +38,13 @@ MYPY_OPTIONS = [
 ]
 
 
-class CompileHotRooms(BuildHookInterface):
-    """Adds the compiled hot rooms to the wheel, all in one mypyc group: calls between them are direct C calls."""
+class CompileHotModules(BuildHookInterface):
+    """Adds the compiled hot modules to the wheel, all in one mypyc group: calls between them are direct C calls."""
 
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """What pip must install before the build: nothing for a pure one."""
+        """The packages that pip must install before the build; none for a pure build."""
         return [] if self._reason_for_pure() else BUILD_REQUIREMENTS
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ class CompileHotRooms(BuildHookInterface):
                 )
             except SystemExit as refusal:  # mypyc has printed its reasons and leaves the process
                 raise RuntimeError(
-                    "mypyc refused the hot rooms (see above); CDCD_COMPILE=0 builds without"
+                    "mypyc refused the hot modules (see above); CDCD_COMPILE=0 builds without"
                 ) from refusal
             build = Distribution({"name": "cdcd", "ext_modules": extensions}).get_command_obj("build_ext")
             build.build_lib = str(output)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The topics that cdcd would make by itself, for clusters where only an administrator may. Tables' topics follow the
-# last line, one each. Partitions of a table's topic are yours to choose; progress and parked have one, always.
+# cdcd makes these topics by itself. Run this script on clusters where only an administrator may make topics.
+# Add a line like the last one for each table. You choose the partitions of a table's topic; progress and parked have one.
 set -eu
 PREFIX=${PREFIX:-cdcd}
 REPLICAS=${REPLICAS:-3}

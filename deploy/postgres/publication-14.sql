@@ -1,4 +1,4 @@
--- PostgreSQL 14: the tables by name. Run it as their owner, who needs CREATE on the database.
+-- PostgreSQL 14: the tables by name. Run it as the owner of the tables; the owner needs CREATE on the database.
 -- New tables join with: ALTER PUBLICATION cdcd ADD TABLE ...
 
 DO $$
