@@ -1,11 +1,13 @@
-"""Encodes changes as Avro records: PostgreSQL's tuples, read where they lie in the frame, become keys and events.
+"""Encodes changes as Avro records: reads PostgreSQL's tuples where they lie in the frame, writes keys and events.
 
-Before: `transaction.assembler` hands on changes in commit order.
+Before: `transaction.assembler` gives changes in commit order, `snapshot.copy_format` the rows of a snapshot.
 After: a RecordConsumer (`sink.batches`) takes the records.
 Source: Apache Avro specification, "Binary Encoding"; PostgreSQL, "Logical Replication Message Formats", TupleData.
 
-Hot path. Budget for a row of 12 columns, compiled: 0.6 us, of which the codecs take two thirds. A row costs two Python
-objects, the key and the value; unchanged and unrepresentable columns are rare and may cost more.
+An event's fields are written in the order of `envelope_fields`.
+
+Hot path. Budget for a row of 12 columns, compiled: 0.6 us; the codecs take two thirds. A row costs two Python objects,
+the key and the value. Unchanged and unrepresentable columns are rare and may cost more.
 """
 
 from __future__ import annotations
@@ -15,12 +17,11 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64, u8
 
-from cdcd.avro.avro_names import field_names
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.lookup import TypeOptions, codec_for
-from cdcd.avro.codecs.text_encoding import shown
-from cdcd.avro.codecs.varint import write_long, write_text
-from cdcd.avro.key_encoder import KeyEncoder, KeyField, text_of, write_value
+from cdcd.avro.codecs.varint import write_long
+from cdcd.avro.envelope_writer import transaction_bytes, write_losses, write_rest_of_truncate
+from cdcd.avro.key_encoder import KeyEncoder, KeyField, first_field, text_of, write_value
 from cdcd.avro.record_consumer import RecordConsumer
 from cdcd.avro.schema import envelope_schema, key_schema
 from cdcd.avro.schema_store import SchemaStore
@@ -45,16 +46,16 @@ _IDENTITY_FULL: Final = b"\x08full"
 
 _BUG: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
 
-
 REQUEST_MESSAGE_PREFIX: Final = "cdcd"
-"""The prefix of logical messages, not transactional ones, that ask the daemon itself for something."""
+"""Prefix of the logical messages, not transactional, that are requests to the daemon itself."""
 
 
 @final
 class EventEncoder(ChangeConsumer):
-    """The state that all relations share: the open transaction, and the buffers."""
+    """Encodes the changes of all relations. They share the open transaction and the buffers."""
 
     def __init__(self, records: RecordConsumer, schemas: SchemaStore, options: TypeOptions) -> None:
+        """`schemas` and the encoder send to the same `records`, so that a schema comes before its first event."""
         self.records = records
         self.schemas = schemas
         self._options = options
@@ -63,15 +64,12 @@ class EventEncoder(ChangeConsumer):
         self.commit_lsn: i64 = 0
         self.seq: i64 = 0
         self.transaction_tail = b""
-        """The envelope's source behind `lsn`: xid, commit_ts and origin are the same for the whole transaction."""
+        """The last fields of the envelope's `source`, which are the same for the whole transaction."""
         self._xid: i64 = 0
         self._commit_ts: i64 = 0
         self._messages: RowEncoder | None = None
 
-    def open_relation(self, relation: ResolvedRelation) -> RelationChanges:
-        return self.open(relation)
-
-    def open(self, relation: ResolvedRelation) -> RowEncoder:
+    def open_relation(self, relation: ResolvedRelation) -> RowEncoder:
         return RowEncoder(self, relation, [codec_for(c.pgtype, c.typmod, self._options) for c in relation.columns])
 
     def begin(self, commit_lsn: i64, commit_ts: i64, xid: i64) -> None:
@@ -79,21 +77,20 @@ class EventEncoder(ChangeConsumer):
         self.seq = 0
         self._xid = xid
         self._commit_ts = commit_ts
-        self._set_tail("")
+        self.transaction_tail = transaction_bytes(xid, commit_ts, "")
         self.records.begin(commit_lsn, commit_ts)
 
-    def copy(self, commit_lsn: i64, commit_ts: i64) -> None:
-        """What follows are rows of a snapshot, which belong to no transaction; their `seq` counts on."""
+    def begin_snapshot(self, commit_lsn: i64, taken_us: i64) -> None:
         self.commit_lsn = commit_lsn
-        self._commit_ts = commit_ts
-        self._set_tail("")
+        self._commit_ts = taken_us
+        self.transaction_tail = transaction_bytes(self._xid, taken_us, "")
 
     def origin(self, name: str) -> None:
-        self._set_tail(name)
+        self.transaction_tail = transaction_bytes(self._xid, self._commit_ts, name)
 
     def message(self, prefix: str, content: bytes, transactional: bool, lsn: i64) -> None:
         if self._messages is None:
-            self._messages = self.open(MESSAGES)
+            self._messages = self.open_relation(MESSAGES)
         row = encode_tuple([b"t" if transactional else b"f", prefix.encode(), Binary(content)])
         self._messages.message(b"N" + row, lsn)
         if prefix == REQUEST_MESSAGE_PREFIX and not transactional:
@@ -101,17 +98,6 @@ class EventEncoder(ChangeConsumer):
 
     def commit(self, end_lsn: i64) -> None:
         self.records.commit(end_lsn)
-
-    def _set_tail(self, origin: str) -> None:
-        tail = BytesWriter()
-        write_long(tail, self._xid)
-        write_long(tail, self._commit_ts)
-        if origin:
-            tail.append(2)
-            write_text(tail, origin)
-        else:
-            tail.append(0)
-        self.transaction_tail = tail.getvalue()
 
 
 @final
@@ -123,11 +109,7 @@ class RowEncoder(RelationChanges):
         self._relation = relation
         self._codecs = codecs
         self._width: i64 = len(codecs)
-        self._first: KeyField | None = None
-        names = field_names([column.name for column in relation.columns])
-        for index in range(len(codecs) - 1, -1, -1):
-            in_key = relation.columns[index].in_key
-            self._first = KeyField(index, names[index], codecs[index], in_key, self._first)
+        self._first = first_field(relation, codecs)
         self._key = KeyEncoder(encoder.key, relation, self._first)
         self._table: i64 = 0
         self._value_header = b""
@@ -136,21 +118,21 @@ class RowEncoder(RelationChanges):
         self._unrepresentable: list[tuple[str, str, str]] = []
 
     def _announce(self) -> None:
-        """Make topic and schemas known, with the first event: a partition may never have one, but its root all."""
+        """Make topic and schemas known, at the first event: a partition may have none, if its root has them all."""
         relation, schemas = self._relation, self._encoder.schemas
         schema, name = relation.schema, relation.name
         self._table = self._encoder.records.open_table(schema, name)
-        self._value_header = schemas.header(schema, name, "value", envelope_schema(relation, self._codecs))
-        if self._key.there:
-            self._key.header = schemas.header(schema, name, "key", key_schema(relation, self._codecs))
+        self._value_header = schemas.header_for(schema, name, "value", envelope_schema(relation, self._codecs))
+        if self._key.has_key:
+            self._key.header = schemas.header_for(schema, name, "key", key_schema(relation, self._codecs))
 
     def _announce_truncate(self) -> None:
-        """Truncates have a schema of their own, so that what they alone say costs the rows nothing."""
+        """Make the schema of truncates known, which is their own."""
         if not self._value_header:
             self._announce()
         relation = self._relation
         text = envelope_schema(relation, self._codecs, of_truncate=True)
-        self._truncate_header = self._encoder.schemas.header(relation.schema, relation.name, "value", text)
+        self._truncate_header = self._encoder.schemas.header_for(relation.schema, relation.name, "value", text)
 
     # Changes
 
@@ -173,11 +155,11 @@ class RowEncoder(RelationChanges):
         self._whole(frame, tuple_end(frame, new, self._width, "Update", "new tuple"), "Update")
         if old == 0:
             self._event(UPDATE, frame, lsn, 0, 0, new)
-        elif not self._key.there or self._key.same(frame, old, new):
+        elif not self._key.has_key or self._key.is_unchanged(frame, old, new):
             self._event(UPDATE, frame, lsn, kind, old, new)
         else:
-            # Another key is another partition and another fate under compaction: the old key's row goes, a new one
-            # comes.
+            # The new key may have another partition, and compaction treats the two apart. So the row of the old key
+            # is deleted, and one of the new key is created.
             self._event(DELETE, frame, lsn, kind, old, 0)
             self._event(CREATE, frame, lsn, 0, old, new)
 
@@ -192,25 +174,15 @@ class RowEncoder(RelationChanges):
         if not self._truncate_header:
             self._announce_truncate()
         encoder = self._encoder
-        out = encoder.value
         self._head(self._truncate_header, TRUNCATE, lsn)
-        out.write(_IDENTITY_NONE)
-        for _ in range(4):  # before, after: null; unchanged, unrepresentable: empty
-            out.append(0)
-        out.append(2)
-        out.append(1 if cascade else 0)
-        out.append(1 if restart_identity else 0)
-        encoder.records.add_to_every_partition(self._table, TRUNCATE, out.getvalue())
+        write_rest_of_truncate(encoder.value, cascade, restart_identity)
+        encoder.records.add_to_every_partition(self._table, TRUNCATE, encoder.value.getvalue())
 
     def message(self, row: bytes, lsn: i64) -> None:
-        """A message as a row of MESSAGES: N and its tuple."""
+        """A logical message, as a row of MESSAGES: the byte N and its tuple."""
         self._event(MESSAGE, row, lsn, 0, 0, 1)
 
-    def read(self, row: bytes, at: i64, kinds: bytes, lsn: i64) -> None:
-        """A row of a snapshot as COPY has it from `at` on, lengths and values; `kinds`: BINARY or TEXT by column.
-
-        Raises DecodeError if it is cut off, or goes on behind its last column.
-        """
+    def snapshot_row(self, row: bytes, at: i64, kinds: bytes, lsn: i64) -> None:
         if not self._value_header:
             self._announce()
         out = self._encoder.value
@@ -219,7 +191,7 @@ class RowEncoder(RelationChanges):
         out.append(0)
         out.append(2)
         self._key.begin()
-        whole_key = self._key.there
+        has_key = self._key.has_key
         size: i64 = len(row)
         field = self._first
         while field is not None:
@@ -232,7 +204,7 @@ class RowEncoder(RelationChanges):
                 if field.in_key:
                     if not self._key.from_catalog:
                         raise self._key.missing(field)
-                    whole_key = False
+                    has_key = False
             else:
                 if size < at + length:
                     raise self._not_a_row(row, f"is cut off at {at}")
@@ -241,21 +213,21 @@ class RowEncoder(RelationChanges):
                 out.append(2)
                 if not write_value(field, kind, row, at, length, out):
                     self._cannot_hold(field, mark, "after", text_of(field, kind, row, at, length))
-                if field.in_key and whole_key:
-                    self._key.value(field, kind, row, at, length)
+                if field.in_key and has_key:
+                    self._key.add(field, kind, row, at, length)
                 at += length
-            field = field.following
+            field = field.next_field
         if at != size:
-            raise self._not_a_row(row, f"has {size - at} bytes behind its last column")
-        self._finish(READ, self._key.whole() if whole_key else None)
+            raise self._not_a_row(row, f"has {size - at} bytes after its last column")
+        self._finish(READ, self._key.finish() if has_key else None)
 
     # Events
 
     def _event(self, op: i64, frame: bytes, lsn: i64, old_kind: i64, old: i64, new: i64) -> None:
-        """Encode and hand on one event.
+        """Encode one event and pass it to the consumer.
 
-        `old` and `new` are offsets of checked tuples, 0 where there is none; `old_kind` (KEY, OLD, or 0) says what of
-        the old one the event shows. What `new` lacks of unchanged TOAST values is filled in from `old` in any case.
+        `old` and `new` are offsets of checked tuples, 0 where there is none. `old_kind` (KEY, OLD, or 0) says what the
+        event shows of the old one. Unchanged TOAST values that `new` lacks come from `old` in any case.
         """
         if not self._value_header:
             self._announce()
@@ -274,11 +246,12 @@ class RowEncoder(RelationChanges):
             out.append(2)
             self._row(frame, new, old, "after")
         key: bytes | None = None
-        if self._key.there:
-            key = self._key.of(frame, old, 0) if new == 0 else self._key.of(frame, new, old)
+        if self._key.has_key:
+            key = self._key.encode(frame, old, 0) if new == 0 else self._key.encode(frame, new, old)
         self._finish(op, key)
 
     def _head(self, header: bytes, op: i64, lsn: i64) -> None:
+        """Start an event: its schema's header, then the fields `op` and `source`."""
         encoder = self._encoder
         out = encoder.value
         out.truncate(0)
@@ -292,27 +265,22 @@ class RowEncoder(RelationChanges):
         encoder.seq += 1
 
     def _finish(self, op: i64, key: bytes | None) -> None:
+        """End an event with the fields `unchanged` and `unrepresentable`, and pass it to the consumer."""
         encoder = self._encoder
         out = encoder.value
-        if self._unchanged:
-            _write_strings(out, self._unchanged)
+        if self._unchanged or self._unrepresentable:
+            write_losses(out, self._unchanged, self._unrepresentable)
             self._unchanged = []
+            self._unrepresentable = []
         else:
             out.append(0)
-        if self._unrepresentable:
-            write_long(out, len(self._unrepresentable))
-            for image, column, text in self._unrepresentable:
-                write_text(out, image)
-                write_text(out, column)
-                write_text(out, text)
-            self._unrepresentable = []
-        out.append(0)
+            out.append(0)
         encoder.records.add(self._table, op, key, out.getvalue())
 
     # Tuples
 
     def _row(self, frame: bytes, at: i64, old: i64, image: str) -> None:
-        """Append the row whose checked tuple is at `at`; what was not sent is looked for in the tuple at `old`."""
+        """Append the row whose checked tuple is at `at`. Values that were not sent may be in the tuple at `old`."""
         out = self._encoder.value
         field = self._first
         at += 2
@@ -327,7 +295,7 @@ class RowEncoder(RelationChanges):
                 mark = len(out)
                 out.append(2)
                 if not field.codec.binary(frame, at, size, out):
-                    self._cannot_hold(field, mark, image, field.codec.render(frame, at, size))
+                    self._cannot_hold(field, mark, image, text_of(field, kind, frame, at, size))
                 at += size
             elif kind == TEXT:
                 size = i64(read_i32_be(frame, at + 1))
@@ -335,22 +303,22 @@ class RowEncoder(RelationChanges):
                 mark = len(out)
                 out.append(2)
                 if not field.codec.text(frame, at, size, out):
-                    self._cannot_hold(field, mark, image, shown(frame[at : at + size]))
+                    self._cannot_hold(field, mark, image, text_of(field, kind, frame, at, size))
                 at += size
             else:
                 self._unsent(frame, field, old, image)
                 at += 1
-            field = field.following
+            field = field.next_field
 
     def _cannot_hold(self, field: KeyField, mark: i64, image: str, text: str) -> None:
-        """Put null for the value that was begun at `mark`, and note its text."""
+        """Replace the value that starts at `mark` by null, and note its text."""
         out = self._encoder.value
         out.truncate(mark)
         out.append(0)
         self._unrepresentable.append((image, field.name, text))
 
     def _unsent(self, frame: bytes, field: KeyField, old: i64, image: str) -> None:
-        """A TOAST value that the update left alone: take it from the old tuple if that has it, else name the column."""
+        """Append a TOAST value that the update left alone: from the old tuple, or else null, and name the column."""
         out = self._encoder.value
         at = column_at(frame, old, field.index) if old != 0 else 0
         if at != 0 and (frame[at] == BINARY or frame[at] == TEXT):
@@ -363,7 +331,7 @@ class RowEncoder(RelationChanges):
         out.append(0)
         self._unchanged.append(field.name)
 
-    # What is wrong with a frame
+    # Malformed frames
 
     def _check(self, frame: bytes, at: i64, kind: i64, message: str) -> None:
         if at >= len(frame) or frame[at] != kind:
@@ -383,10 +351,3 @@ class RowEncoder(RelationChanges):
         return DecodeError(
             f"{message} of {len(frame)} bytes for {relation}, in the transaction that commits at {commit}, {what}", _BUG
         )
-
-
-def _write_strings(out: BytesWriter, texts: list[str]) -> None:
-    write_long(out, len(texts))
-    for text in texts:
-        write_text(out, text)
-    out.append(0)

@@ -1,9 +1,10 @@
-"""The key of a table's events, a record of its own; and a column, whose value key and row encode the same way.
+"""Encodes the key of a table's events, a record of its own.
 
-Before: `event_encoder` knows where a row's values lie. After: the record's key, in Kafka.
+Before: `event_encoder` knows where a row's values lie.
+After: the key of the Kafka record.
 Source: Apache Avro specification, "Binary Encoding"; PostgreSQL, "Logical Replication Message Formats", TupleData.
 
-Hot path, compiled: a key costs one Python object.
+Hot path, compiled: a key costs one Python object. A column's value is encoded the same way in the key and in the row.
 """
 
 from __future__ import annotations
@@ -13,34 +14,43 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64
 
+from cdcd.avro.avro_names import field_names
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.text_encoding import shown
 from cdcd.avro.codecs.varint import write_long, write_text
-from cdcd.avro.schema import may_be_unrepresentable
 from cdcd.errors import CdcdError, DecodeError
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, column_at, column_size
 from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, ResolvedRelation
 
 _BUG: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
-_LESSER: Final = (
-    "A partition that is published as its root may keep less replica identity than the root: cdcd check names it, with "
-    "the SQL that cures it from then on; for what the WAL lacks by now it takes a new slot and fresh copies. If "
-    "there is none, this is a bug: report it"
+_PARTITION_HINT: Final = (
+    "A partition may have a smaller replica identity than its root. Run cdcd check and the SQL it prints. Changes "
+    "already in the WAL lack the key: recreate the slot and take a new snapshot. If cdcd check finds none, this is a bug: "
+    "report it"
 )
-"""Of what the server sends as the key, it checks that no part is null: but in the partition's own index."""
+"""The server guarantees non-null key columns only for the partition's own index."""
 
 
 @final
 class KeyField:
-    """One column, as a link of a chain: following it costs no type check, as taking elements from a list would."""
+    """One column of a relation, and the next one: a linked list costs no type check, as elements of a list would."""
 
-    def __init__(self, index: i64, name: str, codec: Codec, in_key: bool, following: KeyField | None) -> None:
+    def __init__(self, index: i64, name: str, codec: Codec, in_key: bool, next_field: KeyField | None) -> None:
         self.index: i64 = index
         self.name = name
         self.codec = codec
         self.in_key = in_key
-        self.nullable_in_key = may_be_unrepresentable(codec)
-        self.following = following
+        self.nullable_in_key = codec.is_fallible
+        self.next_field = next_field
+
+
+def first_field(relation: ResolvedRelation, codecs: list[Codec]) -> KeyField | None:
+    """The first column of the relation; None if it has none. The others follow as `next_field`."""
+    names = field_names([column.name for column in relation.columns])
+    first: KeyField | None = None
+    for index in range(len(codecs) - 1, -1, -1):
+        first = KeyField(index, names[index], codecs[index], relation.columns[index].in_key, first)
+    return first
 
 
 @final
@@ -48,41 +58,41 @@ class KeyEncoder:
     """Encodes the keys of one relation in one version."""
 
     def __init__(self, out: BytesWriter, relation: ResolvedRelation, first: KeyField | None) -> None:
-        """`first` begins the chain of all its columns."""
+        """`first`: the relation's first column, as `first_field` gives it."""
         self._out = out
         self._table = f"{relation.schema}.{relation.name}"
         self._first = first
         self._end: i64 = 0
-        """Behind the last column of the key; 0: there is none."""
+        """The index after the key's last column; 0 without a key."""
         self._fallible = False
         field = first
         while field is not None:
             if field.in_key:
                 self._end = field.index + 1
                 self._fallible = self._fallible or field.nullable_in_key
-            field = field.following
-        self.there = self._end != 0
+            field = field.next_field
+        self.has_key = self._end != 0
         """The events have a key."""
         self.from_catalog = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
-        """The server does not see to it that no part is null."""
+        """The catalog named the key's columns. The server does not guarantee that they are not null."""
         self.header = b""
         self._problems: list[tuple[str, str]] = []
 
     def begin(self) -> None:
-        """A key begins, of which `value` adds the parts in the order of the columns."""
+        """Start a key. `add` then adds its columns, in the order of the table, and `finish` gives it."""
         self._out.truncate(0)
         self._out.write(self.header)
         if self._problems:
             self._problems = []
 
     def missing(self, field: KeyField) -> CdcdError:
-        """A part of the key is not there."""
-        return DecodeError(f"a row of {self._table} has no value for the key column {field.name}", _LESSER)
+        """The error of a row without a value for a column of the key."""
+        return DecodeError(f"a row of {self._table} has no value for the key column {field.name}", _PARTITION_HINT)
 
-    def of(self, frame: bytes, at: i64, old: i64) -> bytes | None:
-        """The key of the checked tuple at `at`, of which the tuple at `old` may have what was not sent.
+    def encode(self, frame: bytes, at: i64, old: i64) -> bytes | None:
+        """The key of the checked tuple at `at`. Values that were not sent are taken from the tuple at `old` (0: none).
 
-        None if a part of it is null: the row is older than the primary key, which the catalog told of.
+        None if the key is the catalog's and a column of it is null: the row is older than the primary key.
         """
         self.begin()
         field = self._first
@@ -97,13 +107,13 @@ class KeyEncoder:
                 if frame[value] != BINARY and frame[value] != TEXT:
                     raise self.missing(field)
                 size = i64(read_i32_be(frame, value + 1))
-                self.value(field, frame[value], frame, value + 5, size)
+                self.add(field, frame[value], frame, value + 5, size)
             at += column_size(frame, at)
-            field = field.following
-        return self.whole()
+            field = field.next_field
+        return self.finish()
 
-    def value(self, field: KeyField, kind: i64, frame: bytes, at: i64, size: i64) -> None:
-        """Append a part: the value, BINARY or TEXT, of `size` bytes at `at`."""
+    def add(self, field: KeyField, kind: i64, frame: bytes, at: i64, size: i64) -> None:
+        """Append a column's value, BINARY or TEXT, of `size` bytes at `at`."""
         out = self._out
         mark = len(out)
         if field.nullable_in_key:
@@ -116,8 +126,8 @@ class KeyEncoder:
         out.append(0)
         self._problems.append((field.name, text_of(field, kind, frame, at, size)))
 
-    def whole(self) -> bytes:
-        """The key, of which all values are written."""
+    def finish(self) -> bytes:
+        """The key, once all its values are appended."""
         out = self._out
         if self._fallible:
             if self._problems:
@@ -129,8 +139,8 @@ class KeyEncoder:
             out.append(0)
         return out.getvalue()
 
-    def same(self, frame: bytes, old: i64, new: i64) -> bool:
-        """The key's columns are the same in both checked tuples; one that was not sent again is."""
+    def is_unchanged(self, frame: bytes, old: i64, new: i64) -> bool:
+        """Whether both checked tuples have the same key. A value that the new one leaves out is unchanged."""
         field = self._first
         old += 2
         new += 2
@@ -145,7 +155,7 @@ class KeyEncoder:
                 return False
             old += old_size
             new += new_size
-            field = field.following
+            field = field.next_field
         return True
 
 

@@ -1,7 +1,8 @@
 """Schemas in a Confluent-compatible registry: subjects `{topic}-key` and `{topic}-value`, Confluent's wire format.
 
-Before: `stores.SchemaStore` says what a store does. After: every record starts with 00 and the schema's id.
-Source: Confluent, "Schema Registry: Wire format"; the client of `confluent-kafka[schemaregistry]` does the talking.
+Before: `schema_store.SchemaStore` says what a store does.
+After: every record starts with 00 and the schema's id.
+Source: Confluent, "Schema Registry: Wire format". The client of `confluent-kafka[schemaregistry]` talks to it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _INVALID = 42201
 
 
 class RegistryStore(SchemaStore):
-    """Registers a schema under its topic's subject; the registry checks that it fits the ones before."""
+    """Registers a schema under its topic's subject. The registry checks that it is compatible with earlier ones."""
 
     def __init__(self, url: str, topic_of: Callable[[str, str], str], extra: dict[str, str] | None = None) -> None:
         """`topic_of(schema, name)` is the table's topic. Raises as `registry_client` does."""
@@ -27,7 +28,7 @@ class RegistryStore(SchemaStore):
         self._topic_of = topic_of
         self._client = registry_client({"url": url, **(extra or {})})
 
-    def header(self, schema: str, name: str, subject: str, text: str) -> bytes:
+    def header_for(self, schema: str, name: str, subject: str, text: str) -> bytes:
         from confluent_kafka.schema_registry import Schema, SchemaRegistryError
 
         full_subject = f"{self._topic_of(schema, name)}-{subject}"
@@ -37,7 +38,7 @@ class RegistryStore(SchemaStore):
         except SchemaRegistryError as error:
             status = error.http_status_code
             if status >= _SERVER_ERROR or status in _LATER:
-                raise self._away(error) from error
+                raise self._unavailable(error) from error
             if status == _CONFLICT or error.error_code == _INVALID:
                 why = "invalid for" if error.error_code == _INVALID else self._incompatible_with(full_subject)
                 raise Unpublishable(
@@ -51,18 +52,20 @@ class RegistryStore(SchemaStore):
                 f"the registry at {self._shown_url} refuses subject {full_subject}: {error.error_message}",
                 "Check the registry's URL, credentials and rights",
             ) from error
-        except Exception as error:  # the client raises whatever its HTTP library does, or its answer makes it raise
-            raise self._away(error) from error
+        except (
+            Exception
+        ) as error:  # the client raises what its HTTP library raises, or what an odd answer makes it raise
+            raise self._unavailable(error) from error
 
     def _incompatible_with(self, full_subject: str) -> str:
         try:
             return f"incompatible with version {self._client.get_latest_version(full_subject).version} of"
-        except Exception:  # noqa: BLE001  # who may write may perhaps not read: that is not what is to be told
+        except Exception:  # noqa: BLE001  # one may be allowed to write and not to read; the error to report is the other
             return "incompatible with earlier versions of"
 
-    def _away(self, error: Exception) -> KafkaUnavailable:
-        said = without_password(str(error))
+    def _unavailable(self, error: Exception) -> KafkaUnavailable:
+        message = without_password(str(error))
         return KafkaUnavailable(
-            f"the schema registry at {self._shown_url} does not answer: {said}",
+            f"the schema registry at {self._shown_url} does not answer: {message}",
             "Look at the registry, and at avro.registry_url",
         )

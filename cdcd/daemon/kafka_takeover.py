@@ -412,7 +412,7 @@ class _Renaming:
         fingerprint, start = split(data)
         header = self._headers.get((table, subject, fingerprint))
         if header is None:
-            header = self._registry.header(*table, subject, self._find(fingerprint))
+            header = self._registry.header_for(*table, subject, self._find(fingerprint))
             self._headers[table, subject, fingerprint] = header
         return header + data[start:]
 

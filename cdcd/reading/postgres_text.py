@@ -1,8 +1,8 @@
 """Avro values back to PostgreSQL's text, as its output functions write it under the pinned settings.
 
 Before: `decoder` has read an event without its logical types: numbers are numbers, decimals bytes.
-After: `verify` compares with what the server writes.
-Source: PostgreSQL's output functions; the manual's table of types, read from right to left.
+After: `verify` compares the text with the server's.
+Source: PostgreSQL's output functions. `avro.type_forms` says which of them a type has; what it says is written here.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from cdcd.avro.codecs.calendar import date_text, time_text
 from cdcd.avro.codecs.floats import float4_text, float8_text
 from cdcd.avro.codecs.interval import interval_text
 from cdcd.avro.codecs.literals import quote_bound, quote_element, quote_field
+from cdcd.avro.type_forms import INTERVAL_FIELDS, RANGE_FIELDS, TYPE_FORMS, TextForm, TypeForm, form_of, kind_of
 
 Render: TypeAlias = "Callable[[Any], str]"
 
 DAY_MICROS: Final = 86_400_000_000
-_RANGE: Final = ["lower", "upper", "lower_inc", "upper_inc", "empty"]
-_INTERVAL: Final = ["months", "days", "micros"]
 
 
 def without_logical_types(schema: Any) -> Any:
-    """The schema with which fastavro reads what stands in the bytes, and makes no objects of it."""
+    """The schema by which fastavro gives the values as their bytes have them, and makes no objects of them."""
     if isinstance(schema, list):
         return [without_logical_types(branch) for branch in schema]
     if isinstance(schema, dict):
@@ -34,7 +33,7 @@ def without_logical_types(schema: Any) -> Any:
 def renderers(row: Mapping[str, Any], named: dict[str, Any]) -> list[tuple[str, str, Render]]:
     """The columns of a record `Row`: Avro's name, PostgreSQL's name, and how a value that is not null is written.
 
-    `named` collects the schemas of named types, which Avro defines only where they come first.
+    `named` collects the schemas of named types: Avro defines each only where it comes first.
     """
     columns = []
     for field in row["fields"]:
@@ -51,52 +50,20 @@ def _branches(avro_type: Any) -> list[Any]:
 def _renderer(avro_type: Any, pg_type: str, named: dict[str, Any]) -> Render:
     if isinstance(avro_type, str) and avro_type in named:
         avro_type = named[avro_type]
-    if isinstance(avro_type, str):
-        return _simple(avro_type, pg_type)
-    if logical := avro_type.get("logicalType"):
-        return _logical(logical, avro_type)
-    kind = avro_type["type"]
+    if isinstance(avro_type, dict) and isinstance(avro_type["type"], (dict, list)):
+        return _renderer(avro_type["type"], pg_type, named)
+    kind = kind_of(avro_type)
     if kind == "record":
         named[avro_type["name"]] = avro_type
         return _record(avro_type, named)
     if kind == "map":
-        return _hstore
+        return _TEXTS["hstore"]
     if kind == "array":
         return _array(avro_type["items"], pg_type, named)
-    return _renderer(kind, pg_type, named)
-
-
-def _simple(avro_type: str, pg_type: str) -> Render:
-    match avro_type:
-        case "boolean":
-            return lambda value: "t" if value else "f"
-        case "float":
-            return float4_text
-        case "double":
-            return float8_text
-        case "bytes" if pg_type.rpartition(".")[2] in ("geometry", "geography"):
-            return lambda value: str(value.hex().upper())
-        case "bytes":
-            return lambda value: f"\\x{value.hex()}"
-        case _:
-            return str
-
-
-def _logical(logical: str, avro_type: Mapping[str, Any]) -> Render:
-    match logical:
-        case "decimal":
-            scale = int(avro_type.get("scale", 0))
-            return lambda value: _decimal(int.from_bytes(value, "big", signed=True), scale)
-        case "date":
-            return date_text
-        case "time-micros":
-            return time_text
-        case "timestamp-micros":
-            return lambda value: _timestamp(value) + "+00"
-        case "local-timestamp-micros":
-            return _timestamp
-        case _:
-            return str
+    if kind == "decimal":
+        scale = int(avro_type.get("scale", 0))
+        return lambda value: _decimal(int.from_bytes(value, "big", signed=True), scale)
+    return _TEXTS[form_of(kind, pg_type).text]
 
 
 def _decimal(unscaled: int, scale: int) -> str:
@@ -112,15 +79,15 @@ def _timestamp(micros: int) -> str:
 
 
 def _record(avro_type: Mapping[str, Any], named: dict[str, Any]) -> Render:
-    names = [field["name"] for field in avro_type["fields"]]
-    nullable = any(isinstance(field["type"], list) for field in avro_type["fields"][-1:])  # as a composite's all are
-    if names == _INTERVAL and not nullable:
-        return lambda value: interval_text(value["months"], value["days"], value["micros"])
+    names = tuple(field["name"] for field in avro_type["fields"])
+    nullable = any(isinstance(field["type"], list) for field in avro_type["fields"][-1:])  # as in every composite
+    if names == INTERVAL_FIELDS and not nullable:
+        return _TEXTS["interval"]
     parts = {
         field["name"]: _renderer(next(b for b in _branches(field["type"]) if b != "null"), "", named)
         for field in avro_type["fields"]
     }
-    if names == _RANGE and not nullable:
+    if names == RANGE_FIELDS and not nullable:
         bound = parts["lower"]
         return lambda value: _range(value, bound)
     return lambda value: (
@@ -136,13 +103,13 @@ def _range(value: Mapping[str, Any], bound: Render) -> str:
 
 
 def _array(items: Any, pg_type: str, named: dict[str, Any]) -> Render:
-    if items == "float":  # pgvector
-        return lambda value: "[" + ",".join(map(float4_text, value)) + "]"
-    of = pg_type.rpartition(".")[2].removesuffix("[]").removeprefix("_")  # PostgreSQL's name of text[] is _text
-    element = _renderer(next(b for b in _branches(items) if b != "null"), of, named)
+    if items == "float":
+        return _TEXTS["vector"]
+    element_type = pg_type.rpartition(".")[2].removesuffix("[]").removeprefix("_")  # PostgreSQL calls text[] _text
+    element = _renderer(next(b for b in _branches(items) if b != "null"), element_type, named)
     if not isinstance(items, list):  # a multirange: its ranges are never null
         return lambda value: "{" + ",".join(map(element, value)) + "}"
-    delimiter = {"box": ";", "geometry": ":", "geography": ":"}.get(of, ",")
+    delimiter = TYPE_FORMS.get(element_type, _STRING).delimiter
     return lambda value: (
         "{" + delimiter.join("NULL" if v is None else quote_element(element(v), delimiter) for v in value) + "}"
     )
@@ -153,3 +120,23 @@ def _hstore(value: Mapping[str, str | None]) -> str:
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
     return ", ".join(f"{quoted(k)}=>{'NULL' if v is None else quoted(v)}" for k, v in value.items())
+
+
+_STRING: Final = TypeForm("string")
+
+_TEXTS: Final[dict[TextForm, Render]] = {
+    "plain": str,
+    "boolean": lambda value: "t" if value else "f",
+    "float4": float4_text,
+    "float8": float8_text,
+    "hex": lambda value: f"\\x{value.hex()}",
+    "ewkb": lambda value: str(value.hex().upper()),
+    "date": date_text,
+    "time": time_text,
+    "timestamp": _timestamp,
+    "timestamptz": lambda value: _timestamp(value) + "+00",
+    "interval": lambda value: interval_text(value["months"], value["days"], value["micros"]),
+    "vector": lambda value: "[" + ",".join(map(float4_text, value)) + "]",
+    "hstore": _hstore,
+}
+"""What the output functions write. A decimal's depends on its scale."""

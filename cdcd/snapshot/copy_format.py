@@ -78,7 +78,7 @@ class TableRows:
         for message in messages:
             at = copy.row_at(message)
             if at:
-                self._encoder.read(message, at, self._kinds, lsn)
+                self._encoder.snapshot_row(message, at, self._kinds, lsn)
                 count += 1
         return count
 

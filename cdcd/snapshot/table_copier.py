@@ -51,12 +51,13 @@ class TableCopier:
         """Take a table on."""
         begun = chunks.begin(copy, heaps, relation.keyed, self._lsn, self._xmin)
         left = chunks.units(begun, heaps, self._blocks)
-        self._tables[copy.topic] = TableReading(begun, TableRows(self._encoder.open(relation), kinds), left[::-1])
+        rows = TableRows(self._encoder.open_relation(relation), kinds)
+        self._tables[copy.topic] = TableReading(begun, rows, left[::-1])
         self._changed.add(copy.topic)
 
     def start(self) -> None:
         """The stream has come to the consistent point: what follows are its rows."""
-        self._encoder.copy(self._lsn - 1, self._taken_us)
+        self._encoder.begin_snapshot(self._lsn - 1, self._taken_us)
         for table in self._tables.values():
             if table.copy.again:
                 table.rows.truncate(self._lsn - 1)

@@ -1,10 +1,11 @@
-"""What takes the changes of committed transactions: the seam between this room and the encoder.
+"""Takes changes: the interface between transactions and snapshots on one side and an event format on the other.
 
-Before: `assembler` calls these in commit order, one transaction at a time.
-After: `avro.envelope` implements them.
+Before: `assembler` calls it in commit order, one transaction at a time; `snapshot.table_copier` calls another one with
+the rows of a snapshot.
+After: `avro.event_encoder` implements it.
 
-A change is handed on as the frame that holds it and an offset, not as values: the encoder reads PostgreSQL's bytes
-where they lie.
+A change comes as the frame that holds it and an offset, not as values: the encoder reads PostgreSQL's bytes where they
+lie.
 """
 
 from __future__ import annotations
@@ -17,46 +18,62 @@ from cdcd.transaction.relations import ResolvedRelation
 class RelationChanges:
     """Takes the changes of one relation in one of its versions.
 
-    Throughout: `frame` is one CopyData payload whose end is the message's end, `at` the offset in it of the byte after
-    the relation's OID, `lsn` the WAL position of the change. All raise DecodeError if the frame is not well formed.
+    `frame` is one CopyData payload, which ends where the message ends. `at` is the offset in it of the byte after the
+    relation's OID. `lsn` is the WAL position of the change. All raise DecodeError if the frame is malformed.
     """
 
     def insert(self, frame: bytes, at: i64, lsn: i64) -> None:
-        """A new row: `frame[at]` is the N of its tuple."""
+        """Take a new row: `frame[at]` is the N of its tuple."""
         raise NotImplementedError
 
     def update(self, frame: bytes, at: i64, lsn: i64) -> None:
-        """A changed row: `frame[at]` is the K or O of the old tuple, or the N of the new one."""
+        """Take a changed row: `frame[at]` is the K or O of the old tuple, or the N of the new one."""
         raise NotImplementedError
 
     def delete(self, frame: bytes, at: i64, lsn: i64) -> None:
-        """A row that is gone: `frame[at]` is the K or O of its tuple."""
+        """Take a deleted row: `frame[at]` is the K or O of its tuple."""
         raise NotImplementedError
 
     def truncate(self, lsn: i64, cascade: bool, restart_identity: bool) -> None:
-        """All rows are gone; the statement said CASCADE, RESTART IDENTITY."""
+        """Take the end of all rows; the statement said CASCADE, RESTART IDENTITY."""
+        raise NotImplementedError
+
+    def snapshot_row(self, row: bytes, at: i64, kinds: bytes, lsn: i64) -> None:
+        """Take a row of a snapshot: from `row[at]` on, each column's length and value as COPY has them.
+
+        `kinds` says for each column whether its value is BINARY or TEXT. Raises DecodeError if the row is cut off, or
+        goes on after its last column.
+        """
         raise NotImplementedError
 
 
 class ChangeConsumer:
-    """Takes whole transactions in commit order."""
+    """Takes whole transactions in commit order, or the rows of a snapshot."""
 
     def open_relation(self, relation: ResolvedRelation) -> RelationChanges:
-        """Make ready for the changes of `relation`; called again when a Relation message changed it."""
+        """Prepare for the changes of `relation`. Called again when a Relation message has changed it."""
         raise NotImplementedError
 
     def begin(self, commit_lsn: i64, commit_ts: i64, xid: i64) -> None:
-        """A transaction starts; `commit_ts` is in microseconds since 1970-01-01 UTC."""
+        """Start a transaction; `commit_ts` is in microseconds since 1970-01-01 UTC."""
+        raise NotImplementedError
+
+    def begin_snapshot(self, commit_lsn: i64, taken_us: i64) -> None:
+        """Start the rows of a snapshot, which belong to no transaction. Their `seq` continues over all its tables.
+
+        `commit_lsn`: where they stand among the transactions. `taken_us`: when the snapshot was taken, in microseconds
+        since 1970-01-01 UTC.
+        """
         raise NotImplementedError
 
     def origin(self, name: str) -> None:
-        """The open transaction was replicated to this server from the replication origin `name`."""
+        """Note that the open transaction was replicated to this server from the replication origin `name`."""
         raise NotImplementedError
 
     def message(self, prefix: str, content: bytes, transactional: bool, lsn: i64) -> None:
-        """A logical decoding message of the open transaction; one that is not transactional is the whole of it."""
+        """Take a logical decoding message. One that is not transactional is alone in the open transaction."""
         raise NotImplementedError
 
     def commit(self, end_lsn: i64) -> None:
-        """The open transaction is whole; `end_lsn` is the first byte after its commit record."""
+        """End the open transaction; `end_lsn` is the first byte after its commit record."""
         raise NotImplementedError

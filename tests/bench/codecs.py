@@ -18,13 +18,13 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from cdcd.avro.codecs import base
+from cdcd.avro.codecs.arrays import Array
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.datetimes import Date, Time, Timestamp
 from cdcd.avro.codecs.extensions import Hstore
 from cdcd.avro.codecs.floats import Float4, Float8
 from cdcd.avro.codecs.integers import Bool, Int2, Int4, Int8
 from cdcd.avro.codecs.interval import Interval
-from cdcd.avro.codecs.nested import Array
 from cdcd.avro.codecs.numeric import Decimal, NumericText
 from cdcd.avro.codecs.text import Bytea, Text, Uuid, VersionedText
 

@@ -16,14 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.avro_values import UNREPRESENTABLE, both, read_back, transcode
 
+from cdcd.avro.codecs.arrays import Array
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.composite_changes import CompositeDefinition
+from cdcd.avro.codecs.composites import Composite
 from cdcd.avro.codecs.datetimes import Date, Time, Timestamp, TimeTz
 from cdcd.avro.codecs.extensions import Hstore, Vector
 from cdcd.avro.codecs.floats import Float4, Float8, float8_text
 from cdcd.avro.codecs.integers import Bool, Int2, Int4, Int8, Unsigned4, Xid8
 from cdcd.avro.codecs.interval import Interval
-from cdcd.avro.codecs.nested import Array, Composite
 from cdcd.avro.codecs.network import Bit, Inet, Macaddr, PgLsn, Tsvector
 from cdcd.avro.codecs.numeric import Decimal, NumericText
 from cdcd.avro.codecs.ranges import Multirange, Range

@@ -1,22 +1,25 @@
-"""What the catalog said of a composite type's attributes, and when: it decides about values that have others.
+"""A composite type that was altered: which attributes a value has that does not look like the type.
 
-Before: `source.catalog` describes the type as it is; `lookup` makes a Shape of it.
-After: `nested.Composite` asks it about every value that does not look like the type.
+Before: `source.catalog` describes the type as it is; `composites` makes a CompositeDefinition of it.
+After: `composites.Composite` asks it about every value that does not look like the type.
 Source: PostgreSQL, ALTER TYPE ... ADD | DROP ATTRIBUTE; `record_send`, `record_out` in rowtypes.c.
 
-A value in the stream has the attributes that its type had at that point of the stream, and no message says that a type
-was altered. The catalog was asked at some other moment. So for a value that does not look like the type:
+A value in the stream has the attributes that its type had at that point of the stream. No message says that a type was
+altered, and the daemon asked the catalog at some other moment. So for a value that does not look like the type:
 
-1. It may be later than the question (`position` is beyond `asked_lsn`): TypeChanged. The stream starts again, the
-   catalog is asked anew, at a later LSN: the same value never asks for that a second time.
-2. It is earlier. If the type never lost an attribute, it only grew: the value's fields are the first ones, the others
-   are null, as PostgreSQL itself reads old rows.
-3. If the type did lose one, nobody can say which fields these are: the value is unrepresentable, and its text says all.
+1. The value may be later than the answer of the catalog (`position` is beyond `asked_lsn`): raise TypeChanged. The
+   stream restarts, and the daemon asks the catalog again at a later LSN. The same value never asks a second time.
+2. The value is earlier, and the type never lost an attribute. Then the type only grew: the value has the first fields,
+   and the others are null, as PostgreSQL itself reads old rows.
+3. The value is earlier, and the type has lost an attribute. Nobody can say which fields the value has: it is
+   unrepresentable, and the event has its text.
 
-What stays open: where an attribute was dropped *and* another one added while the daemon was behind, a value from before
-has as many fields as the type has now. In binary mode types tell them apart if they differ, in text mode nothing does.
-And a transaction that is decoded before it is visible (it waits for us, as its synchronous standby) may have altered
-the type: what it added makes its own values unrepresentable.
+Two cases stay open:
+
+- An attribute was dropped *and* another one added while the daemon was behind. An earlier value has as many fields as
+  the type has now. In binary mode their types tell the two apart if they differ; in text mode nothing does.
+- A transaction that waits for the daemon, its synchronous standby, is decoded before it is visible. If it altered the
+  type, its own values are unrepresentable.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from cdcd.lsn import format_lsn
 
 
 def at_the_start() -> int:
-    """The position of a stream that has none: everything the catalog knows is later."""
+    """The position of a stream that has none: the catalog was asked later."""
     return 0
 
 
@@ -52,9 +55,9 @@ class CompositeDefinition:
         position: Callable[[], int] = at_the_start,
         built_in: Callable[[int], Codec | None] = no_codec,
     ) -> None:
-        """`oids`: the attributes' types. `dropped`: the type had others once. `asked_lsn`: the server's WAL position
-        when the catalog was asked, or before. `position` gives the commit LSN of the transaction at hand, `built_in`
-        the codec of a type that has the same OID everywhere.
+        """`oids`: the attributes' types. `dropped`: the type has lost an attribute. `asked_lsn`: the server's WAL
+        position when the catalog was asked, or before. `position` gives the commit LSN of the transaction at hand.
+        `built_in` gives the codec of a built-in type by its OID.
         """
         self.type_name = type_name
         self.oids = oids
@@ -63,24 +66,24 @@ class CompositeDefinition:
         self._position = position
         self._built_in = built_in
 
-    def grew_since(self, count: i64) -> bool:
-        """Whether the `count` fields of a value are the type's first. Raises TypeChanged if the catalog may know."""
-        self.check_age()
+    def is_prefix(self, count: i64) -> bool:
+        """Whether the `count` fields of a value are the type's first fields. Raises as `raise_if_stale`."""
+        self.raise_if_stale()
         return count < len(self.oids) and not self.dropped
 
-    def check_age(self) -> None:
-        """Raise TypeChanged if a value that does not look like the type may be later than what is known of the type."""
+    def raise_if_stale(self) -> None:
+        """Raise TypeChanged if the value at hand may be later than the catalog's answer."""
         position = self._position()
         if position >= self._asked_lsn:
             raise TypeChanged(
                 f"a value of type {self.type_name}, in the transaction that commits at {format_lsn(position)}, has "
-                f"other fields than the type had at {format_lsn(self._asked_lsn)}: the catalog is asked anew"
+                f"other fields than the type had at {format_lsn(self._asked_lsn)}: the daemon asks the catalog again"
             )
 
     def codec_of(self, place: i64, oid: i64, fields: list[Codec]) -> Codec:
-        """The codec that renders the field at `place`, which says that its type is `oid`; `fields` are the type's own.
+        """The codec that renders a value's field at `place`, of type `oid`; `fields` are the type's codecs.
 
-        Raises BinaryFormatUnsupported if there is none: PostgreSQL's own text is to be had in text mode.
+        Raises BinaryFormatUnsupported if there is none: in text mode the server sends PostgreSQL's own text.
         """
         if place < len(fields) and self.oids[place] == oid:
             return fields[place]
@@ -90,7 +93,7 @@ class CompositeDefinition:
         found = self._built_in(oid)
         if found is None:
             raise BinaryFormatUnsupported(
-                f"a value of type {self.type_name} has a field of type OID {oid}, which the type has no more: "
+                f"a value of type {self.type_name} has a field of type OID {oid}, which the type no longer has: "
                 "the stream goes on in text mode"
             )
         return found

@@ -1,11 +1,11 @@
-"""date, time, timetz, timestamp, timestamptz. (`interval` has a module of its own.)
+"""date, time, timetz, timestamp, timestamptz. (`interval` is a module of its own.)
 
 Before: `lookup` picks one by the column's type.
-After: `event_encoder` calls it once a value. The calendar is in `calendar`.
+After: `event_encoder` calls it once a value. `calendar` counts days and microseconds.
 Source: PostgreSQL `date.c`, `timestamp.c`, `datetime.c`; text under DateStyle ISO and TimeZone UTC.
 
-Infinity, and years that readers of Avro's logical types do not hold (all but 0001 to 9999), are unrepresentable; so is
-the time of day 24:00:00.
+Unrepresentable are infinity, the years that readers of Avro's logical types do not hold (all but 0001 to 9999), and the
+time of day 24:00:00.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from cdcd.avro.codecs.calendar import (
     time_text,
 )
 from cdcd.avro.codecs.errors import malformed, wrong_size, wrong_text
+from cdcd.avro.codecs.registry import TypeRegistry
 from cdcd.avro.codecs.varint import write_bytes, write_long, write_text
 
 _INT4_MAX: Final = 0x7FFF_FFFF
@@ -44,7 +45,7 @@ class Date(Codec):
     """date -> int, logicalType date: days since 1970-01-01."""
 
     def __init__(self) -> None:
-        super().__init__({"type": "int", "logicalType": "date"})
+        super().__init__({"type": "int", "logicalType": "date"}, is_fallible=True)
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         if size != 4:
@@ -82,7 +83,7 @@ class Timestamp(Codec):
 
     def __init__(self, with_zone: bool) -> None:
         logical = "timestamp-micros" if with_zone else "local-timestamp-micros"
-        super().__init__({"type": "long", "logicalType": logical})
+        super().__init__({"type": "long", "logicalType": logical}, is_fallible=True)
         self.type_name = "timestamptz" if with_zone else "timestamp"
         self.with_zone = with_zone
 
@@ -131,7 +132,7 @@ class Time(Codec):
     """time -> long, time-micros: since midnight."""
 
     def __init__(self) -> None:
-        super().__init__({"type": "long", "logicalType": "time-micros"})
+        super().__init__({"type": "long", "logicalType": "time-micros"}, is_fallible=True)
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         if size != 8:
@@ -195,3 +196,12 @@ def _check_out_of_range(data: bytes, at: i64, size: i64, type_name: str) -> None
     if size >= 11 and year.isdigit() and (len(year) > 4 or text.endswith(b" BC")):
         return
     raise wrong_text(type_name, "a date or infinity", size)
+
+
+def register(types: TypeRegistry) -> None:
+    """Make dates and times known."""
+    types.add_built_in("date", 1082, lambda _: Date())
+    types.add_built_in("time", 1083, lambda _: Time())
+    types.add_built_in("timestamp", 1114, lambda _: Timestamp(with_zone=False))
+    types.add_built_in("timestamptz", 1184, lambda _: Timestamp(with_zone=True))
+    types.add_built_in("timetz", 1266, lambda _: TimeTz())

@@ -1,18 +1,19 @@
-"""The one error of the codecs: bytes that are not a value of the type they claim to be.
+"""The one error of the codecs: bytes that are not a value of their column's type.
 
-After: every codec raises it. The text names type, wanted and got; never the value, which may be somebody's secret.
+After: every codec raises it. The text names the type, what was wanted and what came. It never shows the value, which
+may be somebody's secret.
 """
 
 from __future__ import annotations
 
 from cdcd.errors import DecodeError
 
-CURE = "The server's types and cdcd's do not agree: report this with the server's version"
+HINT = "The server's types and cdcd's do not agree: report this with the server's version"
 
 
 def malformed(type_name: str, wanted: str, got: str) -> DecodeError:
     """The error of a value of `type_name` that should have been `wanted`."""
-    return DecodeError(f"a value of type {type_name}: wanted {wanted}, got {got}", CURE)
+    return DecodeError(f"a value of type {type_name}: wanted {wanted}, got {got}", HINT)
 
 
 def wrong_size(type_name: str, wanted: int, got: int) -> DecodeError:

@@ -1,4 +1,4 @@
-"""The types of extensions: hstore and pgvector. (citext and ltree are in `strings`, as is PostGIS.)
+"""The types of extensions: hstore and pgvector. (citext, ltree and PostGIS are in `text`.)
 
 Before: `lookup` picks one by the type's name; an extension's types may live in any schema.
 After: `event_encoder` calls it once a value.
@@ -17,6 +17,7 @@ from cdcd.avro.codecs.errors import malformed, wrong_text
 from cdcd.avro.codecs.floats import float4_text, read_float4, write_float4
 from cdcd.avro.codecs.length_prefixed import LengthPrefixedReader
 from cdcd.avro.codecs.literals import LiteralScanner
+from cdcd.avro.codecs.registry import TypeRegistry, TypeRequest
 from cdcd.avro.codecs.text_encoding import TextCodec
 from cdcd.avro.codecs.varint import write_bytes, write_long
 from cdcd.errors import BinaryFormatUnsupported
@@ -31,7 +32,7 @@ class Hstore(TextCodec):
     """hstore -> map of nullable string, in hstore's own order."""
 
     def __init__(self) -> None:
-        super().__init__({"type": "map", "values": ["null", "string"]})
+        super().__init__({"type": "map", "values": ["null", "string"]}, is_fallible=True)
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         parts = LengthPrefixedReader(at, size, "hstore")
@@ -109,10 +110,14 @@ class Hstore(TextCodec):
 
 
 class ConvertedHstore(Hstore):
-    """hstore of a database whose text the server converts to UTF-8: only in text mode.
+    """hstore of a database whose text the server converts to UTF-8: it is read in text mode only.
 
-    `hstore_send` writes the lengths that keys and values have in the database, and then the converted ones.
+    `hstore_send` writes the lengths that keys and values have in the database, but the bytes of the converted ones.
     """
+
+    @property
+    def has_binary(self) -> bool:
+        return False
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         raise _text_is_needed()
@@ -135,7 +140,7 @@ class Vector(Codec):
     """pgvector's vector -> array of float."""
 
     def __init__(self) -> None:
-        super().__init__({"type": "array", "items": "float"})
+        super().__init__({"type": "array", "items": "float"}, is_fallible=True)
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         count: i64 = self._read_header(data, at, size)
@@ -182,3 +187,13 @@ class Vector(Codec):
         if count < 0 or size != 4 + 4 * count:
             raise malformed("vector", "a count and so many floats", f"{size} bytes")
         return count
+
+
+def register(types: TypeRegistry) -> None:
+    """Make hstore and vector known."""
+    types.add_extension("hstore", _hstore)
+    types.add_extension("vector", lambda _: Vector())
+
+
+def _hstore(request: TypeRequest) -> Codec:
+    return ConvertedHstore() if request.options.converted else Hstore()

@@ -1,6 +1,6 @@
 """real and double precision.
 
-Before: `lookup` picks one by the column's type; `nested` and `vectors` use them for elements.
+Before: `lookup` picks one by the column's type; `extensions` uses them for the elements of vectors.
 After: `event_encoder` calls it once a value.
 Source: PostgreSQL `float.c` (text and binary forms), `d2s.c` and `f2s.c` (the shortest text that reads back as the
 value, which `extra_float_digits = 1` gives).
@@ -26,13 +26,14 @@ from mypy_extensions import i64
 
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.errors import wrong_size, wrong_text
+from cdcd.avro.codecs.registry import TypeRegistry
 
 # A NaN has many bit patterns, and its text does not say which: both modes write this one.
 _NAN8: Final = 0x7FF8_0000_0000_0000
 _NAN4: Final = 0x7FC0_0000
 
-_EXACT_INT_DIGITS: Final = 15  # an integer of so many digits is exact as a double,
-_EXACT_POWER: Final = 22  # and so is this power of ten, so that one multiplication or division rounds right
+# An integer of so many digits is exact as a double. So is every power of ten up to 22: one division rounds right.
+_EXACT_INT_DIGITS: Final = 15
 
 _FLOAT4_MAX: Final = 3.4028235677973366e38  # where rounding to float4 gives infinity
 _FLOAT4_MIN_NORMAL: Final = 1.1754943508222875e-38
@@ -125,7 +126,7 @@ def read_float(data: bytes, at: i64, size: i64, type_name: str) -> float:
         i += 1
     if i < end or count == 0:
         return _parse_float(data[at:end], type_name)
-    # At most 15 digits, of which some are behind the point: both the integer and the power are exact.
+    # At most 15 digits, some of them after the point: both the integer and the power of ten are exact.
     value: float = float(n)
     if exponent < 0:
         power: float = 1.0
@@ -149,8 +150,8 @@ def read_float4(data: bytes, at: i64, size: i64) -> float:
     tail: i64 = (i64(bits[4]) & 0x1F) << 24 | i64(bits[5]) << 16 | i64(bits[6]) << 8 | i64(bits[7])
     if magnitude >= _FLOAT4_MIN_NORMAL and tail != 0x1000_0000:
         return value
-    # Halfway between two float4s, or in the subnormals, where that is not seen so easily: the double may itself have
-    # been rounded to there, and rounding twice may err.
+    # The double lies halfway between two float4s, or among the subnormals, where the bits do not show whether it does.
+    # It may have been rounded to there itself, and rounding twice may err.
     return _round_to_odd(data[at : at + size], value)
 
 
@@ -162,7 +163,7 @@ def _parse_float(text: bytes, type_name: str) -> float:
 
 
 def _round_to_odd(text: bytes, value: float) -> float:
-    """Of the doubles around the number that `text` spells, the odd one, from which a second rounding cannot err."""
+    """The double next to the number that `text` spells whose last bit is odd: rounding it once more cannot err."""
     if math.isinf(value):
         return value
     exact = Fraction(text.decode())
@@ -205,9 +206,10 @@ def _float_text(value: float, precision: int, exponent_min: int, fixed_below: in
 
 
 def _shortest_digits(value: float, precision: int, exponent_min: int) -> tuple[str, int]:
-    """The fewest decimal digits, and the power of ten of the last one, that read back as `value` > 0, the nearest such.
+    """The fewest decimal digits that read back as `value` > 0, and the power of ten of the last digit.
 
-    Unlike Python's repr, and as PostgreSQL has it, never a number exactly halfway to a neighbour.
+    The nearest such number wins. As in PostgreSQL and unlike Python's repr, a number exactly halfway to a neighbour
+    never counts.
     """
     fraction, exponent = math.frexp(value)
     ulp = max(exponent - precision, exponent_min)
@@ -225,3 +227,9 @@ def _shortest_digits(value: float, precision: int, exponent_min: int) -> tuple[s
             digits = str(best)
             return digits.rstrip("0"), power + len(digits) - len(digits.rstrip("0"))
         power -= 1
+
+
+def register(types: TypeRegistry) -> None:
+    """Make real and double precision known."""
+    types.add_built_in("float4", 700, lambda _: Float4())
+    types.add_built_in("float8", 701, lambda _: Float8())

@@ -1,7 +1,7 @@
 """Integers and booleans: int2, int4, int8, oid, xid, cid, xid8, bool.
 
 Before: `lookup` picks one by the column's type.
-After: `event_encoder` calls it once a value. Fractions are next door: `numeric`, `floats`.
+After: `event_encoder` calls it once a value. `numeric` and `floats` have the fractions.
 Source: PostgreSQL `int.c`, `int8.c`, `oid.c`, `xid.c`, `bool.c`: the `*send` functions, all big-endian.
 """
 
@@ -15,6 +15,7 @@ from mypy_extensions import i64, u8
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.digits import read_int
 from cdcd.avro.codecs.errors import malformed, wrong_size, wrong_text
+from cdcd.avro.codecs.registry import TypeRegistry
 from cdcd.avro.codecs.varint import write_long
 
 _LONG_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
@@ -119,7 +120,10 @@ class Unsigned4(Codec):
 
 
 class Xid8(Codec):
-    """xid8 -> long; the upper half of its unsigned range is unrepresentable."""
+    """xid8 -> long. The upper half of its unsigned range is unrepresentable, and no server comes that far.
+
+    So it does not count as fallible: a key of this type stays a plain long.
+    """
 
     def __init__(self) -> None:
         super().__init__("long")
@@ -173,3 +177,15 @@ class Bool(Codec):
         if size != 1:
             raise wrong_size("bool", 1, size)
         return "t" if data[at] else "f"
+
+
+def register(types: TypeRegistry) -> None:
+    """Make integers and booleans known."""
+    types.add_built_in("bool", 16, lambda _: Bool())
+    types.add_built_in("int8", 20, lambda _: Int8())
+    types.add_built_in("int2", 21, lambda _: Int2())
+    types.add_built_in("int4", 23, lambda _: Int4())
+    types.add_built_in("oid", 26, lambda request: Unsigned4(request.name))
+    types.add_built_in("xid", 28, lambda request: Unsigned4(request.name))
+    types.add_built_in("cid", 29, lambda request: Unsigned4(request.name))
+    types.add_built_in("xid8", 5069, lambda _: Xid8())

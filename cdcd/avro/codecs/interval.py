@@ -1,4 +1,4 @@
-"""interval -> record { months, days, micros }, PostgreSQL's own three parts: none of them converts into another.
+"""interval -> record { months, days, micros }, PostgreSQL's own three parts. No part converts into another.
 
 Before: `lookup` picks it by the column's type.
 After: `event_encoder` calls it once a value.
@@ -17,7 +17,9 @@ from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.calendar import MICROS_PER_SECOND, read_fraction
 from cdcd.avro.codecs.digits import read_digits
 from cdcd.avro.codecs.errors import wrong_size, wrong_text
+from cdcd.avro.codecs.registry import TypeRegistry
 from cdcd.avro.codecs.varint import write_long
+from cdcd.avro.type_forms import INTERVAL_FIELDS
 
 _INT4_MAX: Final = 0x7FFF_FFFF
 _INT4_MIN: Final = -0x8000_0000
@@ -31,10 +33,10 @@ class Interval(Codec):
     """interval -> record. `-infinity` and `infinity` are unrepresentable."""
 
     def __init__(self) -> None:
-        fields = [("months", "int"), ("days", "int"), ("micros", "long")]
-        super().__init__(
-            {"type": "record", "name": "Interval", "fields": [{"name": name, "type": kind} for name, kind in fields]}
-        )
+        fields = [
+            {"name": name, "type": kind} for name, kind in zip(INTERVAL_FIELDS, ("int", "int", "long"), strict=True)
+        ]
+        super().__init__({"type": "record", "name": "Interval", "fields": fields}, is_fallible=True)
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         if size != 16:
@@ -155,3 +157,8 @@ def _read_minus_time(data: bytes, hours: i64, at: i64, end: i64) -> i64:
     if hours == _HOURS_MAX and down < _INT8_MIN + rest:
         return 1
     return down - rest
+
+
+def register(types: TypeRegistry) -> None:
+    """Make interval known."""
+    types.add_built_in("interval", 1186, lambda _: Interval())

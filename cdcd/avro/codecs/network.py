@@ -1,8 +1,8 @@
-"""Types that are strings in Avro and packed bytes in PostgreSQL: inet, cidr, macaddr, macaddr8, bit, varbit, pg_lsn.
+"""Types that are strings in Avro and packed bytes in PostgreSQL: network addresses, bits, pg_lsn, tsvector.
 
 Before: `lookup` picks one by the column's type.
 After: `event_encoder` calls it once a value.
-Source: PostgreSQL `network.c` (`network_send`: family, prefix length, is it a cidr, address length, address),
+Source: PostgreSQL `network.c` (`network_send`: family, prefix length, whether it is a cidr, address length, address),
 `inet_net_ntop.c`, `mac.c`, `mac8.c`, `varbit.c`, `pg_lsn.c`.
 """
 
@@ -13,13 +13,14 @@ from mypy_extensions import i64
 
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.errors import malformed, wrong_size
+from cdcd.avro.codecs.registry import TypeRegistry
 from cdcd.avro.codecs.text_encoding import TextCodec
 from cdcd.avro.codecs.varint import write_bytes, write_text
 from cdcd.lsn import format_lsn
 
 
 class TextOnly(Codec):
-    """A type whose Avro form is PostgreSQL's text: subclasses render the binary form, and that is all."""
+    """A type whose Avro form is PostgreSQL's text: subclasses only render the binary form."""
 
     def __init__(self) -> None:
         super().__init__("string")
@@ -34,7 +35,7 @@ class TextOnly(Codec):
 
 
 class Inet(TextOnly):
-    """inet, cidr -> string; the prefix length is left out of an inet that has all bits, as PostgreSQL does."""
+    """inet, cidr -> string; an inet with all bits has no prefix length, as in PostgreSQL."""
 
     def __init__(self, type_name: str) -> None:
         super().__init__()
@@ -103,7 +104,10 @@ class PgLsn(TextOnly):
 
 
 class Tsvector(TextCodec):
-    """tsvector -> string. Binary: a count, then of each lexeme itself, zero, the count of positions, the positions."""
+    """tsvector -> string.
+
+    Binary: a count, then for each lexeme its text, a zero, the count of its positions, the positions.
+    """
 
     def __init__(self) -> None:
         super().__init__("string")
@@ -137,3 +141,15 @@ class Tsvector(TextCodec):
         if i != size:
             raise malformed("tsvector", "nothing after the last lexeme", f"{size - i} bytes")
         return b" ".join(lexemes)
+
+
+def register(types: TypeRegistry) -> None:
+    """Make network addresses, bits, pg_lsn and tsvector known."""
+    types.add_built_in("cidr", 650, lambda request: Inet(request.name))
+    types.add_built_in("inet", 869, lambda request: Inet(request.name))
+    types.add_built_in("macaddr8", 774, lambda request: Macaddr(request.name, 8))
+    types.add_built_in("macaddr", 829, lambda request: Macaddr(request.name, 6))
+    types.add_built_in("bit", 1560, lambda _: Bit())
+    types.add_built_in("varbit", 1562, lambda _: Bit())
+    types.add_built_in("pg_lsn", 3220, lambda _: PgLsn())
+    types.add_built_in("tsvector", 3614, lambda _: Tsvector())

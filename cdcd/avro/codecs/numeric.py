@@ -1,4 +1,4 @@
-"""numeric: as an Avro decimal where its column has precision and scale, as a string where it has not.
+"""numeric: an Avro decimal where its column has precision and scale, a string where it has none.
 
 Before: `lookup` picks `Decimal` or `NumericText` by the column's typmod.
 After: `event_encoder` calls it once a value.
@@ -19,6 +19,7 @@ from mypy_extensions import i64, u8
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.digits import count_digits, power_of_ten, write_4_digits, write_first_digits, write_last_digits
 from cdcd.avro.codecs.errors import malformed, wrong_text
+from cdcd.avro.codecs.registry import TypeRegistry, TypeRequest
 from cdcd.avro.codecs.varint import write_bytes, write_long
 from cdcd.errors import DecodeError
 
@@ -47,12 +48,14 @@ class Decimal(Codec):
     """numeric(p,s) -> decimal. NaN, the infinities, and anything that needs more digits are unrepresentable.
 
     A negative scale becomes 0 with a precision to match, and a scale above the precision raises the precision: Avro
-    wants 0 <= scale <= precision. The result must not exceed PRECISION_MAX: the caller sees to that.
+    wants 0 <= scale <= precision. The caller sees to it that the result does not exceed PRECISION_MAX.
     """
 
     def __init__(self, precision: int, scale: int) -> None:
         precision, scale = max(precision, scale) - min(scale, 0), max(scale, 0)
-        super().__init__({"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale})
+        super().__init__(
+            {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}, is_fallible=True
+        )
         self.precision: i64 = precision
         self.scale: i64 = scale
         self.limit: i64 = 10 ** min(precision, _SAFE_DIGITS)
@@ -305,3 +308,16 @@ def _write_wide(out: BytesWriter, n: int) -> None:
     unscaled = n.to_bytes((n if n >= 0 else ~n).bit_length() // 8 + 1, "big", signed=True)
     write_long(out, len(unscaled))
     out.write(unscaled)
+
+
+def register(types: TypeRegistry) -> None:
+    """Make numeric known."""
+    types.add_built_in("numeric", 1700, _numeric)
+
+
+def _numeric(request: TypeRequest) -> Codec:
+    if request.typmod >= 0 and request.options.numeric == "decimal":
+        codec = Decimal(typmod_precision(request.typmod), typmod_scale(request.typmod))
+        if codec.precision <= PRECISION_MAX:
+            return codec
+    return NumericText()

@@ -1,11 +1,11 @@
-"""Ranges and multiranges -> record { lower, upper, lower_inc, upper_inc, empty }, and array of it.
+"""Ranges and multiranges -> record { lower, upper, lower_inc, upper_inc, empty }, and array of that record.
 
 Before: `lookup` builds one around the codec of the subtype.
 After: `event_encoder` calls it once a value.
 Source: PostgreSQL `rangetypes.c` (`range_send`: a byte of flags, then each finite bound with its length),
 `multirangetypes.c` (`multirange_send`: a count, then each range with its length).
 
-A bound that is null in the record is infinite, unless the range is empty.
+A bound that is null in the record is infinite, unless `empty` is true.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from cdcd.avro.avro_names import avro_name
 from cdcd.avro.codecs.base import AvroType, Codec
 from cdcd.avro.codecs.errors import malformed, wrong_text
 from cdcd.avro.codecs.length_prefixed import LengthPrefixedReader
 from cdcd.avro.codecs.literals import LiteralScanner, quote_bound
+from cdcd.avro.codecs.registry import MULTIRANGE, RANGE, TypeRegistry, TypeRequest
 from cdcd.avro.codecs.varint import write_long
+from cdcd.avro.type_forms import RANGE_FIELDS
 
 _EMPTY: Final = 0x01
 _LOWER_INCLUSIVE: Final = 0x02
@@ -46,12 +49,15 @@ class Range(Codec):
 
     def __init__(self, record_name: str, subtype: Codec, type_name: str) -> None:
         fields: list[AvroType] = [
-            {"name": bound, "type": ["null", subtype.schema], "default": None} for bound in ("lower", "upper")
+            {"name": bound, "type": ["null", subtype.schema], "default": None} for bound in RANGE_FIELDS[:2]
         ]
-        fields += [{"name": name, "type": "boolean"} for name in ("lower_inc", "upper_inc", "empty")]
-        super().__init__({"type": "record", "name": record_name, "fields": fields})
+        fields += [{"name": name, "type": "boolean"} for name in RANGE_FIELDS[2:]]
+        super().__init__({"type": "record", "name": record_name, "fields": fields}, is_fallible=True)
         self.subtype = subtype
         self.type_name = type_name
+
+    def children(self) -> list[Codec]:
+        return [self.subtype]
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         flags: i64 = self._read_flags(data, at, size)
@@ -109,7 +115,7 @@ class Range(Codec):
         flags: i64 = i64(data[at])
         if flags & _EMPTY:
             return _EMPTY
-        # What is infinite is never inclusive.
+        # An infinite bound is never inclusive.
         if flags & _LOWER_INFINITE:
             flags &= ~_LOWER_INCLUSIVE
         if flags & _UPPER_INFINITE:
@@ -148,9 +154,12 @@ class Multirange(Codec):
     """A multirange type -> array of the record of its range type."""
 
     def __init__(self, element: Codec, type_name: str) -> None:
-        super().__init__({"type": "array", "items": element.schema})
+        super().__init__({"type": "array", "items": element.schema}, is_fallible=True)
         self.element = element
         self.type_name = type_name
+
+    def children(self) -> list[Codec]:
+        return [self.element]
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         parts = LengthPrefixedReader(at, size, self.type_name)
@@ -213,7 +222,7 @@ class Multirange(Codec):
 
 
 def _range_end(data: bytes, at: i64, end: i64) -> i64:
-    """Where the range that begins at `at` ends: behind the closing bracket that is in no quotes, or `end`."""
+    """Where the range that begins at `at` ends: after its closing bracket outside quotes, or at `end`."""
     quoted = False
     while at < end:
         byte: i64 = i64(data[at])
@@ -225,3 +234,21 @@ def _range_end(data: bytes, at: i64, end: i64) -> i64:
             return at + 1
         at += 1
     return end
+
+
+def register(types: TypeRegistry) -> None:
+    """Make range and multirange types known."""
+    types.add_kind(RANGE, _range)
+    types.add_kind(MULTIRANGE, _multirange)
+
+
+def _range(request: TypeRequest) -> Codec | None:
+    pgtype = request.pgtype
+    if pgtype.element is None:
+        return None
+    return Range(avro_name(pgtype.qualified), request.part(pgtype.element), pgtype.qualified)
+
+
+def _multirange(request: TypeRequest) -> Codec | None:
+    pgtype = request.pgtype
+    return None if pgtype.element is None else Multirange(request.part(pgtype.element), pgtype.qualified)

@@ -3,7 +3,7 @@
 Before: `lookup` picks one by the column's type.
 After: `event_encoder` calls it once a value.
 Source: PostgreSQL `varlena.c` (text, bytea), `char.c`, `jsonb.c`, `uuid.c`. The session's client_encoding is UTF8, so
-text is UTF-8 as Avro wants it, in both modes; `encodings` has what a database without an encoding needs.
+text is UTF-8 as Avro wants it, in both modes. `text_encoding` has what a database without an encoding needs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from mypy_extensions import i32, i64, u8
 
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.errors import malformed, wrong_size, wrong_text
+from cdcd.avro.codecs.registry import ENUM, TypeRegistry, TypeRequest
 from cdcd.avro.codecs.text_encoding import TextCodec
 from cdcd.avro.codecs.varint import write_bytes, write_long, write_text
 from cdcd.errors import BinaryFormatUnsupported
@@ -22,7 +23,7 @@ from cdcd.errors import BinaryFormatUnsupported
 _HYPHEN: Final = 45
 _UUID_TEXT_SIZE: Final = 36
 
-# What a hexadecimal digit counts; 255: no such digit.
+# The value of each hexadecimal digit; 255: not one.
 _NIBBLES: Final = bytes(int(chr(c), 16) if chr(c) in "0123456789abcdefABCDEF" else 255 for c in range(256))
 
 
@@ -51,13 +52,17 @@ class TextFallback(Text):
         super().__init__()
         self.type_name = type_name
 
+    @property
+    def has_binary(self) -> bool:
+        return False
+
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        raise self._mode_changed()
+        raise self._no_binary()
 
     def raw(self, data: bytes, at: i64, size: i64) -> bytes:
-        raise self._mode_changed()
+        raise self._no_binary()
 
-    def _mode_changed(self) -> BinaryFormatUnsupported:
+    def _no_binary(self) -> BinaryFormatUnsupported:
         return BinaryFormatUnsupported(
             f"type {self.type_name} has no binary form that cdcd knows: the stream goes on in text mode"
         )
@@ -86,9 +91,9 @@ class VersionedText(Text):
 
 
 class Char(Codec):
-    r"""The type "char" (one byte, mostly of the system catalogs) -> string.
+    r"""The type "char" (one byte, mostly in the system catalogs) -> string.
 
-    Zero is the empty string. A byte above 127, which is no UTF-8, is written as PostgreSQL 16 and later do: `\ooo`.
+    Zero is the empty string. A byte above 127 is not UTF-8: it becomes `\ooo`, as PostgreSQL 16 and later write it.
     """
 
     def __init__(self) -> None:
@@ -208,7 +213,8 @@ def write_unhexed(out: BytesWriter, data: bytes, at: i64, size: i64, type_name: 
 def _hex_of_4(value: i64) -> i64:
     """The 8 hexadecimal digits of the low 32 bits, as the 8 ASCII characters of one big-endian word.
 
-    All eight at a time: spread the nibbles over the bytes, then add "0", and to those above 9 the way from ":" to "a".
+    All eight at a time: spread the nibbles over the bytes, add "0" to each, and the distance from ":" to "a" to those
+    above 9.
     """
     value &= 0xFFFF_FFFF
     value = (value & 0xFFFF_0000) << 16 | value & 0xFFFF
@@ -221,3 +227,29 @@ def _hex_of_4(value: i64) -> i64:
 def _hex_of_2(value: i64) -> i64:
     """The 4 hexadecimal digits of the low 16 bits, as ASCII."""
     return _hex_of_4(value) & 0xFFFF_FFFF
+
+
+def fallback(request: TypeRequest) -> Codec:
+    """The codec of a type that nobody registered: its text."""
+    return TextFallback(request.pgtype.qualified)
+
+
+def register(types: TypeRegistry) -> None:
+    """Make text and the types that are text with rules known; and bytea, and PostGIS, which has bytes, too."""
+    types.add_built_in("bytea", 17, lambda _: Bytea())
+    types.add_built_in("char", 18, lambda _: Char())
+    types.add_built_in("name", 19, lambda _: Text())
+    types.add_built_in("text", 25, lambda _: Text())
+    types.add_built_in("json", 114, lambda _: Text())
+    types.add_built_in("xml", 142, lambda _: Text())
+    types.add_built_in("bpchar", 1042, lambda _: Text())
+    types.add_built_in("varchar", 1043, lambda _: Text())
+    types.add_built_in("uuid", 2950, lambda _: Uuid())
+    types.add_built_in("jsonb", 3802, lambda request: VersionedText(request.name))
+    types.add_kind(ENUM, lambda _: Text())
+    types.add_extension("citext", lambda _: Text())
+    types.add_extension("ltree", lambda request: VersionedText(request.name))
+    types.add_extension("lquery", lambda request: VersionedText(request.name))
+    types.add_extension("ltxtquery", lambda request: VersionedText(request.name))
+    types.add_extension("geometry", lambda request: Ewkb(request.name))
+    types.add_extension("geography", lambda request: Ewkb(request.name))

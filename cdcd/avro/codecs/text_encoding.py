@@ -1,11 +1,11 @@
 r"""Text of a database that has no encoding (SQL_ASCII): its bytes may be anything, and Avro's strings are UTF-8.
 
-Before: `types` wraps codecs in these, for such databases only: elsewhere the server sends UTF-8, and nobody checks.
+Before: `registry` and `lookup` wrap codecs in these, for such databases only. Elsewhere the server sends UTF-8.
 After: `event_encoder` calls them as any codec.
 Source: PostgreSQL, "Character Set Support"; "Binary Data Types", the escape format of bytea.
 
-A value that is no UTF-8 is unrepresentable. In the text that stands for it, a byte that belongs to no UTF-8 character
-is `\xHH` and a backslash is doubled: `caf\xe9` for `café` in LATIN1.
+A value that is not UTF-8 is unrepresentable. In the text that stands for it, a byte outside every UTF-8 character is
+`\xHH`, and a backslash is doubled: `caf\xe9` for `café` in LATIN1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cdcd.avro.codecs.base import Codec
 
 
 def shown(raw: bytes) -> str:
-    r"""`raw` as a string: as it is where it is UTF-8, else with `\xHH` for bytes that are not, and `\\` for `\`."""
+    r"""`raw` as a string: unchanged if it is UTF-8, else with `\xHH` for bytes that are not, and `\\` for `\`."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -36,21 +36,28 @@ def is_utf8(raw: bytes) -> bool:
 class TextCodec(Codec):
     """A type whose values hold text in the database's encoding."""
 
+    @property
+    def has_text(self) -> bool:
+        return True
+
     def raw(self, data: bytes, at: i64, size: i64) -> bytes:
         """PostgreSQL's text form of the binary value, in the encoding in which it came."""
         raise NotImplementedError
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
-        # What is no UTF-8 becomes surrogates, so that OfAnyEncoding gets the bytes back, however deep this is nested.
+        # Bytes that are not UTF-8 become surrogates. EscapingColumn gets the bytes back, however deep this is nested.
         return self.raw(data, at, size).decode("utf-8", "surrogateescape")
 
 
 class Utf8Checked(Codec):
-    """A codec of text that finds values unrepresentable which are no UTF-8."""
+    """A codec of text for which a value that is not UTF-8 is unrepresentable."""
 
     def __init__(self, inner: TextCodec) -> None:
-        super().__init__(inner.schema)
+        super().__init__(inner.schema, is_fallible=True)
         self.inner = inner
+
+    def children(self) -> list[Codec]:
+        return [self.inner]
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         return is_utf8(self.inner.raw(data, at, size)) and self.inner.binary(data, at, size, out)
@@ -63,11 +70,14 @@ class Utf8Checked(Codec):
 
 
 class EscapingColumn(Codec):
-    """The codec of a whole column that has text in it: what it renders is escaped where it is no UTF-8."""
+    """The codec of a whole column that has text in it: it escapes bytes that are not UTF-8 in what it renders."""
 
     def __init__(self, inner: Codec) -> None:
-        super().__init__(inner.schema)
+        super().__init__(inner.schema, is_fallible=True)
         self.inner = inner
+
+    def children(self) -> list[Codec]:
+        return [self.inner]
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         return self.inner.binary(data, at, size, out)
@@ -77,3 +87,8 @@ class EscapingColumn(Codec):
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
         return shown(self.inner.render(data, at, size).encode("utf-8", "surrogateescape"))
+
+
+def utf8_checked(codec: Codec) -> Codec:
+    """The codec of a type in a database without an encoding: a codec of text then checks it."""
+    return Utf8Checked(codec) if isinstance(codec, TextCodec) else codec

@@ -54,7 +54,7 @@ class Records:
 def table(*columns: ResolvedColumn) -> tuple[Records, RowEncoder]:
     records = Records()
     encoder = EventEncoder(records.builder, FingerprintStore(records.builder), TypeOptions())
-    rows = encoder.open(ResolvedRelation(7, "public", "t", "d", list(columns)))
+    rows = encoder.open_relation(ResolvedRelation(7, "public", "t", "d", list(columns)))
     encoder.begin(1, 0, 1)
     return records, rows
 

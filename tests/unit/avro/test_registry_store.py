@@ -12,7 +12,7 @@ from cdcd.errors import CdcdError, KafkaUnavailable, RequestRejected, SettingsEr
 
 def header(url: str, extra: dict[str, object] | None = None) -> bytes:
     store = RegistryStore(url, lambda schema, name: f"{schema}.{name}", {"retries.wait.ms": 1, **(extra or {})})
-    return store.header("public", "t", "value", '"long"')
+    return store.header_for("public", "t", "value", '"long"')
 
 
 def answering(post: tuple[int, object], get: tuple[int, object]) -> JsonServer:

@@ -41,7 +41,7 @@ class Table:
         self.batches = BatchBuilder(tombstones=False)
         self.encoder = EventEncoder(self.batches, FingerprintStore(self.batches), TypeOptions())
         columns = [ResolvedColumn(f"c{at}", kind, -1, at in keys) for at, kind in enumerate((INT4, TEXT, DATE, TEXT))]
-        self.changes = self.encoder.open(ResolvedRelation(7, "public", "t", identity, columns))
+        self.changes = self.encoder.open_relation(ResolvedRelation(7, "public", "t", identity, columns))
 
     def records(self) -> list[Message]:
         return [message for table in self.batches.take().tables for message in table.messages]
@@ -61,7 +61,7 @@ def test_a_row_of_copy_is_the_event_that_an_insert_would_be_but_for_its_op(
     values: list[tuple[bytes | None, ...]], keys: tuple[int, ...], alone: bool
 ) -> None:
     ours, theirs = Table(keys, "f"), Table(keys, "f")  # a key from the catalog: parts of it may be null
-    ours.encoder.copy(99, 1_700_000_000_000_000)
+    ours.encoder.begin_snapshot(99, 1_700_000_000_000_000)
     table = TableRows(ours.changes, KINDS)
     copy = table.copy()
     first = [HEADER, row(*values[0])] if alone else [HEADER + row(*values[0])]

@@ -7,11 +7,12 @@ import struct
 import pytest
 from support.avro_values import UNREPRESENTABLE, both, read_back, transcode
 
+from cdcd.avro.codecs.arrays import Array
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.composite_changes import CompositeDefinition
+from cdcd.avro.codecs.composites import Composite
 from cdcd.avro.codecs.integers import Int4
 from cdcd.avro.codecs.lookup import TypeOptions, codec_for
-from cdcd.avro.codecs.nested import Array, Composite
 from cdcd.avro.codecs.text import Text
 from cdcd.errors import BinaryFormatUnsupported, DecodeError, TypeChanged
 from cdcd.source.pg_types import PgType

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from support.avro_values import transcode
 
-from cdcd.avro.codecs.lookup import TypeOptions, codec_for, has_known_binary
+from cdcd.avro.codecs.lookup import REGISTRY, TypeOptions, codec_for, has_known_binary
 from cdcd.errors import BinaryFormatUnsupported
 from cdcd.source.pg_types import PgType
 
@@ -50,7 +50,7 @@ def logical(kind: str, name: str) -> dict[str, object]:
         (catalog("_int4", element=catalog("int4"), is_array=True), {"type": "array", "items": ["null", "int"]}),
     ],
 )
-def test_every_type_has_the_avro_type_of_the_design(pgtype: PgType, schema: object) -> None:
+def test_every_type_has_its_avro_type(pgtype: PgType, schema: object) -> None:
     assert codec_for(pgtype, -1, OPTIONS).schema == schema
 
 
@@ -140,3 +140,19 @@ def test_a_type_of_known_parts_is_known(pgtype: PgType) -> None:
 def test_an_unknown_types_codec_names_it() -> None:
     with pytest.raises(BinaryFormatUnsupported, match=r"shop\.shape"):
         transcode(codec_for(users("shape"), -1, OPTIONS), "binary", b"x")
+
+
+def test_a_type_has_text_if_one_of_its_parts_has() -> None:
+    text, int4 = catalog("text"), catalog("int4")
+    options = TypeOptions(any_encoding=True)
+    with_text = users("home", kind="c", fields=(("id", int4, -1), ("street", text, -1)))
+    without = users("pair", kind="c", fields=(("id", int4, -1), ("at", catalog("timetz"), -1)))
+    assert [codec_for(each, -1, options).has_text for each in (text, int4, with_text, without)] == [1, 0, 1, 0]
+
+
+def test_every_built_in_type_is_found_by_its_oid() -> None:
+    for oid, name in REGISTRY.built_in_names.items():
+        found = REGISTRY.built_in_codec(oid, OPTIONS)
+        assert found is not None
+        assert found.schema == codec_for(catalog(name), -1, OPTIONS).schema
+    assert REGISTRY.built_in_codec(70_000, OPTIONS) is None

@@ -1,0 +1,131 @@
+"""Which codec a PostgreSQL type gets: every family registers its types here, by name or by kind.
+
+Before: each family (`integers`, `text`, `arrays`, ...) has a function `register` that adds its types.
+After: `lookup` asks for the codec of a column. Spark and `cdcd verify` go the way back by `type_forms`.
+Source: PostgreSQL, "System Catalogs", pg_type (`typname`, `typtype`); the OIDs of built-in types are in `pg_type.dat`.
+
+Types are known by schema and name: the OIDs of an extension's types differ from server to server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from cdcd.avro.codecs.base import Codec
+from cdcd.avro.codecs.composite_changes import at_the_start
+from cdcd.avro.codecs.text_encoding import utf8_checked
+from cdcd.source.pg_types import PgType
+
+ENUM: Final = "e"
+COMPOSITE: Final = "c"
+RANGE: Final = "r"
+MULTIRANGE: Final = "m"
+ARRAY: Final = "array"
+"""The kinds of types that PostgreSQL's users make: `typtype`, and one more for true arrays."""
+
+_PSEUDO_ARRAYS: Final = ("int2vector", "oidvector")
+"""PostgreSQL's catalog calls these arrays. They count from 0, and their text is not an array's."""
+
+
+@dataclass(frozen=True)
+class TypeOptions:
+    """What the settings and the database say about types."""
+
+    numeric: Literal["decimal", "string"] = "decimal"
+    """numeric(p,s) becomes an Avro decimal, or a string as every other numeric does."""
+    any_encoding: bool = False
+    """The database has no encoding (SQL_ASCII): its text is checked, and is unrepresentable if it is not UTF-8."""
+    converted: bool = False
+    """The database is neither UTF8 nor SQL_ASCII: the server converts its text."""
+    position: Callable[[], int] = at_the_start
+    """The commit LSN of the transaction at hand: a type may have been altered since the catalog was asked."""
+
+
+class TypeRequest:
+    """One type that needs a codec: of a column, or of a part of its values."""
+
+    def __init__(self, pgtype: PgType, typmod: int, options: TypeOptions, registry: TypeRegistry) -> None:
+        """`typmod`: -1 if there is none."""
+        self.pgtype = pgtype
+        self.name = pgtype.name
+        self.typmod = typmod
+        self.options = options
+        self._registry = registry
+
+    def part(self, pgtype: PgType, typmod: int = -1) -> Codec:
+        """The codec of an element, field or bound."""
+        return self._registry.codec(pgtype, typmod, self.options)
+
+    def built_in(self, oid: int) -> Codec | None:
+        """The codec of a built-in type, which has the same OID on every server; None for all others."""
+        return self._registry.built_in_codec(oid, self.options)
+
+
+Factory: TypeAlias = "Callable[[TypeRequest], Codec | None]"
+"""Makes the codec of a requested type. None: the type has no other form than its text."""
+
+
+class TypeRegistry:
+    """Makes the codecs of types. A type that nobody registered gets the codec that `fallback` makes."""
+
+    def __init__(self, fallback: Callable[[TypeRequest], Codec]) -> None:
+        self._fallback = fallback
+        self._built_in: dict[str, Factory] = {}
+        self._names: dict[int, str] = {}
+        self._extensions: dict[str, Factory] = {}
+        self._kinds: dict[str, Factory] = {}
+
+    def add_built_in(self, name: str, oid: int, factory: Factory) -> None:
+        """Make a type of the schema `pg_catalog` known."""
+        self._built_in[name] = factory
+        self._names[oid] = name
+
+    def add_extension(self, name: str, factory: Factory) -> None:
+        """Make the type of an extension known, which may live in any other schema."""
+        self._extensions[name] = factory
+
+    def add_kind(self, kind: str, factory: Factory) -> None:
+        """Make all types of a kind known: ENUM, COMPOSITE, RANGE, MULTIRANGE or ARRAY."""
+        self._kinds[kind] = factory
+
+    @property
+    def built_in_names(self) -> dict[int, str]:
+        """OID -> name of every built-in type."""
+        return dict(self._names)
+
+    @property
+    def extension_names(self) -> list[str]:
+        """The types of extensions."""
+        return list(self._extensions)
+
+    def codec(self, pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
+        """The codec of a column, or of a part of its values. Never fails."""
+        if pgtype.kind == "d" and pgtype.base is not None:
+            return self.codec(pgtype.base, pgtype.base_typmod, options)
+        request = TypeRequest(pgtype, typmod, options, self)
+        factory = self._kinds.get(_kind(pgtype)) or self._named(pgtype)
+        codec = (factory(request) if factory is not None else None) or self._fallback(request)
+        return utf8_checked(codec) if options.any_encoding else codec
+
+    def built_in_codec(self, oid: int, options: TypeOptions) -> Codec | None:
+        """The codec of the built-in type of this OID; None if there is none."""
+        name = self._names.get(oid)
+        return None if name is None else self.codec(PgType(oid, "pg_catalog", name), -1, options)
+
+    def _named(self, pgtype: PgType) -> Factory | None:
+        if pgtype.schema == "pg_catalog":
+            return self._built_in.get(pgtype.name)
+        return self._extensions.get(pgtype.name) if pgtype.kind == "b" else None
+
+
+def _kind(pgtype: PgType) -> str:
+    """The kind by which a type is registered; "" for one that is known by its name."""
+    if pgtype.kind in (ENUM, COMPOSITE):
+        return pgtype.kind
+    if pgtype.element is None:
+        return ""
+    if pgtype.is_array and pgtype.name not in _PSEUDO_ARRAYS:
+        return ARRAY
+    return pgtype.kind if pgtype.kind in (RANGE, MULTIRANGE) else ""
