@@ -22,7 +22,6 @@ from cdcd.avro.codecs.lookup import TypeOptions, codec_for
 from cdcd.avro.codecs.varint import write_long
 from cdcd.avro.envelope_writer import transaction_bytes, write_losses, write_rest_of_truncate
 from cdcd.avro.key_encoder import KeyEncoder, KeyField, first_field, text_of, write_value
-from cdcd.avro.record_consumer import RecordConsumer
 from cdcd.avro.schema import envelope_schema, key_schema
 from cdcd.avro.schema_store import SchemaStore
 from cdcd.errors import CdcdError, DecodeError
@@ -31,6 +30,7 @@ from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.pgoutput.messages import KEY, NEW, OLD
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, Binary, column_at, tuple_end
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
+from cdcd.transaction.record_consumer import RecordConsumer
 from cdcd.transaction.relations import MESSAGES, ResolvedRelation
 
 CREATE: Final = 0x63

@@ -25,8 +25,8 @@ from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, Resolved
 _BUG: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
 _PARTITION_HINT: Final = (
     "A partition may have a smaller replica identity than its root. Run cdcd check and the SQL it prints. Changes "
-    "already in the WAL lack the key: recreate the slot and take a new snapshot. If cdcd check finds none, this is a bug: "
-    "report it"
+    "already in the WAL lack the key: recreate the slot and take a new snapshot. "
+    "If cdcd check finds no such partition, this is a bug: report it"
 )
 """The server guarantees non-null key columns only for the partition's own index."""
 

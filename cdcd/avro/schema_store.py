@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from mypy_extensions import mypyc_attr
 
-from cdcd.avro.record_consumer import RecordConsumer
 from cdcd.avro.single_object import fingerprint, header
+from cdcd.transaction.record_consumer import RecordConsumer
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

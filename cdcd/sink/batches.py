@@ -19,9 +19,9 @@ from typing import Final, TypeAlias
 from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
-from cdcd.avro.record_consumer import RecordConsumer
 from cdcd.progress.daemon_requests import is_for
 from cdcd.progress.snapshot_records import TableSnapshot
+from cdcd.transaction.record_consumer import RecordConsumer
 
 Message: TypeAlias = "dict[str, bytes | None]"
 

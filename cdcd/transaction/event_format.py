@@ -1,0 +1,24 @@
+"""An event format: what the daemon's wiring chooses, and all that the rest of the daemon knows of it.
+
+Before: `record_consumer` says where records go.
+After: `avro.avro_format` implements it. The encoders that it makes take changes, see `change_consumer`.
+
+Another format is a package of its own, with a class of this kind.
+"""
+
+from __future__ import annotations
+
+from cdcd.transaction.change_consumer import ChangeConsumer
+from cdcd.transaction.record_consumer import RecordConsumer
+
+
+class EventFormat:
+    """Makes the encoders of one attempt, each with the store that makes its schemas known to readers."""
+
+    def stream_encoder(self, records: RecordConsumer) -> ChangeConsumer:
+        """The encoder of the stream's changes. Called once, before `snapshot_encoder`."""
+        raise NotImplementedError
+
+    def snapshot_encoder(self, records: RecordConsumer) -> ChangeConsumer:
+        """An encoder of the rows of snapshots, which go to Kafka beside the stream."""
+        raise NotImplementedError
