@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import Final
 
-from cdcd.avro.event_encoder import EventEncoder
 from cdcd.config.settings import Settings
 from cdcd.daemon.snapshot_export import ExportedSnapshot, NewTableScan, SnapshotExport, TableExport
 from cdcd.lsn import format_lsn
@@ -35,6 +34,7 @@ from cdcd.snapshot.copy_format import CopyFormat
 from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.snapshot.table_copier import TableCopier
 from cdcd.transaction.assembler import Assembler
+from cdcd.transaction.change_consumer import ChangeConsumer
 
 MESSAGES_MAX: Final = 1_000
 """Rows that one connection gives in one turn."""
@@ -57,7 +57,7 @@ class SnapshotCoordinator:
         settings: Settings,
         copies: Mapping[str, TableSnapshot],
         names: TopicNames,
-        encoder: EventEncoder,
+        encoder: ChangeConsumer,
         batches: BatchBuilder,
         wake: Callable[[], None],
         parked: Callable[[], Container[tuple[str, str]]] = frozenset,

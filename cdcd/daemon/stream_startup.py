@@ -25,10 +25,9 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Final
 
-from cdcd.avro.codecs.lookup import TypeOptions, has_known_binary, is_converted
-from cdcd.avro.event_encoder import EventEncoder
+from cdcd.avro.avro_format import AvroFormat
+from cdcd.avro.codecs.lookup import has_known_binary
 from cdcd.avro.registry_store import RegistryStore
-from cdcd.avro.schema_store import FingerprintStore, ObservedStore, PerTableStore, SchemaStore
 from cdcd.clock import monotonic_s
 from cdcd.config.settings import Settings
 from cdcd.daemon.kafka_takeover import KafkaSession, KafkaTakeover
@@ -52,6 +51,7 @@ from cdcd.source.slot import Slot
 from cdcd.source.slot_conflicts import SlotConflicts
 from cdcd.source.synchronous_standby import commits_wait_for
 from cdcd.transaction.assembler import Assembler
+from cdcd.transaction.event_format import EventFormat
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool
 from cdcd.transaction.spool_file import SpoolDirectory
@@ -370,23 +370,17 @@ class StreamStartup:
     ) -> StreamResources:
         settings, last = self._settings, kafka.publisher.last
         batches = BatchBuilder(settings.sink.tombstones, settings.source.slot)
-        stores: SchemaStore = FingerprintStore(batches)
-        registry = self._registry()
-        if registry is not None:
-            stores = PerTableStore(registry, stores, frozenset(kafka.publisher.parked))
-        types = TypeOptions(
-            numeric=settings.avro.numeric,
-            any_encoding=walsender.encoding == "SQL_ASCII",
-            converted=is_converted(walsender.encoding),
-            position=lambda: encoder.commit_lsn,
+        parked = frozenset(kafka.publisher.parked)
+        events: EventFormat = AvroFormat(
+            settings.avro.numeric, walsender.encoding, self._on_schema, self._registry(), parked
         )
-        encoder = EventEncoder(batches, ObservedStore(stores, self._on_schema), types)
+        encoder = events.stream_encoder(batches)
         copies = BatchBuilder(settings.sink.tombstones)
         copying = SnapshotCoordinator(
             settings,
             kafka.copies,
             self._taking_over.names,
-            EventEncoder(copies, FingerprintStore(copies) if registry is None else stores, types),
+            events.snapshot_encoder(copies),
             copies,
             self._wake.set,
             lambda: kafka.publisher.parked,

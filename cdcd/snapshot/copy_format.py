@@ -13,8 +13,8 @@ from typing import Final, final
 from librt.strings import read_i16_be
 from mypy_extensions import i64
 
-from cdcd.avro.event_encoder import RowEncoder
 from cdcd.errors import DecodeError
+from cdcd.transaction.change_consumer import RelationChanges
 
 SIGNATURE: Final = b"PGCOPY\n\xff\r\n\x00"
 HEADER_BYTES: Final = 19
@@ -61,7 +61,7 @@ class CopyFormat:
 class TableRows:
     """The rows of one table become events. `kinds`: for each column BINARY, or TEXT where its text was asked for."""
 
-    def __init__(self, encoder: RowEncoder, kinds: bytes) -> None:
+    def __init__(self, encoder: RelationChanges, kinds: bytes) -> None:
         self._encoder = encoder
         self._kinds = kinds
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cdcd.avro.event_encoder import EventEncoder
 from cdcd.progress.snapshot_records import DONE, TableSnapshot
 from cdcd.snapshot import chunks
 from cdcd.snapshot.chunks import Chunk
 from cdcd.snapshot.copy_format import CopyFormat, TableRows
 from cdcd.snapshot.published_tables import Heap
+from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.relations import ResolvedRelation
 
 
@@ -37,7 +37,7 @@ class TableReading:
 class TableCopier:
     """The copies that one snapshot serves."""
 
-    def __init__(self, encoder: EventEncoder, lsn: int, taken_us: int, xmin: int, blocks: int) -> None:
+    def __init__(self, encoder: ChangeConsumer, lsn: int, taken_us: int, xmin: int, blocks: int) -> None:
         """`lsn`: the consistent point; `taken_us`: when, microseconds since 1970; `blocks`: of about one unit."""
         self._encoder = encoder
         self._lsn = lsn
