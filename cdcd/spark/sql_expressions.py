@@ -17,6 +17,7 @@ from typing import Any, Final
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
+from cdcd.avro.type_forms import INTERVAL_FIELDS
 from cdcd.spark.reading.types import Avro, ddl, logical, plain_decimal
 
 _REPRESENTABLE: Final = {
@@ -35,7 +36,6 @@ _NUMBER: Final = {
 }
 _STRINGS: Final = ("text", "varchar")
 _EXACTLY_CAST: Final = ("json", "jsonb", "uuid")
-_INTERVAL: Final = ("months", "days", "micros")
 
 
 def comparable(avro: Avro, pg_type: str) -> bool:
@@ -49,7 +49,7 @@ def comparable(avro: Avro, pg_type: str) -> bool:
 
 
 def _is_interval(avro: Avro) -> bool:
-    return isinstance(avro, dict) and tuple(field["name"] for field in avro["fields"]) == _INTERVAL
+    return isinstance(avro, dict) and tuple(field["name"] for field in avro["fields"]) == INTERVAL_FIELDS
 
 
 def is_vector(pg_type: str) -> bool:
@@ -138,7 +138,9 @@ def text_in_spark(column: Column, avro: Avro) -> Column:
     if kind == "bytes":
         return f.lower(f.hex(column))
     if kind == "record":
-        return f.concat(*(f.concat(f.lit("," if n else ""), column.getField(name)) for n, name in enumerate(_INTERVAL)))
+        return f.concat(
+            *(f.concat(f.lit("," if n else ""), column.getField(name)) for n, name in enumerate(INTERVAL_FIELDS))
+        )
     if kind == "array" and isinstance(avro, dict):
         items = avro["items"]
 

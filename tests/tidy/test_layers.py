@@ -41,7 +41,14 @@ IO_MODULES = {
 }
 """All of the flow's, besides `sink/kafka/`. A new one is a decision: the rest is bytes in, values out, `now` given."""
 
-SPARK_KNOWS = {"cdcd.avro.avro_names", "cdcd.avro.single_object", "cdcd.progress.records", "cdcd.sink.topics"}
+SPARK_KNOWS = {
+    "cdcd.avro.avro_names",
+    "cdcd.avro.envelope_fields",
+    "cdcd.avro.single_object",
+    "cdcd.avro.type_forms",
+    "cdcd.progress.records",
+    "cdcd.sink.topics",
+}
 """Of the flow: the vocabulary of the wire format and of the progress record."""
 
 each_module = pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)

@@ -20,11 +20,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.avro.functions import from_avro
 
+from cdcd.avro.envelope_fields import ENVELOPE
 from cdcd.spark.reading.types import avro_resolves, cast, common_fields, envelope
 from cdcd.spark.reading.writer_schemas import Writer
 
-FIELDS: Final = ("op", "source", "identity", "before", "after", "unchanged", "unrepresentable")
-"""Of the envelope, in its order. An event may have more, such as a truncate's options; those are left out."""
+FIELDS: Final = tuple(field.name for field in ENVELOPE)
+"""The envelope's fields that are read. An event may have more, such as a truncate's options."""
 
 _REST: Final = 2**31 - 1
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from cdcd.avro.type_forms import FALLIBLE_KINDS
 from cdcd.spark.reading.types import ddl, logical
 
 COMMIT_LSN: Final = "_commit_lsn"
@@ -33,10 +34,6 @@ UNREPRESENTABLE: Final = "_unrepresentable"
 OP: Final = "_op"
 UNCHANGED: Final = "_unchanged"
 META: Final = f"{COMMIT_LSN} bigint, {SEQ} bigint, {COMMIT_TS} timestamp, {UNREPRESENTABLE} map<string,string>"
-
-_FALLIBLE: Final = frozenset(
-    ("decimal", "date", "time-micros", "timestamp-micros", "local-timestamp-micros", "array", "map", "record")
-)
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class BatchStats:
 def key_names(key: Sequence[str], columns: Sequence[dict[str, Any]]) -> list[str]:
     """The columns of the key whose values Avro cannot always hold: two such keys differ in their text alone."""
     types = {column["name"]: column["type"] for column in columns}
-    return [name for name in key if logical(types[name]) in _FALLIBLE]
+    return [name for name in key if logical(types[name]) in FALLIBLE_KINDS]
 
 
 def positioned(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str]) -> DataFrame:
