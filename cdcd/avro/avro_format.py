@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from cdcd.avro.codecs.lookup import TypeOptions, is_converted
+from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore, ObservedStore, PerTableStore, SchemaStore
 from cdcd.transaction.event_format import EventFormat
@@ -23,7 +23,7 @@ class AvroFormat(EventFormat):
         self,
         numeric: Literal["decimal", "string"],
         encoding: str,
-        on_schema: Callable[[str, bytes], None],
+        on_schema: Callable[[str, bytes], None] | None = None,
         registry: SchemaStore | None = None,
         parked: frozenset[tuple[str, str]] = frozenset(),
     ) -> None:
@@ -32,12 +32,7 @@ class AvroFormat(EventFormat):
         `on_schema` gets `schema.table` and the header of its values, when the stream's events first have it. Without
         `registry`, schemas go to Kafka. With it, those of the `parked` tables (schema and name) still do.
         """
-        self._types = TypeOptions(
-            numeric=numeric,
-            any_encoding=encoding == "SQL_ASCII",
-            converted=is_converted(encoding),
-            position=self._position,
-        )
+        self._types = TypeOptions.of_database(numeric, encoding, self._position)
         self._on_schema = on_schema
         self._registry = registry
         self._parked = parked
@@ -49,7 +44,9 @@ class AvroFormat(EventFormat):
         if self._registry is not None:
             store = PerTableStore(self._registry, store, self._parked)
         self._stream_store = store
-        self._stream = EventEncoder(records, ObservedStore(store, self._on_schema), self._types)
+        if self._on_schema is not None:
+            store = ObservedStore(store, self._on_schema)
+        self._stream = EventEncoder(records, store, self._types)
         return self._stream
 
     def snapshot_encoder(self, records: RecordConsumer) -> EventEncoder:

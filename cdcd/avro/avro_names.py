@@ -1,12 +1,11 @@
-"""Avro names for PostgreSQL's: injective, so that no two tables or columns ever share one.
+"""Makes Avro names of PostgreSQL's. No two tables, and no two columns of a table, ever share one.
 
-After: `schema` names records and fields by it, and keeps the original as a property where it differs.
+After: `schema` names records and fields by them, and keeps the original as a property where it differs.
 Source: Apache Avro specification, "Names"; Spark resolves column names without regard to case.
 
-An Avro name matches `[A-Za-z_][A-Za-z0-9_]*`. Any other character becomes `_xH_`, H its code point in lower-case hex,
-as does a leading digit, and an underscore that would otherwise seem to start such an escape. Within a table,
-a name with capitals that differs from another one in nothing but case has its capitals escaped too: Spark could not
-tell them apart.
+An Avro name matches `[A-Za-z_][A-Za-z0-9_]*`. Three things become the escape `_xH_`, H the code point in lower-case
+hex: any other character, a leading digit, and an underscore that could be read as the start of an escape. If two names
+of a table differ in case alone, their capitals are escaped too: Spark could not tell the two apart.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def avro_name(name: str) -> str:
 
 
 def field_names(columns: Sequence[str]) -> list[str]:
-    """The Avro field names of a table's columns, in their order; no two alike even without regard to case."""
+    """The Avro field names of a table's columns, in their order; no two are alike, even without regard to case."""
     folded = Counter(column.lower() for column in columns)
     return [
         _CAPITAL.sub(_escape, avro_name(column)) if folded[column.lower()] > 1 else avro_name(column)
@@ -42,9 +41,9 @@ def field_names(columns: Sequence[str]) -> list[str]:
 
 
 def namespace(schema: str, table: str) -> str:
-    """The Avro namespace of a table's records: two names joined by a dot, which neither of them contains.
+    """The Avro namespace of a table's records: two Avro names joined by a dot, which neither of them contains.
 
-    What is no table has the schema "": its name alone is the namespace.
+    Logical messages have the schema "". Their name alone is the namespace.
     """
     if not schema:
         return avro_name(table)

@@ -1,14 +1,14 @@
-"""Avro single-object encoding: which schema wrote a value, said in the value's first ten bytes.
+"""Avro single-object encoding: the first ten bytes of a value name the schema that wrote it.
 
-Before: `schema` has made a schema's JSON text; the sink publishes that very text under its fingerprint.
-After: `event_encoder` writes the header before each key and value; `cdcd.reading.decoder` splits it off again.
+Before: `schema` has made a schema's JSON text; the sink publishes the same text under its fingerprint.
+After: `event_encoder` writes the header before each key and value; `cdcd.reading.decoder` splits it off.
+Source: Avro specification, "Single-object encoding" and "Schema fingerprints".
 
-The fingerprint is CRC-64-AVRO of the schema's JSON text exactly as it is published, not of Avro's parsing canonical
-form: that form drops `scale` and `precision`, so numeric(10,2) and numeric(12,4) would share a fingerprint, and a
-reader would take 1.23 for 0.0123. Readers look schemas up by fingerprint; none computes it from a canonical form.
+The fingerprint is CRC-64-AVRO of the schema's JSON text exactly as it is published. It is not that of Avro's parsing
+canonical form, which drops `scale` and `precision`: numeric(10,2) and numeric(12,4) would share a fingerprint, and a
+reader would take 1.23 for 0.0123. Readers look schemas up by fingerprint, and never compute it from a canonical form.
 
-Source: Avro specification, "Single-object encoding" and "Schema fingerprints". Java writes the fingerprint's bytes in
-little-endian order, and so do we; its hex digits are those bytes in that order.
+The fingerprint's bytes are in little-endian order, as Java writes them. Its hex digits are those bytes in that order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EMPTY: Final = 0xC15D213AA4D7A795
 def fingerprint(text: str) -> bytes:
     """The eight bytes of CRC-64-AVRO over `text` (a schema's JSON, as published) in UTF-8, little-endian.
 
-    Called once a schema, so bit by bit: no table to build or to keep.
+    It runs once a schema, so it goes bit by bit and needs no table.
     """
     crc = _EMPTY
     for byte in text.encode():

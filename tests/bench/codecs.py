@@ -1,6 +1,6 @@
 """Nanoseconds a value of each codec, in binary and in text: `python tests/bench/codecs.py [--compile]`.
 
-Measures the plain Python codecs; with `--compile` then also the compiled ones, together with the loop around them.
+Measures the plain Python codecs. With `--compile` it then measures the compiled ones, with the loop around them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def repeat(codec: Codec, binary: bool, frame: bytes, size: i64, times: i64, out:
 
 
 def nanoseconds(codec: Codec, binary: bool, value: bytes, seconds: float) -> float:
-    """The best of many short runs: what disturbs a run only ever makes it slower."""
+    """The best of many short runs: disturbances only ever make a run slower."""
     out = BytesWriter()
     frame = b"frame" + value + b"frame"
     best = float("inf")
@@ -101,7 +101,7 @@ def run(seconds: float) -> None:
 
 
 def run_compiled(seconds: float) -> None:
-    """Compile the room and this file, in one group as the wheel has it, in a temporary directory; measure there."""
+    """Compile the codecs and this file in a temporary directory, in one group as the wheel does, and measure there."""
     project = Path(__file__).parents[2]
     with TemporaryDirectory() as directory:
         copy = Path(directory)

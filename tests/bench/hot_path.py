@@ -157,7 +157,9 @@ def main() -> None:
             batches = BatchBuilder(tombstones=False)
             encoder = EventEncoder(batches, FingerprintStore(batches), TypeOptions())
             encoder.begin_snapshot(1, 1)
-            table = TableRows(encoder.open_relation(Relations(Catalog()).resolve(RELATION)), bytes([BINARY]) * len(COLUMNS))
+            table = TableRows(
+                encoder.open_relation(Relations(Catalog()).resolve(RELATION)), bytes([BINARY]) * len(COLUMNS)
+            )
             form = table.copy()
             form.row_at(SIGNATURE + bytes(8))
             for at in range(0, rows, BURST):

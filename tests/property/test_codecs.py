@@ -1,5 +1,7 @@
-"""Any value of a type, in PostgreSQL's binary form and in its text form (both written here, from the documentation),
-becomes the same Avro bytes, which fastavro reads back as the value; and any bytes at all give a value or DecodeError.
+"""Any value becomes the same Avro bytes from PostgreSQL's binary form and from its text form.
+
+Both forms are written here, from the documentation. fastavro reads the bytes back as the value. Any other bytes give a
+value or DecodeError.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of the codecs share: run a codec on one value, and read its Avro back with fastavro, the oracle."""
+"""Runs a codec on one value, and reads its Avro back with fastavro, the oracle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from librt.strings import BytesWriter
 from cdcd.avro.codecs.base import Codec
 
 UNREPRESENTABLE = object()
-"""What `transcode` returns where the codec says that Avro cannot hold the value."""
+"""`transcode` returns it where the codec says that Avro cannot hold the value."""
 
 
 def transcode(codec: Codec, mode: str, value: bytes) -> Any:
@@ -35,7 +35,7 @@ def read_back(codec: Codec, avro: Any) -> Any:
 
 
 def both(codec: Codec, binary: bytes, text: str) -> Any:
-    """The value that both forms of it read back as, once `render` was seen to give the one from the other."""
+    """The value that both of its forms read back as. Checks that `render` makes the text of the binary form."""
     avro = transcode(codec, "binary", binary)
     assert avro == transcode(codec, "text", text.encode())
     assert codec.render(b"x" + binary + b"x", 1, len(binary)) == text

@@ -1,4 +1,4 @@
-"""Rows of Spark as PostgreSQL's text, by the schema of the topic: the Spark tests' side of the oracle."""
+"""Writes rows of Spark as PostgreSQL's text, by the topic's schema. The Spark tests compare it with the server's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def content(rows: DataFrame, columns: Sequence[str] | None = None, ignore: Seque
 
     names = [name for name in rows.columns if name not in (*META, *ignore)]
     types = dict(rows.dtypes)
-    # Years before 1 and after 9999 are unrepresentable; what is left fits Python's own types.
+    # Years before 1 and after 9999 are unrepresentable. All others fit Python's own types.
     shown = rows.select(
         *(f.unix_micros(name).alias(name) if types[name] == "timestamp" else f.col(name) for name in names),
         "_unrepresentable",

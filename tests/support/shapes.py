@@ -1,7 +1,7 @@
 # ruff: noqa: E501  (a type and its values on a line)
-"""Tables of every shape that PostgreSQL allows, each with what makes rows for it: over two hundred of them.
+"""Tables of every shape that PostgreSQL allows, over two hundred, each with expressions that make its rows.
 
-Before: nothing. After: `test_every_shape.py` writes into them at random. An expression makes a value of a number `{n}`.
+After: `test_every_shape.py` writes into them at random. An expression makes a value of a number `{n}`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ TEXT_ONLY: dict[str, str] = {
     "point": "point({n}, 1)",
     "tsquery": "('a' || {n})::tsquery",
 }
-"""Types whose binary form nobody knows here: with them the stream runs in text mode."""
+"""Types whose binary form cdcd does not know: with them the stream runs in text mode."""
 
 SCHEMA = (
     "CREATE SCHEMA shapes",
@@ -80,12 +80,12 @@ NAMES = (
     "🐘", "_xe9_", "é", "1st", "$1", "%s", "{x}", "x" * 63, "é" * 31, "x" * 62 + "y", "select", "user", "progress",
     "schemas", "messages", "Envelope", "\\", "a/b", "..", "ORDERS", "Orders", "orders",
 )  # fmt: skip
-"""Of tables, and of columns: odd ones, the longest, such as differ in case only, or would be alike if made tame."""
+"""Names of tables and columns: odd ones, the longest, and some that differ in case only, or only in odd characters."""
 
 
 @dataclass
 class Table:
-    """One published table: what makes its rows, and what may be done to them."""
+    """One published table: the expressions that make its rows, and the changes that it allows."""
 
     schema: str
     name: str
@@ -96,11 +96,11 @@ class Table:
     updatable: bool = True
     """It has a replica identity."""
     alterable: bool = True
-    """DDL may change its columns. Not where rows have no key: who reads knows an old row by all of its columns."""
+    """DDL may change its columns. Not so without a key: a reader knows an old row by all of its columns."""
     whole: bool = False
-    """Its rows are those of its partitions, too."""
+    """Its rows include those of its partitions."""
     through: str = ""
-    """The root, in SQL, if it is a partition: rows are written there and find their place."""
+    """The root, in SQL, if this is a partition: rows are written to the root."""
 
     @property
     def sql(self) -> str:
@@ -109,7 +109,7 @@ class Table:
 
     @property
     def written(self) -> str:
-        """Where its rows are written, in SQL."""
+        """The table that its rows are written to, in SQL."""
         return self.through or self.only
 
     @property
@@ -120,14 +120,14 @@ class Table:
 
 @dataclass
 class Made:
-    """All tables, how they are made, and the names of those that are not published."""
+    """All tables, the statements that make them, and the names of those that are not published."""
 
     tables: list[Table] = field(default_factory=list)
     statements: list[str] = field(default_factory=list)
     unpublished: list[str] = field(default_factory=list)
 
     def add(self, table: Table, *statements: str) -> None:
-        """One more table."""
+        """Add a table."""
         self.tables.append(table)
         self.statements += statements
 

@@ -1,7 +1,7 @@
-"""What the topics say, read by nothing of cdcd's: librdkafka's consumer, fastavro, and the rules of the README.
+"""Reads the topics without cdcd's own code: by librdkafka's consumer, fastavro, and the rules of the README.
 
-`read` gives every committed event of a prefix; `fold` replays them into rows; `text_of` writes a value as PostgreSQL's
-`col::text` does, so that the oracle is PostgreSQL itself.
+`Topics.events` gives every committed event of some topics. `fold` replays events into rows. `text_of` writes a value as
+PostgreSQL's `col::text` does, so that PostgreSQL itself is the oracle.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Topics:
             open_partitions = {(topic, partition) for topic in topics for partition in there[topic].partitions}
             consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in open_partitions])
             while open_partitions:
-                # It returns when so many have come or the time is over, and not at the end of the partitions.
+                # `consume` returns after so many messages, or at the timeout, and not at the end of the partitions.
                 for message in consumer.consume(5000, timeout=0.05):
                     error = message.error()
                     if error is not None:
@@ -107,12 +107,12 @@ class Topics:
         return events
 
     def progress(self) -> list[tuple[str, dict[str, Any]]]:
-        """Every committed progress record: key and value; tombstones say nothing."""
+        """Every committed progress record, key and value, without the tombstones."""
         every = self.raw(f"{self.prefix}.progress")
         return [(m.key().decode(), json.loads(m.value())) for m in every if m.value() is not None]
 
     def by_table(self) -> dict[tuple[str, str], str]:
-        """The topic of each table, as the table records have it."""
+        """The topic of each table, as the table records name it."""
         return {(v["schema"], v["table"]): v["topic"] for k, v in self.progress() if "/" in k}
 
     def _load_schemas(self) -> None:
@@ -127,7 +127,7 @@ class Topics:
             self._load_schemas()
         stream = io.BytesIO(data[10:])
         record = fastavro.schemaless_reader(stream, self._schemas[data[2:10]], None)
-        assert stream.tell() == len(data) - 10, "bytes behind the record"
+        assert stream.tell() == len(data) - 10, "bytes after the record"
         assert isinstance(record, dict)
         return record
 
@@ -138,7 +138,10 @@ class Topics:
 
 
 def check_exactly_once(events: list[Event]) -> None:
-    """Each position once (but for copies of one event in every partition: truncate), rising within every partition."""
+    """Check that each position comes once, and that positions rise within every partition.
+
+    A truncate is the exception: every partition has one of the same position.
+    """
     changes = [event for event in events if event.value is not None]
     positions = Counter(event.position for event in changes if event.value["op"] != "t")
     doubled = [position for position, times in positions.items() if times > 1]
@@ -154,7 +157,7 @@ def check_exactly_once(events: list[Event]) -> None:
 def fold(events: list[Event], *, snapshot: bool = False) -> Counter[Row]:
     """The table's rows after all events, each as the texts of its columns in the order of the newest schema.
 
-    With `snapshot`, rows are there before their first event: only what follows their `r` must find them.
+    With `snapshot`, rows exist before their first event: only events after their `r` must find them.
     """
     changes = sorted((e for e in events if e.value is not None), key=lambda e: (e.position, e.partition))
     rows: dict[str, dict[str, str | None]] = {}
@@ -198,7 +201,7 @@ def fold(events: list[Event], *, snapshot: bool = False) -> Counter[Row]:
             assert after is not None
             for name in value["unchanged"]:
                 (column,) = (f.get("pg_name", name) for f in event.fields if f["name"] == name)
-                if value["op"] == "c":  # the second half of a key change: the row is the one deleted just before
+                if value["op"] == "c":  # the second half of a key change: the event before it deleted the row
                     assert gone[0] == (event.position[0], event.position[1] - 1, value["source"]["lsn"])
                     after[column] = gone[1].get(column) if snapshot else gone[1][column]
                 else:

@@ -1,8 +1,8 @@
 """The calendar: days and microseconds, counted from an epoch, from and to PostgreSQL's ISO text.
 
-After: `datetimes` reads and renders with these.
-Source: PostgreSQL `datetime.c` (`EncodeDateOnly`, `EncodeDateTime`, `AppendSeconds`; DateStyle ISO), Gregorian even
-before 1582; the algorithms between days and dates are Howard Hinnant's, "chrono-Compatible Low-Level Date Algorithms".
+After: `datetimes` and `interval` read and render with these.
+Source: PostgreSQL `datetime.c` (`EncodeDateOnly`, `EncodeDateTime`, `AppendSeconds`; DateStyle ISO), which is Gregorian
+even before 1582; Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 
 Avro counts from 1970-01-01, PostgreSQL from 2000-01-01. Both count UTC days of 86,400 s.
 """
@@ -22,14 +22,14 @@ MICROS_PER_DAY: Final = 86_400_000_000
 MICROS_1970_TO_2000: Final = 946_684_800_000_000
 
 DAY_MIN: Final = -719162
-"""0001-01-01, in days since 1970: no reader of Avro's dates goes further back,"""
+"""0001-01-01, in days since 1970: the first date that readers of Avro hold."""
 DAY_MAX: Final = 2932896
-"""nor beyond 9999-12-31."""
+"""9999-12-31: the last one."""
 
 UNPARSED: Final = -0x3FFF_FFFF_FFFF_FFFF
-"""What the readers here return for bytes that are not of their form: below everything they can read."""
+"""The functions here that read return this for bytes of another form. It is less than anything they can read."""
 
-# Text as one word: `^` with these leaves the digits' values, and nothing of the separators.
+# Text is read as one word. `^` with these leaves the digits' values, and zeros for the separators.
 _NO_DATE: Final = 0x3030_3030_2D30_302D  # "0000-00-"
 _NO_DATE_SEPARATORS: Final = 0x0000_0000_FF00_00FF
 _NO_TIME: Final = 0x3030_3A30_303A_3030  # "00:00:00"
@@ -59,7 +59,7 @@ def is_bc(days: i64) -> bool:
 
 
 def time_text(micros: i64) -> str:
-    """PostgreSQL's text of a time of day, in microseconds since midnight: a fraction only where there is one."""
+    """PostgreSQL's text of a time of day, in microseconds since midnight: with a fraction only if it is not zero."""
     seconds, fraction = divmod(int(micros), MICROS_PER_SECOND)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return f"{text}.{fraction:06}".rstrip("0") if fraction else text
@@ -79,7 +79,7 @@ def read_date(data: bytes, at: i64) -> i64:
 
 
 def read_time(data: bytes, at: i64, size: i64) -> i64:
-    """Microseconds since midnight of `HH:MM:SS[.f{1,6}]`, which must fill `size` bytes, or UNPARSED."""
+    """Microseconds since midnight of `HH:MM:SS[.f{1,6}]`, which must fill `size` bytes; else UNPARSED."""
     if size < 8:
         return UNPARSED
     word: i64 = read_i64_be(data, at) ^ _NO_TIME
@@ -95,7 +95,7 @@ def read_time(data: bytes, at: i64, size: i64) -> i64:
 
 
 def read_fraction(data: bytes, at: i64, size: i64) -> i64:
-    """Microseconds of a fraction of a second: nothing at all, or `.` and 1 to 6 digits; UNPARSED for anything else."""
+    """Microseconds of a fraction of a second: no bytes, or `.` and 1 to 6 digits; UNPARSED for anything else."""
     if size == 0:
         return 0
     if size < 2 or size > 7 or data[at] != 46:

@@ -2,11 +2,11 @@
 
 After: `integers`, `numeric`, `floats`, `calendar` and `interval` read PostgreSQL's text with these.
 
-Up to eight digits are read as one big-endian word, checked and summed all at once: 2 ns, where a loop takes 2 ns a
-digit. The word ends with the last digit; what lies in it before the first one is masked away.
+Up to eight digits are read as one big-endian word, and checked and summed all at once. That takes 2 ns; a loop takes
+2 ns a digit. The word ends with the last digit. Bytes in it before the first digit are masked away.
 
-Three traps of mypyc that the hot modules avoid: an integer constant from 2**62 on is an object, converted at every use;
-so is the value of `i64 if ... else literal`; and `1 << i64` shifts a 32-bit C int.
+The hot modules avoid three traps of mypyc. An integer constant from 2**62 on is an object, converted at every use. So
+is the value of `i64 if ... else literal`. And `1 << i64` shifts a 32-bit C int.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mypy_extensions import i32, i64, u8
 from cdcd.avro.codecs.errors import wrong_text
 
 _ZEROS: Final = 0x3030_3030_3030_3030  # "00000000"
-_SIXES: Final = 0x0606_0606_0606_0606  # what carries a byte of 10 to 15 into its upper half
+_SIXES: Final = 0x0606_0606_0606_0606  # added to a byte of 10 to 15, it carries into the upper half
 _UPPER_HALVES: Final = 0x0F0F_0F0F_0F0F_0F0F  # of a word shifted right by 4
 _SEVEN_BYTES: Final = 0x00FF_FFFF_FFFF_FFFF
 
@@ -27,12 +27,12 @@ _TENTH_MIN: Final = 922337203685477580  # 2**63 // 10
 
 
 def holds_digits(word: i64) -> bool:
-    """Every byte of `word` is 0 to 9: what text becomes by `^` with the text of zeros that has its separators."""
+    """Whether every byte of `word` is 0 to 9. Text becomes such a word by `^` with zeros and its separators."""
     return ((word | (word + _SIXES)) >> 4) & _UPPER_HALVES == 0
 
 
 def read_digits(data: bytes, at: i64, size: i64) -> i64:
-    """The number that the `size` (1 to 18) digits at `at` spell, or -1 if one of them is no digit."""
+    """The number that the `size` (1 to 18) digits at `at` spell, or -1 if one of them is not a digit."""
     end: i64 = at + size
     if size <= 8 and end >= 8:
         return _sum_digits(read_i64_be(data, end - 8), size)
@@ -65,9 +65,9 @@ def _sum_digits(word: i64, size: i64) -> i64:
 
 
 def read_int(data: bytes, at: i64, size: i64, type_name: str) -> i64:
-    """The decimal integer, with or without a sign `-`, that is `data[at:at + size]`: any signed 64-bit one.
+    """The signed 64-bit decimal integer `data[at:at + size]`, with or without a sign `-`.
 
-    Raises DecodeError, naming `type_name`, if it is not one.
+    Raises DecodeError, naming `type_name`, if it is anything else.
     """
     negative = size > 0 and data[at] == 45
     if negative:
@@ -82,7 +82,7 @@ def read_int(data: bytes, at: i64, size: i64, type_name: str) -> i64:
 
 
 def _read_long_int(data: bytes, at: i64, size: i64, negative: bool, type_name: str) -> i64:
-    """As `read_int`, of 19 digits; more do not fit."""
+    """As `read_int`, for 19 digits; more do not fit."""
     if size != 19:
         raise wrong_text(type_name, "a decimal integer", size)
     n: i64 = read_digits(data, at, 18)

@@ -114,7 +114,7 @@ def interval_text(months: int, days: int, micros: int) -> str:
     infinite = _infinity(months, days, micros)
     if infinite != 0:
         return "infinity" if infinite > 0 else "-infinity"
-    # C's division, which rounds towards zero, so that years and months have one sign.
+    # C's division rounds towards zero, so that years and months have one sign.
     years = -(-months // 12) if months < 0 else months // 12
     words = []
     after_negative = False
@@ -132,7 +132,7 @@ def interval_text(months: int, days: int, micros: int) -> str:
 
 
 def _infinity(months: i64, days: i64, micros: i64) -> i64:
-    """1 for infinity, -1 for -infinity, 0 for all others."""
+    """1 for infinity, -1 for -infinity, 0 for any other interval."""
     if months == _INT4_MAX and days == _INT4_MAX and micros == _INT8_MAX:
         return 1
     if months == _INT4_MIN and days == _INT4_MIN and micros == _INT8_MIN:
@@ -143,7 +143,7 @@ def _infinity(months: i64, days: i64, micros: i64) -> i64:
 def _read_minus_time(data: bytes, hours: i64, at: i64, end: i64) -> i64:
     """Minus the microseconds of `hours` and the `:MM:SS[.f{1,6}]` from `at` to `end`; 1 if that is malformed.
 
-    Counted downwards, since -2**63 has no positive counterpart.
+    It counts downwards because -2**63 has no positive counterpart.
     """
     if end - at < 6 or data[at + 3] != 58:
         return 1

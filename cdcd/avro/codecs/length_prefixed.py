@@ -1,6 +1,6 @@
-"""The parts of a binary value that is made of values: each with its length before it.
+"""Reads the parts of a binary value that is made of values: each part comes after its length.
 
-After: `nested`, `ranges` and `extensions` take arrays, composites, ranges and hstores apart with it.
+After: `arrays`, `composites`, `ranges` and `extensions` take values apart with it.
 Source: PostgreSQL `array_send`, `record_send`, `range_send`, `hstore_send`: big-endian int32; a length of -1 is null.
 """
 
@@ -13,13 +13,13 @@ from cdcd.avro.codecs.errors import malformed
 
 
 class LengthPrefixedReader:
-    """Walks over length-prefixed parts of a binary value, checking that each lies inside it."""
+    """Walks over the length-prefixed parts of a binary value, and checks that each lies inside it."""
 
     def __init__(self, at: i64, size: i64, type_name: str) -> None:
         self._end: i64 = at + size
         self._type_name = type_name
         self.at: i64 = at
-        """Where the next thing begins."""
+        """Where the next integer or part begins."""
 
     def int4(self, data: bytes) -> i64:
         """Read an int32."""
@@ -30,14 +30,14 @@ class LengthPrefixedReader:
         return i64(read_i32_be(data, at))
 
     def size(self, data: bytes) -> i64:
-        """Read a length; that many bytes follow at `at`, which the caller passes over with `skip`. -1: null."""
+        """Read the length of a part; -1: null. The part begins at `at`, and the caller passes over it with `skip`."""
         size: i64 = self.int4(data)
         if size < -1 or size > self._end - self.at:
             raise malformed(self._type_name, f"a part of at most {self._end - self.at} bytes", f"{size}")
         return size
 
     def skip(self, size: i64) -> None:
-        """Pass over a part of `size` bytes, or over none if it is null."""
+        """Pass over a part of `size` bytes; a null part has none."""
         if size > 0:
             self.at += size
 

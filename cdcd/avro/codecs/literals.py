@@ -1,10 +1,10 @@
-"""How PostgreSQL quotes values inside the text of other values: arrays, composites, ranges.
+"""The text of arrays, composites and ranges: PostgreSQL quotes the values inside it.
 
-After: `nested` takes such text apart into its items, and puts it together in `render`.
+After: `arrays`, `composites`, `ranges` and `extensions` take such text apart, and put it together in `render`.
 Source: PostgreSQL `arrayfuncs.c` (`array_out`), `rowtypes.c` (`record_out`), `rangetypes.c` (`range_deparse`).
 
-An `LiteralScanner` walks over the items of one text. It makes a bytes object only of an item that has escapes; every
-other one is handed out where it lies.
+A LiteralScanner walks over the items of one text. It makes a bytes object only for an item with escapes. It gives every
+other item where it lies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SPACES = " \t\n\r\v\f"
 class LiteralScanner:
     """The items of one text, from `at` on: `next` finds one, then `data`, `start` and `size` say where it lies.
 
-    `quoted` tells `""` from nothing, and `"NULL"` from NULL. The caller deals with what stands between the items.
+    `quoted` tells `""` from nothing, and `"NULL"` from NULL. The caller reads the delimiters between the items.
     """
 
     def __init__(self, data: bytes, at: i64, end: i64, type_name: str) -> None:
@@ -40,7 +40,7 @@ class LiteralScanner:
         self.quoted = False
 
     def next(self, stop: i64, other_stop: i64) -> None:
-        """Read the item at `at`, up to a byte `stop` or `other_stop` outside quotes; leaves `at` there.
+        """Read the item at `at`, up to a byte `stop` or `other_stop` outside quotes, and set `at` to that byte.
 
         Raises DecodeError if the text ends before.
         """
@@ -82,12 +82,12 @@ class LiteralScanner:
             self.size = len(self.data)
 
     def is_bare(self, word: bytes) -> bool:
-        """The item is `word`, without quotes."""
+        """Whether the item is `word`, without quotes."""
         return not self.quoted and self.size == len(word) and self.data[self.start : self.start + self.size] == word
 
 
 def _unescape(data: bytes, at: i64, size: i64) -> bytes:
-    """The item without what makes the next byte literal: a backslash, or the first of two quotes."""
+    """The item without its escapes: a backslash, or the first of two quotes, makes the next byte literal."""
     out = BytesWriter()
     end: i64 = at + size
     while at < end:

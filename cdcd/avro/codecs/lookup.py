@@ -24,7 +24,7 @@ from cdcd.avro.codecs import (
     text,
 )
 from cdcd.avro.codecs.base import Codec
-from cdcd.avro.codecs.registry import TypeOptions, TypeRegistry
+from cdcd.avro.codecs.registry import TypeOptions, TypeRegistry, is_converted
 from cdcd.avro.codecs.text_encoding import EscapingColumn
 from cdcd.source.pg_types import PgType
 
@@ -63,8 +63,3 @@ def has_known_binary(pgtype: PgType, encoding: str = "UTF8") -> bool:
     If not, the stream must run in text mode.
     """
     return REGISTRY.codec(pgtype, -1, TypeOptions(converted=is_converted(encoding))).has_binary
-
-
-def is_converted(encoding: str) -> bool:
-    """Whether the server converts the text of a database of this encoding to UTF-8."""
-    return encoding not in ("UTF8", "SQL_ASCII")

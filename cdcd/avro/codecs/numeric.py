@@ -74,7 +74,7 @@ class Decimal(Codec):
             return False
         if digits > _SAFE_DIGITS:
             return self._write_wide_binary(data, at, count, out)
-        exponent: i64 = 4 * (weight - count + 1) + self.scale  # of ten: what the last digit counts, unscaled
+        exponent: i64 = 4 * (weight - count + 1) + self.scale  # of ten: the place of the last digit, unscaled
         if exponent < -3:
             return False
         n: i64 = 0
@@ -202,7 +202,7 @@ def numeric_text(data: bytes, at: i64, size: i64) -> str:
 
 
 def _count(data: bytes, at: i64, size: i64) -> i64:
-    """How many base-10,000 digits the value has; -1 if it is NaN or infinite."""
+    """The number of base-10,000 digits in the value; -1 if it is NaN or infinite."""
     if size < _HEADER:
         raise malformed("numeric", f"at least {_HEADER} bytes", f"{size}")
     count: i64 = i64(read_i16_be(data, at))
@@ -234,7 +234,7 @@ def _digit(data: bytes, at: i64, i: i64) -> i64:
 
 
 def _digit_or_zero(data: bytes, at: i64, i: i64, count: i64) -> i64:
-    """Of the digits before the first one and behind the last one, too, which are not sent."""
+    """Digit `i`; zero before the first and after the last digit that was sent."""
     if i < 0 or i >= count:
         return 0
     return _digit(data, at, i)
@@ -246,7 +246,7 @@ def _check_special(data: bytes, at: i64, size: i64) -> None:
 
 
 def _write_numeric(data: bytes, at: i64, size: i64, out: BytesWriter, prefixed: bool) -> None:
-    """Append PostgreSQL's text, with its length as an Avro long before it if `prefixed`; as `get_str_from_var` does."""
+    """Append PostgreSQL's text, as `get_str_from_var` writes it; `prefixed`: after its length as an Avro long."""
     count: i64 = _count(data, at, size)
     weight: i64 = i64(read_i16_be(data, at + 2))
     sign: i64 = i64(read_i16_be(data, at + 4)) & 0xFFFF
@@ -304,7 +304,7 @@ def _write_unscaled(out: BytesWriter, n: i64) -> None:
 
 
 def _write_wide(out: BytesWriter, n: int) -> None:
-    """As `_write_unscaled`, of any size."""
+    """As `_write_unscaled`, for an integer of any size."""
     unscaled = n.to_bytes((n if n >= 0 else ~n).bit_length() // 8 + 1, "big", signed=True)
     write_long(out, len(unscaled))
     out.write(unscaled)

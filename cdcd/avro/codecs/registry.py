@@ -42,6 +42,18 @@ class TypeOptions:
     position: Callable[[], int] = at_the_start
     """The commit LSN of the transaction at hand: a type may have been altered since the catalog was asked."""
 
+    @staticmethod
+    def of_database(
+        numeric: Literal["decimal", "string"], encoding: str, position: Callable[[], int] = at_the_start
+    ) -> TypeOptions:
+        """The options for a database of this encoding, in PostgreSQL's words."""
+        return TypeOptions(numeric, encoding == "SQL_ASCII", is_converted(encoding), position)
+
+
+def is_converted(encoding: str) -> bool:
+    """Whether the server converts the text of a database of this encoding to UTF-8."""
+    return encoding not in ("UTF8", "SQL_ASCII")
+
 
 class TypeRequest:
     """One type that needs a codec: of a column, or of a part of its values."""
