@@ -23,6 +23,10 @@ The tree::
 from __future__ import annotations
 
 import re
+from typing import Final
+
+BUG_HINT: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
+"""The hint of errors that no person can cause."""
 
 
 class CdcdError(Exception):

@@ -24,7 +24,7 @@ from cdcd.avro.envelope_writer import transaction_bytes, write_losses, write_res
 from cdcd.avro.key_encoder import KeyEncoder, KeyField, first_field, text_of, write_value
 from cdcd.avro.schema import envelope_schema, key_schema
 from cdcd.avro.schema_store import SchemaStore
-from cdcd.errors import CdcdError, DecodeError
+from cdcd.errors import BUG_HINT, CdcdError, DecodeError
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.pgoutput.messages import KEY, NEW, OLD
@@ -44,7 +44,6 @@ _IDENTITY_NONE: Final = b"\x08none"
 _IDENTITY_KEY: Final = b"\x06key"
 _IDENTITY_FULL: Final = b"\x08full"
 
-_BUG: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
 
 REQUEST_MESSAGE_PREFIX: Final = "cdcd"
 """Prefix of the logical messages, not transactional, that are requests to the daemon itself."""
@@ -343,11 +342,12 @@ class RowEncoder(RelationChanges):
 
     def _not_a_row(self, row: bytes, what: str) -> CdcdError:
         relation = f"{self._relation.schema}.{self._relation.name}"
-        return DecodeError(f"a row of COPY of {len(row)} bytes for {relation} {what}", _BUG)
+        return DecodeError(f"a row of COPY of {len(row)} bytes for {relation} {what}", BUG_HINT)
 
     def _wrong(self, frame: bytes, message: str, what: str) -> CdcdError:
         relation = f"{self._relation.schema}.{self._relation.name}"
         commit = format_lsn(self._encoder.commit_lsn)
         return DecodeError(
-            f"{message} of {len(frame)} bytes for {relation}, in the transaction that commits at {commit}, {what}", _BUG
+            f"{message} of {len(frame)} bytes for {relation}, in the transaction that commits at {commit}, {what}",
+            BUG_HINT,
         )

@@ -18,11 +18,10 @@ from cdcd.avro.avro_names import field_names
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.text_encoding import shown
 from cdcd.avro.codecs.varint import write_long, write_text
-from cdcd.errors import CdcdError, DecodeError
+from cdcd.errors import BUG_HINT, CdcdError, DecodeError
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, column_at, column_size
 from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, ResolvedRelation
 
-_BUG: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
 _PARTITION_HINT: Final = (
     "A partition may have a smaller replica identity than its root. Run cdcd check and the SQL it prints. Changes "
     "already in the WAL lack the key: recreate the slot and take a new snapshot. "
@@ -121,7 +120,7 @@ class KeyEncoder:
         if write_value(field, kind, frame, at, size, out):
             return
         if not field.nullable_in_key:
-            raise DecodeError(f"a key of {self._table} has a value of {field.name} that Avro cannot hold", _BUG)
+            raise DecodeError(f"a key of {self._table} has a value of {field.name} that Avro cannot hold", BUG_HINT)
         out.truncate(mark)
         out.append(0)
         self._problems.append((field.name, text_of(field, kind, frame, at, size)))

@@ -49,3 +49,7 @@ def test_only_columns_that_clash_lose_their_capitals() -> None:
 
 def test_a_namespace_keeps_schema_and_table_apart() -> None:
     assert namespace("a.b", "c") != namespace("a", "b.c")
+
+
+def test_what_seems_to_start_an_escape_before_a_character_that_gets_one_is_escaped() -> None:
+    assert len(set(field_names(["_x20é", " xe9_"]))) == 2

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import Any
 
+import fastavro
 import pytest
+from support.avro_values import transcode
 
+from cdcd.avro.codecs.lookup import TypeOptions, codec_for
+from cdcd.avro.schema import envelope_schema
 from cdcd.reading.postgres_text import renderers, without_logical_types
+from cdcd.source.pg_types import PgType
+from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
 
 ADDRESS = {
     "type": "record",
@@ -80,3 +88,42 @@ def test_without_logical_types_nothing_else_is_lost() -> None:
         "type": "record",
         "fields": [{"name": "d", "type": ["null", {"type": "int"}]}],
     }
+
+
+def catalog(name: str, **more: Any) -> PgType:
+    return PgType(more.pop("oid", 1), "pg_catalog", name, **more)
+
+
+def as_verified(pgtype: PgType, text: bytes) -> str:
+    """The text that `cdcd verify` makes of a value, by the schema that the daemon writes."""
+    codec = codec_for(pgtype, -1, TypeOptions())
+    relation = ResolvedRelation(7, "public", "t", "d", [ResolvedColumn("v", pgtype, -1, False)])
+    schema = json.loads(envelope_schema(relation, [codec]))
+    [before] = [field for field in schema["fields"] if field["name"] == "before"]
+    [(_, _, render)] = renderers(before["type"][1], {})
+    value = fastavro.schemaless_reader(
+        io.BytesIO(transcode(codec, "text", text)),
+        fastavro.parse_schema(without_logical_types(codec.schema)),
+        None,
+    )
+    return render(value)
+
+
+INT4 = catalog("int4", oid=23)
+BOX = catalog("box", delimiter=";")
+GEOMETRY = PgType(5000, "public", "geometry", delimiter=":")
+PERIOD = tuple((name, INT4, -1) for name in ("months", "days", "micros"))
+FLAGS = tuple((name, catalog("bool", oid=16), -1) for name in ("lower_inc", "upper_inc", "empty"))
+
+
+@pytest.mark.parametrize(
+    ("pgtype", "text"),
+    [
+        (catalog("_box", element=BOX, is_array=True), b"{(3,4),(1,2);(1,1),(0,0)}"),
+        (PgType(5001, "public", "_geometry", element=GEOMETRY, is_array=True), b"{0101:0102}"),
+        (PgType(5002, "a", "p", kind="c", fields=PERIOD), b"(1,2,3)"),
+        (PgType(5003, "a", "s", kind="c", fields=(("lower", INT4, -1), ("upper", INT4, -1), *FLAGS)), b"(1,2,t,f,f)"),
+    ],
+)
+def test_verify_writes_values_as_the_server_does(pgtype: PgType, text: bytes) -> None:
+    assert as_verified(pgtype, text) == text.decode()

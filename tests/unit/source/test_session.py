@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import struct
+from threading import Thread
+
 import psycopg
 import pytest
 
@@ -58,3 +63,29 @@ def test_what_may_be_part_of_a_password_is_not_repeated(dsn: str) -> None:
 )
 def test_what_passes_by_itself_is_asked_again(error: type[psycopg.Error], kind: type[Exception]) -> None:
     assert isinstance(refused(error("canceling statement due to conflict with recovery")), kind)
+
+
+def test_the_environment_does_not_undo_the_pinned_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGTZ", "Europe/Berlin")
+    monkeypatch.setenv("PGDATESTYLE", "German")
+    sent: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                while not sent:
+                    packet = connection.recv(struct.unpack(">i", connection.recv(4))[0] - 4)
+                    if packet[:2] == b"\x04\xd2":  # SSL, GSS: no
+                        connection.send(b"N")
+                    else:
+                        sent.extend(packet[4:].lower().split(b"\0"))
+
+        thread = Thread(target=answer)
+        thread.start()
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(**parameters(f"postgresql://u@127.0.0.1:{listening.getsockname()[1]}/d", "t"))
+        thread.join()
+    assert b"timezone" not in sent
+    assert b"datestyle" not in sent
+    assert "PGTZ" not in os.environ

@@ -59,7 +59,7 @@ def test_an_attribute_that_is_gone_makes_its_values_unrepresentable_in_both_mode
     assert both(pair(), wider, '(x,1,"a,b")') is UNREPRESENTABLE
 
 
-def test_of_a_type_that_lost_an_attribute_nobody_can_say_which_ones_a_shorter_value_has() -> None:
+def test_a_shorter_value_of_a_type_that_lost_an_attribute_is_unrepresentable() -> None:
     assert both(pair(dropped=True), value((TEXT, b"x")), "(x)") is UNREPRESENTABLE
 
 
@@ -105,7 +105,7 @@ def test_a_value_that_looks_like_its_type_is_never_doubted() -> None:
     assert both(pair(dropped=True), value((TEXT, b"x"), (INT4, int4(1))), "(x,1)") == {"a": "x", "b": 1}
 
 
-def test_what_is_malformed_stays_an_error_where_the_type_never_lost_an_attribute() -> None:
+def test_a_malformed_value_stays_an_error_where_the_type_never_lost_an_attribute() -> None:
     with pytest.raises(DecodeError, match="int4"):
         transcode(pair(), "text", b"(x,y)")
 

@@ -4,10 +4,12 @@ import math
 import struct
 
 import pytest
-from support.avro_values import both, transcode
+from support.avro_values import both, read_back, transcode
 
 from cdcd.avro.codecs.extensions import Hstore, Vector
-from cdcd.errors import DecodeError
+from cdcd.avro.codecs.lookup import TypeOptions, codec_for, has_known_binary
+from cdcd.errors import BinaryFormatUnsupported, DecodeError
+from cdcd.source.pg_types import PgType
 
 
 def hstore(**pairs: str | None) -> bytes:
@@ -65,3 +67,15 @@ def test_a_malformed_binary_vector_is_a_decode_error(value: bytes) -> None:
 def test_a_malformed_vector_text_is_a_decode_error(text: str) -> None:
     with pytest.raises(DecodeError):
         transcode(Vector(), "text", text.encode())
+
+
+def test_hstore_of_a_converted_database_is_read_as_text() -> None:
+    """`hstore_send` gives the length before the conversion, 1, and the text after it, 2 bytes."""
+    hstore = PgType(5003, "public", "hstore")
+    assert has_known_binary(hstore)
+    assert not has_known_binary(hstore, "LATIN1")
+    assert not has_known_binary(PgType(5004, "public", "_hstore", element=hstore, is_array=True), "EUC_JP")
+    codec = codec_for(hstore, -1, TypeOptions(converted=True))
+    with pytest.raises(BinaryFormatUnsupported):
+        transcode(codec, "binary", struct.pack(">ii", 1, 1) + b"k" + struct.pack(">i", 1) + "é".encode())
+    assert read_back(codec, transcode(codec, "text", '"k"=>"é"'.encode())) == {"k": "é"}

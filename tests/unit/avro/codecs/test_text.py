@@ -3,7 +3,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from support.avro_values import both, read_back, transcode
+from support.avro_values import UNREPRESENTABLE, both, read_back, transcode
 
 from cdcd.avro.codecs.text import Bytea, Char, Ewkb, Text, TextFallback, Uuid, VersionedText
 from cdcd.errors import BinaryFormatUnsupported, DecodeError
@@ -80,3 +80,9 @@ def test_bytea_and_ewkb_are_hexadecimal_in_text(value: bytes) -> None:
 def test_bytea_text_that_is_not_hexadecimal_is_a_decode_error(text: str) -> None:
     with pytest.raises(DecodeError, match="bytea"):
         transcode(Bytea(), "text", text.encode())
+
+
+def test_a_char_of_a_converted_database_is_a_character_before_version_16() -> None:
+    codec = Char()
+    assert read_back(codec, transcode(codec, "text", "é".encode())) == "é"
+    assert transcode(codec, "binary", b"\xe9") is not UNREPRESENTABLE
