@@ -7,7 +7,7 @@ Source: Confluent, "Schema Registry: Wire format". The client of `confluent-kafk
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from cdcd.avro.schema_store import SchemaStore
 from cdcd.errors import KafkaUnavailable, RequestRejected, Unpublishable, without_password
@@ -22,7 +22,9 @@ _INVALID = 42201
 class RegistryStore(SchemaStore):
     """Registers a schema under its topic's subject. The registry checks that it is compatible with earlier ones."""
 
-    def __init__(self, url: str, topic_of: Callable[[str, str], str], extra: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, url: str, topic_of: Callable[[str, str], str], extra: Mapping[str, object] | None = None
+    ) -> None:
         """`topic_of(schema, name)` is the table's topic. Raises as `registry_client` does."""
         self._shown_url = without_password(url)
         self._topic_of = topic_of

@@ -29,7 +29,7 @@ def read_back(codec: Codec, avro: Any) -> Any:
     if avro is UNREPRESENTABLE:
         return avro
     stream = io.BytesIO(avro)
-    value = fastavro.schemaless_reader(stream, fastavro.parse_schema(codec.schema))  # type: ignore[call-arg, arg-type]
+    value = fastavro.schemaless_reader(stream, fastavro.parse_schema(codec.schema))
     assert not stream.read(), "bytes left over"
     return value
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cdcd.avro.avro_names import avro_name, field_names, namespace
 
-IDENTIFIER = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=20)
+IDENTIFIER = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
 TRICKY = st.text(st.sampled_from("_xX5fé1 a\"'.-É"), min_size=1, max_size=10)
 
 

@@ -78,4 +78,6 @@ def test_a_registry_that_never_answers_is_given_up_soon() -> None:
             header(f"http://127.0.0.1:{silent.getsockname()[1]}", {"timeout": 0.2})
         assert time.monotonic() - began < 5
         store = RegistryStore("http://127.0.0.1:1", lambda *table: ".".join(table))
-        assert 0 < store._client._rest_client.timeout <= 10, "by default, too"
+        timeout = store._client._rest_client.timeout
+        assert timeout is not None
+        assert 0 < timeout <= 10, "by default, too"
