@@ -98,7 +98,7 @@ def _nullable(name: str, avro_type: AvroType) -> dict[str, object]:
 
 
 def _postgres_properties(column: ResolvedColumn, name: str) -> dict[str, object]:
-    """What a reader needs to rebuild the column's DDL."""
+    """The properties from which a reader can rebuild the column's DDL."""
     properties: dict[str, object] = {"pg_type": column.pgtype.qualified, "pg_typmod": column.typmod}
     return properties if name == column.name else properties | {"pg_name": column.name}
 

@@ -2,7 +2,7 @@
 
 Before: `decoder` has read an event without its logical types: numbers are numbers, decimals bytes.
 After: `verify` compares the text with the server's.
-Source: PostgreSQL's output functions. `avro.type_forms` says which of them a type has; what it says is written here.
+Source: PostgreSQL's output functions. `avro.type_forms` says which form of text a type has.
 """
 
 from __future__ import annotations
@@ -139,4 +139,4 @@ _TEXTS: Final[dict[TextForm, Render]] = {
     "vector": lambda value: "[" + ",".join(map(float4_text, value)) + "]",
     "hstore": _hstore,
 }
-"""What the output functions write. A decimal's depends on its scale."""
+"""The output functions, by the form of their text. A decimal's is apart: it depends on the scale."""

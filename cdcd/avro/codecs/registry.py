@@ -31,7 +31,7 @@ _PSEUDO_ARRAYS: Final = ("int2vector", "oidvector")
 
 @dataclass(frozen=True)
 class TypeOptions:
-    """What the settings and the database say about types."""
+    """The choices about types that the settings and the database make."""
 
     numeric: Literal["decimal", "string"] = "decimal"
     """numeric(p,s) becomes an Avro decimal, or a string as every other numeric does."""

@@ -1,4 +1,4 @@
-"""What an attempt gets of the format: two encoders, and schemas where readers look for them."""
+"""The format gives an attempt two encoders, and puts schemas where readers look for them."""
 
 from __future__ import annotations
 

@@ -44,13 +44,13 @@ NOT_THERE = 404, {"error_code": 40401, "message": "no such subject"}
     ("post", "get", "kind", "said"),
     [
         ((200, {"id": 258}), NOT_THERE, None, ""),
-        # What passes by itself is waited for.
+        # The daemon waits for troubles that pass by themselves.
         ((500, {"error_code": 50003, "message": "leader not known"}), NOT_THERE, KafkaUnavailable, "leader not known"),
         ((503, "no backend"), NOT_THERE, KafkaUnavailable, "does not answer"),
         ((429, {"error_code": 429, "message": "slow down"}), NOT_THERE, KafkaUnavailable, "slow down"),
         ((200, {}), NOT_THERE, KafkaUnavailable, "does not answer"),
         ((200, "hello"), NOT_THERE, KafkaUnavailable, "does not answer"),
-        # What does not, is refused: of this table alone, or of all.
+        # It stops for the others: for this table alone, or for all.
         (INCOMPATIBLE, (200, {"subject": "s", "id": 1, "version": 3, "schema": "{}"}), Unpublishable, "version 3 of"),
         (INCOMPATIBLE, (403, {"error_code": 40301, "message": "not you"}), Unpublishable, "with earlier versions of"),
         (INCOMPATIBLE, (503, "no backend"), Unpublishable, "with earlier versions of subject public.t-value"),
