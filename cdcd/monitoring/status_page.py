@@ -13,6 +13,7 @@ from typing import Final
 from cdcd.lsn import INVALID, format_lsn
 from cdcd.monitoring.history import Sample
 from cdcd.monitoring.status import State, Status
+from cdcd.terminal.text_format import duration, size
 
 TABLES_SHOWN: Final = 50
 """The busiest tables; the others are counted in one line below."""
@@ -67,28 +68,6 @@ def render(status: Status, now_s: float, now_us: int, *, still: bool = False) ->
 <a href="/metrics">Metrics</a></footer>
 </body></html>
 """
-
-
-def size(count: int) -> str:
-    """Bytes as people read them: `1.5 MiB`."""
-    number = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TiB"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people read them: `0.2 s`, `3 min 20 s`, `2 d 4 h`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{seconds:.0f} s"
-    whole = int(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
 def _flow(status: Status, now_s: float, now_us: int) -> Iterable[tuple[str, str]]:

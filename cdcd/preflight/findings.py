@@ -47,8 +47,3 @@ def error(about: str, message: str, hint: str) -> Finding:
 def of_error(about: str, failure: CdcdError) -> Finding:
     """The finding that an error of ours is."""
     return Finding(Level.ERROR, about, failure.message, failure.hint)
-
-
-def plural(count: int, noun: str) -> str:
-    """Like `1 table`, `2 tables`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

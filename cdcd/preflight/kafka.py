@@ -16,12 +16,12 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource
 
 from cdcd.errors import SettingsError, without_password
-from cdcd.monitoring.status_page import size
-from cdcd.preflight.findings import Finding, error, of_error, ok, plural, warning
+from cdcd.preflight.findings import Finding, error, of_error, ok, warning
 from cdcd.schema_registry_client import registry_client
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, Property, client_config
 from cdcd.sink.kafka.errors import kafka_error, to_cdcd_error
 from cdcd.sink.topics import TopicNames
+from cdcd.terminal.text_format import plural, size
 
 REQUEST_TIMEOUT_S: Final = 10.0
 

@@ -16,10 +16,10 @@ from typing import Any, Final
 from psycopg import sql
 
 from cdcd.errors import RequestRejected
-from cdcd.monitoring.status_page import duration, size
-from cdcd.preflight.findings import Finding, Level, error, ok, plural, warning
+from cdcd.preflight.findings import Finding, Level, error, ok, warning
 from cdcd.source.replication_stream import ReplicationStream, status_interval_s
 from cdcd.source.session import Session
+from cdcd.terminal.text_format import duration, plural, size
 
 VERSION_MIN: Final = 140000
 

@@ -16,12 +16,12 @@ from cdcd.config.settings import Settings
 from cdcd.daemon.kafka_takeover import last_record
 from cdcd.errors import CdcdError, GapError, RequestRejected
 from cdcd.lsn import format_lsn
-from cdcd.monitoring.status_page import size
 from cdcd.progress.records import SlotRecord
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot
 from cdcd.source.slot_state import SlotState
+from cdcd.terminal.text_format import size
 
 
 def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool, out: TextIO) -> None:

@@ -8,7 +8,7 @@ from cdcd.errors import PostgresUnavailable
 from cdcd.monitoring.history import SAMPLES_MAX
 from cdcd.monitoring.stall_detection import SERVER, SINK, STREAM
 from cdcd.monitoring.status import ERRORS_KEPT, RATE_WINDOW_S, STALLED_AFTER_S, Rate, State, Status
-from cdcd.monitoring.status_page import TABLES_SHOWN, duration, render, size
+from cdcd.monitoring.status_page import TABLES_SHOWN, render
 
 
 def status() -> Status:
@@ -179,26 +179,3 @@ def test_the_page_reloads_itself_unless_it_is_told_to_keep_still() -> None:
     still = render(it, 1000.0, 0, still=True)
     assert 'http-equiv="refresh"' not in still
     assert '<a href="/">Reload by itself</a>' in still
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (0.25, "0.2 s"),
-        (42.4, "42 s"),
-        (60, "1 min 0 s"),
-        (3599, "59 min 59 s"),
-        (7260, "2 h 1 min"),
-        (187200, "2 d 4 h"),
-    ],
-)
-def test_durations_are_written_for_people(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 30, "1.0 GiB"), (1 << 50, "1024.0 TiB")]
-)
-def test_sizes_are_written_for_people(count: int, text: str) -> None:
-    assert size(count) == text
