@@ -1,7 +1,7 @@
-"""Settings as people read them: the annotated default file, and the effective values without their secrets.
+"""Settings for people: the default file with its comments, and the values in force without their secrets.
 
-Before: `settings` says what there is, `loading` what is in force. After: `cdcd config` prints either.
-config/cdcd.toml is `reference()`, to the byte: a test holds them together.
+Before: `settings` describes every setting, and `loading` has the values in force. After: `cdcd config` prints either.
+A test holds config/cdcd.toml equal to `reference()`, byte by byte.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from cdcd.config.loading import Loaded
-from cdcd.config.settings import SECTIONS, Settings
+from cdcd.config.settings import NAMES, Settings
 
 MASK = "********"
 
@@ -34,15 +34,15 @@ SECRET_WORDS = (
 
 _HEAD = """\
 # cdcd: every setting with its default. Made by `cdcd config --reference`.
-# The environment wins over this file: CDCD_SOURCE__SLOT is slot under [source]. Lists and tables are JSON there.
-# Files in the secrets directory win over both: source__dsn, or sink__librdkafka__sasl.password.
+# The environment overrides this file: CDCD_SOURCE__SLOT is slot under [source]. Lists and tables are JSON there.
+# Files in the secrets directory override both: source__dsn, or sink__librdkafka__sasl.password.
 """
 
 
 def reference() -> str:
-    """The annotated default file: TOML that loads as it is, and gives the defaults."""
+    """The default file with its comments: TOML that loads as it is, and gives the defaults."""
     lines = [_HEAD, *_described("secrets_dir", Settings.model_fields["secrets_dir"])]
-    for section, model in SECTIONS.items():
+    for section, model in NAMES.sections.items():
         lines += ["", f"# {model.__doc__}", f"[{section}]"]
         for name, field in model.model_fields.items():
             lines += ["", *_described(name, field)]
@@ -53,7 +53,7 @@ def effective(loaded: Loaded) -> list[tuple[str, Any, str]]:
     """Every setting in force as `section.name`, its value with secrets masked, and where it came from."""
     values = loaded.settings.model_dump(mode="json")
     rows = [("secrets_dir", values["secrets_dir"], loaded.origins.get("secrets_dir", "default"))]
-    for section in SECTIONS:
+    for section in NAMES.sections:
         for name, value in values[section].items():
             key = f"{section}.{name}"
             rows.append((key, masked(name, value), loaded.origins.get(key, "default")))
@@ -61,7 +61,7 @@ def effective(loaded: Loaded) -> list[tuple[str, Any, str]]:
 
 
 def as_toml(value: Any) -> str:
-    """One value in TOML; None, which TOML does not have, as a note that nothing is set."""
+    """One value in TOML. TOML has no None: it is shown as `(not set)`."""
     if value is None:
         return "(not set)"
     if isinstance(value, dict):
@@ -73,7 +73,7 @@ def as_toml(value: Any) -> str:
 
 
 def masked(name: str, value: Any) -> Any:
-    """`value` with whatever is secret in it replaced: passwords inside connection strings, secret free-form keys."""
+    """`value` without its secrets: passwords in connection strings, and secret keys of free-form settings."""
     if isinstance(value, dict):
         return {key: masked(key, item) for key, item in value.items()}
     if any(word in name.lower() for word in SECRET_WORDS):
@@ -82,7 +82,7 @@ def masked(name: str, value: Any) -> Any:
 
 
 def mask_connection(text: str) -> str:
-    """A conninfo string or a URI without its passwords. Where in doubt, more is masked."""
+    """A conninfo string or a URI without its passwords. In doubt, more is masked than needed."""
     # scheme://user:password@host - the password ends at the last @ before the path
     text = re.sub(r"(\w+://[^:/?#\s]*):[^/\s]*@", rf"\1:{MASK}@", text)
     # password = 'with \' quotes' or password=bare; also sslpassword, and ?password= of a URI

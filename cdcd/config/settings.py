@@ -1,26 +1,29 @@
-"""What a user can set, with units, bounds and defaults; the edge of the program, and only its edge.
+"""What a user can set, with units, bounds and defaults. Only the edge of the program sees the settings.
 
-Before: a TOML file, the environment and a secrets directory, read by `loading`.
-After: `supervisor` and the commands of `cli.main` read the values and pass plain arguments on: no room sees this
-module.
+Before: `loading` reads a TOML file, the environment and a secrets directory.
+After: `cli` and `daemon` read the values and pass plain arguments on. No package of the flow imports this module.
 
-Every field's description is its line in `cdcd config --reference` and in config/cdcd.toml (a test keeps those equal),
-so it is written for the person who edits that file. Names end in their unit; every buffer has a bound.
+Every field's description is its comment in config/cdcd.toml (a test holds both equal), so it is written for the person
+who edits that file. Names end in their unit. Every buffer has a bound.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from cdcd.config.layers import SettingNames
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 def _slot_name(name: str) -> str:
     if not (1 <= len(name) <= 63 and all(c in "abcdefghijklmnopqrstuvwxyz0123456789_" for c in name)):
-        raise ValueError("must be 1 to 63 of the characters a-z, 0-9 and _, as PostgreSQL asks of a slot's name")
+        raise ValueError(
+            "must be 1 to 63 of the characters a-z, 0-9 and _: PostgreSQL allows no others in a slot's name"
+        )
     return name
 
 
@@ -44,111 +47,122 @@ class SourceSettings(Section):
     dsn: str = Field(
         repr=False,
         examples=["host=localhost dbname=shop user=cdcd"],
-        description="How to reach the database, as libpq takes it: a conninfo string or a postgresql:// URI. "
-        "Required. Keep the password out of it: in ~/.pgpass, in PGPASSWORD, or the whole of it in a secrets file.",
+        description="The database, as libpq takes it: a conninfo string or a postgresql:// URI. Required. Keep the "
+        "password out of this file: put it into ~/.pgpass or PGPASSWORD, or put the whole dsn into a "
+        "secrets file.",
     )
     slot: Annotated[str, AfterValidator(_slot_name)] = Field(
-        "cdcd", description="The logical replication slot. One running daemon a slot; a second one waits for it."
+        "cdcd",
+        description="The logical replication slot. One daemon at a time streams from it. A second daemon waits for it.",
     )
     publication: str = Field(
         "cdcd",
         min_length=1,
         max_length=63,
-        description="The publication that says which tables and operations to send.",
+        description="The publication. It says which tables and operations PostgreSQL sends.",
     )
     tables: Annotated[tuple[str, ...], AfterValidator(_table_pattern)] = Field(
         ("public.*",),
         min_length=1,
-        description="Which tables a publication that cdcd creates holds, as schema.table; * stands for any name. "
-        "An existing publication is used as it is.",
+        description="The tables of a publication that cdcd creates, as schema.table; * stands for any name. An "
+        "existing publication is used as it is.",
     )
     create: bool = Field(
         True,
-        description="Create the publication and the slot if they are missing. With false, missing ones are an error.",
+        description="Create the publication and the slot if they are missing. If this is false, a missing one is an "
+        "error.",
     )
     binary: Literal["auto"] | bool = Field(
         "auto",
-        description="Ask for values in PostgreSQL's binary form, which is several times faster. "
-        '"auto" falls back to text while a published column has a type whose binary form cdcd does not know.',
+        description='Ask PostgreSQL for values in their binary form, which is several times faster than text. "auto" '
+        "uses text while a published column has a type whose binary form cdcd does not know.",
     )
     streaming: Literal["auto", "off", "on", "parallel"] = Field(
         "auto",
-        description="Let the server send large transactions while they are in progress; cdcd spools them until they "
-        'commit. "auto" takes the best that the server has: "parallel" from PostgreSQL 16, else "on". With "off" the '
-        "server keeps them on its own disk, and sends each when it has committed.",
+        description="Let PostgreSQL send large transactions while they are in progress. cdcd spools them until they "
+        'commit. "auto" uses the best mode that the server has: "parallel" from PostgreSQL 16 on, else '
+        '"on". With "off", the server keeps a large transaction on its own disk and sends it after the '
+        "commit.",
     )
     two_phase: bool = Field(
         False,
-        description="Receive PREPARE TRANSACTION when it happens (PostgreSQL 15 and up); the rows are published at "
-        "COMMIT PREPARED all the same. A slot that has it once keeps it.",
+        description="Receive PREPARE TRANSACTION when it happens (PostgreSQL 15 or later). The rows are still "
+        "published at COMMIT PREPARED. A slot that has this property keeps it.",
     )
     failover: bool = Field(
         False,
-        description="Make the slot one that physical standbys keep in sync (PostgreSQL 17 and up), so that the stream "
-        "goes on after a failover; with several hosts and target_session_attrs=read-write in the dsn.",
+        description="Let physical standbys keep the slot in sync (PostgreSQL 17 or later), so that the stream "
+        "continues after a failover. The dsn then needs several hosts and "
+        "target_session_attrs=read-write.",
     )
     on_slot_lost: Literal["stop", "resnapshot"] = Field(
         "stop",
-        description="What to do when the slot is gone, or lacks changes that Kafka lacks: they are lost for good. "
-        '"stop" says so and ends; "resnapshot" makes a new one, says so in the progress, and copies all tables afresh.',
+        description="What to do when the slot is gone, or when it no longer holds changes that Kafka does not have. "
+        'Those changes are lost. "stop" reports it and ends the daemon. "resnapshot" creates a new slot, '
+        "records the gap on {prefix}.progress, and takes a new snapshot of all tables.",
     )
     messages: bool = Field(
-        True, description="Publish logical decoding messages (pg_logical_emit_message) to {prefix}.messages."
+        True, description="Publish logical decoding messages (pg_logical_emit_message) on {prefix}.messages."
     )
     origin: Literal["any", "none"] = Field(
         "any",
-        description='"none" leaves out changes that were themselves replicated from elsewhere (PostgreSQL 16 and up).',
+        description='"none" leaves out changes that PostgreSQL itself received by replication (PostgreSQL 16 or '
+        "later).",
     )
     application_name: str = Field(
         "cdcd",
         max_length=63,
-        description="Its name in pg_stat_replication; in synchronous_standby_names it makes commits wait for Kafka.",
+        description="The daemon's name in pg_stat_replication. If synchronous_standby_names contains it, a COMMIT "
+        "waits for Kafka.",
     )
     status_interval_s: float = Field(
         10,
         ge=0.1,
         le=3600,
-        description="How often to tell the server what is durable; a third of its wal_sender_timeout if that is less.",
+        description="How often the daemon tells PostgreSQL what is durable. A third of the server's "
+        "wal_sender_timeout applies instead if it is shorter.",
     )
 
 
 class SnapshotSettings(Section):
-    """The copy of what the tables hold before the first change."""
+    """Snapshots: the rows that a table already has."""
 
     mode: Literal["initial", "never", "only"] = Field(
         "initial",
-        description="Publish the rows that a table has as events with op r, once, before its changes; a table that is "
-        'published later, too. "never" publishes changes only. "only" ends when the rows are published; the slot '
-        "keeps what changes from then on.",
+        description='"initial" publishes the rows that a table already has, once, as events with op r, before the '
+        'changes of the table. It does the same for a table that is published later. "never" publishes '
+        'changes only. "only" ends when the rows are published; the slot keeps later changes.',
     )
     workers: int = Field(2, ge=1, le=64, description="Connections that read tables at the same time.")
     chunk_bytes: int = Field(
         16 * 1024**2,
         ge=8192,
         le=100 * 1024**3,
-        description="What one of them reads of a table in one piece. Whole pieces survive a crash.",
+        description="How much of a table one worker reads in one chunk. A finished chunk is not read again after a "
+        "crash.",
     )
 
 
 class AvroSettings(Section):
-    """The form of events."""
+    """The format of events."""
 
     registry_url: str | None = Field(
         None,
         repr=False,
         examples=["http://localhost:8081"],
-        description="A Confluent-compatible schema registry. Without one, schemas travel on {prefix}.schemas.",
+        description="A Confluent-compatible schema registry. Without one, cdcd publishes schemas on {prefix}.schemas.",
     )
     registry_config: dict[str, Any] = Field(
         default_factory=dict,
         repr=False,
         examples=[{"basic.auth.user.info": "user:password"}],
-        description="More properties of the registry client, by the names that confluent-kafka gives them. Unless they "
-        "are among these, timeout is 5 (seconds) and max.retries 1: the stream waits meanwhile.",
+        description="More properties of the registry's client, by confluent-kafka's names. Unless they are set here, "
+        "timeout is 5 (seconds) and max.retries is 1, because the stream waits for the registry.",
     )
     numeric: Literal["decimal", "string"] = Field(
         "decimal",
-        description="How numeric(p,s) travels: as Avro decimal, or as a string. numeric without (p,s) is a string.",
+        description="How numeric(p,s) is encoded: as an Avro decimal, or as a string. numeric without (p,s) is always "
+        "a string.",
     )
 
 
@@ -158,42 +172,49 @@ class SinkSettings(Section):
     bootstrap_servers: str = Field(
         min_length=1,
         examples=["localhost:9092"],
-        description="Brokers to ask first, host:port, separated by commas. Required.",
+        description="The first brokers to contact, as host:port, separated by commas. Required.",
     )
     prefix: str = Field(
-        "cdcd", description="Opens the name of every topic, and the transactional.ids ({prefix}-{slot}, and with .2)."
+        "cdcd",
+        description="The first part of every topic name, and of the transactional.ids ({prefix}-{slot} and "
+        "{prefix}-{slot}.2).",
     )
     topic: str = Field(
-        "{prefix}.{schema}.{table}", description="The topic of a table's events, from {prefix}, {schema} and {table}."
+        "{prefix}.{schema}.{table}",
+        description="The topic of a table's events, built from {prefix}, {schema} and {table}.",
     )
     partitions: int = Field(
-        4, ge=1, le=10_000, description="Partitions of the topics that cdcd creates. An existing topic keeps its own."
+        4,
+        ge=1,
+        le=10_000,
+        description="Partitions of the topics that cdcd creates for tables. An existing topic keeps its number.",
     )
     replication_factor: int = Field(
         1,
         ge=1,
         le=100,
-        description="Replicas of the topics that cdcd creates. 3 for a cluster that must survive a broker.",
+        description="Replicas of the topics that cdcd creates. Use 3 in a cluster that must survive the loss of a "
+        "broker.",
     )
     topic_config: dict[str, str] = Field(
         default_factory=dict,
         examples=[{"retention.ms": "604800000", "compression.type": "producer"}],
-        description="Properties of the tables' topics that cdcd creates, by Kafka's own names. Its own topics take "
-        "min.insync.replicas from here.",
+        description="Properties of the topics that cdcd creates for tables, by Kafka's names. cdcd's own topics use "
+        "only min.insync.replicas from here.",
     )
     tombstones: bool = Field(
-        False, description="Follow each delete with a record of the same key and no value, for compacted topics."
+        False, description="Publish a record with the same key and no value after each delete, for compacted topics."
     )
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         "exactly_once",
-        description='"at_least_once" uses no Kafka transactions: rows may come twice after a restart, and a '
-        "PostgreSQL transaction becomes visible row by row.",
+        description='"at_least_once" uses no Kafka transactions: a restart may publish rows twice, and a PostgreSQL '
+        "transaction becomes visible row by row.",
     )
     on_unpublishable: Literal["stop", "park"] = Field(
         "stop",
-        description="What to do when events of a table cannot be published: a record is too large for its topic, or "
-        'the registry refuses a schema. "stop" ends the daemon; "park" sends that table\'s events, complete and in '
-        "order, to {prefix}.parked until `cdcd unpark TABLE`, while the others go on.",
+        description="What to do when a record is too large for its topic, or when the registry refuses a schema of a "
+        'table. "stop" ends the daemon. "park" sends all further events of that table to {prefix}.parked, '
+        "in order, until `cdcd unpark TABLE`. The other tables continue.",
     )
     transaction_rows_max: int = Field(
         100_000, ge=1, le=100_000_000, description="Commit the Kafka transaction once it holds this many events."
@@ -202,54 +223,55 @@ class SinkSettings(Section):
         64 * 1024**2,
         ge=1024,
         le=10 * 1024**3,
-        description="Commit the Kafka transaction once its events are this large.",
+        description="Commit the Kafka transaction once its events have this size.",
     )
     transaction_linger_ms: int = Field(
         250,
         ge=1,
         le=60_000,
-        description="Commit the Kafka transaction once it has been open for so long in an unbroken backlog; the first "
-        "one after a start after 20 ms at most. When there is nothing more to read, or a COMMIT waits for cdcd, it is "
-        "committed at once, whatever this says.",
+        description="Commit the Kafka transaction once it has been open for this long in an unbroken backlog. The "
+        "first transaction after a start is open for 20 ms at most. If there is nothing more to read, or "
+        "if a COMMIT waits for cdcd, cdcd commits at once.",
     )
     queue_bytes_max: int = Field(
         32 * 1024**2,
         ge=1024**2,
         le=10 * 1024**3,
-        description="Encoded events that may wait for the producer. When they are this large, reading pauses.",
+        description="Encoded events that may wait for the producer. When they reach this size, reading pauses.",
     )
     librdkafka: dict[str, str | int | float | bool] = Field(
         default_factory=dict,
         repr=False,
         examples=[{"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "cdcd"}],
-        description="Any property of librdkafka, by its own name; it wins over what cdcd sets, but for those that a "
-        "promise rests on, which are refused. "
-        "Passwords belong in a secrets file: sink__librdkafka__sasl.password.",
+        description="Any property of librdkafka, by its own name. It overrides what cdcd sets. cdcd refuses a "
+        "property that would break a guarantee. Put passwords into a secrets file: "
+        "sink__librdkafka__sasl.password.",
     )
 
 
 class SpoolSettings(Section):
-    """Where transactions wait that may yet be rolled back."""
+    """The spool: transactions in progress, which may still be rolled back."""
 
     directory: str | None = Field(
         None,
         examples=["/var/lib/cdcd/spool"],
-        description="A directory for what does not fit into memory; a subdirectory named after the slot and its server "
-        "is cdcd's alone, and emptied at every start. Without it: cdcd-spool in the system's directory for temporary "
-        "files.",
+        description="The directory for rows that do not fit into memory. cdcd makes a subdirectory named after the "
+        "slot and its server, uses it alone, and empties it at every start. Without this setting, it uses "
+        "cdcd-spool in the system's directory for temporary files.",
     )
     memory_bytes: int = Field(
         64 * 1024**2,
         ge=1024**2,
         le=10 * 1024**3,
-        description="Spooled rows that are kept in memory, over all transactions; beyond, the largest goes to disk.",
+        description="Memory for the spooled rows of all transactions. When it is full, the largest transaction moves "
+        "to disk.",
     )
     bytes_max: int = Field(
         100 * 1024**3,
         ge=1024**2,
         le=100 * 1024**4,
-        description="What the spool may take of the disk. When it is full, large transactions wait on the server's "
-        "own disk instead, until cdcd is started anew.",
+        description="Disk space for the spool. When it is full, large transactions wait on the server's own disk "
+        "instead, until cdcd restarts.",
     )
 
 
@@ -259,29 +281,30 @@ class MonitoringSettings(Section):
     host: str = Field("0.0.0.0", description="The address to listen on.")  # noqa: S104  # scraped from other machines
     port: Port = Field(
         9478,
-        description="The port of /metrics, /healthz, /readyz, /availablez and /. 0 takes a free one and logs it.",
+        description="The port of /metrics, /healthz, /readyz, /availablez and /. With 0, cdcd takes a free port and "
+        "logs it.",
     )
     stalled_after_s: float = Field(
         120,
         ge=1,
         le=86_400,
-        description="/healthz fails when work has waited for so long at a stage where nothing moves: the loop, the "
-        "server's answers, the way to Kafka, or a stream that does not come about again.",
+        description="/healthz fails when a stage has work and makes no progress for this long. The stages are the "
+        "loop, PostgreSQL's answers, the path to Kafka, and the restart of the stream.",
     )
 
 
 class LogSettings(Section):
-    """What is written to standard error."""
+    """What the daemon writes to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
         "info",
-        description="The least severe level that is written. debug adds tracebacks; row values are never logged.",
+        description="The least severe level that is written. debug adds tracebacks. Row values are never logged.",
     )
-    format: Literal["text", "json"] = Field("text", description="text for people, json for one object a line.")
+    format: Literal["text", "json"] = Field("text", description="text for people; json for one JSON object a line.")
 
 
 class Settings(BaseSettings):
-    """Every setting. Made by `settings_sources.load`; made by hand in tests, from keyword arguments only."""
+    """Every setting. `loading.load` makes it. Tests make it from keyword arguments."""
 
     model_config = SettingsConfigDict(
         env_prefix="CDCD_", env_nested_delimiter="__", enable_decoding=False, extra="forbid", frozen=True
@@ -290,8 +313,8 @@ class Settings(BaseSettings):
     secrets_dir: str | None = Field(
         None,
         examples=["/run/secrets/cdcd"],
-        description="A directory of files that each hold one value, named like the setting: source__dsn. "
-        "They win over everything else. The environment variable CDCD_SECRETS_DIR names it, too.",
+        description="A directory of files that each hold one value and are named like the setting: source__dsn. They "
+        "override everything else. The environment variable CDCD_SECRETS_DIR sets it, too.",
     )
     source: SourceSettings
     snapshot: SnapshotSettings = Field(default_factory=SnapshotSettings)
@@ -310,31 +333,9 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only keyword arguments: `loading` reads the other sources itself, to remember which said what."""
+        """Keyword arguments only: `loading` reads the other sources itself, to remember the origin of each value."""
         return (init_settings,)
 
 
-SECTIONS: dict[str, type[Section]] = {
-    "source": SourceSettings,
-    "snapshot": SnapshotSettings,
-    "avro": AvroSettings,
-    "sink": SinkSettings,
-    "spool": SpoolSettings,
-    "monitoring": MonitoringSettings,
-    "log": LogSettings,
-}
-"""The TOML tables in the order of the file."""
-
-FREE_FORM = frozenset({"avro.registry_config", "sink.topic_config", "sink.librdkafka"})
-"""Settings whose keys are somebody else's vocabulary, and so are not checked here."""
-
-JSON_OUTSIDE_THE_FILE = FREE_FORM | {"source.tables"}
-"""Settings that are no single value: the environment and secret files give them as JSON."""
-
-
-def known_keys(section: str = "") -> list[str]:
-    """Every setting (of one section, if named) as `section.name`, in the order of the file."""
-    return [
-        *([] if section else ["secrets_dir"]),
-        *(f"{s}.{name}" for s, model in SECTIONS.items() if section in ("", s) for name in model.model_fields),
-    ]
+NAMES: Final = SettingNames(Settings, "`cdcd config --reference`", "CDCD_")
+"""The names of the settings, in the order of the file."""

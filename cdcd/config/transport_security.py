@@ -1,10 +1,10 @@
-"""Which connections are not protected as they could be: read from the settings alone.
+"""Finds the connections without TLS, or with a peer that is not verified. It reads the settings only.
 
 Before: `supervisor` and `preflight` have the settings. After: they warn.
 Source: libpq, "SSL Support" (sslmode); librdkafka CONFIGURATION.md.
 
-A connection to this machine itself needs no TLS. But whoever asks for TLS wants to know whom they talk to, wherever it
-is: encrypted to somebody is encrypted to anybody.
+A connection to this machine needs no TLS. But a setting that asks for TLS needs verification, on this machine, too:
+without it, anybody can be the other end of the encrypted connection.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _LOCAL = re.compile(r"|/.*|@.*|localhost|127\.\d+\.\d+\.\d+|\[?::1\]?")
 def insecure_connections(
     dsn: Mapping[str, str], bootstrap: str, properties: Mapping[str, object], registry_url: str | None
 ) -> Iterator[tuple[str, str]]:
-    """What is not verified, with what to do about it; nothing where all is well. `dsn`: its parameters, by name."""
+    """Each connection that is not protected, with a hint. `dsn` has its parameters by name."""
     yield from _postgres(dsn)
     yield from _kafka(bootstrap, properties)
     if registry_url is not None:
         url = urlsplit(registry_url)
         if url.scheme == "http" and not _LOCAL.fullmatch(url.hostname or ""):
-            yield "The schema registry is asked without TLS", "Write avro.registry_url with https://"
+            yield "The schema registry is reached without TLS", "Write avro.registry_url with https://"
 
 
 def _postgres(parameters: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -49,12 +49,12 @@ def _kafka(bootstrap: str, properties: Mapping[str, object]) -> Iterator[tuple[s
     if encrypted and given.get("enable.ssl.certificate.verification") in ("false", "0"):
         yield (
             "Kafka's certificates are not verified (enable.ssl.certificate.verification=false)",
-            "Take that out of sink.librdkafka, and set ssl.ca.location",
+            "Remove it from sink.librdkafka, and set ssl.ca.location",
         )
     elif encrypted and given.get("ssl.endpoint.identification.algorithm") == "none":
         yield (
             "Kafka's host names are not verified (ssl.endpoint.identification.algorithm=none)",
-            "Take that out of sink.librdkafka, and give the brokers certificates for their names",
+            "Remove it from sink.librdkafka, and give the brokers certificates for their names",
         )
     elif not encrypted and not all(map(_LOCAL.fullmatch, brokers)):
         yield (

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdcd.config.loading import load
-from cdcd.config.settings import SECTIONS, Settings, known_keys
+from cdcd.config.settings import NAMES, Settings
 from cdcd.errors import SettingsError
 
 quick = settings(deadline=None, max_examples=100)
@@ -37,7 +37,7 @@ values = st.one_of(
         lambda table: "{" + ", ".join(f'"{name}" = {value}' for name, value in table.items()) + "}"
     ),
 )
-keys = st.sampled_from([key for key in known_keys() if "." in key])
+keys = st.sampled_from([key for key in NAMES.known() if "." in key])
 
 
 def loaded(content: bytes, environment: dict[str, str] | None = None) -> Settings | None:
@@ -61,7 +61,7 @@ def toml(tables: dict[str, dict[str, str]]) -> bytes:
 @given(keys, values)
 def test_any_value_of_any_setting_is_taken_or_refused(key: str, value: str) -> None:
     section, _, name = key.partition(".")
-    tables = {table: dict(GOOD.get(table, {})) for table in SECTIONS}
+    tables = {table: dict(GOOD.get(table, {})) for table in NAMES.sections}
     tables[section][name] = value
     loaded(toml(tables))
 

@@ -106,7 +106,7 @@ def test_slow_clients_that_have_had_their_time_make_room(
             client.close()
 
 
-def test_a_taken_port_is_a_settings_error_with_a_cure(server: MonitoringServer, status: Status) -> None:
+def test_a_taken_port_is_a_settings_error_with_a_hint(server: MonitoringServer, status: Status) -> None:
     with pytest.raises(SettingsError, match=f"Cannot listen on 127.0.0.1:{server.port}.*monitoring"):
         MonitoringServer("127.0.0.1", server.port, status, bytes)
 

@@ -1,0 +1,192 @@
+"""Settings in layers: each layer overrides the ones before it, and a pydantic model checks the result.
+
+Before: `loading` (the daemon) or `spark.settings` decides which layers there are, and in which order.
+After: `Loaded` holds the settings and, for each one that is set, where its value came from.
+
+Every mistake in settings ends as one SettingsError, with a sentence and a hint. No message holds the value of a
+setting, because it may be secret.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from cdcd.errors import SettingsError
+
+M = TypeVar("M", bound=BaseModel)
+
+Setting: TypeAlias = "tuple[str, Any, str]"
+"""One value of a layer: `section.name` (the name alone for a setting outside the sections), the value, its origin."""
+
+
+class SettingNames(Generic[M]):
+    """The names of all settings of a model, as `section.name`. A section is a field that is itself a model."""
+
+    def __init__(self, model: type[M], reference: str, env_prefix: str = "") -> None:
+        """`reference` names, in messages, what describes every setting. `env_prefix` is empty without environment."""
+        self.model = model
+        self.reference = reference
+        self.env_prefix = env_prefix
+        fields = model.model_fields
+        found = {name: _section(field.annotation) for name, field in fields.items()}
+        self.sections: dict[str, type[BaseModel]] = {name: section for name, section in found.items() if section}
+        """The TOML tables, in the order of the file."""
+        kinds = {key: get_origin(self.field(key).annotation) for key in self.known()}
+        self.free_form = frozenset(key for key, kind in kinds.items() if kind is dict)
+        """Settings whose keys belong to other software: nothing here checks them."""
+        self.json_outside_the_file = frozenset(key for key, kind in kinds.items() if kind in (dict, tuple))
+        """Settings with more than one value: the environment and secret files give them as JSON."""
+
+    def known(self, section: str = "") -> list[str]:
+        """Every setting (of one section, if named), in the order of the file."""
+        return [
+            key
+            for name in self.model.model_fields
+            if section in ("", name)
+            for key in (
+                [f"{name}.{each}" for each in self.sections[name].model_fields] if name in self.sections else [name]
+            )
+        ]
+
+    def field(self, key: str) -> Any:
+        """The model's FieldInfo for `section.name`."""
+        section, _, name = key.rpartition(".")
+        return (self.sections[section] if section else self.model).model_fields[name]
+
+    def variable(self, key: str) -> str:
+        """The environment variable that sets `key`."""
+        return f"{self.env_prefix}{key.replace('.', '__', 1).upper()}"
+
+    def refuse_unknown(self, key: str, spelled: str, place: str) -> None:
+        """Raise SettingsError, with the nearest name, unless `key` is a setting. `spelled` is how it was written."""
+        known = self.known()
+        if key in known or key in self.sections or any(key.startswith(f"{free}__") for free in self.free_form):
+            return
+        # `slot` for `source.slot` is the right name in the wrong place. It is nearer than a name that only looks alike.
+        name = key.rpartition(".")[2]
+        nearest = [k for k in known if k.rpartition(".")[2] == name] or get_close_matches(key, known, n=1, cutoff=0.5)
+        if not nearest:
+            hint = f"{self.reference} lists every setting"
+        else:
+            hint = f"Did you mean {self.variable(nearest[0]) if place == 'environment' else nearest[0]}?"
+        raise SettingsError(f"There is no setting {spelled} ({place})", hint)
+
+    def leaves(self, content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Each `section.name` in `content`, with its value. A free-form table is one value, and so is an empty section.
+
+        A section that is not a table, as in `source = 5`, is passed on: the model refuses it.
+        """
+        for section, values in content.items():
+            if section in self.sections and isinstance(values, dict) and values:
+                for name, value in values.items():
+                    yield f"{section}.{name}", value
+            else:
+                yield section, values
+
+
+@dataclass(frozen=True)
+class Loaded(Generic[M]):
+    """The settings in force. `origins` says, by `section.name`, where a value came from; an absent one is a default."""
+
+    settings: M
+    origins: Mapping[str, str]
+
+
+class Layers(Generic[M]):
+    """The layers that were read so far, merged."""
+
+    def __init__(self, names: SettingNames[M]) -> None:
+        self._names = names
+        self.values: dict[str, Any] = {}
+        """By section, then by name."""
+        self._origins: dict[str, str] = {}
+
+    def add(self, layer: Iterable[Setting]) -> None:
+        """Override the layers so far. Free-form tables merge key by key: a password joins the other properties."""
+        for key, value, origin in layer:
+            if key in self._names.sections and value == {}:
+                self.values.setdefault(key, {})
+                continue
+            section, _, name = key.rpartition(".")
+            target = self.values.setdefault(section, {}) if section else self.values
+            if not isinstance(target, dict):
+                continue  # `source = 5` in the file: the model refuses it
+            if key in self._names.free_form and isinstance(value, dict) and isinstance(target.get(name), dict):
+                target[name] = target[name] | value
+                self._origins[key] = f"{self._origins[key]}, {origin}"
+            else:
+                target[name] = value
+                self._origins[key] = origin
+
+    def validated(self) -> Loaded[M]:
+        """Check the merged layers. Raises SettingsError (the user's fault), which names everything that is wrong."""
+        try:
+            return Loaded(self._names.model(**self.values), self._origins)
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_input=False)
+        # Outside the `except`: a chained ValidationError would show the values.
+        missing: list[str] = []
+        wrong: dict[str, list[str]] = {}
+        for problem in problems:
+            place = ".".join(str(part) for part in problem["loc"][:2])
+            if problem["type"] == "missing":
+                missing.append(self._required(place))
+            else:
+                message = problem["msg"].removeprefix("Value error, ")
+                wrong.setdefault(place, []).append(message[0].lower() + message[1:])
+        messages, hints = [], []
+        if missing:
+            are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+            messages.append(f"{' and '.join(missing)} {are} not set")
+            hints.append(f"Set {them} {self._places(missing)}")
+        if wrong:
+            # A field with several types has one message for each: any of them is right.
+            messages += [
+                f"{key}: {', or '.join(wanted)} ({self._origins.get(key, 'default')})" for key, wanted in wrong.items()
+            ]
+            hints.append(f"{self._names.reference} describes {'it' if len(wrong) == 1 else 'them'}")
+        raise SettingsError("; ".join(messages), ". ".join(hints))
+
+    def _required(self, place: str) -> str:
+        """The setting that is missing. If a whole section is absent, it is the section's first required setting."""
+        if place not in self._names.sections:
+            return place
+        return next(key for key in self._names.known(place) if self._names.field(key).is_required())
+
+    def _places(self, missing: list[str]) -> str:
+        """Where to set them: in the file, or in the environment if that is read."""
+        sections = [f"[{key.partition('.')[0]}]" for key in missing]
+        file = f"in the file under {' and '.join(sections)}"
+        if not self._names.env_prefix:
+            return file
+        return f"{file}, or as {' and '.join(map(self._names.variable, missing))}"
+
+
+def from_file(path: str, names: SettingNames[M]) -> Iterator[Setting]:
+    """The layer of a TOML file. Raises SettingsError (the user's fault) if it cannot be read, or a key is unknown."""
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        hint = "Name another file with --config FILE"
+        raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}", hint) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        hint = f"{names.reference} shows the form"
+        raise SettingsError(f"The settings file {path} is not TOML: {error}", hint) from error
+    except RecursionError:
+        raise SettingsError(f"The settings file {path} is nested too deep", "No setting needs that") from None
+    for key, value in names.leaves(content):
+        names.refuse_unknown(key, key, f"file {path}")
+        yield key, value, f"file {path}"
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The model that a field holds, if it is a section: `Section` or `Section | None`."""
+    kinds = (annotation, *get_args(annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
