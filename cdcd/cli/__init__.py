@@ -1,1 +1,1 @@
-"""The command line: the parser, the exit codes, one file a command under `commands`."""
+"""The command line: `parser` has all options, `main` runs a command, `commands` has one file for each of them."""

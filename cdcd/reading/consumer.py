@@ -1,50 +1,141 @@
-"""Kafka consumers that read what is committed and leave no trace.
+"""A Kafka consumer that reads committed records and leaves no trace on the broker.
 
-Before: the settings' client properties. After: `tail`, `verify` and the schema finder read topics with one.
+Before: the client properties from the settings. After: `tail`, `verify` and `schema_finder` get the records.
+Source: librdkafka `rdkafka.h`; Kafka protocol guide, Fetch (isolation level).
+
+It joins no consumer group, commits no offsets and creates no topics.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from cdcd.errors import KafkaUnavailable
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG
 from cdcd.sink.kafka.errors import kafka_error, to_cdcd_error
 
+__all__ = ["BEGINNING", "Message", "TopicReader"]
+
+BEGINNING: Final = OFFSET_BEGINNING
+"""As an offset: the first record that the partition still holds."""
+
+REQUEST_TIMEOUT_S: Final = 10.0
+BATCH_WAIT_S: Final = 0.2
+
+_TRANSIENT: Final = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
+
 log = logging.getLogger(__name__)
 
-_PASSING: Final = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
 
+class TopicReader:
+    """Reads partitions that it is told to read. For one thread. Every method raises as `to_cdcd_error` says."""
 
-def committed_consumer(config: Mapping[str, object], **more: object) -> Consumer:
-    """A consumer of what is committed that leaves no trace; `more` are further properties.
+    def __init__(
+        self,
+        config: Mapping[str, object],
+        *,
+        on_end: Callable[[int, int], None] | None = None,
+        with_uncommitted: bool = False,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
+        """Make the consumer; nothing is asked yet.
 
-    Raises SettingsError for properties that librdkafka does not know.
-    """
-    own = {
-        "group.id": "cdcd-tail",  # librdkafka wants one; none is ever joined
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "auto.offset.reset": "earliest",
-        "allow.auto.create.topics": False,
-        "fetch.wait.max.ms": 100,
-    }
-    try:
-        return Consumer({**config, **own, **more}, logger=LIBRDKAFKA_LOG)
-    except KafkaException as error:
-        raise to_cdcd_error(kafka_error(error), "making a consumer", str(config["bootstrap.servers"])) from None
+        `config` is the client's, as `client_config` makes it. `on_end` is called with a partition and its end offset
+        when `read` gets there. `with_uncommitted` reads, and counts in `bounds`, what is not committed yet, too.
+        `timeout_s` bounds a request.
 
+        Raises SettingsError for properties that librdkafka does not know.
+        """
+        self._bootstrap = str(config["bootstrap.servers"])
+        self._on_end = on_end
+        self._timeout_s = timeout_s
+        own = {
+            "group.id": "cdcd-tail",  # librdkafka requires one; the consumer never joins it
+            "enable.auto.commit": False,
+            "isolation.level": "read_uncommitted" if with_uncommitted else "read_committed",
+            "auto.offset.reset": "earliest",
+            "allow.auto.create.topics": False,
+            "fetch.wait.max.ms": 100,
+            "enable.partition.eof": on_end is not None,
+        }
+        with self._translating("making a consumer"):
+            self._consumer = Consumer({**config, **own}, logger=LIBRDKAFKA_LOG)
 
-def received(messages: Iterable[Message], bootstrap: str) -> Iterator[Message]:
-    """The messages that are no errors. A broker that is away is waited for; anything else raises."""
-    for message in messages:
-        error = message.error()
-        if error is None:
-            yield message
-        elif error.code() in _PASSING:
-            log.warning("Kafka does not answer; trying again", extra={"error": error.str()})
-        else:
-            raise to_cdcd_error(error, f"reading {message.topic()}", bootstrap)
+    def topics(self) -> dict[str, list[int]]:
+        """The partitions of every topic."""
+        with self._translating("reading topics"):
+            found = self._consumer.list_topics(timeout=self._timeout_s).topics
+        return {name: sorted(topic.partitions) for name, topic in found.items()}
+
+    def partitions(self, topic: str) -> list[int]:
+        """The partitions of one topic; none if there is no such topic."""
+        with self._translating(f"reading {topic}"):
+            found = self._consumer.list_topics(topic, timeout=self._timeout_s).topics[topic]
+        return [] if found.error is not None else sorted(found.partitions)
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset of a partition, and its end."""
+        with self._translating(f"reading {topic}"):
+            marks = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=self._timeout_s)
+        if marks is None:
+            raise KafkaUnavailable(f"Kafka ({self._bootstrap}) did not say where {topic} ends")
+        return marks
+
+    def assign(self, places: Iterable[tuple[str, int, int]]) -> None:
+        """Start at these places: topic, partition, offset."""
+        with self._translating("reading topics"):
+            self._consumer.assign([TopicPartition(*place) for place in places])
+
+    def pause(self, topic: str, partitions: Iterable[int]) -> None:
+        """Read nothing more of these partitions for now."""
+        with self._translating(f"reading {topic}"):
+            self._consumer.pause([TopicPartition(topic, partition) for partition in partitions])
+
+    def resume(self, topic: str, partitions: Iterable[int]) -> None:
+        """Continue with paused partitions."""
+        with self._translating(f"reading {topic}"):
+            self._consumer.resume([TopicPartition(topic, partition) for partition in partitions])
+
+    def read(self, rows_max: int, *, skip_errors: bool = False) -> Iterator[Message]:
+        """The next records, `rows_max` at most, after BATCH_WAIT_S at most; perhaps none.
+
+        A broker that does not answer is only logged: librdkafka tries again. Other errors of a partition are raised.
+        `skip_errors` skips them all, for a caller that has a deadline.
+        """
+        with self._translating("reading topics"):
+            messages = self._consumer.consume(rows_max, BATCH_WAIT_S)
+        for message in messages:
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                if self._on_end is not None:
+                    self._on_end(int(message.partition() or 0), int(message.offset() or 0))
+            elif skip_errors:
+                continue
+            elif error.code() in _TRANSIENT:
+                log.warning("Kafka does not answer; trying again", extra={"error": error.str()})
+            else:
+                raise to_cdcd_error(error, f"reading {message.topic()}", self._bootstrap)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _translating(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            raise to_cdcd_error(kafka_error(error), doing, self._bootstrap) from error

@@ -1,10 +1,11 @@
-"""Record keys and values back to Python: the reader's half of the wire format, without any I/O.
+"""Decodes record keys and values into Python values: the reader's half of the wire format, without I/O.
 
-Before: bytes of a Kafka record, and `find`, which knows schemas by what the bytes say of them.
-After: `tail` prints what comes out; tests use it as a reader that shares no code with the encoder.
+Before: the bytes of a Kafka record, and `find`, which gives a schema by the id in those bytes.
+After: `tail` and `peek` print the values, and `verify` compares them. The code shares nothing with the encoder.
+Source: Avro, "Single-object encoding"; Confluent, "Wire format".
 
-Readers tell the two forms apart by the first byte: C3 opens Avro's single-object encoding (the schema's fingerprint
-follows), 00 Confluent's wire format (the registry's id of the schema follows, 4 bytes, big-endian).
+The first byte tells the two forms apart: C3 starts Avro's single-object encoding (the schema's fingerprint follows), 00
+starts Confluent's wire format (the registry's schema id follows, 4 bytes, big-endian).
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from cdcd.avro import single_object
 from cdcd.errors import DecodeError
 
 SchemaId: TypeAlias = "str | int"
-"""A fingerprint in 16 hex digits, or a registry's number."""
+"""A fingerprint in 16 hex digits, or the id that a registry gave."""
 
 _CONFLUENT_HEADER: Final = 5
 
 
 def schema_id(data: bytes) -> tuple[SchemaId, int] | None:
-    """Which schema wrote `data`, and where the Avro payload starts; None if it is in neither form."""
+    """The id of the schema that wrote `data`, and where the Avro payload starts; None if `data` has neither form."""
     if data[:2] == single_object.MARKER and len(data) >= single_object.HEADER_SIZE:
         return single_object.split(data)
     if data[:1] == b"\x00" and len(data) >= _CONFLUENT_HEADER:
@@ -40,23 +41,33 @@ def schema_id(data: bytes) -> tuple[SchemaId, int] | None:
 class EventDecoder:
     """Decodes keys and values, and keeps the schemas that it has parsed."""
 
-    def __init__(self, find: Callable[[SchemaId], str]) -> None:
-        """`find` gives a schema's JSON text; it raises DecodeError if there is none."""
+    def __init__(self, find: Callable[[SchemaId], str], prepare: Callable[[Any], Any] | None = None) -> None:
+        """`find` gives a schema's JSON text; it raises DecodeError if there is none.
+
+        `prepare` changes a schema before it is used: values of a schema without logical types stay as Avro has them.
+        """
         self._find = find
+        self._prepare = prepare
         self._parsed: dict[SchemaId, Any] = {}
 
     def decode(self, data: bytes) -> Any:
-        """The value that `data` holds, as fastavro gives it (decimals, dates, ... as Python's own).
+        """The value in `data`, as fastavro gives it: decimals, dates and times as Python's own types.
 
-        What is not Avro is read as JSON (progress records, schemas), else as text.
+        Bytes that are not Avro are read as JSON (progress records, schemas), or else as text.
         Raises DecodeError (the writer's fault) if the payload does not fit its schema.
         """
+        found = self.decode_avro(data)
+        return _json_or_text(data) if found is None else found[1]
+
+    def decode_avro(self, data: bytes) -> tuple[SchemaId, Any] | None:
+        """The id of the schema, and the value, as `decode`; None if `data` is not Avro."""
         found = schema_id(data)
         if found is None:
-            return _json_or_text(data)
+            return None
         identifier, start = found
         if identifier not in self._parsed:
-            self._parsed[identifier] = fastavro.parse_schema(json.loads(self._find(identifier)))
+            schema = json.loads(self._find(identifier))
+            self._parsed[identifier] = fastavro.parse_schema(self._prepare(schema) if self._prepare else schema)
         payload = io.BytesIO(data[start:])
         try:
             value = fastavro.schemaless_reader(payload, self._parsed[identifier], None)
@@ -65,11 +76,11 @@ class EventDecoder:
         if payload.tell() != len(data) - start:
             left = len(data) - start - payload.tell()
             raise DecodeError(f"{left} bytes follow the value of {len(data)} bytes by its schema {identifier}")
-        return value
+        return identifier, value
 
 
 def plain(value: Any) -> Any:
-    """`value` in what JSON has, losing nothing: exact decimals, bytes and times become the text that PostgreSQL has."""
+    """`value` in JSON's types, without loss: decimals, bytes and times become the text that PostgreSQL writes."""
     match value:
         case dict():
             return {str(key): plain(item) for key, item in value.items()}

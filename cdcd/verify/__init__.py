@@ -1,1 +1,1 @@
-"""`cdcd verify`: what the topics fold to, compared with the tables at one exact LSN."""
+"""`cdcd verify`: compares the rows that the topics give with the rows of the tables, at one exact LSN."""

@@ -1,10 +1,10 @@
 """Puts the events of a topic's partitions into the order in which they were committed. Pure.
 
-Before: `verify` reads the partitions, in any mixture. After: `row_store` replays the events.
+Before: `topic_replay` reads the partitions, in any mixture. After: `row_store` gets the events.
 Source: README, "The events": within a partition, events are in the order of (commit_lsn, seq).
 
-A row's events need not be in one partition: not when its key changes, not when a key column gets another type or the
-topic more partitions, for then the same key lies elsewhere.
+The events of one row may lie in several partitions: after its key changes, after a key column gets another type, or
+after the topic gets more partitions.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ Position: TypeAlias = "tuple[int, int]"
 
 
 class CommitOrder(Generic[Item]):
-    """What was read and may have to wait, by partition."""
+    """Events that were read and may have to wait, by partition."""
 
     def __init__(self, partitions: Iterable[int]) -> None:
-        """`partitions`: those that are going to be read."""
+        """`partitions` are the ones that the caller is going to read."""
         self._waiting: dict[int, deque[tuple[Position, Item]]] = {partition: deque() for partition in partitions}
         self._last = dict.fromkeys(self._waiting, (-1, -1))
         self._heads: list[tuple[Position, int]] = []
-        """A heap: the first that waits of each partition, where one does."""
+        """A heap of the first waiting event of each partition that has one."""
         self._missing = set(self._waiting)
-        """Partitions of which none waits, though one may still come: nothing can be handed on."""
+        """Partitions without a waiting event that are not at their end: until they have one, no event can go on."""
         self.left = set(self._waiting)
-        """Partitions that were not read to their end yet."""
+        """Partitions that are not at their end."""
         self.waiting = 0
-        """Events that wait."""
+        """The number of waiting events."""
 
     def put(self, partition: int, position: Position, item: Item) -> None:
-        """The next event of a partition. Left out: one behind its end, or sent again (delivery = at_least_once)."""
+        """Add the next event of a partition. Left out: one after the end, and one that came before (at_least_once)."""
         if partition not in self.left or position <= self._last[partition]:
             return
         self._last[partition] = position
@@ -47,12 +47,12 @@ class CommitOrder(Generic[Item]):
             heappush(self._heads, (position, partition))
 
     def end(self, partition: int) -> None:
-        """A partition was read to its end."""
+        """Note that a partition is at its end."""
         self.left.discard(partition)
         self._missing.discard(partition)
 
     def take(self) -> Iterator[tuple[int, Position, Item]]:
-        """The events before which none can come any more: partition, position, event."""
+        """The events that no other event can precede any more: partition, position, event."""
         while self._heads and not self._missing:
             position, partition = heappop(self._heads)
             waiting = self._waiting[partition]
@@ -65,9 +65,10 @@ class CommitOrder(Generic[Item]):
             yield partition, position, item
 
     def held(self, before: set[int], waiting_max: int) -> set[int]:
-        """The partitions not to be read on for now, where `before` are those until now: others are behind.
+        """The partitions to pause, because others are behind. `before` are the ones that are paused now.
 
-        Above `waiting_max` all of which some wait; they are let go as soon as none does, or half as many in all.
+        If more than `waiting_max` events wait, every partition that has some is paused. It resumes when none of its
+        events wait, or when half of `waiting_max` wait in all.
         """
         ahead = {partition for partition, waiting in self._waiting.items() if waiting}
         if self.waiting > waiting_max:

@@ -1,9 +1,9 @@
-"""Replays a table's events into its rows, in a file: what is kept of a row is enough to compare it, not to show it.
+"""Keeps a table's rows in a file while its events are replayed: enough of each row to compare it, not to show it.
 
-Before: `commit_order` hands on events in the order of their commits. After: `verify` compares the rows by checksums.
+Before: `topic_replay` applies events in commit order. After: `comparison` compares the rows by checksums.
 
-Of a value stands a *piece*: its length and text while it is short, else its digest. So a row takes as much room as it
-has columns, however large its values are, and the server makes the same pieces in SQL (`source.checksums`).
+A *value token* stands for each value: its length and text if it is short, else its digest. So the size of a row depends
+on its number of columns only, and PostgreSQL makes the same tokens in SQL (`postgres_checksums`).
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-SHORT: Final = 40
-"""Bytes of a value, in UTF-8, up to which it is its own piece."""
+INLINE_BYTES_MAX: Final = 40
+"""A value of at most this size in UTF-8 is in its token itself."""
 BUCKET_DIGITS: Final = 3
-"""Hex digits of the key's digest that say which part of the table a row is in: 4,096 parts."""
+"""Hex digits of the key's digest that give a row's part of the table: 4,096 parts."""
 SUM_DIGITS: Final = 15
-"""Hex digits of a row's digest that are summed up: a number below 2**60."""
+"""Hex digits of a row's digest that the sums add up: a number below 2**60."""
 
 NULL: Final = "-"
 UNKNOWN: Final = "?"
-"""The topic does not hold the value, because it does not reach back far enough. Equal to nothing."""
+"""The topic does not hold the value, because its oldest events are gone. It equals nothing."""
 
 
-def piece(text: str | None) -> str:
-    """What stands for a value, by its text; None is null."""
+def value_token(text: str | None) -> str:
+    """The token of a value, from its text; None is null."""
     if text is None:
         return NULL
     size = len(_bytes(text))
-    return f"{size}:{text}" if size <= SHORT else f"#{_md5(text)}"
+    return f"{size}:{text}" if size <= INLINE_BYTES_MAX else f"#{_md5(text)}"
 
 
-def shown(piece_: str) -> str | None:
-    """A piece for people: the value while it is short; None is null."""
-    if piece_ == NULL:
+def display(token: str) -> str | None:
+    """A token for people: the value if it is short, else its digest; None is null."""
+    if token == NULL:
         return None
-    return f"md5 {piece_[1:]}" if piece_[0] == "#" else piece_.partition(":")[2]
+    return f"md5 {token[1:]}" if token[0] == "#" else token.partition(":")[2]
 
 
 def bucket_of(key: str) -> str:
-    """Which part of the table a row with this key (its pieces, joined) is in."""
+    """The part of the table that a row with this key (its tokens, joined) belongs to."""
     return _md5(key)[:BUCKET_DIGITS]
 
 
-def digest(pieces: Sequence[str]) -> str:
-    """The digest of a row or of a key."""
-    return _md5("".join(pieces))
+def digest(tokens: Sequence[str]) -> str:
+    """The digest of a row or of a key, from its tokens."""
+    return _md5("".join(tokens))
 
 
 def _md5(text: str) -> str:
@@ -70,61 +70,61 @@ class Part:
 
 
 class RowStore:
-    """The rows of one table. `key`: which of the columns are the key, none where rows are told apart by all of them."""
+    """The rows of one table. They are told apart by their key, or by all columns if the table has no key."""
 
     def __init__(self, path: Path, key: Sequence[int]) -> None:
-        """Make the file; it must not exist."""
+        """Make the file, which must not exist. `key` has the indexes of the key's columns; none if there is no key."""
         self._key = tuple(key)
         self._sql = sqlite3.connect(path, isolation_level=None)
         self._sql.executescript(
             """
             PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
-            CREATE TABLE rows (key TEXT PRIMARY KEY, place INT, pieces TEXT, times INT) WITHOUT ROWID;
+            CREATE TABLE rows (key TEXT PRIMARY KEY, place INT, tokens TEXT, times INT) WITHOUT ROWID;
             BEGIN;
             """
         )
         self._gone: tuple[tuple[int, int, int], list[str] | None] = ((0, 0, 0), None)
-        """The last row that was removed, and by what: LSN and seq of the event, LSN of the change."""
+        """The row that was removed last, with the event that did it: its LSN and seq, and the LSN of its change."""
 
     @property
-    def keyed(self) -> bool:
-        """Whether rows are told apart by a key."""
+    def has_key(self) -> bool:
+        """Whether rows have a key."""
         return bool(self._key)
 
     def put(
-        self, place: int, lsn: int, seq: int, pieces: list[str | None], *, fresh: bool, change_lsn: int = 0
+        self, place: int, lsn: int, seq: int, tokens: list[str | None], *, is_new: bool, change_lsn: int = 0
     ) -> None:
-        """A row is as it says after a change at (`lsn`, `seq`); what is None, the change left as it was.
+        """Keep a row as the event at (`lsn`, `seq`) leaves it. A None among `tokens` is a value that did not change.
 
-        `fresh`: there was none with this key before; what was left is then the value of the row deleted just before, if
-        it was by the same change, the one at `change_lsn`; else nobody knows it.
+        `is_new`: no row had this key before. Then an unchanged value comes from the row that the event before removed,
+        if the same change made both events (`change_lsn`); else the value is unknown.
         """
         if not self._key:
-            self._count(place, [piece or UNKNOWN for piece in pieces], 1)
+            self._count(place, [token or UNKNOWN for token in tokens], 1)
             return
-        key = "".join(pieces[index] or UNKNOWN for index in self._key)
-        if None in pieces:
+        key = "".join(tokens[index] or UNKNOWN for index in self._key)
+        if None in tokens:
             by, gone = self._gone
-            before = self._pieces(key) if not fresh else gone if by == (lsn, seq - 1, change_lsn) else None
-            known = before or [UNKNOWN] * len(pieces)
-            pieces = [part or known[index] for index, part in enumerate(pieces)]
-        self._sql.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, 1)", (key, place, json.dumps(pieces)))
+            before = self._tokens(key) if not is_new else gone if by == (lsn, seq - 1, change_lsn) else None
+            known = before or [UNKNOWN] * len(tokens)
+            tokens = [token or known[index] for index, token in enumerate(tokens)]
+        self._sql.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, 1)", (key, place, json.dumps(tokens)))
 
-    def remove(self, place: int, lsn: int, seq: int, pieces: list[str], *, change_lsn: int = 0) -> None:
-        """A row is gone; of `pieces` only the key need be right, where there is one."""
+    def remove(self, place: int, lsn: int, seq: int, tokens: list[str], *, change_lsn: int = 0) -> None:
+        """Remove a row. If the table has a key, only the key among `tokens` need be right."""
         if not self._key:
-            self._count(place, pieces, -1)
+            self._count(place, tokens, -1)
             return
-        key = "".join(pieces[index] for index in self._key)
-        self._gone = (lsn, seq, change_lsn), self._pieces(key)
+        key = "".join(tokens[index] for index in self._key)
+        self._gone = (lsn, seq, change_lsn), self._tokens(key)
         self._sql.execute("DELETE FROM rows WHERE key = ?", (key,))
 
     def truncate(self, place: int) -> None:
-        """All rows of a partition are gone: a truncate comes in every partition."""
+        """Remove all rows of a partition: each partition has an event of the truncate."""
         self._sql.execute("DELETE FROM rows WHERE place = ?", (place,))
 
     def finish(self) -> dict[str, Part]:
-        """Everything was read: returns the checksum of each part that has rows."""
+        """End the replay; returns the checksum of each part that has rows."""
         self._sql.execute("DELETE FROM rows WHERE times = 0")
         self._sql.create_function("bucket_of", 1, bucket_of, deterministic=True)
         self._sql.execute("ALTER TABLE rows ADD COLUMN bucket TEXT")
@@ -132,28 +132,28 @@ class RowStore:
         self._sql.execute("CREATE INDEX buckets ON rows (bucket)")
         self._sql.execute("COMMIT")
         parts: dict[str, Part] = {}
-        for bucket, text, times in self._sql.execute("SELECT bucket, pieces, times FROM rows"):
+        for bucket, text, times in self._sql.execute("SELECT bucket, tokens, times FROM rows"):
             before = parts.get(bucket, Part(0, 0))
             number = int(digest(json.loads(text))[:SUM_DIGITS], 16)
             parts[bucket] = Part(before.rows + times, before.sum + times * number)
         return parts
 
     def rows(self, bucket: str) -> Iterator[tuple[str, list[str], str, int]]:
-        """The rows of a part: key, the key's pieces, digest, and how often it is there (once, where there is a key)."""
-        for key, text, times in self._sql.execute("SELECT key, pieces, times FROM rows WHERE bucket = ?", (bucket,)):
-            pieces = json.loads(text)
-            yield key, [pieces[index] for index in self._key] or pieces, digest(pieces), times
+        """The rows of a part: key, tokens of the key, digest, and how often the row is there (once if it has a key)."""
+        for key, text, times in self._sql.execute("SELECT key, tokens, times FROM rows WHERE bucket = ?", (bucket,)):
+            tokens = json.loads(text)
+            yield key, [tokens[index] for index in self._key] or tokens, digest(tokens), times
 
     def close(self) -> None:
-        """Close the file; its directory is the caller's to remove."""
+        """Close the file. The caller removes its directory."""
         self._sql.close()
 
-    def _count(self, place: int, pieces: list[str], times: int) -> None:
+    def _count(self, place: int, tokens: list[str], times: int) -> None:
         self._sql.execute(
             "INSERT INTO rows VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET times = times + excluded.times",
-            (digest(pieces), place, json.dumps(pieces), times),
+            (digest(tokens), place, json.dumps(tokens), times),
         )
 
-    def _pieces(self, key: str) -> list[str] | None:
-        found = self._sql.execute("SELECT pieces FROM rows WHERE key = ?", (key,)).fetchone()
+    def _tokens(self, key: str) -> list[str] | None:
+        found = self._sql.execute("SELECT tokens FROM rows WHERE key = ?", (key,)).fetchone()
         return None if found is None else list(json.loads(found[0]))

@@ -75,8 +75,8 @@ def test_point_9_a_table_with_a_row_too_large_is_parked_and_comes_back_whole(str
     assert cdcd(daemon, "unpark").startswith("public.t parked, its topic ends at ")
     assert "the table public.u is not parked" in cdcd(daemon, "unpark", "public.u", code=1)
     assert "warning  The table public.t is parked" in cdcd(daemon, "check")
-    assert "public.t is parked, and so not copied" in cdcd(daemon, "snapshot", "public.t", code=1)
-    assert "the topic of public.t is not whole since" in cdcd(daemon, "verify", code=1)
+    assert "public.t is parked, so the daemon takes no snapshot of it" in cdcd(daemon, "snapshot", "public.t", code=1)
+    assert "the topic of public.t is not complete since" in cdcd(daemon, "verify", code=1)
     # Not mended yet: it stays parked, and says so; nothing is doubled by the attempt.
     said = cdcd(daemon, "unpark", "public.*", code=1)
     assert "public.t stays parked" in said

@@ -34,9 +34,9 @@ def test_point_10_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_b
     shown = json.loads(cdcd(daemon, "slot", "status", "--json"))
     assert shown["lost"] is False
     assert shown["kafka_lsn"]
-    assert "those after it would be lost" in cdcd(daemon, "slot", "drop", code=1)
+    assert "later changes would be lost" in cdcd(daemon, "slot", "drop", code=1)
     assert cdcd(daemon, "slot", "drop", "--force", "--json") == json.dumps({"dropped": stream.slot}) + "\n"
-    assert "a slot made now would begin later" in cdcd(daemon, "slot", "create", code=1)
+    assert "a new slot would begin later" in cdcd(daemon, "slot", "create", code=1)
     found = [json.loads(line) for line in cdcd(daemon, "check", "--json", code=1).splitlines()]
     [gone] = [finding for finding in found if finding["about"] == "progress"]
     assert gone["level"] == "error"
@@ -48,7 +48,7 @@ def test_a_request_to_a_daemon_that_is_away_says_that_it_waits(stream: Stream) -
     arguments = ["snapshot", "public.t", "--config", str(stream.daemon().config)]
     with pytest.raises(subprocess.TimeoutExpired) as waited:
         subprocess.run([*command(), *arguments], capture_output=True, timeout=8, check=False, env=environment())
-    assert b"asked; waiting for the daemon" in (waited.value.stderr or b"")
+    assert b"requested; waiting for the daemon" in (waited.value.stderr or b"")
 
 
 def test_point_10_check_looks_at_everything_that_support_would_ask_for(stream: Stream) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
-from io import StringIO
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from support.daemon import Daemon, command, environment
 from support.stream import Stream, Writer
 
 from cdcd.config.loading import load
-from cdcd.verify.comparison import verify as compare
+from cdcd.terminal.progress_bar import ProgressBar
+from cdcd.verify.comparison import Comparison
 
 ORACLE = Path(__file__).parents[1] / "integration" / "test_types_oracle.py"
 
@@ -116,11 +117,11 @@ def test_a_changed_a_lost_and_an_extra_row_are_named(stream: Stream) -> None:
     named = [(each["table"], each["difference"], each["key"]) for each in found if "difference" in each]
     assert sorted(named, key=str) == sorted(
         [
-            ("public.items", "differs", {"id": "42"}),
+            ("public.items", "changed", {"id": "42"}),
             ("public.items", "missing", {"id": "9999"}),
             ("public.items", "extra", {"id": "7"}),
             ("public.items", "extra", {"id": "8"}),
-            ("public.Odd, one", "differs", {"a": "17", "B b": "key 17"}),
+            ("public.Odd, one", "changed", {"a": "17", "B b": "key 17"}),
             ("public.bag", "extra", {"n": "3", "memo": None}),
             ("public.bag", "missing", {"n": None, "memo": "new"}),
         ],
@@ -134,8 +135,8 @@ def test_a_changed_a_lost_and_an_extra_row_are_named(stream: Stream) -> None:
         capture_output=True, text=True, timeout=120, check=False, env=environment(),
     )  # fmt: skip
     assert said.returncode == 1
-    assert "public.items: 1 differ, 1 missing in Kafka, 2 only in Kafka (PostgreSQL has 4,999 rows" in said.stdout
-    assert "    differs  id=42\n" in said.stdout
+    assert "public.items: 1 changed, 1 missing in Kafka, 2 extra in Kafka (PostgreSQL has 4,999 rows" in said.stdout
+    assert "    changed  id=42\n" in said.stdout
     assert "public.same: 100 rows, equal" in said.stdout
     assert daemon.stop() == 0
 
@@ -169,17 +170,16 @@ def test_a_row_whose_key_lies_in_another_partition_since_its_type_was_altered_is
     assert daemon.stop() == 0
 
 
-def test_a_partition_that_is_far_ahead_waits(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_that_is_far_ahead_waits(stream: Stream) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
     stream.sql("INSERT INTO t SELECT n, 0 FROM generate_series(1, 4000) n", "UPDATE t SET v = id")
     daemon.wait_until_confirmed()
-    monkeypatch.setattr("cdcd.verify.comparison.WAITING_MAX", 20)
-    monkeypatch.setattr("cdcd.verify.comparison.BATCH_ROWS_MAX", 50)
-    out = StringIO()
-    assert compare(load(str(daemon.config)).settings, ["public.t"], wait_s=60, as_json=True, out=out)
-    assert json.loads(out.getvalue())["events"] == 8000
+    settings = load(str(daemon.config)).settings
+    comparison = Comparison(settings, ProgressBar(sys.stderr), waiting_max=20, batch_rows_max=50)
+    [result] = comparison.run(["public.t"], wait_s=60)
+    assert (result.is_equal, result.events) == (True, 8000)
     assert daemon.stop() == 0
 
 

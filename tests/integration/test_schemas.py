@@ -13,10 +13,10 @@ from support.fix_postgres import Database
 from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
+from cdcd.cli.commands.schema import schemas
 from cdcd.config.settings import Settings
 from cdcd.errors import RequestRejected
 from cdcd.pgoutput.decoder import Decoder
-from cdcd.reading.table_schemas import schemas
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.catalog import Catalog
 from cdcd.source.stream_messages import XLogData

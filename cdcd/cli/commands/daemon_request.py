@@ -1,10 +1,10 @@
-"""Asks the running daemon for something, wherever it runs: the commands that do so are `snapshot` and `unpark`.
+"""Sends a request to the daemon, wherever it runs. The commands `snapshot` and `unpark` do so.
 
-Before: a command knows what is wanted. After: the daemon that has the slot finds the request in its stream.
+Before: a command knows the request. After: the daemon that uses the slot finds the request in its stream.
 Source: PostgreSQL, "System Administration Functions", `pg_logical_emit_message`.
 
-The request is a logical message: it has its place in the WAL, so it survives whatever is restarted, reaches whichever
-daemon has the slot, and needs no right but to connect. Once the slot's progress is beyond that place, it was taken.
+The request is a logical message in the WAL. So it survives every restart, reaches the daemon that uses the slot, and
+needs no privilege beyond a connection. When the slot's progress has passed its LSN, the daemon has taken it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from cdcd.lsn import parse_lsn
 from cdcd.progress.daemon_requests import request
 from cdcd.source.session import Session
 
-# The transaction id makes this a transaction whose commit is flushed, and with it the message.
-_ASK: Final = """
+# The transaction id makes PostgreSQL flush the commit, and with it the message.
+_EMIT: Final = """
     SELECT pg_catalog.pg_logical_emit_message(false, 'cdcd', %s::text)::text, pg_catalog.pg_current_xact_id()
 """
 
 
-def ask(settings: Settings, session: Session, what: str, schema: str, table: str) -> int:
-    """Ask the daemon for `what` (see `daemon_requests`); return the LSN of the request.
+def send_request(settings: Settings, session: Session, what: str, schema: str, table: str) -> int:
+    """Send a request (`what` is one of `daemon_requests`) for a table; returns the LSN of the request.
 
-    Raises RequestRejected if the daemon would not receive the request.
+    Raises RequestRejected if the daemon would not receive it.
     """
     if not settings.source.messages:
         raise RequestRejected(
-            "the daemon is asked by a logical message, and source.messages is false", "Set it to true, and restart"
+            "the request is a logical message, and source.messages is false", "Set it to true, and restart the daemon"
         )
-    [(lsn, _)] = session.rows(_ASK, [request(what, schema, table, settings.source.slot)])
+    [(lsn, _)] = session.rows(_EMIT, [request(what, schema, table, settings.source.slot)])
     return parse_lsn(lsn)

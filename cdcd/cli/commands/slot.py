@@ -1,17 +1,19 @@
-"""`cdcd slot`: makes, shows and drops the slot, and refuses what would lose changes.
+"""`cdcd slot`: creates, shows and drops the slot, and refuses what would lose changes.
 
-Before: `cli.main` has loaded the settings. After: a person reads the lines, or a script the JSON.
+Before: `cli.main` has parsed the options. After: a person reads the lines, or a script the JSON.
 Source: PostgreSQL, "Replication Slots"; `pg_replication_slots`.
 
-A slot and the progress in Kafka belong together. A slot that is dropped takes with it all that it has not handed on;
-one that is made again begins later than the progress ends, and `run` refuses it. So neither is done by accident.
+A slot and the progress in Kafka belong together. If a slot is dropped, the changes that it still holds are lost. If it
+is created again, it begins later than the progress ends, and `run` refuses it. This command does neither by accident.
 """
 
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from typing import TextIO
 
+from cdcd.cli.commands import Load
 from cdcd.config.settings import Settings
 from cdcd.daemon.kafka_takeover import last_record
 from cdcd.errors import CdcdError, GapError, RequestRejected
@@ -24,8 +26,20 @@ from cdcd.source.slot_state import SlotState
 from cdcd.terminal.text_format import size
 
 
+def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+    """Create, drop or show the slot, as the options say."""
+    settings = load().settings
+    if given.action == "create":
+        create(settings, two_phase=given.two_phase, failover=given.failover, as_json=given.json, out=out)
+    elif given.action == "drop":
+        drop(settings, force=given.force, as_json=given.json, out=out)
+    else:
+        status(settings, as_json=given.json, out=out)
+    return True
+
+
 def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool, out: TextIO) -> None:
-    """Make the slot; what the settings ask of it counts, too.
+    """Create the slot, with the properties that the options or the settings ask for.
 
     Raises GapError while Kafka holds progress of a slot of that name, RequestRejected as
     `ReplicationStream.create_slot`.
@@ -36,8 +50,8 @@ def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool
         slot = Slot(session, source.slot)
         if last is not None and slot.state() is None:
             raise GapError(
-                f"Kafka holds changes of {source.slot} up to {format_lsn(last.lsn)}: a slot made now would begin later",
-                "Take another source.slot or sink.prefix, and a new snapshot of the tables",
+                f"Kafka holds changes of {source.slot} up to {format_lsn(last.lsn)}: a new slot would begin later",
+                "Use another source.slot or sink.prefix, and take a new snapshot of the tables",
             )
         with ReplicationStream(source.dsn, source.application_name) as walsender:
             walsender.create_slot(
@@ -50,24 +64,24 @@ def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool
 
 
 def status(settings: Settings, *, as_json: bool, out: TextIO) -> None:
-    """Show the slot and how far Kafka is. Raises GapError if there is no slot of that name."""
+    """Show the slot, and how far Kafka has come. Raises GapError if there is no slot of that name."""
     source = settings.source
     with Session(source.dsn, source.application_name) as session:
         state = Slot(session, source.slot).state()
     if state is None:
-        raise GapError(f"the slot {source.slot} does not exist", "cdcd slot create makes it, and so does cdcd run")
+        raise GapError(f"the slot {source.slot} does not exist", "cdcd slot create creates it, and so does cdcd run")
     try:
         last: SlotRecord | CdcdError | None = last_record(settings)
     except CdcdError as error:
-        last = error  # the slot can be looked at while Kafka is away
+        last = error  # the slot is worth a look while Kafka is away
     show(state, last, as_json=as_json, out=out)
 
 
 def drop(settings: Settings, *, force: bool, as_json: bool, out: TextIO) -> None:
-    """Drop the slot, and let the WAL go that the server keeps for it.
+    """Drop the slot: PostgreSQL may remove the WAL that it keeps for it.
 
-    Raises SlotActive while a daemon has it; Refused without `force` if changes would be lost: Kafka holds progress that
-    nothing could go on from, or cannot be asked.
+    Raises SlotActive while a daemon uses it. Without `force`, raises RequestRejected if changes would be lost, because
+    Kafka holds progress of this slot, or if Kafka does not answer.
     """
     source = settings.source
     if not force:
@@ -75,13 +89,13 @@ def drop(settings: Settings, *, force: bool, as_json: bool, out: TextIO) -> None
             last = last_record(settings)
         except CdcdError as error:
             raise RequestRejected(
-                f"nobody knows what would be lost: {error.message}",
-                "Bring Kafka back; or add --force to drop it blindly",
+                f"Kafka cannot say what would be lost: {error.message}",
+                "Bring Kafka back, or add --force to drop the slot anyway",
             ) from error
         if last is not None:
             raise RequestRejected(
-                f"Kafka holds changes of {source.slot} up to {format_lsn(last.lsn)}: those after it would be lost",
-                "Add --force if that is meant; then take another source.slot or sink.prefix, and a new snapshot",
+                f"Kafka holds changes of {source.slot} up to {format_lsn(last.lsn)}: later changes would be lost",
+                "Add --force if you want that; then use another source.slot or sink.prefix, and take a new snapshot",
             )
     with Session(source.dsn, source.application_name) as session:
         if not Slot(session, source.slot).drop():
@@ -90,9 +104,9 @@ def drop(settings: Settings, *, force: bool, as_json: bool, out: TextIO) -> None
 
 
 def show(state: SlotState | None, last: SlotRecord | CdcdError | None, *, as_json: bool, out: TextIO) -> None:
-    """Write what the slot is; `last` is what Kafka holds of it, or why that is not known."""
+    """Write the state of the slot. `last` is Kafka's last record of it, or the error that hides it."""
     if state is None:
-        raise GapError("the slot vanished while it was looked at", "Try again")
+        raise GapError("the slot was dropped meanwhile", "Try again")
     if as_json:
         content = {
             **state.__dict__,
@@ -117,7 +131,10 @@ def show(state: SlotState | None, last: SlotRecord | CdcdError | None, *, as_jso
             f"invalid: {state.invalidation or state.wal_status}" if state.lost else f"{used}, {state.wal_status}",
         ),
         ("confirmed up to", f"{_lsn(state.confirmed_flush_lsn)}, {size(state.lag_bytes)} behind the server"),
-        ("WAL kept", f"{size(state.retained_bytes)} from {_lsn(state.restart_lsn)} on; until it is in danger: {safe}"),
+        (
+            "WAL kept",
+            f"{size(state.retained_bytes)} from {_lsn(state.restart_lsn)} on; until the slot is in danger: {safe}",
+        ),
         ("Kafka holds", _held(last)),
     ]
     out.writelines(f"{name:16} {value}\n" for name, value in rows)

@@ -1,8 +1,8 @@
-"""`cdcd snapshot`: asks the daemon for a fresh copy of tables, and waits until Kafka has it.
+"""`cdcd snapshot`: asks the daemon for a new snapshot of tables, and waits until Kafka has it.
 
-Before: `cli.main` has loaded the settings. After: the daemon that has the slot finds the request in its stream.
+Before: `cli.main` has parsed the options. After: the daemon that uses the slot finds the request in its stream.
 
-The copy has begun when the table's record names a consistent point beyond the request's place.
+The new snapshot has begun when the table's record has a consistent point later than the request's LSN.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import json
 import logging
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from cdcd.cli.commands.daemon_request import ask
+from cdcd.cli.commands import Load
+from cdcd.cli.commands.daemon_request import send_request
 from cdcd.config.settings import Settings
 from cdcd.daemon.kafka_takeover import reading
 from cdcd.errors import RequestRejected
@@ -31,10 +33,16 @@ POLL_S: Final = 0.5
 log = logging.getLogger(__name__)
 
 
-def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bool, out: TextIO) -> None:
-    """Ask for each of `tables` (`schema.table`, `*` stands for any characters), and wait until all are copied.
+def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+    """Ask for the tables that the options name."""
+    snapshot(load().settings, given.tables, wait=not given.no_wait, as_json=given.json, out=out)
+    return True
 
-    Raises RequestRejected if one is not published or is parked, or the daemon cannot be asked.
+
+def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bool, out: TextIO) -> None:
+    """Ask for a snapshot of `tables` (`schema.table`; `*` is any characters), and wait until Kafka has all of them.
+
+    Raises RequestRejected if a table is not published or is parked, or if the daemon cannot get requests.
     """
     source = settings.source
     with reading(settings) as progress:
@@ -43,49 +51,49 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                 f"{table.schema}.{table.name}": (table.schema, table.name)
                 for table in Publication(session, source.publication).tables()
             }
-            asked = {}
+            requested = {}
             for name in select_published(tables, published, source.publication):
-                lsn = ask(settings, session, SNAPSHOT, *published[name])
-                asked[progress.names.topic(*published[name])] = (name, lsn)
+                lsn = send_request(settings, session, SNAPSHOT, *published[name])
+                requested[progress.names.topic(*published[name])] = (name, lsn)
         bar = ProgressBar(sys.stderr)
         if wait:
-            log.info("asked; waiting for the daemon", extra={"tables": len(asked)})
-        while wait and asked:
-            copies = progress.copies()
-            for topic, (name, lsn) in list(asked.items()):
-                copy = copies.get(topic)
-                if copy is not None and copy.lsn > lsn:
-                    bar.show(f"{name}: {copy.rows:,} rows")
-                    if copy.state == DONE:
+            log.info("requested; waiting for the daemon", extra={"tables": len(requested)})
+        while wait and requested:
+            snapshots = progress.copies()
+            for topic, (name, lsn) in list(requested.items()):
+                found = snapshots.get(topic)
+                if found is not None and found.lsn > lsn:
+                    bar.show(f"{name}: {found.rows:,} rows")
+                    if found.state == DONE:
                         bar.clear()
-                        _say(name, "done", copy.rows, as_json, out)
-                        del asked[topic]
-            if parked := {name for name, _ in asked.values()} & progress.parked().keys():
-                name = min(parked)  # it is not copied before it is unparked: nobody is to wait for that
-                hint = f"`cdcd unpark {name}`: the copy follows by itself"
-                raise RequestRejected(f"{name} is parked, and so not copied", hint)
+                        _report(name, "done", found.rows, as_json, out)
+                        del requested[topic]
+            if parked := {name for name, _ in requested.values()} & progress.parked().keys():
+                name = min(parked)  # its snapshot starts only after `cdcd unpark`, which this command cannot wait for
+                hint = f"Run `cdcd unpark {name}`: the snapshot then follows by itself"
+                raise RequestRejected(f"{name} is parked, so the daemon takes no snapshot of it", hint)
             time.sleep(POLL_S)
-        for name, _ in asked.values():
-            _say(name, "asked", None, as_json, out)
+        for name, _ in requested.values():
+            _report(name, "requested", None, as_json, out)
 
 
 def summary(settings: Settings, out: TextIO) -> bool:
-    """Write what Kafka has of each table, after a run that only copied them; whether that is all of it."""
+    """Write which rows of each table Kafka has, after a run with `--snapshot-only`; returns whether all are there."""
     with reading(settings) as progress:
         progress.settle()
-        copies = sorted(progress.copies().values(), key=lambda copy: (copy.schema, copy.table))
-    width = max((len(f"{copy.schema}.{copy.table}") for copy in copies), default=0)
-    for copy in copies:
-        name = f"{copy.schema}.{copy.table}"
-        as_of = f" as of {format_lsn(copy.lsn)}" if copy.lsn else ""
-        out.write(f"{name:{width}}  {copy.rows:>15,} rows{as_of}{'' if copy.state == DONE else ', not whole'}\n")
-    whole = all(copy.state == DONE for copy in copies)
-    rest = "" if whole else "; run it again to go on with what is left"
-    out.write(f"{sum(copy.rows for copy in copies):,} rows of {len(copies):,} tables{rest}\n")
-    return whole
+        snapshots = sorted(progress.copies().values(), key=lambda each: (each.schema, each.table))
+    width = max((len(f"{each.schema}.{each.table}") for each in snapshots), default=0)
+    for each in snapshots:
+        name = f"{each.schema}.{each.table}"
+        as_of = f" as of {format_lsn(each.lsn)}" if each.lsn else ""
+        out.write(f"{name:{width}}  {each.rows:>15,} rows{as_of}{'' if each.state == DONE else ', incomplete'}\n")
+    is_complete = all(each.state == DONE for each in snapshots)
+    rest = "" if is_complete else "; run it again to continue with the rest"
+    out.write(f"{sum(each.rows for each in snapshots):,} rows of {len(snapshots):,} tables{rest}\n")
+    return is_complete
 
 
-def _say(name: str, state: str, rows: int | None, as_json: bool, out: TextIO) -> None:
+def _report(name: str, state: str, rows: int | None, as_json: bool, out: TextIO) -> None:
     line = json.dumps({"table": name, "state": state, "rows": rows}) if as_json else f"{state} {name}"
     out.write(line + ("\n" if as_json or rows is None else f" ({rows:,} rows)\n"))
     out.flush()

@@ -1,14 +1,17 @@
-"""`cdcd tail`: the events of topics, decoded, for people or one JSON object a line.
+"""`cdcd tail`: prints the events of topics, decoded, for people or as one JSON object a line.
 
-Before: `cli.main` names topics. After: standard output, until Ctrl-C.
+Before: `cli.main` has parsed the options. After: standard output, until Ctrl-C.
 
-Reads only what is committed, without a consumer group: it leaves no trace on the broker, and two of them do not share.
+It reads committed records only, and joins no consumer group: it leaves no trace on the broker, and two of them each
+get every event.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import signal
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,30 +19,41 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Final, TextIO
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-
+from cdcd.cli.commands import Load
+from cdcd.cli.event_text import OPERATIONS, columns_text
 from cdcd.errors import DecodeError, RequestRejected
 from cdcd.lsn import format_lsn
-from cdcd.reading.consumer import committed_consumer, received
+from cdcd.reading.consumer import Message, TopicReader
 from cdcd.reading.decoder import EventDecoder, plain
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.sink.kafka.client_config import Property, client_config
-from cdcd.sink.kafka.errors import kafka_error, to_cdcd_error
 
 log = logging.getLogger(__name__)
 
-REQUEST_TIMEOUT_S: Final = 10.0
 BATCH_ROWS_MAX: Final = 500
-BATCH_WAIT_S: Final = 0.2
 
-_OPERATIONS: Final = {
-    "c": "insert", "u": "update", "d": "delete", "r": "snapshot", "t": "truncate", "m": "message",
-}  # fmt: skip
+
+def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+    """Print the events of the topics that the options name, until Ctrl-C or SIGTERM."""
+    settings = load().settings
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `timeout` and `docker stop` end it as Ctrl-C does
+    sink, url = settings.sink, settings.avro.registry_url
+    tail(
+        sink.bootstrap_servers,
+        sink.librdkafka,
+        sink.prefix,
+        None if url is None else {"url": url, **settings.avro.registry_config},
+        given.topics,
+        from_beginning=given.from_beginning,
+        as_json=given.json,
+        out=out,
+    )
+    return True
 
 
 @dataclass(frozen=True)
 class TailedEvent:
-    """One record as it stands in Kafka, decoded. `timestamp_ms` is when it was published, since 1970 UTC."""
+    """One record on a topic, decoded. `timestamp_ms` is when it was published, since 1970 UTC."""
 
     topic: str
     partition: int
@@ -53,22 +67,22 @@ class TailedEvent:
         return json.dumps({**self.__dict__, "key": plain(self.key), "value": plain(self.value)}, ensure_ascii=False)
 
     def as_text(self) -> str:
-        """As people read it: what happened when and where, then the row before and after it."""
+        """Lines for people: when it happened, what and where, then the row before and after."""
         published = datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
         head = f"{published:%Y-%m-%d %H:%M:%S}.{self.timestamp_ms % 1000:03} {self.topic}"
         if self.value is None:
-            return f"{head} tombstone {_columns(self.key)}"
+            return f"{head} tombstone {columns_text(self.key)}"
         if not (isinstance(self.value, dict) and isinstance(self.value.get("source"), dict)):
-            return f"{head} {_columns(self.key)} {_columns(self.value)}"
+            return f"{head} {columns_text(self.key)} {columns_text(self.value)}"
         event, source = self.value, self.value["source"]
-        operation = _OPERATIONS.get(event.get("op", ""), event.get("op"))
+        operation = OPERATIONS.get(event.get("op", ""), event.get("op"))
         position = f"{format_lsn(source['commit_lsn'])} #{source['seq']}"
         if source["xid"]:  # rows of a snapshot have none
             position += f" xid {source['xid']}"
-        lines = [f"{head} {operation} {_columns(self.key)} ({position})".replace("  ", " ")]
-        lines += [f"    {image:9}{_columns(event[image])}" for image in ("before", "after") if event.get(image)]
+        lines = [f"{head} {operation} {columns_text(self.key)} ({position})".replace("  ", " ")]
+        lines += [f"    {image:9}{columns_text(event[image])}" for image in ("before", "after") if event.get(image)]
         if event.get("truncate"):
-            lines.append(f"    options  {_columns(event['truncate'])}")
+            lines.append(f"    options  {columns_text(event['truncate'])}")
         if event.get("unchanged"):
             lines.append(f"    unchanged {', '.join(event['unchanged'])}")
         for lost in event.get("unrepresentable") or ():
@@ -89,54 +103,49 @@ def tail(
 ) -> None:
     """Write the events of `topics` (`*` stands for any characters) to `out`, until KeyboardInterrupt.
 
-    `registry` is the configuration of the schema registry's client, None where schemas travel on `{prefix}.schemas`.
+    `registry` has the properties of the schema registry's client, None where schemas are on `{prefix}.schemas`.
     Raises RequestRejected or SettingsError (the user's fault): no such topic, no access; KafkaUnavailable; DecodeError.
     """
     config = client_config(bootstrap, "cdcd-tail", properties)
-    consumer = committed_consumer(config)
-    try:
-        places = _places(consumer, topics, prefix, from_beginning=from_beginning)
-        consumer.assign(places)
-        log.info("reading", extra={"topics": len({place.topic for place in places}), "partitions": len(places)})
+    with TopicReader(config) as reader:
+        places = _places(reader, topics, prefix, from_beginning=from_beginning)
+        reader.assign(places)
+        log.info("reading", extra={"topics": len({topic for topic, _, _ in places}), "partitions": len(places)})
         decoder = EventDecoder(SchemaFinder(config, f"{prefix}.schemas", registry).find)
         while True:
-            for message in received(consumer.consume(BATCH_ROWS_MAX, BATCH_WAIT_S), bootstrap):
+            for message in reader.read(BATCH_ROWS_MAX):
                 event = _decoded(message, decoder)
                 out.write(f"{event.as_json() if as_json else event.as_text()}\n")
             out.flush()
-    except KafkaException as error:
-        raise to_cdcd_error(kafka_error(error), "reading topics", bootstrap) from error
-    finally:
-        consumer.close()
 
 
-def _places(consumer: Consumer, topics: Sequence[str], prefix: str, *, from_beginning: bool) -> list[TopicPartition]:
-    """Where to start in every partition of the topics that are meant. Ends are fixed now, not at the first fetch."""
-    there = consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-    places: list[TopicPartition] = []
+def _places(
+    reader: TopicReader, topics: Sequence[str], prefix: str, *, from_beginning: bool
+) -> list[tuple[str, int, int]]:
+    """Topic, partition and offset to start at. The ends are asked for now: a later event must not be missed."""
+    known = reader.topics()
+    places = []
     for wanted in dict.fromkeys(topics):
-        matching = sorted(topic for topic in there if fnmatchcase(topic, wanted))
+        matching = sorted(topic for topic in known if fnmatchcase(topic, wanted))
         if not matching:
-            raise RequestRejected(f"There is no topic {wanted}", _nearest(wanted, prefix, there))
+            raise RequestRejected(f"There is no topic {wanted}", nearest_topic(wanted, prefix, known))
         for topic in matching:
-            for partition in sorted(there[topic].partitions):
-                place = TopicPartition(topic, partition)
-                low, high = consumer.get_watermark_offsets(place, timeout=REQUEST_TIMEOUT_S)
-                place.offset = low if from_beginning else high
-                places.append(place)
+            for partition in known[topic]:
+                first, end = reader.bounds(topic, partition)
+                places.append((topic, partition, first if from_beginning else end))
     return places
 
 
-def _nearest(wanted: str, prefix: str, there: Iterable[str]) -> str:
-    """The hint for a topic that is not there: what was meant, rather one of ours."""
+def nearest_topic(wanted: str, prefix: str, known: Iterable[str]) -> str:
+    """The hint for a topic that does not exist: the nearest name. Topics of this prefix come before others."""
     prefixed = f"{prefix}.{wanted}"
-    own = [topic for topic in there if topic.startswith(f"{prefix}.")]
+    own = [topic for topic in known if topic.startswith(f"{prefix}.")]
     if any(fnmatchcase(topic, prefixed) for topic in own):
         return f"Did you mean {prefixed}?"
-    for name, topics in ((wanted, own), (prefixed, own), (wanted, there)):
+    for name, topics in ((wanted, own), (prefixed, own), (wanted, known)):
         if nearest := get_close_matches(name, topics, n=1):
             return f"Did you mean {nearest[0]}?"
-    return "cdcd makes a table's topic with its first event"
+    return "cdcd creates the topic of a table with its first event"
 
 
 def _decoded(message: Message, decoder: EventDecoder) -> TailedEvent:
@@ -153,17 +162,3 @@ def _decoded(message: Message, decoder: EventDecoder) -> TailedEvent:
         )
     except DecodeError as error:
         raise DecodeError(f"{topic}, partition {partition}, offset {offset}: {error.message}", error.hint) from error
-
-
-def _columns(row: Any) -> str:
-    """`id=1 name="two words"`; a value that is no record as itself."""
-    if not isinstance(row, dict):
-        return "" if row is None else _value(row)
-    return " ".join(f"{name}={_value(value)}" for name, value in row.items())
-
-
-def _value(value: Any) -> str:
-    simple = plain(value)
-    if isinstance(simple, str) and simple and not any(c.isspace() or c in "\"'=" for c in simple):
-        return simple
-    return json.dumps(simple, ensure_ascii=False)

@@ -1,51 +1,63 @@
-"""`cdcd unpark`: asks the daemon to replay the parked events of tables onto their own topics, and waits until it has.
+"""`cdcd unpark`: asks the daemon to replay the parked events of tables on their own topics, and waits for the end.
 
-Before: `cli.main` has loaded the settings. After: the daemon that has the slot finds the request in its stream.
+Before: `cli.main` has parsed the options. After: the daemon that uses the slot finds the request in its stream.
 
-Once the slot's progress is beyond the request's place, its record says whether the replay is under way, done (the table
-is not in it any more), or was refused again.
+When the slot's progress has passed the request's LSN, the slot record tells the state of the replay: in progress, done
+(the record no longer lists the table), or refused again.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import time
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from cdcd.cli.commands.daemon_request import ask
+from cdcd.cli.commands import Load
+from cdcd.cli.commands.daemon_request import send_request
 from cdcd.config.settings import Settings
 from cdcd.daemon.kafka_takeover import KafkaTakeover, reading
-from cdcd.errors import RequestRejected
+from cdcd.errors import RequestRejected, SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import DISCARD, UNPARK
 from cdcd.progress.records import ParkedTable
 from cdcd.source.session import Session
 from cdcd.source.table_selection import select_tables
-from cdcd.wakeup import WakeupPipe
 
 POLL_S: Final = 0.3
 
 log = logging.getLogger(__name__)
 
 
+def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+    """Unpark the tables that the options name, or list what is parked."""
+    settings = load().settings
+    if given.discard and not given.tables:
+        raise SettingsError("cdcd unpark --discard needs a table", "cdcd unpark, without a table, lists what is parked")
+    unpark(settings, given.tables, discard=given.discard, wait=not given.no_wait, as_json=given.json, out=out)
+    return True
+
+
 def unpark(
     settings: Settings, tables: Sequence[str], *, discard: bool = False, wait: bool, as_json: bool, out: TextIO
 ) -> None:
-    """Ask for each of `tables` and wait until it is done; without tables, list what is parked.
+    """Ask for a replay of each of `tables`, and wait until it is done; without tables, list what is parked.
 
-    `tables` are written as `schema.table`; `*` stands for any characters. With `discard` the parked events are given
-    up, and the tables copied afresh.
+    `tables` are written as `schema.table`; `*` is any characters. With `discard`, the daemon discards the parked events
+    and takes a new snapshot of the tables.
 
-    Raises RequestRejected if a table is not parked, if the daemon cannot be asked, or if the replay was refused again.
+    Raises RequestRejected if a table is not parked, if the daemon cannot get requests, or if Kafka refuses the events
+    again.
     """
     with reading(settings) as progress:
         parked = progress.parked()
         if not tables:
-            shown = _as_json if as_json else _as_text
+            show = _as_json if as_json else _as_text
             if not parked:
                 log.info("no table is parked")
-            out.writelines(f"{shown(name, table)}\n" for name, table in sorted(parked.items()))
+            out.writelines(f"{show(name, table)}\n" for name, table in sorted(parked.items()))
             return
         wanted = select_tables(
             tables, parked, lambda word: f"the table {word} is not parked", "cdcd unpark without a table"
@@ -53,16 +65,16 @@ def unpark(
         with Session(settings.source.dsn, settings.source.application_name) as session:
             for name in wanted:
                 table = parked[name]
-                lsn = ask(settings, session, DISCARD if discard else UNPARK, table.schema, table.table)
+                lsn = send_request(settings, session, DISCARD if discard else UNPARK, table.schema, table.table)
                 if wait:
                     _wait(progress, name, lsn)
-                said = "asked" if not wait else "discarded" if discard else "unparked"
-                out.write(f"{json.dumps({'table': name, 'state': said}) if as_json else f'{said} {name}'}\n")
+                state = "requested" if not wait else "discarded" if discard else "unparked"
+                out.write(f"{json.dumps({'table': name, 'state': state}) if as_json else f'{state} {name}'}\n")
                 out.flush()
 
 
 def _wait(progress: KafkaTakeover, name: str, lsn: int) -> None:
-    wake, told = WakeupPipe(), False
+    is_logged = False
     while True:
         last = progress.last_record()
         if last is not None and last.lsn >= lsn:
@@ -72,13 +84,13 @@ def _wait(progress: KafkaTakeover, name: str, lsn: int) -> None:
             if not table.unparking:
                 raise RequestRejected(
                     f"{name} stays parked: {table.reason}",
-                    "Mend that first, the order holds. If it cannot be mended: `cdcd unpark --discard` gives the "
-                    "parked events up, and has the table copied afresh",
+                    "Correct the cause first: the order of events stays. If you cannot, `cdcd unpark --discard` "
+                    "discards the parked events and takes a new snapshot of the table",
                 )
-        elif not told:
-            log.info("asked; waiting for the daemon", extra={"table": name, "lsn": format_lsn(lsn)})
-            told = True
-        wake.wait(POLL_S)
+        elif not is_logged:
+            log.info("requested; waiting for the daemon", extra={"table": name, "lsn": format_lsn(lsn)})
+            is_logged = True
+        time.sleep(POLL_S)
 
 
 def _as_text(name: str, table: ParkedTable) -> str:

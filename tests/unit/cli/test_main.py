@@ -3,15 +3,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cdcd.cli import main
-from cdcd.config import loading
+from cdcd.cli.main import Execute
 from cdcd.errors import RequestRejected, SettingsError
-
-COMMANDS = ("run", "check", "config", "tail", "slot", "slot drop")
 
 
 @pytest.fixture
@@ -19,23 +18,6 @@ def config(tmp_path: Path) -> str:
     path = tmp_path / "cdcd.toml"
     path.write_text('[source]\ndsn = "host=db password=hunter2"\n[sink]\nbootstrap_servers = "k:9092"\n')
     return str(path)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_takes_config_and_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.main([*command.split(), "--help"])
-    text = capsys.readouterr().out
-    assert ended.value.code == 0
-    assert "--config FILE" in text
-    assert f"Example: cdcd {command}" in " ".join(text.split())
-
-
-def test_an_action_of_the_slot_takes_its_own_options_only(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.main(["slot", "drop", "--two-phase"])
-    assert ended.value.code == 2
-    assert "unrecognized arguments: --two-phase" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -51,38 +33,40 @@ def test_a_bad_setting_exits_2_with_one_line_before_anything_is_touched(
     assert said.count("\n") == 1
 
 
-def test_a_failed_run_exits_1_in_one_line_and_debug_adds_the_traceback(
-    config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise RequestRejected("the slot is lost", "Drop it")
+def raising(error: Exception) -> Callable[[str], Execute]:
+    """Give a command that fails, whatever its name."""
 
-    monkeypatch.setattr(loading, "load", refuse)
-    assert main.main(["config", "--config", config]) == 1
+    def fail(*_: object) -> bool:
+        raise error
+
+    return lambda _: fail
+
+
+def test_a_command_that_fails_exits_1_in_one_line_and_debug_adds_the_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    find = raising(RequestRejected("the slot is lost", "Drop it"))
+    assert main.main(["config"], find) == 1
     assert capsys.readouterr().err == "cdcd: the slot is lost. Drop it\n"
-    assert main.main(["config", "--config", config, "--log-level", "debug"]) == 1
+    assert main.main(["config", "--log-level", "debug"], find) == 1
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_bug_exits_1_and_says_that_it_is_one(
-    config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def break_down(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("division by zero")
+def test_a_command_that_is_not_satisfied_exits_1_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["check"], lambda _: lambda *_: False) == 1
+    assert main.main(["check"], lambda _: lambda *_: True) == 0
+    assert capsys.readouterr().err == ""
 
-    monkeypatch.setattr(loading, "load", break_down)
-    assert main.main(["config", "--config", config]) == 1
+
+def test_a_bug_exits_1_and_says_that_it_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["config"], raising(ZeroDivisionError("division by zero"))) == 1
     said = capsys.readouterr().err
     assert "This is a bug in cdcd" in said
     assert "Traceback" not in said
 
 
-def test_settings_errors_of_later_layers_exit_2(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise SettingsError("no")
-
-    monkeypatch.setattr("cdcd.config.reference.effective", refuse)
-    assert main.main(["config", "--config", config]) == 2
+def test_settings_errors_of_later_layers_exit_2() -> None:
+    assert main.main(["config"], raising(SettingsError("no"))) == 2
 
 
 def test_config_shows_values_and_origins_without_secrets(config: str, capsys: pytest.CaptureFixture[str]) -> None:

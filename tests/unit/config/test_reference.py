@@ -17,7 +17,10 @@ def test_config_cdcd_toml_is_the_generated_reference() -> None:
 
 def test_the_reference_loads_and_gives_the_defaults(load_text: Any) -> None:
     given = load_text(reference()).settings
-    required = {"source": {"dsn": given.source.dsn}, "sink": {"bootstrap_servers": given.sink.bootstrap_servers}}
+    required: dict[str, Any] = {
+        "source": {"dsn": given.source.dsn},
+        "sink": {"bootstrap_servers": given.sink.bootstrap_servers},
+    }
     assert given == Settings(**required)
 
 

@@ -1,0 +1,20 @@
+"""`cdcd completion`: prints the script with which a shell completes cdcd's commands and options.
+
+Before: `cli.main` has parsed the options. After: a shell reads the script.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TextIO
+
+import shtab
+
+from cdcd.cli.commands import Load
+from cdcd.cli.parser import build_parser
+
+
+def execute(given: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  # it needs no settings
+    """Print the script for the shell that the options name."""
+    out.write(shtab.complete(build_parser(), given.shell) + "\n")
+    return True

@@ -1,0 +1,20 @@
+"""`cdcd run`: the daemon, until SIGTERM or Ctrl-C.
+
+Before: `cli.main` has parsed the options. After: `daemon.supervisor` streams the slot into Kafka.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TextIO
+
+from cdcd.cli.commands import Load
+from cdcd.cli.commands.snapshot import summary
+from cdcd.daemon import supervisor
+
+
+def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+    """Run the daemon. With `--snapshot-only`, print a summary at the end; returns whether the snapshot is complete."""
+    settings = load().settings
+    supervisor.run(settings)
+    return summary(settings, out) if given.snapshot_only else True

@@ -1,0 +1,55 @@
+"""`cdcd schema`: prints the Avro schemas of the published tables.
+
+Before: `cli.main` has parsed the options. After: a person reads the lines, or a script the JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TextIO
+
+from cdcd.cli.commands import Load
+from cdcd.config.settings import Settings
+from cdcd.reading.table_schemas import TableSchemas, selected_schemas
+from cdcd.sink.topics import TopicNames
+
+
+def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+    """Print the schemas of the tables that the options name, or of all."""
+    schemas(load().settings, given.tables, as_json=given.json, out=out)
+    return True
+
+
+def schemas(settings: Settings, tables: Sequence[str], *, as_json: bool, out: TextIO) -> None:
+    """Write the schemas of the published tables to `out`, or of `tables` (schema.table; `*` is any characters).
+
+    Raises RequestRejected if one of `tables` is not published, or nothing is.
+    """
+    source, names = settings.source, TopicNames(settings.sink.prefix, settings.sink.topic)
+    wanted = selected_schemas(
+        tables, source.dsn, source.application_name, source.publication, names, settings.avro.numeric
+    )
+    show = _as_json if as_json else as_text
+    out.writelines(f"{show(schemas)}\n" for _, _, schemas in wanted)
+
+
+def as_text(made: TableSchemas) -> str:
+    """A line for the table, then a line for each column: name, PostgreSQL type, Avro type, whether it is in the key."""
+    keys = set() if made.key is None else {field["name"] for field in made.key["fields"]}
+    [before] = [field for field in made.value["fields"] if field["name"] == "before"]
+    columns = before["type"][1]["fields"]
+    width = max((len(field["name"]) for field in columns), default=0)
+    types = max((len(field["pg_type"]) for field in columns), default=0)
+    lines = [f"{made.table} -> {made.topic}{'' if keys else ' (no key: one partition)'}"]
+    for field in columns:
+        avro = field["type"][1]
+        shown = avro if isinstance(avro, str) else json.dumps(avro, ensure_ascii=False)
+        key = " (key)" if field["name"] in keys else ""
+        lines.append(f"    {field['name']:{width}}  {field['pg_type']:{types}}  {shown}{key}")
+    return "\n".join(lines)
+
+
+def _as_json(made: TableSchemas) -> str:
+    return json.dumps(made.__dict__, ensure_ascii=False)

@@ -1,0 +1,63 @@
+"""`cdcd verify`: prints whether the topics hold what the tables hold, and every key that differs.
+
+Before: `cli.main` has parsed the options. After: a person reads the lines, or a script the JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from typing import TextIO
+
+from cdcd.cli.commands import Load
+from cdcd.lsn import format_lsn
+from cdcd.terminal.progress_bar import ProgressBar
+from cdcd.verify.comparison import CHANGED, EXTRA, MISSING, Comparison, Difference, TableResult
+
+
+def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+    """Compare the tables that the options name, or all; returns whether they are equal to their topics."""
+    comparison = Comparison(load().settings, ProgressBar(sys.stderr))
+    is_equal = True
+    for result in comparison.run(given.tables, given.wait):
+        is_equal = is_equal and result.is_equal
+        out.write(as_json(result) if given.json else as_text(result))
+        out.flush()
+    return is_equal
+
+
+def as_json(result: TableResult) -> str:
+    """One line for each difference, then one for the table."""
+    summary = {
+        "table": result.table,
+        "topic": result.topic,
+        "rows": result.rows,
+        "rows_in_kafka": result.rows_in_kafka,
+        "events": result.events,
+        "oldest_events_gone": result.oldest_events_gone,
+        **{kind: result.count(kind) for kind in (CHANGED, MISSING, EXTRA)},
+        "equal": result.is_equal,
+        "lsn": format_lsn(result.lsn),
+    }
+    lines = [*(each.__dict__ for each in result.differences), summary]
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+
+
+def as_text(result: TableResult) -> str:
+    """One line for the table, then one for each difference."""
+    hint = "; the topic's oldest events are gone (retention), and rows with them" if result.oldest_events_gone else ""
+    summary = f"{result.rows:,} rows, equal" if result.is_equal else _counts(result)
+    lines = [f"{result.table}: {summary}{hint}", *map(_difference, result.differences)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _counts(result: TableResult) -> str:
+    words = {CHANGED: "changed", MISSING: "missing in Kafka", EXTRA: "extra in Kafka"}
+    counts = [f"{result.count(kind):,} {word}" for kind, word in words.items() if result.count(kind)]
+    return f"{', '.join(counts)} (PostgreSQL has {result.rows:,} rows, Kafka {result.rows_in_kafka:,})"
+
+
+def _difference(found: Difference) -> str:
+    key = " ".join(f"{name}={'null' if value is None else value}" for name, value in found.key.items())
+    return f"    {found.difference:8} {key}"

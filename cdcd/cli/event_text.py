@@ -1,0 +1,31 @@
+"""Words for events, as `cdcd tail` and `cdcd peek` print them.
+
+Before: `reading.decoder` has decoded an event. After: a person reads the line.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from cdcd.reading.decoder import plain
+
+OPERATIONS: Final = {
+    "c": "insert", "u": "update", "d": "delete", "r": "snapshot", "t": "truncate", "m": "message",
+}  # fmt: skip
+"""By the event's field `op`."""
+
+
+def columns_text(row: Any) -> str:
+    """A row as `id=1 name="two words"`; nothing for None. A value that is no record stands alone."""
+    if not isinstance(row, dict):
+        return "" if row is None else value_text(row)
+    return " ".join(f"{name}={value_text(value)}" for name, value in row.items())
+
+
+def value_text(value: Any) -> str:
+    """A value without quotes if it is one word, else as JSON."""
+    simple = plain(value)
+    if isinstance(simple, str) and simple and not any(c.isspace() or c in "\"'=" for c in simple):
+        return simple
+    return json.dumps(simple, ensure_ascii=False)

@@ -1,0 +1,220 @@
+"""The command line: every command with its options and its help.
+
+Before: `main` has the words. After: `given.command` names the file under `commands` that runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, Final, NoReturn
+
+from cdcd.monitoring.log_setup import LEVELS
+
+COUNT_MAX: Final = 100_000
+
+_TABLES: Final = "schema.table; * stands for any characters"
+_CONFIG: Final = "the TOML file of settings; the environment overrides it"
+_ONE_OBJECT: Final = "one JSON object"
+_NO_WAIT: Final = "send the request to the daemon, and do not wait for the result"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `cdcd`. What it returns has `command`, `log_level`, and the command's own options."""
+    parser = argparse.ArgumentParser(
+        prog="cdcd",
+        description="Streams PostgreSQL's logical replication into Kafka: every transaction whole and exactly once.",
+        epilog="A first look: cdcd config --reference > cdcd.toml; edit it; cdcd check --config cdcd.toml; "
+        "cdcd run --config cdcd.toml",
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the versions, and whether cdcd is compiled")
+    commands = _Commands(parser.add_subparsers(title="commands", required=True, metavar="COMMAND"))
+
+    run = commands.add("run", "stream the slot into Kafka until SIGTERM or Ctrl-C", "cdcd run --config cdcd.toml")
+    run.add_argument(
+        "--snapshot-only",
+        action="store_true",
+        help="only take the snapshot of the tables (snapshot.mode = only), and end with a summary; the slot stays",
+    )
+
+    check = commands.add(
+        "check", "find out whether `run` would work, with a hint if not; changes nothing",
+        "cdcd check --config cdcd.toml",
+    )  # fmt: skip
+    check.add_argument("--json", action="store_true", help="one JSON object a finding")
+
+    config = commands.add(
+        "config", "show the settings in force and where each came from", "cdcd config --reference > cdcd.toml"
+    )
+    config.add_argument("--reference", action="store_true", help="print every setting with its default, explained")
+    config.add_argument("--json", action="store_true", help=_ONE_OBJECT)
+
+    peek = commands.add(
+        "peek", "show the next changes in the slot while no daemon streams; consumes nothing",
+        "cdcd peek --config cdcd.toml --limit 20",
+    )  # fmt: skip
+    peek.add_argument("--limit", type=_count, default=10, metavar="N", help="how many events at most (default: 10)")
+    peek.add_argument("--json", action="store_true", help="one JSON object an event, as Kafka would get it")
+
+    schema = commands.add(
+        "schema", "show the Avro schemas that the published tables get", "cdcd schema --json 'public.*'"
+    )
+    schema.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLES)
+    schema.add_argument("--json", action="store_true", help="one JSON object a table, with its key and value schemas")
+
+    tail = commands.add(
+        "tail", "show the events of topics as they are committed", "cdcd tail --config cdcd.toml 'cdcd.public.*'"
+    )
+    tail.add_argument("topics", nargs="+", metavar="TOPIC", help="a topic; * stands for any characters")
+    tail.add_argument("--from-beginning", action="store_true", help="start at the oldest event; default: at new events")
+    tail.add_argument("--json", action="store_true", help="one JSON object an event")
+
+    snapshot = commands.add(
+        "snapshot", "ask the daemon for a new snapshot of tables, and wait until Kafka has it",
+        "cdcd snapshot --config cdcd.toml public.orders",
+    )  # fmt: skip
+    snapshot.add_argument("tables", nargs="+", metavar="TABLE", help=_TABLES)
+    snapshot.add_argument("--no-wait", action="store_true", help=_NO_WAIT)
+    snapshot.add_argument("--json", action="store_true", help="one JSON object a table")
+
+    unpark = commands.add(
+        "unpark",
+        "replay the parked events of tables on their own topics, in order; without a table, list what is parked",
+        "cdcd unpark --config cdcd.toml public.orders",
+    )  # fmt: skip
+    unpark.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLES)
+    unpark.add_argument(
+        "--discard", action="store_true", help="discard the parked events, and take a new snapshot of the tables"
+    )
+    unpark.add_argument("--no-wait", action="store_true", help=_NO_WAIT)
+    unpark.add_argument("--json", action="store_true", help="one JSON object a table")
+
+    _add_slot(commands)
+
+    completion = commands.add_bare(
+        "completion", "print the script with which a shell completes cdcd's commands and options",
+        "cdcd completion bash > /etc/bash_completion.d/cdcd",
+    )  # fmt: skip
+    completion.set_defaults(log_level=None)
+    completion.add_argument("shell", choices=("bash", "zsh"), help="the shell")
+
+    verify = commands.add(
+        "verify", "compare the topics with the tables at one LSN, while a daemon runs; exit code 1 if they differ",
+        "cdcd verify --config cdcd.toml 'public.*'",
+    )  # fmt: skip
+    verify.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLES)
+    verify.add_argument(
+        "--wait",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long Kafka may take to reach the LSN (default: 60)",
+    )
+    verify.add_argument("--json", action="store_true", help="one JSON object a key that differs, and one a table")
+
+    _add_spark(commands)
+    return parser
+
+
+def _add_slot(commands: _Commands) -> None:
+    slot = commands.add(
+        "slot", "create, show or drop the slot; refuses what would lose changes",
+        "cdcd slot status --config cdcd.toml --json",
+    )  # fmt: skip
+    actions = _Parts(slot, "actions", "action", _CONFIG)
+    create = actions.add(
+        "create",
+        "create the slot, unless Kafka holds changes of a slot of that name",
+        "cdcd slot create --config cdcd.toml",
+    )
+    create.add_argument("--two-phase", action="store_true", help="decode PREPARE TRANSACTION (PostgreSQL 15)")
+    create.add_argument("--failover", action="store_true", help="physical standbys keep it in sync (PostgreSQL 17)")
+    status = actions.add(
+        "status", "show the slot, and how far Kafka has come", "cdcd slot status --config cdcd.toml --json"
+    )
+    drop = actions.add("drop", "drop the slot, unless changes would be lost", "cdcd slot drop --config cdcd.toml")
+    drop.add_argument("--force", action="store_true", help="drop it although changes will be lost")
+    for action in (create, status, drop):
+        action.add_argument("--json", action="store_true", help=_ONE_OBJECT)
+
+
+def _add_spark(commands: _Commands) -> None:
+    spark = commands.add(
+        "spark", "mirror topics into a lake, verify the mirror, load tables", "cdcd spark mirror --config mirror.toml"
+    )
+    jobs = _Parts(spark, "jobs", "job", "the TOML file of settings, such as config/mirror.toml")
+    mirror = jobs.add(
+        "mirror",
+        "keep Delta or Iceberg tables at the topics' newest cut",
+        "cdcd spark mirror --config mirror.toml --once",
+    )
+    mirror.add_argument("--once", action="store_true", help="run up to the newest cut, then end: for schedulers")
+    verify = jobs.add(
+        "verify", "compare the mirror with PostgreSQL at one LSN; exit code 1 if they differ",
+        "cdcd spark verify --config mirror.toml --json",
+    )  # fmt: skip
+    verify.add_argument("--topics", action="store_true", help="compare the rows that the topics give, not the mirror")
+    verify.add_argument("--json", action="store_true", help=_ONE_OBJECT)
+    snapshot = jobs.add(
+        "snapshot", "load tables from PostgreSQL into the lake, and continue them from the topics",
+        "cdcd spark snapshot --config mirror.toml 'public.orders'",
+    )  # fmt: skip
+    snapshot.add_argument("tables", nargs="*", metavar="TABLE", help="schema.table; default: all of mirror.tables")
+
+
+class _Commands:
+    """The commands that were added so far."""
+
+    def __init__(self, commands: Any) -> None:
+        self._commands = commands
+
+    def add(self, name: str, about: str, example: str) -> argparse.ArgumentParser:
+        """A command with the options that nearly all have."""
+        sub = self.add_bare(name, about, example)
+        sub.add_argument("--config", metavar="FILE", help=_CONFIG)
+        sub.add_argument("--log-level", choices=LEVELS, help="overrides log.level; debug adds tracebacks")
+        return sub
+
+    def add_bare(self, name: str, about: str, example: str) -> argparse.ArgumentParser:
+        """A command without any options."""
+        sub: argparse.ArgumentParser = self._commands.add_parser(
+            name, help=about, description=_sentence(about), epilog=f"Example: {example}"
+        )
+        sub.set_defaults(command=name)
+        return sub
+
+
+class _Parts:
+    """The actions or jobs of one command. Each takes the command's options, before its own name or after it."""
+
+    def __init__(self, command: argparse.ArgumentParser, title: str, dest: str, config: str) -> None:
+        self._parts = command.add_subparsers(title=title, required=True, metavar=dest.upper(), dest=dest)
+        self._config = config
+
+    def add(self, name: str, about: str, example: str) -> argparse.ArgumentParser:
+        sub = self._parts.add_parser(name, help=about, description=_sentence(about), epilog=f"Example: {example}")
+        # SUPPRESS: a default here would hide a value that stands before the part's name.
+        sub.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=self._config)
+        sub.add_argument("--log-level", choices=LEVELS, default=argparse.SUPPRESS, help="debug adds tracebacks")
+        return sub
+
+
+class _Version(argparse.Action):
+    """Prints the versions and ends. Only then it asks the libraries."""
+
+    def __call__(self, *_: Any) -> NoReturn:
+        from cdcd.build_info import describe
+
+        sys.stdout.write(f"{describe()}\n")
+        sys.exit(0)
+
+
+def _sentence(about: str) -> str:
+    return f"{about[0].upper()}{about[1:]}."
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 0 < number <= COUNT_MAX:
+        raise argparse.ArgumentTypeError(f"must be 1 to {COUNT_MAX:,}")
+    return number

@@ -1,0 +1,111 @@
+"""Events as changes of rows, with a token for each value that can be compared with PostgreSQL's.
+
+Before: `topic_replay` has the bytes of an event. After: `row_store` keeps the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cdcd.errors import DecodeError
+from cdcd.reading.decoder import EventDecoder, SchemaId
+from cdcd.reading.postgres_text import Render, renderers, without_logical_types
+from cdcd.verify.commit_order import Position
+from cdcd.verify.row_store import RowStore, value_token
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """An event's change of a row. Rows are lists of value tokens in the order of the table's columns."""
+
+    op: str
+    lsn: int
+    """Of the change, not of its commit."""
+    old: list[str] | None
+    """The row that the change removes or replaces; None if the store knows it by its key."""
+    new: list[str | None] | None
+    """The row after the change; a None inside is a value that did not change."""
+
+    def apply(self, store: RowStore, partition: int, position: Position) -> None:
+        """Make this change in the store."""
+        if self.op == "t":
+            store.truncate(partition)
+        if self.old is not None:
+            store.remove(partition, *position, self.old, change_lsn=self.lsn)
+        if self.new is not None:
+            store.put(partition, *position, self.new, is_new=self.op != "u", change_lsn=self.lsn)
+
+
+class EventReader:
+    """Decodes events, and keeps their schemas."""
+
+    def __init__(self, find: Callable[[SchemaId], str]) -> None:
+        """`find` gives a schema's JSON text; it raises DecodeError if there is none."""
+        self._find = find
+        self._decoder = EventDecoder(find, prepare=without_logical_types)
+        self._shapes: dict[SchemaId, _RowShape] = {}
+
+    def change(
+        self, data: bytes, before_lsn: int, columns: Sequence[str], *, has_key: bool
+    ) -> tuple[Position, RowChange] | None:
+        """An event's position and change; None if it was committed at `before_lsn` or later.
+
+        `columns` are PostgreSQL's names. Raises DecodeError if `data` is not an event.
+        """
+        found = self._decoder.decode_avro(data)
+        if found is None:
+            raise DecodeError(
+                f"A record of {len(data)} bytes is not an event of cdcd", "Did another program write to the topic?"
+            )
+        identifier, event = found
+        source, op = event["source"], event["op"]
+        if source["commit_lsn"] >= before_lsn:
+            return None
+        if identifier not in self._shapes:
+            self._shapes[identifier] = _RowShape(json.loads(self._find(identifier)))
+        shape = self._shapes[identifier]
+        old = new = None
+        if event["before"] is not None and (op == "d" or not has_key):
+            old = [token or "" for token in shape.tokens(event, "before", columns)]
+        if event["after"] is not None:
+            new = shape.tokens(event, "after", columns)
+        return (source["commit_lsn"], source["seq"]), RowChange(op, source["lsn"], old, new)
+
+
+def row_schema(envelope: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the record `Row` inside the schema of an event."""
+    [before] = [each for each in envelope["fields"] if each["name"] == "before"]
+    row: dict[str, Any] = before["type"][1]
+    return row
+
+
+class _RowShape:
+    """How events of one schema write the values of a row."""
+
+    def __init__(self, envelope: dict[str, Any]) -> None:
+        self._columns: dict[str, tuple[str, Render]] = {
+            pg_name: (name, render) for name, pg_name, render in renderers(row_schema(envelope), {})
+        }
+
+    def tokens(self, event: dict[str, Any], image: str, columns: Sequence[str]) -> list[str | None]:
+        """The tokens of a row, in the order of `columns`; None for a value that PostgreSQL did not send."""
+        row = event[image]
+        unchanged = event["unchanged"] if image == "after" else ()
+        lost = {u["column"]: u["text"] for u in event["unrepresentable"] if u["image"] == image}
+        found: list[str | None] = []
+        for column in columns:
+            if column not in self._columns:
+                found.append(value_token(None))  # the table got the column later
+                continue
+            name, render = self._columns[column]
+            value = row[name]
+            if name in unchanged:
+                found.append(None)
+            elif value is None:
+                found.append(value_token(lost.get(name)))
+            else:
+                found.append(value_token(render(value)))
+        return found

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection
+
+import pytest
+
+from cdcd.cli.main import command
+from cdcd.cli.parser import build_parser
+
+COMMANDS = ("run", "check", "config", "tail", "slot", "slot drop")
+
+
+def subcommands() -> Collection[str]:
+    [found] = [action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    return found.choices
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_takes_config_and_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args([*command.split(), "--help"])
+    text = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "--config FILE" in text
+    assert f"Example: cdcd {command}" in " ".join(text.split())
+
+
+def test_an_action_of_the_slot_takes_its_own_options_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args(["slot", "drop", "--two-phase"])
+    assert ended.value.code == 2
+    assert "unrecognized arguments: --two-phase" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(subcommands()))
+def test_every_command_has_a_file_of_its_own(name: str) -> None:
+    assert callable(command(name))
+
+
+@pytest.mark.parametrize(
+    ("words", "config"),
+    [
+        (["slot", "--config", "a", "drop"], "a"),
+        (["slot", "drop", "--config", "b"], "b"),
+        (["slot", "--config", "a", "drop", "--config", "b"], "b"),
+    ],
+)
+def test_options_are_taken_before_and_after_the_name_of_an_action(words: list[str], config: str) -> None:
+    assert build_parser().parse_args(words).config == config
+
+
+@pytest.mark.parametrize("limit", ["0", "100001", "x"])
+def test_a_limit_has_bounds(limit: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["peek", "--limit", limit])
+    assert "--limit" in capsys.readouterr().err
