@@ -1,4 +1,4 @@
-"""`python -m cdcd`: the same as the installed command `cdcd`."""
+"""`python -m cdcd` runs the command `cdcd`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whether this installation runs the hot modules compiled, and with which libraries: `--version` and /metrics say it.
+"""Tells whether the hot modules of this installation are compiled, and the versions of its libraries.
 
-Before: the build (.build/compile_hook.py) compiled the hot modules, or did not.
-After: `cli.main` and `supervisor` tell.
+Before: the build (.build/compile_hook.py) has compiled the hot modules, or has not.
+After: `cdcd --version` and /metrics show it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from cdcd import __version__
 
 
 def build() -> str:
-    """`compiled`, or `pure`: then the hot modules run as Python, some ten times slower, with the same results."""
+    """`compiled` or `pure`. A pure build runs the hot modules as Python: about ten times slower, with equal results."""
     return "pure" if cdcd.avro.event_encoder.__file__.endswith(".py") else "compiled"
 
 
 def describe() -> str:
-    """One line that belongs into every bug report."""
+    """One line for bug reports: the versions of cdcd, Python and the libraries."""
     import confluent_kafka
     import psycopg.pq
 

@@ -1,4 +1,4 @@
-"""Every error of cdcd, grouped by its remedy: the supervisor reads the class, a person reads the message.
+"""Every error of cdcd, grouped by the remedy. The supervisor reads the class, a person reads the message.
 
 The tree::
 
@@ -7,15 +7,15 @@ The tree::
      |    +-- SettingsError            the settings are wrong; exits 2, before anything is touched
      |    +-- DecodeError              the server sent bytes that do not follow the protocol
      |    +-- GapError                 slot, server and progress do not belong together: rows may be missing
-     |    +-- RequestRejected          PostgreSQL or Kafka rejects a request, and would reject it again
+     |    +-- RequestRejected          PostgreSQL or Kafka rejects a request, and would reject it every time
      |    |    +-- Unpublishable       Kafka rejects the events of one table: the table may be parked
      |    +-- Fenced                   another daemon has taken over this transactional.id
-     +-- RetriableError                drop what is not committed, go back to the last progress record, stream again
+     +-- RetriableError                drop uncommitted events, return to the last progress record, restart the stream
           +-- PostgresUnavailable      the connection to PostgreSQL ended, or PostgreSQL does not answer
           +-- KafkaUnavailable         Kafka could not take a record or commit a transaction
           +-- BinaryFormatUnsupported  a type has no binary form that cdcd knows: the stream goes on in text mode
           +-- TypeChanged              the catalog's description of a type is out of date: read the catalog again
-          +-- ReplayFinished           a parked table's events are on its own topic again
+          +-- ReplayFinished           a replay has put the events of a parked table on the table's own topic
           +-- StreamingUnsupported     cdcd cannot take transactions in progress: the server keeps them
                +-- SpoolFull           the spool has no room for them
 """
@@ -30,7 +30,7 @@ BUG_HINT: Final = "This is a bug of the server or of cdcd; restart the daemon, a
 
 
 class CdcdError(Exception):
-    """Any failure that cdcd names: what happened in `message`, what to do about it in `hint`."""
+    """Any failure that cdcd names. `message` says what happened, `hint` says what to do."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -42,7 +42,7 @@ class CdcdError(Exception):
 
 
 class FatalError(CdcdError):
-    """A person must act: trying again would end the same way."""
+    """A person must act: another try would fail in the same way."""
 
 
 class SettingsError(FatalError):
@@ -52,46 +52,46 @@ class SettingsError(FatalError):
 class DecodeError(FatalError):
     """Bytes that do not follow the protocol.
 
-    The message names the message type, the field, the offset, what was wanted and what was got; never row values.
+    The error names the message type, the field, the offset, the expected and the actual content, but never row values.
     """
 
 
 class GapError(FatalError):
-    """The slot, the server or its history does not match the progress record: going on could skip rows."""
+    """The slot, the server or its timeline does not match the progress record: the stream could skip rows."""
 
 
 class RequestRejected(FatalError):
-    """PostgreSQL or Kafka refused a request for a reason that does not pass by itself."""
+    """PostgreSQL or Kafka rejected a request, for a reason that lasts until a person acts."""
 
 
 class Unpublishable(RequestRejected):
-    """Kafka or the schema registry refuses what is to be published of one table, and of that table alone."""
+    """Kafka or the schema registry refuses events of one table. Other tables are not affected."""
 
     def __init__(
         self, message: str, hint: str, *, topic: str = "", table: tuple[str, str] | None = None, gone: bool = False
     ) -> None:
-        """`topic` or `table` (schema, name), whichever is known where it is raised.
+        """`topic` or `table` (schema, name) says which table: the raising code knows one of them.
 
-        `gone`: what is to be published cannot be read any more, so that no other try would come to another end.
+        `gone`: the events cannot be read any more, so another try would fail in the same way.
         """
         super().__init__(message, hint)
         self.topic = topic
         self.table = table
         self.gone = gone
         self.unparking = False
-        """It happened to parked events on their way to the table's own topic."""
+        """Whether the refused events come from the parked topic."""
 
 
 class Fenced(FatalError):
-    """Another producer has taken this transactional.id: this daemon is the zombie of the two."""
+    """Another daemon has taken over this transactional.id. This daemon may not write any more."""
 
 
 class RetriableError(CdcdError):
-    """Passes by itself: drop what is not committed, go back to the last progress record, stream again."""
+    """It passes by itself: drop uncommitted events, return to the last progress record, restart the stream."""
 
 
 class PostgresUnavailable(RetriableError):
-    """The connection to PostgreSQL ended, was refused for now, or fell silent."""
+    """The connection to PostgreSQL ended, PostgreSQL refused it for now, or PostgreSQL does not answer."""
 
 
 class KafkaUnavailable(RetriableError):
@@ -99,25 +99,25 @@ class KafkaUnavailable(RetriableError):
 
 
 class BinaryFormatUnsupported(RetriableError):
-    """The stream must be started again with other options, as the message says."""
+    """A value came in a binary form that cdcd does not know: the stream restarts in text mode."""
 
 
 class TypeChanged(RetriableError):
-    """A type is not what the catalog said of it: the stream starts again, and the catalog is asked anew."""
+    """A type is not as the catalog described it: the stream restarts, and reads the catalog again."""
 
 
 class ReplayFinished(RetriableError):
-    """A table's events go to its own topic again: its schemas are made known anew, where the registry wants them."""
+    """A table is not parked any more: the stream restarts, and registers the table's schemas again."""
 
 
 class StreamingUnsupported(RetriableError):
-    """Transactions in progress cannot be taken: the stream goes on without them, and the server keeps them."""
+    """cdcd cannot spool transactions in progress: the stream restarts without them, and PostgreSQL keeps them."""
 
 
 class SpoolFull(StreamingUnsupported):
-    """There is no room for transactions in progress."""
+    """The spool has no room for transactions in progress."""
 
 
 def without_password(text: str) -> str:
-    """The text as people may see it: URLs lose their user and password."""
+    """`text` without the user and the password of its URLs."""
     return re.sub(r"(\w+:/+)[^/\s@]*@", r"\1", text)

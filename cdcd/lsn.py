@@ -1,12 +1,12 @@
-"""Log sequence numbers: positions in PostgreSQL's write-ahead log, as integers, and their text `X/X`.
+"""Log sequence numbers (LSNs): positions in PostgreSQL's write-ahead log, as integers, and their text `X/X`.
 
-The off-by-one of this domain is settled here, once:
+This module settles the off-by-one of LSNs:
 
 - An LSN in cdcd is the offset of a byte in the WAL; a *range* of WAL is end-exclusive.
 - `commit_lsn` is where a transaction's commit record starts; `end_lsn` is the first byte after it.
-- A transaction is acknowledged by its `end_lsn`, never by its `commit_lsn`: the server sends a transaction again
-  exactly if the `end_lsn` it was told is not above the transaction's `commit_lsn`.
-- The status update's fields are "last byte + 1", which is `end_lsn` as it is: nothing is added to it.
+- A transaction is acknowledged by its `end_lsn`, never by its `commit_lsn`: PostgreSQL sends a transaction again
+  exactly if the acknowledged LSN is not above the transaction's `commit_lsn`.
+- The fields of a status update are "last byte + 1". That is `end_lsn` unchanged: nothing is added to it.
 
 Source: PostgreSQL, "pg_lsn Type" and "Streaming Replication Protocol" (Standby status update).
 """
@@ -24,7 +24,7 @@ def format_lsn(lsn: int) -> str:
 
 
 def parse_lsn(text: str) -> int:
-    """Read PostgreSQL's text form of an LSN; raises ValueError (the caller's fault) if it is not one."""
+    """Read PostgreSQL's text form of an LSN; raises ValueError (the caller's fault) if `text` is not an LSN."""
     high, slash, low = text.partition("/")
     if not slash or not (1 <= len(high) <= 8 and 1 <= len(low) <= 8):
         raise ValueError(f"an LSN looks like 16/B374D848, not {text!r}")

@@ -1,6 +1,6 @@
-"""The client of a Confluent-compatible schema registry, and what it says, fit for people to see.
+"""Makes the client of a Confluent-compatible schema registry.
 
-Before: the daemon, the commands and Spark have its properties. After: the registry.
+Before: the daemon, the commands and `cdcd spark` have the client's properties. After: they ask the registry.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
 _DEFAULTS: Final = {"timeout": 5, "max.retries": 1}
-"""Whoever asks has a server waiting: seconds until a request is given up (the client has no bound), and repeats of it
-(the client has 3)."""
+"""Seconds until a request is given up (the client has no bound), and its repeats (the client has 3): PostgreSQL waits
+meanwhile."""
 
 
 def registry_client(config: Mapping[str, Any]) -> SchemaRegistryClient:
-    """A client with these properties, `url` at least; nothing is asked yet.
+    """A client with these properties, `url` at least. It sends no request yet.
 
-    What its calls raise may hold the URL's password: show it by `errors.without_password`.
-    Raises SettingsError if it is not installed, or refuses them.
+    Errors of its calls may hold the URL's password: use `errors.without_password` before you show one.
+    Raises SettingsError if the client is not installed, or refuses the properties.
     """
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient

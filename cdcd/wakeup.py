@@ -1,6 +1,6 @@
-"""Wakes a thread that waits on sockets: another thread writes a byte to a pair of them.
+"""Wakes a thread that waits for sockets: another thread writes a byte into a socket pair.
 
-Before: any thread calls `set`. After: the waiting thread polls `fd`, and calls `clear` when it has woken.
+Before: any thread calls `set`. After: the waiting thread polls `fd`, and calls `clear` after it has woken up.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import socket
 
 
 class WakeupPipe:
-    """An event that a poll can wait for. Setting it twice wakes once."""
+    """An event that a poll can wait for. If it is set twice, the thread wakes once."""
 
     def __init__(self) -> None:
         self._read, self._write = socket.socketpair()
@@ -28,18 +28,18 @@ class WakeupPipe:
         return self._write.fileno()
 
     def set(self) -> None:
-        """Wake whoever polls; for any thread, never blocks."""
+        """Wake the thread that polls. Any thread may call this; it never blocks."""
         try:
             self._write.send(b"\0")
         except (BlockingIOError, OSError):
-            return  # full: it is set already; closed: nobody waits any more
+            return  # full: the event is set already; closed: no thread waits
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until the event is set, at most so long."""
+        """Wait until the event is set, or until `timeout_s` has passed."""
         select.select([self._read], [], [], timeout_s)
 
     def clear(self) -> None:
-        """Forget all that was set so far."""
+        """Unset the event."""
         try:
             while self._read.recv(4096):
                 pass
@@ -47,6 +47,6 @@ class WakeupPipe:
             return
 
     def close(self) -> None:
-        """Give both ends back."""
+        """Close both sockets."""
         self._read.close()
         self._write.close()

@@ -1,7 +1,6 @@
-"""The status page: `status` as one small HTML page for a person, without scripts, that loads itself anew.
+"""The status page: one small HTML page for people, without scripts, that reloads itself.
 
-Before: `status`.
-After: `http_server` serves it at `/`, and at `/?still` for who would rather not have it reload under them.
+Before: `status` has the facts. After: `http_server` serves the page at `/`, and at `/?still` without the reload.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from cdcd.monitoring.status import State, Status
 from cdcd.terminal.text_format import duration, size
 
 TABLES_SHOWN: Final = 50
-"""The busiest tables; the others are counted in one line below."""
+"""The busiest tables. One more line sums up the others."""
 
-_NAMES: Final = {".messages": "logical messages, and what cdcd was asked for"}
-"""No table is called so: it has no schema."""
+_NAMES: Final = {".messages": "logical messages, and requests to cdcd"}
+"""Shown instead of a name that is not a table's, because it has no schema."""
 
 RELOAD_S: Final = 5
 
@@ -49,7 +48,7 @@ footer { margin: 2rem 0; color: var(--soft); font-size: .9rem } a { color: inher
 
 
 def render(status: Status, now_s: float, now_us: int, *, still: bool = False) -> str:
-    """The page. Everything that comes from outside is escaped: table names and errors may hold anything."""
+    """The page. Every name and message is escaped: a table's name or an error may hold any character."""
     stage, stalled_s = status.stalled(now_s)
     alive = stalled_s < status.stalled_after_s
     colour = status.state.name.lower() if alive or status.state is State.FAILED else "failed"
@@ -85,20 +84,20 @@ def _slot(status: Status) -> Iterable[tuple[str, str]]:
     yield "Publication", status.publication
     slot = status.slot_state
     if slot is None:
-        yield "State", "not seen"
+        yield "State", "not known yet"
         return
     state = f"invalid: {slot.invalidation or slot.wal_status}" if slot.lost else slot.wal_status or "no WAL held"
     yield "State", f"{'in use' if slot.active else 'not in use'}, {state}"
     yield "WAL that the server keeps for it", size(slot.retained_bytes)
     if slot.safe_wal_bytes is not None:
-        yield "WAL until it is in danger", size(slot.safe_wal_bytes)
+        yield "WAL until the slot is in danger", size(slot.safe_wal_bytes)
 
 
 def _inside(status: Status, now_s: float) -> Iterable[tuple[str, str]]:
     depths = status.depths()
     yield "Waiting for Kafka", f"{size(depths.queue_bytes)} in {depths.queue_batches:,} batches"
     if depths.snapshot_tables:
-        yield "Still to copy", f"{size(depths.snapshot_bytes)} of {depths.snapshot_tables:,} tables"
+        yield "Snapshot still to take", f"{size(depths.snapshot_bytes)} of {depths.snapshot_tables:,} tables"
     spooled = f"{size(depths.spool_memory_bytes)} in memory, {size(depths.spool_disk_bytes)} on disk"
     yield "Spooled until they commit", f"{depths.spool_transactions:,} transactions, {spooled}"
     yield "Running for", duration(now_s - status.started_s)
@@ -124,7 +123,8 @@ def _errors(status: Status, now_s: float) -> str:
 
 def _parked(status: Status) -> str:
     items = "".join(
-        f"<li>{escape(table)}: {escape(reason)}. <strong>Mend it, then run: cdcd unpark {escape(table)}</strong></li>\n"
+        f"<li>{escape(table)}: {escape(reason)}. "
+        f"<strong>Correct the cause, then run: cdcd unpark {escape(table)}</strong></li>\n"
         for table, reason in status.parked.items()
     )
     return f'<h2>Parked tables</h2>\n<ul class="errors">\n{items}</ul>\n' if items else ""
@@ -162,7 +162,7 @@ def _plots(samples: Sequence[Sample]) -> str:
 
 
 def _plot(title: str, times: Sequence[float], values: Sequence[float], span: str, most: str, now: str) -> str:
-    """A line over time; what it shows stands in its name, for who cannot see it."""
+    """A line over time. Its label says what it shows, for people who cannot see it."""
     width_s = max(times[-1] - times[0], 1e-9)
     highest = max(*values, 1e-9)
     points = [

@@ -1,1 +1,1 @@
-"""What people see on a terminal: progress bars, sizes and durations in words."""
+"""Text for terminals: progress bars, and sizes, durations and counts in words."""

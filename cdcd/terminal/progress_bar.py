@@ -1,11 +1,11 @@
-"""One line of a terminal that shows how far something is; nothing where nobody looks.
+"""One line of a terminal that shows how far some long work is. Without a terminal it shows nothing.
 
-Before: who does long work: `verify`, `pipeline` (copies of tables), `commands.snapshot`. After: a person.
+Before: `verify`, `daemon` (snapshots) and `cdcd snapshot` do the work. After: a person reads the line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Final, TextIO
 
@@ -13,26 +13,28 @@ from cdcd.clock import monotonic_s
 
 SHOW_S: Final = 0.2
 CLEAR: Final = "\r\x1b[K"
-"""Begins the line anew."""
+"""Goes to the start of the line and erases it."""
 
 COPY_FIRST_S: Final = 1.0
-"""A copy that is whole sooner shows nothing on its way: no rate, and nothing left, could be told of it yet."""
+"""The line comes so long after a snapshot has begun: before that, its rate and its remaining time are unknown."""
 
 _WIDTH: Final = 20
 
 
 class ProgressBar:
-    """The line. What is logged meanwhile goes above it: see `log.set_up`."""
+    """The line. Log lines go above it: see `log_setup.set_up`."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, clock: Callable[[], float] = monotonic_s) -> None:
+        """The line is shown if `out` is a terminal. `clock` gives monotonic seconds."""
         self._out = out
+        self._clock = clock
         self._shown_s = float("-inf")
         self.on = out.isatty()
-        """Somebody may look."""
+        """Whether a person may see it."""
 
     def show(self, text: str, share: float | None = None) -> None:
-        """Show this text, if the last was not shown just now; behind a bar that is filled to `share`, 0 to 1."""
-        now = monotonic_s()
+        """Show the text, at most once in SHOW_S, after a bar that is filled to `share` (0 to 1) if that is given."""
+        now = self._clock()
         if self.on and now - self._shown_s > SHOW_S:
             self._shown_s = now
             full = 0 if share is None else round(min(1.0, max(0.0, share)) * _WIDTH)
@@ -41,14 +43,14 @@ class ProgressBar:
             self._out.flush()
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self.on:
             self._out.write(CLEAR)
             self._out.flush()
 
 
 class SnapshotBar:
-    """Rows of one snapshot on their way, in place of the lines that a log would get."""
+    """The progress of one snapshot, instead of lines in the log."""
 
     def __init__(self, bar: ProgressBar) -> None:
         self._bar = bar
@@ -57,7 +59,7 @@ class SnapshotBar:
         self._whole_bytes = 0
 
     def add(self, now_s: float, counts: Mapping[str, int], latest: Mapping[str, object]) -> None:
-        """As `log.Summary`: `counts` has the rows that are new, `latest` what `snapshot_coordinator` says is left."""
+        """As `log_setup.Summary`: `counts` has the new rows, `latest` what is left: bytes, tables, seconds."""
         left_bytes, tables, seconds = (latest[name] for name in ("bytes_left", "tables_left", "seconds_left"))
         assert isinstance(left_bytes, int)
         if self._began_s is None:

@@ -9,7 +9,7 @@ import pytest
 
 from cdcd.clock import monotonic_s, wall_us
 from cdcd.errors import SettingsError
-from cdcd.monitoring.http_server import CONNECTIONS_MAX, MonitoringServer
+from cdcd.monitoring.http_server import CONNECTIONS_MAX, REQUEST_TIMEOUT_S, MonitoringServer
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import STALLED_AFTER_S, State, Status
 
@@ -19,13 +19,18 @@ def status() -> Status:
     return Status("1.0", "slot", "pub", monotonic_s())
 
 
+def serve(status: Status, evict_after_s: float = REQUEST_TIMEOUT_S) -> MonitoringServer:
+    def exposition() -> bytes:
+        return Metrics("pure").exposition(status, monotonic_s(), wall_us())
+
+    return MonitoringServer("127.0.0.1", 0, status, exposition, evict_after_s)
+
+
 @pytest.fixture
 def server(status: Status) -> Iterator[MonitoringServer]:
-    health = MonitoringServer(
-        "127.0.0.1", 0, status, lambda: Metrics("pure").exposition(status, monotonic_s(), wall_us())
-    )
-    yield health
-    health.close()
+    server = serve(status)
+    yield server
+    server.close()
 
 
 def ask(server: MonitoringServer, path: str, method: str = "GET") -> tuple[int, str, str]:
@@ -94,16 +99,15 @@ def test_slow_clients_cost_a_bounded_number_of_threads(server: MonitoringServer)
             client.close()
 
 
-def test_slow_clients_that_have_had_their_time_make_room(
-    server: MonitoringServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cdcd.monitoring.http_server.REQUEST_TIMEOUT_S", 0.0)
+def test_slow_clients_that_have_had_their_time_make_room(status: Status) -> None:
+    server = serve(status, evict_after_s=0.0)
     slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(CONNECTIONS_MAX * 2)]
     try:
         assert ask(server, "/readyz")[0] == 503
     finally:
         for client in slow:
             client.close()
+        server.close()
 
 
 def test_a_taken_port_is_a_settings_error_with_a_hint(server: MonitoringServer, status: Status) -> None:
@@ -120,9 +124,7 @@ def test_after_close_the_port_is_free(status: Status) -> None:
 def test_a_daemon_started_again_gets_its_port_while_old_connections_linger(status: Status) -> None:
     # Found by chaos: the side that closes first keeps the connection for a minute (TIME_WAIT), and an answer of
     # HTTP/1.0 is closed by the server.
-    first = MonitoringServer(
-        "127.0.0.1", 0, status, lambda: Metrics("pure").exposition(status, monotonic_s(), wall_us())
-    )
+    first = serve(status)
     with socket.create_connection(("127.0.0.1", first.port), timeout=5) as client:
         client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         while client.recv(4096):

@@ -3,10 +3,7 @@ from __future__ import annotations
 import io
 import logging
 
-import pytest
-
 from cdcd.monitoring import log_setup
-from cdcd.terminal import progress_bar
 from cdcd.terminal.progress_bar import CLEAR, ProgressBar, SnapshotBar
 
 
@@ -15,34 +12,35 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [100.0]
-    monkeypatch.setattr(progress_bar, "monotonic_s", lambda: now[0])
-    return now
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def left(size: int, seconds: int | None) -> dict[str, object]:
     return {"tables_left": 2, "bytes_left": size, "seconds_left": seconds}
 
 
-def test_a_copy_shows_how_far_it_is_and_how_long_it_will_take(clock: list[float]) -> None:
-    out = Terminal()
-    copy = SnapshotBar(ProgressBar(out))
-    copy.add(100.0, {"rows": 1_000}, left(40_000_000, None))
+def test_a_snapshot_shows_how_far_it_is_and_how_long_it_will_take() -> None:
+    out, clock = Terminal(), Clock()
+    snapshot = SnapshotBar(ProgressBar(out, clock))
+    snapshot.add(100.0, {"rows": 1_000}, left(40_000_000, None))
     assert out.getvalue() == "", "too early to tell"
-    clock[0] = 102.0
-    copy.add(102.0, {"rows": 3_000}, left(10_000_000, 61))
-    clock[0] = 104.0
-    copy.add(104.0, {"rows": 0}, left(0, 0))
+    clock.now = 102.0
+    snapshot.add(102.0, {"rows": 3_000}, left(10_000_000, 61))
+    clock.now = 104.0
+    snapshot.add(104.0, {"rows": 0}, left(0, 0))
     first, second = out.getvalue().split(CLEAR)[1:]
     assert first == "[###############.....] 4,000 rows, 2,000 rows/s, 2 tables and 10 MB to go, 0:01:01 left"
     assert second == "[####################] 4,000 rows, 1,000 rows/s, 2 tables and 0 MB to go, 0:00:00 left"
 
 
-def test_what_comes_too_soon_is_not_drawn_and_nothing_is_where_nobody_looks(clock: list[float]) -> None:
+def test_what_comes_too_soon_is_not_drawn_and_nothing_is_where_nobody_looks() -> None:
     out, file = Terminal(), io.StringIO()
-    shown = ProgressBar(out)
+    shown = ProgressBar(out, Clock())
     shown.show("one")
     shown.show("two")
     shown.clear()
