@@ -1,1 +1,1 @@
-"""Settings: what there is, where it is read from, and the reference file that is made of it."""
+"""The settings, the layers that they are read from, and the reference file that is made of them."""

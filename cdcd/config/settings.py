@@ -1,4 +1,4 @@
-"""What a user can set, with units, bounds and defaults. Only the edge of the program sees the settings.
+"""The settings of the daemon, with units, bounds and defaults. Only the edge of the program sees them.
 
 Before: `loading` reads a TOML file, the environment and a secrets directory.
 After: `cli` and `daemon` read the values and pass plain arguments on. No package of the flow imports this module.

@@ -133,13 +133,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, "text/plain; version=0.0.4", self.server.exposition())
         elif path == "/healthz":
             stage, seconds = status.stalled(now_s)
-            alive = seconds < status.stalled_after_s
-            said = (
+            is_alive = seconds < status.stalled_after_s
+            message = (
                 f"alive: {status.state.value}"
-                if alive
+                if is_alive
                 else f"stalled: nothing moves at the {stage} for {seconds:.0f} s"
             )
-            self._verdict(alive, said)
+            self._verdict(is_alive, message)
         elif path == "/readyz":
             self._verdict(status.is_ready(), status.state.value)
         elif path == "/availablez":
@@ -149,8 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"/metrics /healthz /readyz /availablez /\n")
 
-    def _verdict(self, good: bool, text: str) -> None:
-        status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+    def _verdict(self, is_good: bool, text: str) -> None:
+        status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
         self._answer(status, "text/plain", f"{text}\n".encode())
 
     def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:

@@ -169,10 +169,10 @@ def _plot(title: str, times: Sequence[float], values: Sequence[float], span: str
         f"{(at - times[0]) / width_s * PLOT_WIDTH:.1f} {PLOT_HEIGHT - 2 - value / highest * (PLOT_HEIGHT - 6):.1f}"
         for at, value in zip(times, values, strict=True)
     ]
-    said = f"{title} over the last {span}: now {now}, at most {most}"
+    label = f"{title} over the last {span}: now {now}, at most {most}"
     return (
-        f'<figure style="margin:1rem 0"><figcaption>{escape(said)}</figcaption>'
-        f'<svg viewBox="0 0 {PLOT_WIDTH} {PLOT_HEIGHT}" role="img" aria-label="{escape(said)}">'
+        f'<figure style="margin:1rem 0"><figcaption>{escape(label)}</figcaption>'
+        f'<svg viewBox="0 0 {PLOT_WIDTH} {PLOT_HEIGHT}" role="img" aria-label="{escape(label)}">'
         f'<line x1="0" y1="{PLOT_HEIGHT - 1}" x2="{PLOT_WIDTH}" y2="{PLOT_HEIGHT - 1}"/>'
         f'<path d="M{" L".join(points)}"/></svg></figure>\n'
     )

@@ -1,1 +1,1 @@
-"""The consumer's half of the wire format: what reads the topics back, without any producer code."""
+"""The consumer's half of the wire format: reads the topics back. It holds no producer code."""

@@ -56,7 +56,7 @@ class SnapshotBar:
         self._bar = bar
         self._rows = 0
         self._began_s: float | None = None
-        self._whole_bytes = 0
+        self._total_bytes = 0
 
     def add(self, now_s: float, counts: Mapping[str, int], latest: Mapping[str, object]) -> None:
         """As `log_setup.Summary`: `counts` has the new rows, `latest` what is left: bytes, tables, seconds."""
@@ -65,12 +65,12 @@ class SnapshotBar:
         if self._began_s is None:
             self._began_s = now_s
         self._rows += counts["rows"]
-        self._whole_bytes = max(self._whole_bytes, left_bytes)
+        self._total_bytes = max(self._total_bytes, left_bytes)
         took_s = now_s - self._began_s
         if took_s < COPY_FIRST_S:
             return
         rate = self._rows / took_s
-        share = 1 - left_bytes / self._whole_bytes if self._whole_bytes else 0.0
+        share = 1 - left_bytes / self._total_bytes if self._total_bytes else 0.0
         eta = "" if not isinstance(seconds, int) else f", {timedelta(seconds=seconds)} left"
         self._bar.show(
             f"{self._rows:,} rows, {rate:,.0f} rows/s, {tables} tables and {left_bytes / 1e6:,.0f} MB to go{eta}", share

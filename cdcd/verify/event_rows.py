@@ -23,7 +23,7 @@ class RowChange:
 
     op: str
     lsn: int
-    """Of the change, not of its commit."""
+    """The LSN of the change, not of its commit."""
     old: list[str] | None
     """The row that the change removes or replaces; None if the store knows it by its key."""
     new: list[str | None] | None
