@@ -30,7 +30,7 @@ class SettingNames(Generic[M]):
     """The names of all settings of a model, as `section.name`. A section is a field that is itself a model."""
 
     def __init__(self, model: type[M], reference: str, env_prefix: str = "") -> None:
-        """`reference` names, in messages, what describes every setting. `env_prefix` is empty without environment."""
+        """`reference` is what describes every setting, in messages. `env_prefix` is empty if variables are not read."""
         self.model = model
         self.reference = reference
         self.env_prefix = env_prefix
