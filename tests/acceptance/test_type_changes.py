@@ -109,7 +109,7 @@ def test_a_lagging_daemon_keeps_the_text_of_values_from_before_an_attribute_was_
 
 @both_versions
 @both_modes
-def test_a_live_daemon_asks_the_catalogue_anew_once_for_each_alteration(stream: Stream, mode: Any) -> None:
+def test_a_live_daemon_asks_the_catalog_again_once_for_each_alteration(stream: Stream, mode: Any) -> None:
     daemon = _live(stream, mode)
     stream.sql("INSERT INTO t VALUES (1, (1, 'x'))")
     daemon.wait_until_confirmed()
@@ -123,7 +123,7 @@ def test_a_live_daemon_asks_the_catalogue_anew_once_for_each_alteration(stream: 
     stream.sql("ALTER TYPE ct ADD ATTRIBUTE e mood", "UPDATE t SET c = (5, 55, 'ok') WHERE id = 1")
     daemon.wait_until_confirmed()
     events = _ended_well(stream, daemon, 3)
-    assert daemon.log.read_text().count("the catalog is asked anew") == 3
+    assert daemon.log.read_text().count("the daemon asks the catalog again") == 3
     rows = _rows([event for event in events if event.value["op"] == "c"])
     assert rows == {
         1: {"a": 1, "b": "x"},
