@@ -78,7 +78,7 @@ class SnapshotCoordinator:
         self._looking: NewTableScan | None = None
         self._look_s = 0.0
         self._exporting: SnapshotExport | None = None
-        self._passable_lsn = 0
+        self._safe_stream_lsn = 0
         self._export: ExportedSnapshot | None = None
         self._copier: TableCopier | None = None
         self._begun = False
@@ -129,10 +129,10 @@ class SnapshotCoordinator:
             return
         if self._exporting is None:
             self._exporting = SnapshotExport(self._settings, self._choose, self._wake)
-        elif self._exporting.ready:
-            self._passable_lsn = FIRST_LSN
+        elif self._exporting.needs_pause:
+            self._safe_stream_lsn = FIRST_LSN
             assembler.stop_at(FIRST_LSN)
-            self._exporting.stopped()
+            self._exporting.confirm_stream_paused()
         elif self._exporting.done:
             self._export = self._exporting.result()
             if self._export is None:
@@ -141,9 +141,9 @@ class SnapshotCoordinator:
                 return
             self._take_on(self._export)
             assembler.stop_at(self._export.lsn)
-        elif self._exporting.passable_lsn > self._passable_lsn:
-            self._passable_lsn = self._exporting.passable_lsn
-            assembler.stop_at(self._passable_lsn)
+        elif self._exporting.safe_stream_lsn > self._safe_stream_lsn:
+            self._safe_stream_lsn = self._exporting.safe_stream_lsn
+            assembler.stop_at(self._safe_stream_lsn)
 
     @property
     def lsn(self) -> int:

@@ -140,9 +140,9 @@ class SnapshotExport:
         self._closed = Event()
         self._stopped = Event()
         self._done: Future[ExportedSnapshot | None] = Future()
-        self.ready = False
-        """The stream is to stop now: call `stopped`."""
-        self.passable_lsn = 0
+        self.needs_pause = False
+        """The stream is to stop now: call `confirm_stream_paused`."""
+        self.safe_stream_lsn = 0
         """While the server lets us wait: the consistent point will be beyond this LSN."""
         Thread(target=self._run, name="cdcd-exporting", daemon=True).start()
 
@@ -155,9 +155,9 @@ class SnapshotExport:
         """The snapshot; None if no table is to be copied. Raises what ended it."""
         return self._done.result()
 
-    def stopped(self) -> None:
-        """The stream stands still, but for what `passable_lsn` says: the snapshot may be taken."""
-        self.ready = False
+    def confirm_stream_paused(self) -> None:
+        """The stream stands still, but for what `safe_stream_lsn` says: the snapshot may be taken."""
+        self.needs_pause = False
         self._stopped.set()
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ class SnapshotExport:
                     stack.callback(connection.close)
                     connections.append(connection)
                 if not self._stopped.is_set():
-                    self.ready = True
+                    self.needs_pause = True
                     self._wake()
                     self._stopped.wait()
                 if self._closed.is_set():
@@ -237,7 +237,7 @@ class SnapshotExport:
         """
         [(lsn,)] = session.rows(_INSERTED)
         if lsn is not None and session.rows(_WAITS, [pid]):
-            self.passable_lsn = parse_lsn(lsn)
+            self.safe_stream_lsn = parse_lsn(lsn)
             self._wake()
 
     def _tables(self, snapshot: SnapshotConnection, session: Session) -> list[TableExport]:

@@ -133,13 +133,13 @@ class SimSnapshotExport:
         self._error: CdcdError | None = None
         self._ended = False
         self._stopped = False
-        self.passable_lsn = 0
+        self.safe_stream_lsn = 0
 
     @property
-    def ready(self) -> bool:
+    def needs_pause(self) -> bool:
         return not self._stopped and self.world.rng.random() < 0.5
 
-    def stopped(self) -> None:
+    def confirm_stream_paused(self) -> None:
         self._stopped = True
 
     @property
@@ -175,7 +175,7 @@ class SimSnapshotExport:
                 return None
             writing = set(server.running) | server.waiting()
             while writing := writing & (server.running | server.waiting()):
-                self.passable_lsn = server.end
+                self.safe_stream_lsn = server.end
                 yield
             snapshot = SimSnapshot(world, self._life)
             try:
