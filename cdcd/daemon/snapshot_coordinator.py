@@ -25,7 +25,8 @@ from collections.abc import Callable, Container, Mapping
 from typing import Final
 
 from cdcd.config.settings import Settings
-from cdcd.daemon.snapshot_export import ExportedSnapshot, NewTableScan, SnapshotExport, TableExport
+from cdcd.daemon.exported_tables import TableExport
+from cdcd.daemon.snapshot_export import ExportedSnapshot, NewTableScan, SnapshotExport
 from cdcd.lsn import format_lsn
 from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot, wanted_again
 from cdcd.sink.batches import Batch, BatchBuilder

@@ -35,7 +35,6 @@ from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator
 from cdcd.errors import GapError, PostgresUnavailable, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.decoder import Decoder
-from cdcd.preflight.postgres import refuse_unreadable
 from cdcd.progress.ack_tracker import AckTracker
 from cdcd.progress.continuity import RESNAPSHOT, Server
 from cdcd.sink.batch_queue import BatchQueue
@@ -44,6 +43,8 @@ from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.parking.wire_format import PendingParking
 from cdcd.sink.publisher import Publisher
 from cdcd.source.catalog import Catalog
+from cdcd.source.identifiers import publication_names
+from cdcd.source.privileges import check_readable
 from cdcd.source.publication import Publication
 from cdcd.source.replication_stream import ReplicationStream, status_interval_s
 from cdcd.source.session import Locked, Session
@@ -61,6 +62,9 @@ log = logging.getLogger(__name__)
 
 BATCHES_MAX: Final = 64
 """Batches that may wait for the producer, beside the bound in bytes."""
+
+LOCK_TIMEOUT_S: Final = 1.0
+"""How long a question waits for a lock: its holder may itself wait for the daemon, its synchronous standby."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ class StreamStartup:
         history = walsender.timeline_history(identity.timeline)
         options = self._options(walsender.server_version, binary)
         self._ensure_slot(walsender)
-        walsender.grow_input()
+        walsender.enlarge_read_buffer()
         walsender.start(source.slot, 0, options)
         # Read only now: as long as we hold the slot nobody else moves it.
         state = self._slot.state()
@@ -189,7 +193,7 @@ class StreamStartup:
         if self._binary is not None:
             return self._binary
         try:
-            with self._session.impatient():
+            with self._session.lock_timeout(LOCK_TIMEOUT_S):
                 types = catalog.published_types(self._settings.source.publication)
         except Locked:
             log.warning("streaming in text mode: a published table is locked, so its types are not known")
@@ -240,9 +244,9 @@ class StreamStartup:
         """Raise what would end the stream as soon as it has begun, for a reason that needs a person."""
         self._registry()
         try:
-            with self._session.impatient():
+            with self._session.lock_timeout(LOCK_TIMEOUT_S):
                 if self._settings.snapshot.mode != "never":
-                    refuse_unreadable(self._session, self._settings.source.publication)
+                    check_readable(self._session, self._settings.source.publication)
         except Locked:
             log.warning("a published table is locked: whether the role may copy all tables is not known")
         self._refuse_rivals(self._taking_over.cluster_id())
@@ -252,10 +256,9 @@ class StreamStartup:
         """What START_REPLICATION asks of pgoutput. Raises RequestRejected if the server is too old for a setting."""
         source = self._settings.source
         streaming = self._streaming_mode(server_version)
-        quoted = source.publication.replace('"', '""')
         options = {
             "proto_version": str(_protocol(streaming, source.two_phase)),
-            "publication_names": f'"{quoted}"',
+            "publication_names": publication_names([source.publication]),
             "binary": str(binary).lower(),
             "messages": str(source.messages).lower(),
         }
@@ -313,25 +316,24 @@ class StreamStartup:
         Each row would be there twice.
         """
         slot, example = self._settings.source.slot, self._taking_over.names.topic("schema", "table")
-        rivals = SlotConflicts(self._session, cluster_id, example)
-        rivals.show(slot)  # before looking: of two that come at once, one at least sees the other
+        conflicts = SlotConflicts(self._session, cluster_id, example)
+        conflicts.announce(slot)  # before looking: of two that come at once, one at least sees the other
         try:
-            with self._session.impatient():
-                rivals.refuse(slot, self._tables())
+            with self._session.lock_timeout(LOCK_TIMEOUT_S):
+                conflicts.check(slot, self._tables())
         except Locked:
             log.warning("a published table is locked: whether another slot publishes it, too, is not known")
 
     def _published(self) -> list[tuple[str, str]] | None:
         """The published tables, schema and name; None if that cannot be told now."""
         try:
-            with self._session.impatient():
+            with self._session.lock_timeout(LOCK_TIMEOUT_S):
                 return self._tables()
         except Locked:
             return None
 
     def _tables(self) -> list[tuple[str, str]]:
-        tables = Publication(self._session, self._settings.source.publication).tables()
-        return [(table.schema, table.name) for table in tables]
+        return Publication(self._session, self._settings.source.publication).tables()
 
     def _declare_gap(self, kafka: KafkaSession, confirmed_lsn: int) -> KafkaSession:
         last, tables = kafka.publisher.last, self._tables()

@@ -18,7 +18,7 @@ from cdcd.errors import CdcdError
 from cdcd.lsn import INVALID
 from cdcd.monitoring.history import History, Sample
 from cdcd.monitoring.stall_detection import LOOP, SERVER, SINK, STAGES, STREAM, Stage
-from cdcd.source.slot_state import SlotState
+from cdcd.source.slot import SlotState
 
 STALLED_AFTER_S: Final = 120.0
 """Work that has not moved for so long has stalled, unless the settings say otherwise."""

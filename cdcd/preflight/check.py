@@ -85,7 +85,7 @@ def _rivals(
     source = settings.source
     try:
         with Session(source.dsn, source.application_name) as session:
-            SlotConflicts(session, cluster_id, names.topic("schema", "table")).refuse(source.slot, tables)
+            SlotConflicts(session, cluster_id, names.topic("schema", "table")).check(source.slot, tables)
     except CdcdError as failure:
         yield of_error("rivals", failure)
 

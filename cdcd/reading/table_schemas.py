@@ -19,7 +19,7 @@ from cdcd.avro.codecs.lookup import TypeOptions, codec_for
 from cdcd.avro.schema import envelope_schema, key_schema
 from cdcd.errors import RequestRejected
 from cdcd.sink.topics import TopicNames
-from cdcd.snapshot import published_tables
+from cdcd.snapshot.published_relations import published_relations
 from cdcd.source.catalog import Catalog
 from cdcd.source.session import Session
 from cdcd.source.table_selection import select_published
@@ -75,7 +75,7 @@ def _published(
     with Session(dsn, application_name) as session:
         types = TypeOptions(numeric, any_encoding=session.encoding == "SQL_ASCII")
         relations = Relations(Catalog(session))
-        for table in published_tables.published(session, publication):
+        for table in published_relations(session, publication):
             relation = relations.resolve(table.relation)
             schema, name = relation.schema, relation.name
             codecs = [codec_for(column.pgtype, column.typmod, types) for column in relation.columns]

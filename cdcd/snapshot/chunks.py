@@ -1,6 +1,6 @@
 """What is to be read of a table: units of work, each a range of blocks of one heap. Pure.
 
-Before: `published_tables` says where the rows lie, `progress.copies` what Kafka has of them.
+Before: `source.heaps` says where the rows lie, `progress.copies` what Kafka has of them.
 After: `reader` reads a unit.
 
 A table is read once from its first block to its last. After a crash the rest is read under a later snapshot, and the
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cdcd.progress.snapshot_records import COPYING, DONE, WANTED, CompletedRange, TableSnapshot
-from cdcd.snapshot.published_tables import Heap
+from cdcd.source.heaps import Heap
 
 XID_MASK: Final = 0xFFFFFFFF
 

@@ -16,17 +16,13 @@ from typing import Any, Final
 import psycopg
 from psycopg import pq, sql
 
-from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected, RetriableError
+from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected
 from cdcd.snapshot.chunks import XID_MASK, Chunk
 from cdcd.source.copy_data import read_frames
-from cdcd.source.server_errors import LOCK_NOT_AVAILABLE
+from cdcd.source.server_errors import LOCK_NOT_AVAILABLE, SnapshotGone
 
 INPUT_BUFFER_BYTES: Final = 1 << 20
 _TAKE_BYTES: Final = 1 << 19
-
-
-class SnapshotGone(RetriableError):
-    """The snapshot cannot show a table any more: it was altered since, or is being altered. A new one can."""
 
 
 class SnapshotConnection:
@@ -45,7 +41,7 @@ class SnapshotConnection:
             if self._conn.info.server_version >= 170_000:
                 self._conn.execute("SET transaction_timeout TO 0")
             self._conn.execute("SET lock_timeout TO '1s'")  # a table's size is not told while somebody alters it
-            # libpq's input buffer grows to what it once held: see `Connection.grow_input`.
+            # libpq's input buffer grows to what it once held: see `Connection.enlarge_read_buffer`.
             self._conn.execute("SELECT pg_catalog.repeat('x', %s)", [INPUT_BUFFER_BYTES])
         except psycopg.Error as error:
             raise PostgresUnavailable(f"a connection for a snapshot could not be made: {_said(error)}") from error

@@ -17,7 +17,7 @@ from cdcd.progress.snapshot_records import DONE, TableSnapshot
 from cdcd.snapshot import chunks
 from cdcd.snapshot.chunks import Chunk
 from cdcd.snapshot.copy_format import CopyFormat, TableRows
-from cdcd.snapshot.published_tables import Heap
+from cdcd.source.heaps import Heap
 from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.relations import ResolvedRelation
 

@@ -1,10 +1,11 @@
-"""What the server's catalog tells about types, keys and settings: asked when the stream names something new.
+"""Types, keys and settings from the server's catalog: asked when the stream names something new.
 
-Before: `pgoutput`'s Relation messages name types and relations by OID. After: `avro.types` picks codecs by `PgType`.
-Source: PostgreSQL, "System Catalogs": pg_type, pg_range, pg_attribute, pg_index, pg_publication_tables.
+Before: `pgoutput`'s Relation messages name types and relations by OID.
+After: `avro.codecs.lookup` picks codecs by `PgType`.
+Source: PostgreSQL, "System Catalogs": pg_type, pg_range, pg_attribute, pg_index.
 
-The catalog is of now, the stream of some time ago: a type that was dropped meanwhile is not found, and one that was
-altered is as it is now. `forget` when a relation is announced anew.
+The stream is older than the catalog. A type that was dropped meanwhile is not found, and a type that was altered has
+its present form. So call `forget` when the stream announces a relation again.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from psycopg import sql
 
 from cdcd.lsn import parse_lsn
 from cdcd.source.pg_types import PgType
+from cdcd.source.published_tables import published_tables
 from cdcd.source.session import Session, SessionClient
 
-# A type and all that it is made of: a domain's base, an array's element, a range's subtype, a multirange's range, a
-# composite's attributes. Each once, however often it is used (UNION removes what is there already, so this ends).
+# Types with their parts: a domain's base, an array's element, a range's subtype, a multirange's range, a composite's
+# attributes. UNION keeps each type once, so the recursion ends.
 _TYPES: Final = """
     WITH RECURSIVE wanted (oid) AS (
         SELECT unnest(%s::pg_catalog.oid[])
@@ -56,8 +58,8 @@ _TYPES: Final = """
     LEFT JOIN pg_catalog.pg_range m ON m.rngmultitypid = t.oid
 """
 
-# INCLUDE columns come after the key columns and are none. A deferrable primary key is no key: two rows may share it for
-# a moment (UPDATE t SET id = 3 - id), and the second one's delete would take the first one along.
+# INCLUDE columns follow the key columns and do not belong to the key. A deferrable primary key is no key: two rows may
+# share a value for a moment (UPDATE t SET id = 3 - id), and the delete of the second row would delete the first, too.
 _INDEX_COLUMNS: Final = sql.SQL("""
     SELECT a.attname
     FROM pg_catalog.pg_index i
@@ -67,18 +69,7 @@ _INDEX_COLUMNS: Final = sql.SQL("""
     ORDER BY k.position
 """)
 
-# Version 14 publishes all columns but generated ones; from 15 on `attnames` tells which.
-_PUBLISHED: Final = sql.SQL("""
-    SELECT DISTINCT a.atttypid
-    FROM pg_catalog.pg_publication_tables p
-    JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
-    JOIN pg_catalog.pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid
-    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND {columns}
-    WHERE p.pubname = ANY(%s)
-    ORDER BY 1
-""")
-
-# Flushed, not only written: what commits is visible to others a moment after.
+# Flushed, not only written: other sessions see a commit only a moment after it is flushed.
 _POSITION: Final = """
     SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
                  ELSE pg_catalog.pg_current_wal_flush_lsn() END)::text
@@ -88,7 +79,7 @@ _TIMEOUT: Final = "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name
 
 
 class Catalog(SessionClient):
-    """Answers by OID, remembered until `forget`. One connection, opened when needed; errors as `Session` names them."""
+    """Answers by OID, remembered until `forget`. Raises what `Session` raises."""
 
     def __init__(self, source: str | Session) -> None:
         """`source`: a DSN, or a session shared with others."""
@@ -97,7 +88,7 @@ class Catalog(SessionClient):
         self._keys: dict[tuple[int, str], tuple[str, ...]] = {}
 
     def types(self, oids: Iterable[int]) -> dict[int, PgType]:
-        """Resolve type OIDs with all they are made of; an OID that the server does not know is left out."""
+        """Resolve type OIDs, with the types of their parts; an OID that the server does not know is left out."""
         wanted = set(oids)
         missing = sorted(wanted - self._types.keys())
         if missing:
@@ -107,12 +98,8 @@ class Catalog(SessionClient):
                 self._build(oid, rows, parse_lsn(position))
         return {oid: self._types[oid] for oid in wanted if oid in self._types}
 
-    def type(self, oid: int) -> PgType | None:
-        """Resolve one type OID; None if the server does not know it."""
-        return self.types([oid]).get(oid)
-
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
-        """The names of a table's primary key columns in key order; empty if it has none, or is no more."""
+        """The names of a table's primary key columns in key order; empty if it has no key, or was dropped."""
         return self._index_columns(relation_oid, "indisprimary")
 
     def identity_index(self, relation_oid: int) -> tuple[str, ...]:
@@ -121,22 +108,17 @@ class Catalog(SessionClient):
 
     def published_types(self, *publications: str) -> list[PgType]:
         """Every type that a published column of these publications has, each once, by OID."""
-        columns = "a.attname = ANY(p.attnames)" if self.session.server_version >= 150_000 else "a.attgenerated = ''"
-        rows = self.session.rows(_PUBLISHED.format(columns=sql.SQL(columns)), [list(publications)])
-        found = self.types(oid for (oid,) in rows)
+        tables = published_tables(self.session, *publications)
+        found = self.types(column.type_oid for table in tables for column in table.columns)
         return [found[oid] for oid in sorted(found)]
 
     def wal_sender_timeout_s(self) -> float:
-        """After how much silence the server ends a stream, for a connection of this role; 0: never."""
+        """After how many seconds of silence the server ends a stream of this role; 0: never."""
         [(milliseconds,)] = self.session.rows(_TIMEOUT)
         return float(milliseconds) / 1_000
 
-    def encoding(self) -> str:
-        """The encoding of the database: UTF8, LATIN1 ...; SQL_ASCII means text of no known encoding."""
-        return self.session.encoding
-
     def forget(self) -> None:
-        """Ask the server anew: something was altered."""
+        """Ask the server again from now on: something was altered."""
         self._types.clear()
         self._keys.clear()
 

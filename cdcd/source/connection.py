@@ -1,15 +1,14 @@
-"""The replication connection and its commands: who the server is, a new slot, what a slot's refusal means. Thin I/O.
+"""The replication connection and its commands: the server's identity, and new slots. Thin I/O.
 
-Before: a PostgreSQL server, 14 to 18. After: `replication_stream` streams over the same connection.
+Before: a PostgreSQL server, 14 to 18.
+After: `replication_stream` streams over the same connection; `exported_snapshot` takes a snapshot over another one.
 Source: PostgreSQL, "Streaming Replication Protocol", and libpq, "Asynchronous Command Processing".
 
-Nothing here holds up other threads: commands are sent and waited for as libpq's asynchronous calls have it, and Python
-sleeps in poll meanwhile.
+Nothing here holds up other threads: libpq sends a command asynchronously, and Python waits for its result in poll.
 """
 
 from __future__ import annotations
 
-import re
 import select
 import time
 from collections.abc import Callable, Sequence
@@ -18,30 +17,35 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import psycopg
-from psycopg import pq, sql
+from psycopg import pq
 
 from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected
 from cdcd.lsn import parse_lsn
 from cdcd.source import server_errors
+from cdcd.source.identifiers import identifier
 from cdcd.source.server_errors import SlotFacts, SlotWaits
 from cdcd.source.session import parameters
+from cdcd.source.slot import facts_of_refusal
 
 COMMAND_TIMEOUT_S: Final = 60.0
 """How long a command other than CREATE_REPLICATION_SLOT may take before the server counts as lost."""
 
+SLOT_TIMEOUT_S: Final = 300.0
+"""How long CREATE_REPLICATION_SLOT may wait for transactions that are writing."""
+
 INPUT_BUFFER_BYTES: Final = 1 << 20
-"""libpq reads at most what its input buffer has room for, 16 KB at first; see `Connection.grow_input`."""
+"""libpq reads at most what its input buffer has room for, 16 KB at first: see `Connection.enlarge_read_buffer`."""
 
 MEANWHILE_S: Final = 0.05
-"""How often `create_slot` calls who has something to do while it waits."""
+"""How often `create_temporary_slot` calls `meanwhile`."""
 
 TLS_WAIT_S: Final = 0.1
-"""With TLS, bytes may lie decrypted where poll does not see them: look again after this time."""
+"""How long to wait with TLS: libpq may hold decrypted bytes that poll does not see."""
 
 
 @dataclass(frozen=True)
 class SystemIdentity:
-    """What IDENTIFY_SYSTEM tells. `wal_lsn`: where the server's WAL has been flushed to."""
+    """The answer to IDENTIFY_SYSTEM. `wal_lsn`: how far the server has flushed its WAL."""
 
     system_id: str
     timeline: int
@@ -51,7 +55,7 @@ class SystemIdentity:
 
 @dataclass(frozen=True)
 class CreatedSlot:
-    """A slot just made: it streams from `consistent_lsn`, and the exported `snapshot` shows the tables as of there."""
+    """A slot just made. It streams from `consistent_lsn`; the exported `snapshot` shows the tables as of this LSN."""
 
     name: str
     consistent_lsn: int
@@ -60,16 +64,16 @@ class CreatedSlot:
 
 
 class Connection:
-    """A replication connection to one database. Not safe for several threads: its thread owns it.
+    """A replication connection to one database. One thread owns it.
 
-    Every method raises PostgresUnavailable when the connection has ended, for whatever reason; what else, is said
-    there.
+    Every method raises PostgresUnavailable when the connection has ended. A method says what else it raises.
     """
 
     def __init__(self, dsn: str, application_name: str = "cdcd") -> None:
         """Connect. `dsn`: a libpq connection string or URI, several hosts allowed.
 
-        Raises RequestRejected if the server does not let this role replicate, PostgresUnavailable if it is not there.
+        Raises RequestRejected if the server does not let this role replicate, PostgresUnavailable if it cannot be
+        reached.
         """
         self._unsent = False
         self._poll = select.poll()
@@ -90,17 +94,17 @@ class Connection:
 
     @property
     def encoding(self) -> str:
-        """The encoding of the database: SQL_ASCII means that text comes as the bytes it is, not as UTF-8."""
+        """The encoding of the database. With SQL_ASCII, text comes as the bytes that were stored, not as UTF-8."""
         return (self._pg.parameter_status(b"server_encoding") or b"").decode()
 
     @property
     def local(self) -> bool:
-        """Whether it is a Unix socket: it holds some 150 messages only, so that pauses stop the server."""
+        """Whether it is a Unix socket: one holds only some 150 messages, so that a pause stops the server."""
         return self._pg.host.startswith((b"/", b"@"))
 
     @property
     def standby(self) -> bool:
-        """Whether the server was a standby when we connected to it."""
+        """Whether the server was a standby when the connection was made."""
         return self._pg.parameter_status(b"in_hot_standby") == b"on"
 
     @property
@@ -109,12 +113,12 @@ class Connection:
         return self._pg.backend_pid
 
     def identify(self) -> SystemIdentity:
-        """Ask who the server is and how far its WAL reaches."""
+        """Ask for the server's identity, and how far its WAL reaches."""
         [(system_id, timeline, wal_lsn, dbname)] = self._query("IDENTIFY_SYSTEM")
         return SystemIdentity(system_id or "", int(timeline or 0), parse_lsn(wal_lsn or ""), dbname or "")
 
     def timeline_history(self, timeline: int) -> str:
-        """The history file of the server's timeline; empty for the first, which has none."""
+        """The history file of the server's timeline; empty for the first timeline, which has none."""
         if timeline < 2:
             return ""
         [(_, content)] = self._query(f"TIMELINE_HISTORY {timeline:d}")
@@ -124,20 +128,15 @@ class Connection:
         self,
         slot: str,
         *,
-        plugin: str = "pgoutput",
-        export_snapshot: bool = False,
         two_phase: bool = False,
         failover: bool = False,
-        temporary: bool = False,
-        timeout_s: float = 300.0,
+        timeout_s: float = SLOT_TIMEOUT_S,
         blockers: Callable[[], Sequence[str]] = tuple,
-        meanwhile: Callable[[], None] | None = None,
     ) -> CreatedSlot:
-        """Make a logical slot; with `export_snapshot`, its snapshot lives until this connection's next command.
+        """Make a logical slot of the plugin pgoutput.
 
-        The server waits for every transaction that was writing when it was asked, in any database. After `timeout_s`
+        The server waits for every transaction, in any database, that was writing when it was asked. After `timeout_s`
         seconds the request is cancelled, no slot stays behind, and SlotWaits names what `blockers()` describes.
-        `meanwhile` is called every now and then while the server lets us wait.
         Raises RequestRejected if the server would refuse it again.
         """
         version = self.server_version // 10_000
@@ -145,35 +144,41 @@ class Connection:
             raise RequestRejected(f"two-phase decoding needs PostgreSQL 15, this is {version}", "Set two_phase = false")
         if failover and version < 17:
             raise RequestRejected(f"failover slots need PostgreSQL 17, this is {version}", "Set failover = false")
-        lifetime = " TEMPORARY" if temporary else ""
-        command = f"CREATE_REPLICATION_SLOT {identifier(slot)}{lifetime} LOGICAL {identifier(plugin)}"
+        command = f"CREATE_REPLICATION_SLOT {identifier(slot)} LOGICAL pgoutput"
         if version < 15:
-            command += " EXPORT_SNAPSHOT" if export_snapshot else " NOEXPORT_SNAPSHOT"
+            command += " NOEXPORT_SNAPSHOT"
         else:
-            asked = [f"SNAPSHOT '{'export' if export_snapshot else 'nothing'}'"]
-            asked += ["TWO_PHASE"] if two_phase else []
-            asked += ["FAILOVER"] if failover else []
-            command += f" ({', '.join(asked)})"
-        result = self._run(command, timeout_s, meanwhile)
-        if result is None:
-            held_by = tuple(blockers())
-            self._cancel()
-            raise SlotWaits(slot, timeout_s, held_by, standby=self.standby)
-        if result.status != pq.ExecStatus.TUPLES_OK:
-            raise self._named(result, lambda sqlstate, text: server_errors.slot_refused(sqlstate, text, slot))
-        [(name, consistent, snapshot, used)] = _rows(result)
-        return CreatedSlot(name or "", parse_lsn(consistent or ""), snapshot, used or "")
+            options = ["SNAPSHOT 'nothing'", *(["TWO_PHASE"] * two_phase), *(["FAILOVER"] * failover)]
+            command += f" ({', '.join(options)})"
+        return self._create(slot, command, timeout_s, blockers, None)
 
-    def grow_input(self, size_bytes: int = INPUT_BUFFER_BYTES) -> None:
+    def create_temporary_slot(
+        self,
+        slot: str,
+        *,
+        timeout_s: float = SLOT_TIMEOUT_S,
+        blockers: Callable[[], Sequence[str]] = tuple,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> CreatedSlot:
+        """As `create_slot`, but the slot ends with this connection, and it exports a snapshot.
+
+        The snapshot lives until this connection's next command. `meanwhile` is called every MEANWHILE_S seconds while
+        the server waits.
+        """
+        export = "EXPORT_SNAPSHOT" if self.server_version < 150_000 else "(SNAPSHOT 'export')"
+        command = f"CREATE_REPLICATION_SLOT {identifier(slot)} TEMPORARY LOGICAL pgoutput {export}"
+        return self._create(slot, command, timeout_s, blockers, meanwhile)
+
+    def enlarge_read_buffer(self, size_bytes: int = INPUT_BUFFER_BYTES) -> None:
         """Make libpq's input buffer at least `size_bytes` large, by receiving one value of that size.
 
-        There is no call for it, but libpq never shrinks the buffer that a large row has made, and reads as much at once
-        as it has room for. What that saves, `tests/bench/read_rate.py` shows. Before the stream only.
+        libpq has no call for it. But it never shrinks a buffer that a large row has enlarged, and it reads as much at
+        once as the buffer has room for. `tests/bench/read_rate.py` measures the gain. Call it before the stream starts.
         """
         self._query(f"SELECT pg_catalog.repeat('x', {size_bytes:d})")
 
     def fileno(self) -> int:
-        """The socket, for a select of the caller's own."""
+        """The socket, for the caller's own poll."""
         return self._socket
 
     def close(self) -> None:
@@ -189,39 +194,52 @@ class Connection:
 
     # Inside
 
+    def _create(
+        self,
+        slot: str,
+        command: str,
+        timeout_s: float,
+        blockers: Callable[[], Sequence[str]],
+        meanwhile: Callable[[], None] | None,
+    ) -> CreatedSlot:
+        result = self._run(command, timeout_s, meanwhile)
+        if result is None:
+            held_by = tuple(blockers())
+            self._cancel()
+            raise SlotWaits(slot, timeout_s, held_by, standby=self.standby)
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            raise self._error(result, lambda sqlstate, text: server_errors.slot_refused(sqlstate, text, slot))
+        [(name, consistent, snapshot, used)] = _rows(result)
+        return CreatedSlot(name or "", parse_lsn(consistent or ""), snapshot, used or "")
+
     def _ready(self) -> None:
-        """Set what depends on the server, and so cannot be asked for while connecting."""
+        """Set what depends on the server, and so cannot be a parameter of the connection."""
         if self._pg.parameter_status(b"server_encoding") == b"SQL_ASCII":
-            # Such a database holds bytes of any encoding: asked to convert them, the server ends the stream for good
-            # at the first one that is no UTF-8.
+            # Such a database holds bytes of any encoding. If the server had to convert them, it would end the stream
+            # for good at the first byte that is not UTF-8.
             self._query("SET client_encoding TO 'SQL_ASCII'")
         if self.server_version >= 170_000:
-            # The role's own is for people; it would bound how long the decoding of one transaction may take.
+            # A timeout of the role is meant for people; it would bound how long one transaction may take to decode.
             self._query("SET transaction_timeout TO 0")
 
-    def _named(self, result: pq.abc.PGresult, name: Callable[[str, str], CdcdError]) -> CdcdError:
+    def _error(self, result: pq.abc.PGresult, translate: Callable[[str, str], CdcdError]) -> CdcdError:
+        """The error of a result: `translate` gets its SQLSTATE and its message, unless the connection has ended."""
         sqlstate, text = error_of(result)
         if self._pg.status == pq.ConnStatus.BAD:
             return PostgresUnavailable(f"the connection to PostgreSQL ended: {text.strip() or 'no reason was given'}")
-        return name(sqlstate, text)
+        return translate(sqlstate, text)
 
-    def _facts(self, slot: str, sqlstate: str) -> SlotFacts | None:
-        """What the server knows of a slot that it will not stream from, where the SQLSTATE has many meanings."""
-        if sqlstate != "55000":
-            return None
-        rows = self._query(_SLOT_FACTS.format(sql.Literal(slot)).as_string(self._conn))
-        if not rows:
-            return None
-        database, current_database, wal_status, wal_level = (value or "" for value in rows[0])
-        return SlotFacts(database, current_database, wal_status, wal_level)
+    def _facts_of_refusal(self, slot: str, sqlstate: str) -> SlotFacts | None:
+        """What the server knows of a slot that it does not stream from, if the SQLSTATE has several meanings."""
+        return facts_of_refusal(self._query, slot) if sqlstate == "55000" else None
 
     def _query(self, command: str) -> list[tuple[str | None, ...]]:
-        """Run a command that answers with rows; raises RequestRejected or PostgresUnavailable."""
+        """Run a command that answers with rows. Raises RequestRejected or PostgresUnavailable."""
         result = self._run(command, COMMAND_TIMEOUT_S)
         if result is None:
             raise PostgresUnavailable(f"PostgreSQL did not answer within {COMMAND_TIMEOUT_S:g} s")
         if result.status not in {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}:
-            raise self._named(
+            raise self._error(
                 result,
                 lambda sqlstate, text: RequestRejected(f"PostgreSQL refused a command: {text.strip()} ({sqlstate})"),
             )
@@ -230,7 +248,7 @@ class Connection:
     def _run(
         self, command: str, timeout_s: float, meanwhile: Callable[[], None] | None = None
     ) -> pq.abc.PGresult | None:
-        """Send one command and return its last result, or None if none came in time. Does not hold up other threads."""
+        """Send one command and return its last result, or None if none came in time."""
         deadline = time.monotonic() + timeout_s
         try:
             self._pg.send_query(command.encode())
@@ -260,7 +278,7 @@ class Connection:
                 return last
 
     def _cancel(self) -> None:
-        """End the command under way and take its results; the connection is closed if even that fails."""
+        """Cancel the running command and take its results. Close the connection if that fails."""
         try:
             self._conn.cancel_safe(timeout=5)
             if self._result(time.monotonic() + 5) is not None:
@@ -270,32 +288,26 @@ class Connection:
         self.close()
 
     def _flush(self) -> None:
-        """Hand what libpq holds to the socket as far as it takes it; libpq reads meanwhile, so neither side blocks."""
+        """Send as much as the socket takes of what libpq holds. libpq reads meanwhile, so neither side blocks."""
         self._unsent = self._pg.flush() != 0
 
     def _await(self, timeout_s: float, wake: Sequence[int] = (), *, reading: bool = True) -> list[int]:
-        """Poll the socket, for what comes only if `reading`, and the descriptors `wake`; returns which are readable."""
+        """Poll the socket, for input only if `reading`, and the descriptors `wake`; return those that are readable."""
         poll = self._poll
-        ours = (select.POLLIN if reading else 0) | (select.POLLOUT if self._unsent else 0)
-        if ours:
-            poll.register(self._socket, ours)
+        events_wanted = (select.POLLIN if reading else 0) | (select.POLLOUT if self._unsent else 0)
+        if events_wanted:
+            poll.register(self._socket, events_wanted)
         for fd in wake:
             poll.register(fd, select.POLLIN)
         try:
             limit_s = min(timeout_s, TLS_WAIT_S) if self._tls and reading else timeout_s
             ready = poll.poll(max(0.0, limit_s) * 1_000)
         finally:
-            if ours:
+            if events_wanted:
                 poll.unregister(self._socket)
             for fd in wake:
                 poll.unregister(fd)
         return [fd for fd, events in ready if fd != self._socket or events & ~select.POLLOUT]
-
-
-_SLOT_FACTS: Final = sql.SQL(
-    "SELECT database, pg_catalog.current_database(), wal_status, pg_catalog.current_setting('wal_level') "
-    "FROM pg_catalog.pg_replication_slots WHERE slot_name = {}"
-)
 
 
 def _connect(dsn: str, application_name: str) -> psycopg.Connection[Any]:
@@ -321,23 +333,3 @@ def error_of(result: pq.abc.PGresult) -> tuple[str, str]:
     sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE) or b""
     text = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
     return sqlstate.decode(), text.decode(errors="replace")
-
-
-# The replication commands have a grammar of their own (repl_scanner.l): identifiers and strings as in SQL, but none of
-# the E'...' strings that psycopg's Literal writes where there is a backslash, which is an ordinary character there.
-
-
-def identifier(name: str) -> str:
-    """`name` in double quotes. Raises RequestRejected for a zero byte."""
-    return '"' + _whole(name).replace('"', '""') + '"'
-
-
-def literal(value: str) -> str:
-    """`value` in single quotes. Raises RequestRejected for a zero byte."""
-    return "'" + _whole(value).replace("'", "''") + "'"
-
-
-def _whole(text: str) -> str:
-    if re.search(r"\x00", text):
-        raise RequestRejected("a name or option for PostgreSQL holds a zero byte", "Remove it")
-    return text

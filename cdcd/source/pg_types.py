@@ -1,7 +1,8 @@
-"""What is known of a PostgreSQL type: as much of its `pg_type` row as decides how its values become Avro.
+"""A PostgreSQL type: those parts of its `pg_type` row that decide how its values become Avro. Pure.
 
-Before: `source.catalog` reads it from the server, once per type OID.
-After: `avro.types` picks a codec by it; `relations` keeps it beside each column.
+Before: `catalog` reads it from the server, once per type OID.
+After: `avro.codecs.lookup` picks a codec by it; `transaction.relations` keeps it with each column.
+Source: PostgreSQL, "pg_type".
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ class PgType:
     fields: tuple[tuple[str, PgType, int], ...] = ()
     """A composite's attributes: name, type, typmod."""
     dropped: bool = False
-    """A composite that has lost attributes."""
+    """A composite of which attributes were dropped."""
     asked_lsn: int = field(default=0, compare=False)
-    """The server's WAL position just before this was read: whatever was altered later is not in it."""
+    """The server's WAL position just before this was read: a later alteration is not in it."""
     delimiter: str = ","
     """`typdelim`: what separates this type's values in an array's text (`;` for box)."""
 

@@ -4,15 +4,16 @@ Before: `connection` has made the slot.
 After: frames (see `stream_messages`) to `pgoutput`; confirmations from `progress`.
 Source: PostgreSQL, "Streaming Replication Protocol" and libpq, "Functions Associated with the COPY Command".
 
-One thread owns a Walsender. While it streams, nothing here waits except `wait`, and at most as long as it is told to:
+One thread owns a ReplicationStream. While it streams, only `wait` waits, and at most `timeout_s`:
 
-    walsender.start(slot, lsn, options)
+    stream.start(slot, lsn, options)
     while True:
-        frames = walsender.read(5_000, 1 << 20)       # what has come; perhaps nothing
-        walsender.send_status(written, flushed, applied)
-        walsender.wait(timeout_s, wake_fd)            # until the server or another thread has something
+        frames = stream.read(5_000, 1 << 20)       # what has come; perhaps nothing
+        stream.send_status(written, flushed, applied)
+        stream.wait(timeout_s, wake_fd)            # until the server or another thread has something
 
-A full queue downstream is no reason to fall silent: keep calling `send_status` and `wait(..., reading=False)`.
+If a queue downstream is full, keep calling `send_status` and `wait(..., reading=False)`: the server ends a stream that
+falls silent.
 """
 
 from __future__ import annotations
@@ -28,29 +29,30 @@ from psycopg.errors import Diagnostic
 from cdcd.errors import CdcdError, PostgresUnavailable
 from cdcd.lsn import format_lsn
 from cdcd.source import server_errors
-from cdcd.source.connection import COMMAND_TIMEOUT_S, Connection, error_of, identifier, literal
+from cdcd.source.connection import COMMAND_TIMEOUT_S, Connection, error_of
 from cdcd.source.copy_data import read_frames
+from cdcd.source.identifiers import identifier, literal
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA, StatusUpdate
 
 
 def status_interval_s(wanted_s: float, wal_sender_timeout_s: float) -> float:
-    """How often a server wants to hear from us: as often as we like, but well before its patience ends; 0: never."""
+    """How often to send a status: every `wanted_s` seconds, but well before the server's timeout (0: it has none)."""
     return min(wanted_s, wal_sender_timeout_s / 3) if wal_sender_timeout_s else wanted_s
 
 
 class ReplicationStream(Connection):
-    """A replication connection that streams. Errors and ownership are as Connection says."""
+    """A replication connection that streams. It raises what Connection raises; one thread owns it."""
 
     def __init__(self, dsn: str, application_name: str = "cdcd") -> None:
         """As Connection."""
         super().__init__(dsn, application_name)
         self.read_bytes = 0
-        """The size of what the last `read` returned."""
+        """The bytes that the last `read` returned."""
         self._slot = ""
         self._received = 0
         self._streaming = False
         self._in_progress = False
-        """Transactions are received while they are in progress."""
+        """The server streams transactions while they are in progress."""
         self._buffered = False
         self._held: bytes | None = None
         self._fault: CdcdError | None = None
@@ -58,10 +60,10 @@ class ReplicationStream(Connection):
         self._conn.add_notice_handler(self._on_notice)
 
     def start(self, slot: str, lsn: int, options: Mapping[str, str]) -> None:
-        """Begin to stream from `slot`, at `lsn` or where it stands, whichever is later; `options` go to the plugin.
+        """Begin to stream from `slot`, at `lsn` or at its confirmed position, whichever is later.
 
-        Raises SlotActive if another connection has the slot (wait and try again), GapError if the slot is gone or has
-        lost WAL, RequestRejected if the server would refuse again.
+        `options` go to the plugin. Raises SlotActive if another connection has the slot (wait and try again), GapError
+        if the slot is gone or has lost WAL, RequestRejected if the server would refuse again.
         """
         command = f"START_REPLICATION SLOT {identifier(slot)} LOGICAL {format_lsn(lsn)}"
         if options:
@@ -70,9 +72,11 @@ class ReplicationStream(Connection):
         if result is None:
             raise PostgresUnavailable(f"PostgreSQL did not start to stream within {COMMAND_TIMEOUT_S:g} s")
         if result.status != pq.ExecStatus.COPY_BOTH:
-            raise self._named(
+            raise self._error(
                 result,
-                lambda sqlstate, text: server_errors.start_refused(sqlstate, text, slot, self._facts(slot, sqlstate)),
+                lambda sqlstate, text: server_errors.start_refused(
+                    sqlstate, text, slot, self._facts_of_refusal(slot, sqlstate)
+                ),
             )
         self._slot = slot
         self._received = lsn
@@ -83,9 +87,9 @@ class ReplicationStream(Connection):
     def read(self, max_frames: int, max_bytes: int) -> list[bytes]:
         """Return the frames that have arrived, oldest first; never waits. `read_bytes` is their size.
 
-        At most `max_frames`, and no more once `max_bytes` are reached (so one large frame may pass it). An empty list
-        means: nothing yet. A frame is the content of one CopyData: see `stream_messages`. The socket is read once;
-        with TLS, where that brings one message at most, until it brings no more.
+        It returns at most `max_frames`, and stops once they have `max_bytes`, so that one large frame may exceed it.
+        A frame is the content of one CopyData: see `stream_messages`. The socket is read once. With TLS one read brings
+        at most one message, so the socket is read until it brings no more.
 
         Raises PostgresUnavailable when the stream has ended, RequestRejected when it ended for a reason that stays, or
         when the server skips changes because a publication is missing. Frames that came before an end are returned
@@ -124,7 +128,7 @@ class ReplicationStream(Connection):
         return frames
 
     def send_status(self, written: int, flushed: int, applied: int, reply: bool = False) -> None:
-        """Tell the server what is held: LSNs, end-exclusive, `applied <= flushed <= written`. Never waits.
+        """Confirm positions to the server: LSNs, end-exclusive, `applied <= flushed <= written`. Never waits.
 
         `reply` asks for a keepalive in return. While the socket takes nothing, only the newest status is kept.
         """
@@ -137,8 +141,9 @@ class ReplicationStream(Connection):
     def wait(self, timeout_s: float, *wake: int, reading: bool = True) -> list[int]:
         """Wait until the server has sent something, one of the descriptors `wake` is readable, or `timeout_s` is over.
 
-        Returns what is readable, `fileno()` among it if it is the server. With `reading` False what the server sends is
-        left where it is (backpressure, pacing). A status that the socket had not taken yet is sent meanwhile.
+        Returns the readable descriptors, `fileno()` among them if the server has sent something. With `reading` False
+        the server's data stays in the socket (backpressure, pacing). A status that the socket had not taken yet is sent
+        meanwhile.
         """
         if reading and (self._buffered or self._fault is not None):
             return [self._socket]
@@ -148,9 +153,9 @@ class ReplicationStream(Connection):
         return ready
 
     def stop(self, timeout_s: float = 1.0) -> bool:
-        """End the stream in order and drop what is still under way; returns False if the server did not follow in time.
+        """End the stream in order, and drop what still comes; return False if the server did not follow in time.
 
-        A walsender inside a large transaction may send all of it first: then close, it notices.
+        A walsender inside a large transaction may send all of it first. Then close the connection: it notices that.
         """
         if not self._streaming or self._fault is not None:
             return False
@@ -177,7 +182,7 @@ class ReplicationStream(Connection):
         return False
 
     def close(self) -> None:
-        """End the connection at once; what was not confirmed will be sent again."""
+        """End the connection at once. The server sends again what was not confirmed."""
         self._streaming = False
         self._fault = self._fault or PostgresUnavailable("the replication connection is closed")
         super().close()
@@ -185,14 +190,14 @@ class ReplicationStream(Connection):
     # Inside
 
     def _note_position(self, frames: list[bytes]) -> None:
-        """Keep the LSN of the newest XLogData: errors name it. Relation and type messages may carry none."""
+        """Keep the LSN of the newest XLogData, for errors. Relation and type messages may carry none."""
         for frame in reversed(frames):
             if frame[0] == XLOGDATA and (lsn := int.from_bytes(frame[1:9])):
                 self._received = lsn
                 return
 
     def _flush_status(self) -> None:
-        """Hand the newest status to the socket, as far as it takes it."""
+        """Send as much of the newest status as the socket takes."""
         try:
             if self._unsent:
                 self._flush()
@@ -206,11 +211,11 @@ class ReplicationStream(Connection):
                     return
                 self._flush()
         except psycopg.OperationalError as error:
-            # What the server said before it went is still to be read: `read` finds it.
+            # The server's last words are still to be read: `read` finds them.
             raise self._fault or self._lost(error) from error
 
     def _ended(self) -> CdcdError:
-        """Name the end of the stream by the results that follow it."""
+        """The error that ended the stream, by the results that follow the last frame."""
         self._streaming = False
         sqlstate = text = ""
         with suppress(psycopg.OperationalError):
@@ -231,7 +236,7 @@ class ReplicationStream(Connection):
         )
 
     def _on_notice(self, notice: Diagnostic) -> None:
-        # The text may be translated; the walsender has no other warning of this class.
+        # The server may translate the text. The walsender has no other warning of this class.
         if notice.sqlstate == "55000" and notice.severity_nonlocalized == "WARNING":
-            # Copied now: what a notice is read from does not outlive this call.
+            # Copied now: the notice is not valid after this call.
             self._warning = notice.message_primary or "a publication was skipped"

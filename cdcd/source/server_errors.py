@@ -1,10 +1,11 @@
-"""What PostgreSQL's errors on a replication connection mean: which remedy, and what cures them.
+"""What PostgreSQL's errors on a replication connection mean: their class says the remedy, their hint the way out. Pure.
 
-Before: `replication_stream` and `session` hand over what the server said. After: the supervisor acts on the class.
+Before: `replication_stream` and `session` pass on the server's message.
+After: the supervisor acts on the class.
 Source: PostgreSQL, "PostgreSQL Error Codes"; walsender.c, slot.c, logical.c and pgoutput.c of 14 to 18.
 
-Decided by SQLSTATE, by what was being done, and by facts read from the server, in this order; the text only where there
-is nothing else (libpq shows no SQLSTATE of a failed connection), because servers translate it.
+An error is told by its SQLSTATE, by the command that failed, and by facts read from the server, in this order. Its text
+counts only where there is nothing else (libpq shows no SQLSTATE of a failed connection), because servers translate it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,23 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from cdcd.errors import CdcdError, GapError, PostgresUnavailable, RequestRejected, StreamingUnsupported
+from cdcd.errors import (
+    CdcdError,
+    GapError,
+    PostgresUnavailable,
+    RequestRejected,
+    RetriableError,
+    StreamingUnsupported,
+)
 from cdcd.lsn import format_lsn
+from cdcd.source.identifiers import identifier, literal
+
+LOCK_NOT_AVAILABLE: Final = "55P03"
+"""The SQLSTATE of a lock that was not free in time."""
 
 
 class SlotActive(PostgresUnavailable):
-    """Another connection streams from this slot: wait until it comes free. This is how a hot standby stands by."""
+    """Another connection streams from this slot: wait until it is free. A hot standby of the daemon waits so."""
 
     def __init__(self, slot: str, pid: int | None) -> None:
         """`pid`: the server process that has the slot; None if the server did not say."""
@@ -41,13 +53,17 @@ _ON_PRIMARY: Final = (
 )
 
 
+class SnapshotGone(RetriableError):
+    """The snapshot cannot show a table any more: it was altered since, or is being altered. A new snapshot can."""
+
+
 class SlotWaits(PostgresUnavailable):
     """CREATE_REPLICATION_SLOT did not get its consistent point in time: older transactions are still writing."""
 
     def __init__(self, slot: str, waited_s: float, blockers: tuple[str, ...], *, standby: bool = False) -> None:
         """`blockers`: the sessions and prepared transactions that hold it up, described; empty if not known.
 
-        `standby`: the server is one, and knows of transactions only what its primary writes into the WAL.
+        `standby`: the server is a standby. It knows only those transactions that its primary writes into the WAL.
         """
         who = f": it waits for {', '.join(blockers)}" if blockers else ""
         super().__init__(
@@ -59,7 +75,7 @@ class SlotWaits(PostgresUnavailable):
 
 @dataclass(frozen=True)
 class SlotFacts:
-    """What the server itself says when it refuses to stream: enough to tell one 55000 from another."""
+    """What the server knows of a slot that it does not stream from: enough to tell one 55000 from another."""
 
     database: str = ""
     current_database: str = ""
@@ -68,10 +84,8 @@ class SlotFacts:
     wal_level: str = ""
 
 
-# What libpq says of a connection that will be refused again. English, because that is what servers and libpq say
-# unless they are told otherwise; in another language the connection is tried again for ever, with the text in the log.
-LOCK_NOT_AVAILABLE: Final = "55P03"
-
+# Messages of libpq and of servers about a connection that will be refused again: pattern, meaning, hint. They are
+# English unless a server is set up otherwise. In another language the daemon tries for ever, with the text in the log.
 _LOGIN: Final = (
     (
         r"permission denied to start WAL sender|must be superuser or replication role",
@@ -85,7 +99,7 @@ _LOGIN: Final = (
     ),
     (
         r"no pg_hba\.conf entry|pg_hba\.conf rejects",
-        "PostgreSQL's pg_hba.conf does not let us in",
+        "PostgreSQL's pg_hba.conf does not let cdcd in",
         "Add a line for this user, database and address to pg_hba.conf and run: SELECT pg_reload_conf()",
     ),
     (
@@ -103,57 +117,57 @@ _LOGIN: Final = (
 
 
 def connection_refused(text: str, user: str) -> CdcdError:
-    """Name why a connection could not be made. `text`: libpq's message; `user`: who tried."""
-    said = _one_line(text)
+    """The error of a connection that could not be made. `text`: libpq's message; `user`: the role that tried."""
+    message = _one_line(text)
     for pattern, meaning, hint in _LOGIN:
         if re.search(pattern, text):
-            return RequestRejected(f"{meaning}: {said}", hint.format(user=_identifier(user) if user else "the role"))
+            return RequestRejected(f"{meaning}: {message}", hint.format(user=identifier(user) if user else "the role"))
     if "max_wal_senders" in text:
         return PostgresUnavailable(
-            f"PostgreSQL has no replication connection free: {said}",
+            f"PostgreSQL has no replication connection free: {message}",
             "Raise max_wal_senders, or end others that use one",
         )
-    return PostgresUnavailable(f"PostgreSQL cannot be reached: {said}", "Check source.dsn, and that the server runs")
+    return PostgresUnavailable(f"PostgreSQL cannot be reached: {message}", "Check source.dsn, and that the server runs")
 
 
 def slot_refused(sqlstate: str, text: str, slot: str) -> CdcdError:
-    """Name why CREATE_REPLICATION_SLOT failed."""
-    said = _one_line(text)
+    """The error of a CREATE_REPLICATION_SLOT that failed."""
+    message = _one_line(text)
     match sqlstate:
         case "42710":
             return RequestRejected(f'the slot "{slot}" already exists', "Use it, or drop it: cdcd slot drop")
         case "42602":
             return RequestRejected(
-                f'"{slot}" is no name for a slot: {said}',
+                f'"{slot}" is no name for a slot: {message}',
                 "Use lower-case letters, digits and underscores, 63 at most, in source.slot",
             )
         case "53400":
             return RequestRejected(
-                f'no replication slot is free for "{slot}": {said}',
+                f'no replication slot is free for "{slot}": {message}',
                 "Raise max_replication_slots (needs a restart), or drop a slot that nobody uses: "
                 "SELECT slot_name, active, restart_lsn FROM pg_replication_slots",
             )
         case "55000":
             return RequestRejected(
-                f'the slot "{slot}" cannot be made: {said}',
+                f'the slot "{slot}" cannot be made: {message}',
                 "Logical decoding needs this, and a restart of the server: ALTER SYSTEM SET wal_level = logical",
             )
         case "42501":
             return RequestRejected(
-                f'the role may not make the slot "{slot}": {said}',
+                f'the role may not make the slot "{slot}": {message}',
                 "It needs the attribute REPLICATION; an output plugin must stand in output_plugin_libraries",
             )
         case "0A000":
             return RequestRejected(
-                f'the slot "{slot}" cannot be made here: {said}', "On a standby this needs PostgreSQL 16"
+                f'the slot "{slot}" cannot be made here: {message}', "On a standby this needs PostgreSQL 16"
             )
         case _:
-            return _other(sqlstate, said, f'the slot "{slot}" cannot be made')
+            return _other(sqlstate, message, f'the slot "{slot}" cannot be made')
 
 
 def start_refused(sqlstate: str, text: str, slot: str, facts: SlotFacts | None) -> CdcdError:
-    """Name why START_REPLICATION failed. `facts`: what the same connection tells about the slot; None if it is gone."""
-    said = _one_line(text)
+    """The error of a START_REPLICATION that failed. `facts`: what the server knows of the slot; None if it is gone."""
+    message = _one_line(text)
     match sqlstate:
         case "55006":
             numbers = re.findall(r"\d+", text.replace(slot, "", 1))
@@ -164,20 +178,20 @@ def start_refused(sqlstate: str, text: str, slot: str, facts: SlotFacts | None) 
                 "If it never did: cdcd slot create. If it was dropped, changes since are lost: take a new snapshot",
             )
         case "55000" if facts is not None:
-            return _not_ready(said, slot, facts)
+            return _not_ready(message, slot, facts)
         case "0A000" | "22023" | "42601" | "42602" | "XX000":
             return RequestRejected(
-                f"the server does not stream as asked: {said}",
+                f"the server does not stream as asked: {message}",
                 "Check source.streaming, source.two_phase, source.origin and source.publication against its version",
             )
         case _:
-            return _other(sqlstate, said, f'the slot "{slot}" cannot be streamed from')
+            return _other(sqlstate, message, f'the slot "{slot}" cannot be streamed from')
 
 
-def _not_ready(said: str, slot: str, facts: SlotFacts) -> CdcdError:
+def _not_ready(message: str, slot: str, facts: SlotFacts) -> CdcdError:
     if facts.wal_level and facts.wal_level != "logical":
         return RequestRejected(
-            f"the server runs with wal_level = {facts.wal_level}: {said}",
+            f"the server runs with wal_level = {facts.wal_level}: {message}",
             "Run: ALTER SYSTEM SET wal_level = logical, then restart the server",
         )
     if facts.database and facts.database != facts.current_database:
@@ -187,30 +201,30 @@ def _not_ready(said: str, slot: str, facts: SlotFacts) -> CdcdError:
         )
     if facts.wal_status == "lost":
         return GapError(
-            f'the slot "{slot}" has lost WAL that it still needed: {said}',
+            f'the slot "{slot}" has lost WAL that it still needed: {message}',
             "Changes are missing for good. Drop the slot (cdcd slot drop), make it again and take a new snapshot, as "
             'source.on_slot_lost = "resnapshot" does; see max_slot_wal_keep_size and idle_replication_slot_timeout',
         )
-    return RequestRejected(f'the slot "{slot}" cannot be streamed from: {said}', "See the server's log")
+    return RequestRejected(f'the slot "{slot}" cannot be streamed from: {message}', "See the server's log")
 
 
 FORGOTTEN: Final = r'"base/\d+/\d+"'
-"""A table's file, in what the server says when it finds none of its tables there."""
+"""A table's file, in the message of a server that has no table for this file."""
 
 
 def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool = False) -> CdcdError:
-    """Name why a stream that ran has ended. `at`: the LSN reached, or 0; `sqlstate` empty if there was none.
+    """The error of a stream that ended. `at`: the LSN reached, or 0; `sqlstate` empty if there was none.
 
-    `in_progress`: transactions came while they were in progress.
+    `in_progress`: the server streamed transactions while they were in progress.
     """
-    said = _one_line(text) or "no reason was given"
-    where = f'the stream of the slot "{slot}" ended{_near(at)}: {said}'
+    message = _one_line(text) or "no reason was given"
+    where = f'the stream of the slot "{slot}" ended{_near(at)}: {message}'
     match sqlstate:
         case "42704":
             return RequestRejected(
                 where,
                 "The publication did not exist when this change was made, and making it now does not change that. "
-                f"Make it, then go past the change with SELECT pg_replication_slot_advance({_literal(slot)}, "
+                f"Make it, then go past the change with SELECT pg_replication_slot_advance({literal(slot)}, "
                 "pg_current_wal_lsn()) and take a new snapshot",
             )
         case "0A000":
@@ -223,28 +237,28 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
                 "A value is not valid in the database's encoding: correct the row, or take the table out of the "
                 "publication; then go past it with pg_replication_slot_advance and take a new snapshot",
             )
-        case "54000" | "XX000" if sqlstate == "54000" or "invalid memory alloc request size" in said:
+        case "54000" | "XX000" if sqlstate == "54000" or "invalid memory alloc request size" in message:
             return RequestRejected(
                 where,
                 "The change is larger than the gigabyte that PostgreSQL can send as one message; in text mode a bytea "
                 "takes twice its size. Go past it with "
-                f"SELECT pg_replication_slot_advance({_literal(slot)}, pg_current_wal_lsn()) and take a new snapshot; "
+                f"SELECT pg_replication_slot_advance({literal(slot)}, pg_current_wal_lsn()) and take a new snapshot; "
                 "for the future, leave such columns out of the publication",
             )
-        case "XX000" if re.search(FORGOTTEN, said) and in_progress:
-            # Behind: a savepoint that was rolled back and the one after it have both truncated or rewritten a table.
+        case "XX000" if re.search(FORGOTTEN, message) and in_progress:
+            # So it is if two savepoints have both truncated or rewritten a table, and the first was rolled back.
             return StreamingUnsupported(
-                where, "PostgreSQL could not decode a transaction in progress; it is asked for whole ones from now on"
+                where, "PostgreSQL could not decode a transaction in progress; from now on cdcd asks for whole ones"
             )
-        case "XX000" if re.search(FORGOTTEN, said):
-            copy = _literal(f"{slot[:60]}_2")
+        case "XX000" if re.search(FORGOTTEN, message):
+            copy = literal(f"{slot[:60]}_2")
             return RequestRejected(
                 where,
                 "PostgreSQL cannot decode a prepared transaction that was rolled back, if one of its savepoints made, "
                 "truncated or rewrote a table. Put a copy in the slot's place, which is not two-phase: "
-                f"SELECT pg_copy_logical_replication_slot({_literal(slot)}, {copy}); "
-                f"SELECT pg_drop_replication_slot({_literal(slot)}); "
-                f"SELECT pg_copy_logical_replication_slot({copy}, {_literal(slot)}); "
+                f"SELECT pg_copy_logical_replication_slot({literal(slot)}, {copy}); "
+                f"SELECT pg_drop_replication_slot({literal(slot)}); "
+                f"SELECT pg_copy_logical_replication_slot({copy}, {literal(slot)}); "
                 f"SELECT pg_drop_replication_slot({copy}); and set source.two_phase = false",
             )
         case "22P02" | "22023" | "42501" | "55000":
@@ -254,7 +268,7 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
                 where,
                 "A value of a change could not be computed with, most likely in a row filter of the publication "
                 "(division by zero, a number out of range). Corrected now, it counts for later changes only: "
-                f"correct it, go past this change with SELECT pg_replication_slot_advance({_literal(slot)}, "
+                f"correct it, go past this change with SELECT pg_replication_slot_advance({literal(slot)}, "
                 "pg_current_wal_lsn()) and take a new snapshot",
             )
         case _:
@@ -262,34 +276,26 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
 
 
 def publication_skipped(text: str, slot: str, at: int) -> RequestRejected:
-    """PostgreSQL 18 goes on when a publication is missing and skips its changes: they would be lost in silence."""
+    """The error of a missing publication: PostgreSQL 18 skips its changes and goes on, so they would be lost unseen."""
     return RequestRejected(
         f'the stream of the slot "{slot}" skips changes{_near(at)}: {_one_line(text)}',
         "The publication did not exist when these changes were made. Make it, then go past them with "
-        f"SELECT pg_replication_slot_advance({_literal(slot)}, pg_current_wal_lsn()) and take a new snapshot",
+        f"SELECT pg_replication_slot_advance({literal(slot)}, pg_current_wal_lsn()) and take a new snapshot",
     )
 
 
-def _other(sqlstate: str, said: str, what: str) -> CdcdError:
-    # Classes 08 (connection), 53 (resources) and 57 (operator) pass by themselves, and so does a lost connection.
+def _other(sqlstate: str, message: str, what: str) -> CdcdError:
+    # Classes 08 (connection), 53 (resources) and 57 (operator) pass by themselves. So does a lost connection.
     if sqlstate == "" or sqlstate[:2] in {"08", "53", "57"}:
-        return PostgresUnavailable(f"{what}: {said}")
-    return RequestRejected(f"{what}: {said} ({sqlstate})", "See the server's log")
+        return PostgresUnavailable(f"{what}: {message}")
+    return RequestRejected(f"{what}: {message} ({sqlstate})", "See the server's log")
 
 
 def _one_line(text: str) -> str:
-    """The first line of what the server said: the others repeat it, or hold a statement."""
+    """The first line of the server's message: the others repeat it, or show a statement."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     return re.sub(r"^(ERROR|FATAL|WARNING):\s+", "", lines[0]).rstrip(".") if lines else ""
 
 
 def _near(lsn: int) -> str:
     return f" near {format_lsn(lsn)}" if lsn else ""
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -1,7 +1,8 @@
-"""Ordinary connections to the same server: how they are made, and one that is opened when it is first needed.
+"""Ordinary connections to the server: how they are made, and one that is opened when it is first needed.
 
-Before: `source.dsn`. After: `slot`, `publication` and `catalog` ask through a `Session`; `replication_stream` and
-the snapshot's workers connect with the same pinned settings, so that a value has one text form wherever it comes from.
+Before: `source.dsn`.
+After: `slot`, `publication` and `catalog` ask through a `Session`. `replication_stream` and the snapshot's workers
+connect with the same pinned settings, so that a value has one text form wherever it comes from.
 Source: PostgreSQL, "Client Connection Defaults"; libpqwalreceiver.c (which pins the same).
 """
 
@@ -28,12 +29,12 @@ PINNED: Final[tuple[tuple[str, str], ...]] = (
     ("bytea_output", "hex"),
     ("extra_float_digits", "1"),  # the shortest text that reads back exactly; above 0 the figure does not matter
     ("TimeZone", "UTC"),
-    ("search_path", ""),  # the text of regclass and its kin is qualified or not by it; and nobody's function is ours
-    ("synchronous_commit", "local"),  # else our own CREATE PUBLICATION could wait for us, as the synchronous standby
-    ("idle_session_timeout", "0"),  # a session's advisory lock would go with it
-    ("client_min_messages", "warning"),  # PostgreSQL 18 tells of a missing publication by a warning, and only so
+    ("search_path", ""),  # it decides whether the text of regclass is qualified; and no foreign function is called
+    ("synchronous_commit", "local"),  # else CREATE PUBLICATION could wait for cdcd, as the synchronous standby
+    ("idle_session_timeout", "0"),  # it would end the session, and with it the session's advisory lock
+    ("client_min_messages", "warning"),  # PostgreSQL 18 reports a missing publication by a warning only
 )
-"""Settings that the text form of values depends on. ALTER DATABASE and ALTER ROLE reach a walsender, so each is set."""
+"""Settings that cdcd depends on. Every connection sets them: ALTER DATABASE and ALTER ROLE reach walsenders, too."""
 
 _KEEPALIVES: Final = {
     "keepalives": 1,
@@ -45,14 +46,14 @@ _KEEPALIVES: Final = {
 
 
 def parameters(dsn: str, application_name: str) -> dict[str, Any]:
-    """What to connect with: the DSN's own parameters, TCP keepalives unless it has them, and the pinned settings.
+    """The parameters of a connection: those of the DSN, TCP keepalives unless it has them, and the pinned settings.
 
-    Several hosts in the DSN are tried in turn. Raises SettingsError if the DSN cannot be read.
+    libpq tries several hosts of a DSN in turn. Raises SettingsError if the DSN cannot be read.
     """
     try:
         params: dict[str, Any] = {**_KEEPALIVES, "connect_timeout": 10, **conninfo.conninfo_to_dict(dsn)}
     except psycopg.ProgrammingError as error:
-        # What libpq says may repeat the DSN, and so a password: it stays out of the traceback, too.
+        # libpq's message may repeat the DSN, and so a password. `from None` keeps it out of the traceback, too.
         raise SettingsError(
             f"source.dsn cannot be read{_why(str(error), dsn)}", "Write it as postgresql://user@host:5432/dbname"
         ) from None
@@ -61,29 +62,29 @@ def parameters(dsn: str, application_name: str) -> dict[str, Any]:
     pinned = " ".join(f"-c {name}={value}" for name, value in PINNED)
     params["options"] = f"{own} {pinned}".strip()
     params["client_encoding"] = "UTF8"
-    for name in ("PGDATESTYLE", "PGTZ"):  # libpq sends them, too, and the server lets them win over the options
+    for name in ("PGDATESTYLE", "PGTZ"):  # libpq sends these, too, and they win over the options
         os.environ.pop(name, None)
     return params
 
 
 _WORDS: Final = re.compile(r'([a-zA-Z][^"]*(?:"="[^"]*)?)"(\w+)"([^"]*)')
-"""What libpq says of one word of the DSN, with or without the sign that it misses."""
+"""libpq's message about one word of the DSN. Where it misses a sign, it quotes that, too."""
 
 
-def _why(said: str, dsn: str) -> str:
-    """What libpq says against a DSN, as far as nothing of it can be part of a password."""
-    match = _WORDS.fullmatch(said.strip())
+def _why(message: str, dsn: str) -> str:
+    """Libpq's message about a DSN; empty if a word of it could be part of a password."""
+    match = _WORDS.fullmatch(message.strip())
     if match is None:
-        return "" if '"' in said else f": {said.strip()}"
+        return "" if '"' in message else f": {message.strip()}"
     _, word, _ = match.groups()
-    # A password with a space, a # or the like in it ends early, and its rest is taken for something else.
+    # libpq ends a password at a space, a # or the like, and takes its rest for something else.
     before, _, _ = dsn.rpartition(word)
     _, _, after = dsn.partition(word)
-    return "" if "passw" in before.lower() or "@" in after else f": {said.strip()}"
+    return "" if "passw" in before.lower() or "@" in after else f": {message.strip()}"
 
 
 def dsn_parameters(dsn: str) -> dict[str, str]:
-    """The parameters that a DSN itself gives, by name; none if it cannot be read: who connects with it says so."""
+    """The parameters that a DSN itself gives, by name; none if it cannot be read, which connecting with it reports."""
     try:
         return {name: str(value) for name, value in conninfo.conninfo_to_dict(dsn).items() if value is not None}
     except psycopg.ProgrammingError:
@@ -91,7 +92,7 @@ def dsn_parameters(dsn: str) -> dict[str, str]:
 
 
 class StatementRejected(RequestRejected):
-    """PostgreSQL refused a statement; who sent it may know a hint by the SQLSTATE."""
+    """PostgreSQL refused a statement. The caller may know a hint for the SQLSTATE."""
 
     def __init__(self, message: str, sqlstate: str) -> None:
         """`sqlstate`: five characters, as in PostgreSQL's appendix of error codes."""
@@ -100,13 +101,13 @@ class StatementRejected(RequestRejected):
 
 
 class Locked(StatementRejected):
-    """Somebody holds a lock for longer than was to be waited for."""
+    """Another transaction holds a lock for longer than `lock_timeout` allows."""
 
 
 class Session:
-    """A connection for questions: opened when first used, again after it was lost. Safe for several threads.
+    """A connection for questions: opened at the first one, and again after it was lost. Safe for several threads.
 
-    Every statement is its own transaction. Errors: PostgresUnavailable if the server is gone or not there, else
+    Every statement is its own transaction. Raises PostgresUnavailable if the server is gone or cannot be reached, else
     RequestRejected.
     """
 
@@ -126,16 +127,16 @@ class Session:
             except psycopg.Error as error:
                 if connection.closed or connection.broken:
                     self._drop()
-                    raise PostgresUnavailable(f"the connection to PostgreSQL ended: {_said(error)}") from error
-                raise refused(error) from error
+                    raise PostgresUnavailable(f"the connection to PostgreSQL ended: {_message(error)}") from error
+                raise statement_error(error) from error
 
     @contextmanager
-    def impatient(self) -> Iterator[None]:
-        """Statements within raise Locked rather than wait more than a second for a lock.
+    def lock_timeout(self, seconds: float) -> Iterator[None]:
+        """Let statements inside raise Locked, rather than wait more than `seconds` for a lock.
 
-        Its owner may be waiting for us: what a synchronous TRUNCATE has locked is free when Kafka has it.
+        The holder of the lock may itself wait for the daemon: a synchronous TRUNCATE frees its lock when Kafka has it.
         """
-        self.rows("SET lock_timeout TO '1s'")
+        self.rows("SELECT pg_catalog.set_config('lock_timeout', %s, false)", [f"{round(seconds * 1_000)}ms"])
         try:
             yield
         finally:
@@ -161,9 +162,9 @@ class Session:
             return [] if connection is None or connection.closed else [connection.fileno()]
 
     def ended(self, readable: Sequence[int]) -> bool:
-        """Take what the server says without being asked, if the socket is readable; whether the connection has ended.
+        """Read what the server sends unasked, if the socket is readable; return whether the connection has ended.
 
-        A server that shuts down ends its sessions first, and its walsenders once all WAL is confirmed.
+        A server that shuts down ends its sessions first. It ends its walsenders when they have confirmed all WAL.
         """
         with self._lock:
             connection = self._connection
@@ -205,7 +206,7 @@ class Session:
 
 
 class SessionClient:
-    """Base of what asks the server through a session: its own, made of a DSN, or one shared with others."""
+    """Base of a class that asks the server through a session: its own, or one shared with others."""
 
     def __init__(self, source: str | Session) -> None:
         """`source`: a DSN or a session."""
@@ -222,16 +223,16 @@ class SessionClient:
         self.close()
 
 
-def refused(error: psycopg.Error) -> CdcdError:
-    """Name an SQL error: PostgresUnavailable if it passes by itself, else RequestRejected with the server's words."""
+def statement_error(error: psycopg.Error) -> CdcdError:
+    """Translate an SQL error: PostgresUnavailable if it passes by itself, else StatementRejected."""
     sqlstate = error.sqlstate or ""
-    said = _said(error)
-    # Class 40: on a standby, what conflicts with its recovery is cancelled.
+    message = _message(error)
+    # Class 40: a standby cancels statements that conflict with its recovery.
     if sqlstate[:2] in {"08", "40", "53", "57"} or (not sqlstate and isinstance(error, psycopg.OperationalError)):
-        return PostgresUnavailable(f"PostgreSQL could not answer: {said}")
+        return PostgresUnavailable(f"PostgreSQL could not answer: {message}")
     kind = Locked if sqlstate == server_errors.LOCK_NOT_AVAILABLE else StatementRejected
-    return kind(f"PostgreSQL refused a statement: {said} ({sqlstate})", sqlstate)
+    return kind(f"PostgreSQL refused a statement: {message} ({sqlstate})", sqlstate)
 
 
-def _said(error: psycopg.Error) -> str:
+def _message(error: psycopg.Error) -> str:
     return error.diag.message_primary or str(error).strip().split("\n", 1)[0]

@@ -1,21 +1,25 @@
-"""A replication slot as the server keeps it: is it there, in use, how far confirmed, how much WAL does it hold back.
+"""A replication slot as the server keeps it. The only queries of `pg_replication_slots`.
 
-Before: `replication_stream` makes slots.
-After: preflight, metrics and the check that slot and progress belong together.
+Before: `connection` makes slots.
+After: the daemon's start-up, metrics, `cdcd check` and `cdcd slot` read whether the slot exists, whether it is in use,
+how far it is confirmed, and how much WAL it holds back.
 Source: PostgreSQL, "pg_replication_slots", versions 14 to 18.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from psycopg import sql
 
-from cdcd.errors import PostgresUnavailable
 from cdcd.lsn import parse_lsn
-from cdcd.source.server_errors import SlotActive
+from cdcd.source.identifiers import literal
+from cdcd.source.query_runner import QueryRunner
+from cdcd.source.server_errors import SlotActive, SlotFacts
 from cdcd.source.session import Session, SessionClient
-from cdcd.source.slot_state import SlotState
+from cdcd.source.write_transactions import described_writers
 
 # What older servers do not have: two_phase is since 14, conflicting 16, failover and invalidation_reason 17.
 _STATE: Final = sql.SQL("""
@@ -29,24 +33,65 @@ _STATE: Final = sql.SQL("""
 _INVALIDATION_16: Final = "CASE WHEN conflicting THEN 'conflict' WHEN wal_status = 'lost' THEN 'wal_removed' END"
 _INVALIDATION_14: Final = "CASE WHEN wal_status = 'lost' THEN 'wal_removed' END"
 
+_PHYSICAL: Final = "SELECT 1 FROM pg_catalog.pg_replication_slots WHERE slot_name = %s AND slot_type = 'physical'"
 _DROP: Final = """
     SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
 """
-_WRITERS: Final = """
-    SELECT 'session ' || l.pid || coalesce(' (' || nullif(a.application_name, '') || ')', '')
-           || coalesce(' of ' || a.usename, '')
-           || coalesce(', for ' || pg_catalog.date_trunc('second', pg_catalog.clock_timestamp() - a.xact_start), '')
-           || coalesce(', ' || nullif(a.state, 'active'), '')
-           || coalesce(': ' || pg_catalog.substr(pg_catalog.regexp_replace(
-                  nullif(nullif(a.query, ''), '<insufficient privilege>'), '''[^'']*''', '''...''', 'g'), 1, 100), '')
-    FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a USING (pid)
-    WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid IS NOT NULL
-    UNION ALL SELECT 'prepared transaction ' || gid || ', for '
-                     || pg_catalog.date_trunc('second', pg_catalog.clock_timestamp() - prepared)
-    FROM pg_catalog.pg_prepared_xacts
+_IN_USE: Final = """
+    SELECT (SELECT count(*) FROM pg_catalog.pg_replication_slots),
+           (SELECT count(*) FROM pg_catalog.pg_stat_replication)
+"""
+_STREAMED: Final = """
+    SELECT s.slot_name::text, coalesce(a.query, '')
+    FROM pg_catalog.pg_replication_slots s JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
+    WHERE s.slot_type = 'logical' AND s.database = pg_catalog.current_database() AND s.slot_name <> %s
     ORDER BY 1
 """
-"""With age, state and query, as far as the role may see them; what a query holds in quotes is left out."""
+_FACTS: Final = (
+    "SELECT database, pg_catalog.current_database(), wal_status, pg_catalog.current_setting('wal_level') "
+    "FROM pg_catalog.pg_replication_slots WHERE slot_name = "
+)
+
+
+@dataclass(frozen=True)
+class SlotState:
+    """One row of `pg_replication_slots`, as of one moment. LSNs are end-exclusive; None where the server has none."""
+
+    name: str
+    plugin: str
+    database: str
+    temporary: bool
+    active: bool
+    active_pid: int | None
+    confirmed_flush_lsn: int | None
+    """Where a stream would start; None until the slot has found its consistent point."""
+    restart_lsn: int | None
+    """The oldest WAL that the slot still needs; None if it was lost."""
+    wal_status: str
+    """reserved, extended, unreserved or lost; empty if the slot holds no WAL."""
+    safe_wal_bytes: int | None
+    """How much may still be written before the slot is in danger of losing WAL; None: no limit, or lost."""
+    two_phase: bool
+    failover: bool
+    invalidation: str
+    """Why it was invalidated: wal_removed, rows_removed, wal_level_insufficient, idle_timeout; empty if it was not."""
+    wal_lsn: int
+    """The server's WAL position when this was read (on a standby: what it has replayed)."""
+
+    @property
+    def retained_bytes(self) -> int:
+        """How much WAL the server keeps for this slot."""
+        return 0 if self.restart_lsn is None else max(0, self.wal_lsn - self.restart_lsn)
+
+    @property
+    def lag_bytes(self) -> int:
+        """How far the confirmed position is behind the server's WAL."""
+        return 0 if self.confirmed_flush_lsn is None else max(0, self.wal_lsn - self.confirmed_flush_lsn)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the slot can never stream again."""
+        return bool(self.invalidation) or self.wal_status == "lost"
 
 
 class Slot(SessionClient):
@@ -58,7 +103,7 @@ class Slot(SessionClient):
         self.name = name
 
     def state(self) -> SlotState | None:
-        """Read the slot; None if there is none of that name."""
+        """Read the slot; None if there is no logical slot of that name."""
         version = self.session.server_version // 10_000
         query = _STATE.format(
             failover=sql.SQL("failover" if version >= 17 else "false"),
@@ -68,6 +113,10 @@ class Slot(SessionClient):
         )
         rows = self.session.rows(query, [self.name])
         return _state(rows[0]) if rows else None
+
+    def is_physical(self) -> bool:
+        """Whether a physical slot has the name, so that no logical one can."""
+        return bool(self.session.rows(_PHYSICAL, [self.name]))
 
     def drop(self) -> bool:
         """Drop the slot and let its WAL go; returns False if it was not there. Raises SlotActive while it is in use."""
@@ -79,14 +128,31 @@ class Slot(SessionClient):
         return bool(self.session.rows(_DROP, [self.name]))
 
     def writers(self) -> tuple[str, ...]:
-        """Describe who is writing just now, in any database: what `Walsender.create_slot` may wait for.
+        """Describe the transactions that are writing now, in any database: `Connection.create_slot` waits for them."""
+        return described_writers(self.session)
 
-        From pg_locks, which every role may read; empty if the server cannot be asked.
-        """
-        try:
-            return tuple(row[0] for row in self.session.rows(_WRITERS))
-        except PostgresUnavailable:
-            return ()
+
+def slots_in_use(asks: QueryRunner) -> tuple[int, int]:
+    """How many replication slots exist, and how many walsenders run."""
+    [(slots, walsenders)] = asks.rows(_IN_USE)
+    return slots, walsenders
+
+
+def other_streams(asks: QueryRunner, slot: str) -> list[tuple[str, str]]:
+    """The other logical slots of this database that are streamed now, with the command of the walsender.
+
+    The command is hidden from a role that is neither the walsender's nor has pg_read_all_stats.
+    """
+    return [(other, query) for other, query in asks.rows(_STREAMED, [slot])]
+
+
+def facts_of_refusal(query: Callable[[str], list[tuple[str | None, ...]]], slot: str) -> SlotFacts | None:
+    """What a refusal to stream from a slot may mean; None if the slot is gone.
+
+    `query` runs a statement on the replication connection, which takes no values for placeholders.
+    """
+    rows = query(_FACTS + literal(slot))
+    return SlotFacts(*(value or "" for value in rows[0])) if rows else None
 
 
 def _state(row: tuple[Any, ...]) -> SlotState:

@@ -1,7 +1,7 @@
-"""Whether COMMITs wait for us: then even one that publishes nothing must be acknowledged at once.
+"""Whether COMMITs wait for the daemon. Then it acknowledges at once even a commit that publishes nothing.
 
 Before: a session beside the stream.
-After: `stream_startup` asks at a start, `slot_monitor` now and then, for it can be altered.
+After: `stream_startup` asks at its start, and `slot_monitor` every few seconds, because the setting can be altered.
 Source: PostgreSQL, "synchronous_standby_names".
 """
 
@@ -13,6 +13,6 @@ from cdcd.source.session import Session
 
 
 def commits_wait_for(session: Session, application_name: str) -> bool:
-    """Whether the server's synchronous standbys are, or can be, those of that name. Raises as Session does."""
+    """Whether a connection of that name is or can be a synchronous standby. Raises what Session raises."""
     [(names,)] = session.rows("SELECT pg_catalog.current_setting('synchronous_standby_names')")
     return bool({"*", application_name} & set(re.findall(r'[^\s,()"]+', names)))

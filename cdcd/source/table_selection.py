@@ -1,33 +1,118 @@
-"""Which tables a command means: `schema.table`, where `*` stands for any characters.
+"""The language of table patterns, for `source.tables` and for the words of every command. Pure.
 
-Before: `cli.main` has the words.
-After: `table_schemas`, `verify`, `commands.snapshot` and `unpark` do their work on these tables.
+Before: `config.settings` or `cli.main` has the words.
+After: `publication` publishes the tables that match; the commands work on them.
+Source: PostgreSQL, "Lexical Structure" (quoted identifiers); Python, `fnmatch`.
+
+A pattern is `schema.table`:
+
+- `*` stands for any characters, `?` for one, `[abc]` for one of these characters or for itself.
+- A part in double quotes is a name as PostgreSQL writes it: `public."Order"`, `"a.b"."say ""hi"" twice"`. Wildcards
+  in quotes are ordinary characters. Nothing is folded to lower case, with quotes or without.
+- With no dot, or with several, the pattern stands for the whole name: `*` is every table, and `a.b.c` is the table `c`
+  of the schema `a.b` as well as the table `b.c` of the schema `a`.
+- Every name stands for itself, whatever characters it has.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import cached_property
+from typing import Final
 
-from cdcd.errors import RequestRejected
+from cdcd.errors import RequestRejected, SettingsError
+
+_QUOTED: Final = re.compile(r'"((?:[^"]|"")*)"')
+_TOKEN: Final = re.compile(r'"(?:[^"]|"")*"|[^"]', re.DOTALL)
+_WILDCARDS: Final = frozenset("*?[")
+
+
+@dataclass(frozen=True)
+class TablePattern:
+    """One pattern. `parse` raises for what is none; the constructor takes any text, which then stands for itself."""
+
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> TablePattern:
+        """Read a pattern of the settings. Raises SettingsError if it can stand for no table."""
+        pattern = cls(text)
+        if not pattern.is_valid:
+            raise SettingsError(
+                f"{text!r} is no table pattern",
+                'Write schema.table, as in "public.*", "sales.order_*" or \'public."Order"\', in source.tables',
+            )
+        return pattern
+
+    def matches(self, schema: str, table: str) -> bool:
+        """Whether it stands for this table."""
+        name = f"{schema}.{table}"
+        if self.text == name:
+            return True
+        if not self.is_valid:
+            return False
+        if self._parts is None:
+            return _matches(self.text, name)
+        return _matches(self._parts[0], schema) and _matches(self._parts[1], table)
+
+    def matches_name(self, name: str) -> bool:
+        """Whether it stands for the table that is written `schema.table`, whichever dot is between the two."""
+        dots = [at for at, character in enumerate(name) if character == "."]
+        return any(self.matches(name[:at], name[at + 1 :]) for at in dots)
+
+    @cached_property
+    def is_valid(self) -> bool:
+        """Whether it can stand for a table: it has two parts or a wildcard, no part is empty, every quote ends."""
+        tokens = _TOKEN.findall(self.text)
+        if "".join(tokens) != self.text or '""' in tokens:
+            return False
+        if self._parts is not None:
+            return all(self._parts)
+        return tokens.count(".") > 1 or not _WILDCARDS.isdisjoint(tokens)
+
+    @property
+    def whole_schema(self) -> str | None:
+        """The schema whose every table it stands for; None if it is any other pattern."""
+        if self._parts is None or self._parts[1] != "*":
+            return None
+        schema = self._parts[0]
+        return _QUOTED.sub(_unquoted, schema) if _WILDCARDS.isdisjoint(_TOKEN.findall(schema)) else None
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether it stands for all tables."""
+        return self.text in {"*", "*.*"}
+
+    @cached_property
+    def _parts(self) -> tuple[str, str] | None:
+        """The patterns of the schema and of the table, if the text has exactly one dot outside quotes."""
+        tokens = _TOKEN.findall(self.text)
+        if tokens.count(".") != 1:
+            return None
+        at = tokens.index(".")
+        return "".join(tokens[:at]), "".join(tokens[at + 1 :])
 
 
 def select_tables(
-    words: Sequence[str], known: Iterable[str], lacks: Callable[[str], str], lists_them: str
+    words: Sequence[str], known: Iterable[str], not_found: Callable[[str], str], listing_command: str
 ) -> list[str]:
-    """Those of `known` (`schema.table`) that one of the words stands for, in their order; all of them without words.
+    """Those of `known` (`schema.table`) that a word stands for, in their order; all of them without words.
 
-    Raises RequestRejected for a word that stands for none: with what it `lacks`, and the nearest there is, or else the
-    command that `lists_them`.
+    Raises RequestRejected for a word that stands for none, with `not_found(word)`. The hint is the nearest name there
+    is, or the command that lists them.
     """
     names = list(known)
-    for word in words:
-        if not any(_stands_for(word, name) for name in names):
-            nearest = get_close_matches(word, names, n=1)
-            hint = f"Did you mean {nearest[0]}?" if nearest else f"{lists_them} lists those that are"
-            raise RequestRejected(lacks(word), hint)
-    return [name for name in names if not words or any(_stands_for(word, name) for word in words)]
+    patterns = [TablePattern(word) for word in words]
+    for pattern in patterns:
+        if not any(pattern.matches_name(name) for name in names):
+            nearest = get_close_matches(pattern.text, names, n=1)
+            hint = f"Did you mean {nearest[0]}?" if nearest else f"{listing_command} lists those that are"
+            raise RequestRejected(not_found(pattern.text), hint)
+    return [name for name in names if not words or any(pattern.matches_name(name) for pattern in patterns)]
 
 
 def select_published(words: Sequence[str], published: Iterable[str], publication: str) -> list[str]:
@@ -37,5 +122,18 @@ def select_published(words: Sequence[str], published: Iterable[str], publication
     )
 
 
-def _stands_for(word: str, name: str) -> bool:
-    return word == name or fnmatchcase(name, word)
+def _matches(pattern: str, name: str) -> bool:
+    """Whether a pattern, or a part of one, stands for a name: brackets as a set of characters, or as themselves."""
+    return any(re.fullmatch(_expression(text), name) for text in {pattern, pattern.replace("[", "[[]")})
+
+
+def _expression(pattern: str) -> str:
+    texts = re.split(r'("(?:[^"]|"")*")', pattern)
+    # `translate` ends each expression with \Z: two characters.
+    return "".join(
+        re.escape(_QUOTED.sub(_unquoted, text)) if at % 2 else translate(text)[:-2] for at, text in enumerate(texts)
+    )
+
+
+def _unquoted(quoted: re.Match[str]) -> str:
+    return quoted[1].replace('""', '"')

@@ -31,7 +31,7 @@ from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.event_rows import EventReader, row_schema
 from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums
 from cdcd.verify.progress_wait import wait_for_progress
-from cdcd.verify.row_store import BUCKET_DIGITS, INLINE_BYTES_MAX, SUM_DIGITS, Part, RowStore, display
+from cdcd.verify.row_store import Part, RowStore, display
 from cdcd.verify.topic_replay import BATCH_ROWS_MAX, WAITING_MAX, TopicReplay
 
 log = logging.getLogger(__name__)
@@ -110,13 +110,14 @@ class Comparison:
         wanted = selected_schemas(
             tables, source.dsn, source.application_name, source.publication, self._names, self._settings.avro.numeric
         )
-        sizes = {"short": INLINE_BYTES_MAX, "bucket_digits": BUCKET_DIGITS, "sum_digits": SUM_DIGITS}
-        with Checksums(source.dsn, source.application_name, **sizes) as server:
+        names = [(schema, name) for schema, name, _ in wanted]
+        with Checksums(source.dsn, source.application_name, source.publication, names) as server:
             log.info("comparing", extra={"lsn": format_lsn(server.lsn), "tables": len(wanted)})
-            names = {(schema, name) for schema, name, _ in wanted}
-            wait_for_progress(self._config, self._names.progress, source.slot, server.lsn, names, wait_s, self._bar)
+            wait_for_progress(
+                self._config, self._names.progress, source.slot, server.lsn, set(names), wait_s, self._bar
+            )
             for schema, name, schemas in wanted:
-                table = _table(source.publication, schema, name, schemas)
+                table = _table(schema, name, schemas)
                 with TemporaryDirectory(prefix="cdcd-verify-") as folder:
                     store = RowStore(Path(folder) / "rows", [table.columns.index(column) for column in table.key])
                     try:
@@ -183,9 +184,9 @@ def _bucket_differences(
         yield Difference(f"{table.schema}.{table.name}", kind, dict(zip(names, values, strict=True)))
 
 
-def _table(publication: str, schema: str, name: str, schemas: TableSchemas) -> ChecksummedTable:
+def _table(schema: str, name: str, schemas: TableSchemas) -> ChecksummedTable:
     def names(fields: Sequence[dict[str, Any]]) -> tuple[str, ...]:
         return tuple(str(f.get("pg_name", f["name"])) for f in fields if "pg_type" in f)
 
     key = () if schemas.key is None else names(schemas.key["fields"])
-    return ChecksummedTable(publication, schema, name, names(row_schema(schemas.value)["fields"]), key)
+    return ChecksummedTable(schema, name, names(row_schema(schemas.value)["fields"]), key)

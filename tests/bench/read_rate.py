@@ -78,7 +78,7 @@ def drain(dsn: str, slot: str, rows: int, interval_s: float, buffer_bytes: int) 
     began, (user_s, system_s) = time.monotonic(), own_cpu_s()
     with ReplicationStream(dsn) as walsender:
         if buffer_bytes:
-            walsender.grow_input(buffer_bytes)
+            walsender.enlarge_read_buffer(buffer_bytes)
         walsender.start(slot, 0, OPTIONS)
         got = reads = 0
         while got < rows:
@@ -197,8 +197,8 @@ def measure_latency(dsn: str, rate: int, interval_s: float, seconds: float) -> l
     latencies: list[float] = []
     pacing = ReadPacing(interval_s)
     with ReplicationStream(dsn) as walsender:
-        walsender.grow_input()
-        walsender.create_slot("cdcd_bench_run", temporary=True)
+        walsender.enlarge_read_buffer()
+        walsender.create_temporary_slot("cdcd_bench_run")
         walsender.start("cdcd_bench_run", 0, OPTIONS)
         writer = threading.Thread(target=write)
         writer.start()

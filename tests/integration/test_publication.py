@@ -8,7 +8,9 @@ import pytest
 from support.fix_postgres import Database
 
 from cdcd.errors import RequestRejected
-from cdcd.source.publication import Publication, PublishedTable
+from cdcd.source.publication import Publication, PublishedOperations
+from cdcd.source.published_tables import published_tables
+from cdcd.source.session import Session
 
 both = pytest.mark.postgres_versions("oldest", "newest")
 ODD = 'o"dd. täble'
@@ -45,34 +47,28 @@ def owner(shop: Database) -> Iterator[str]:
     shop.execute(f"REASSIGN OWNED BY {role} TO postgres", f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
-def named(tables: list[PublishedTable]) -> list[str]:
-    return [f"{table.schema}.{table.name}" for table in tables]
+def named(tables: list[tuple[str, str]]) -> list[str]:
+    return [".".join(table) for table in tables]
 
 
 @both
 def test_a_schema_is_published_whole_by_a_superuser(shop: Database) -> None:
     with Publication(shop.dsn, 'p "ü"') as publication:
         assert not publication.exists()
-        created = publication.create(["public.*"])
-        assert created is not None
+        assert publication.create(["public.*"])
         assert named(publication.tables()) == ["public.log", f"public.{ODD}", "public.orders", "public.parted_1"]
-        state = publication.state()
-        assert state is not None
-        assert (state.all_tables, state.via_root, state.truncate) == (False, False, True)
+        assert publication.operations() == PublishedOperations(updates=True, deletes=True)
+        [flags] = shop.execute("SELECT puballtables, pubviaroot FROM pg_publication")
+        assert flags == (False, False)
         shop.execute("CREATE TABLE later (id int PRIMARY KEY)")
-        assert created.follows == (shop.server.version >= 15)
-        assert ("public.later" in named(publication.tables())) == created.follows
+        assert ("public.later" in named(publication.tables())) == (shop.server.version >= 15)
 
 
 @both
 def test_everything_is_published_for_all_tables(shop: Database) -> None:
     with Publication(shop.dsn, "p") as publication:
-        created = publication.create(["*.*"])
-        state = publication.state()
-        assert created is not None
-        assert state is not None
-        assert created.follows
-        assert state.all_tables
+        assert publication.create(["*.*"])
+        assert shop.execute("SELECT puballtables FROM pg_publication") == [(True,)]
 
 
 @both
@@ -81,19 +77,16 @@ def test_patterns_choose_tables_and_a_schema_goes_beside_them(shop: Database) ->
         publication.create(["public.ord*", "other.*"])
         assert named(publication.tables()) == ["other.things", "public.orders"]
     with Publication(shop.dsn, "q") as publication:
-        created = publication.create([f'public."{ODD.replace(chr(34), chr(34) * 2)}"'])
-        assert created is not None
-        assert not created.follows
-        [table] = publication.tables()
-        assert (table.name, table.columns, table.row_filter, table.has_identity) == (ODD, ("Id x",), "", True)
+        assert publication.create([f'public."{ODD.replace(chr(34), chr(34) * 2)}"'])
+        [table] = published_tables(publication.session, "q")
+        assert (table.schema, table.name, table.kind, table.row_filter) == ("public", ODD, "r", "")
+        assert ([column.name for column in table.columns], table.identity_columns) == (["Id x"], ("Id x",))
 
 
 @both
 def test_an_owner_gets_an_explicit_list(shop: Database, owner: str) -> None:
     with Publication(owner, "p") as publication:
-        created = publication.create(["public.orders", "public.log"])
-        assert created is not None
-        assert not created.follows
+        assert publication.create(["public.orders", "public.log"])
         assert named(publication.tables()) == ["public.log", "public.orders"]
 
 
@@ -127,14 +120,6 @@ def test_a_table_without_identity_is_refused_and_the_cure_cures(shop: Database) 
 
 
 @both
-def test_a_table_that_only_sees_inserts_can_be_accepted_without_identity(shop: Database) -> None:
-    shop.execute("CREATE TABLE blind (id int)")
-    with Publication(shop.dsn, "p") as publication:
-        assert publication.create(["public.*"], accept_without_identity=True)
-        assert [table.name for table in publication.tables() if not table.has_identity] == ["blind"]
-
-
-@both
 def test_a_partitioned_table_is_judged_by_its_partitions(shop: Database) -> None:
     shop.execute("ALTER TABLE parted_1 REPLICA IDENTITY NOTHING")
     with Publication(shop.dsn, "p") as publication, pytest.raises(RequestRejected, match=r"public\.parted\)"):
@@ -151,13 +136,25 @@ def test_no_table_that_matches_is_refused(shop: Database) -> None:
 def test_one_that_exists_already_is_left_as_it_is(shop: Database) -> None:
     with Publication(shop.dsn, "p") as publication:
         assert publication.create(["public.orders"])
-        assert publication.create(["public.*"]) is None
+        assert not publication.create(["public.*"])
         assert named(publication.tables()) == ["public.orders"]
 
 
 @pytest.mark.postgres_versions("newest")
 def test_column_lists_and_row_filters_are_shown(shop: Database) -> None:
     shop.execute("CREATE PUBLICATION p FOR TABLE orders (id) WHERE (id > 5)")
-    with Publication(shop.dsn, "p") as publication:
-        [table] = publication.tables()
-        assert (table.columns, table.row_filter) == (("id",), "(id > 5)")
+    with Session(shop.dsn) as session:
+        [table] = published_tables(session, "p")
+        assert ([column.name for column in table.columns], table.row_filter) == (["id"], "(id > 5)")
+
+
+@both
+def test_a_published_root_is_told_from_its_partitions(shop: Database) -> None:
+    shop.execute(
+        "CREATE PUBLICATION p FOR TABLE parted",
+        "CREATE PUBLICATION q FOR TABLE parted WITH (publish_via_partition_root = true)",
+    )
+    with Session(shop.dsn) as session:
+        [leaf], [root] = published_tables(session, "p"), published_tables(session, "q")
+        assert (leaf.name, leaf.kind, leaf.identity_columns) == ("parted_1", "r", ("id",))
+        assert (root.name, root.kind, root.identity_columns) == ("parted", "p", ("id",))

@@ -377,7 +377,7 @@ def test_an_existing_slot_is_not_made_again(shop: Database) -> None:
 def test_an_exported_snapshot_shows_the_tables_at_the_consistent_point(shop: Database) -> None:
     shop.execute("INSERT INTO t VALUES (1, 'before')")
     with ReplicationStream(shop.dsn) as walsender:
-        created = walsender.create_slot(slot_of(shop), export_snapshot=True)
+        created = walsender.create_temporary_slot(slot_of(shop))
         assert created.snapshot
         shop.execute("INSERT INTO t VALUES (2, 'after')")
         with shop.connect(autocommit=False) as reader:
@@ -506,9 +506,9 @@ def test_a_grown_input_buffer_takes_more_at_once(shop: Database) -> None:
     def largest(size_bytes: int) -> int:
         with ReplicationStream(shop.dsn) as walsender:
             if size_bytes:
-                walsender.grow_input(size_bytes)
+                walsender.enlarge_read_buffer(size_bytes)
             slot = f"{slot_of(shop)}_{size_bytes}"
-            walsender.create_slot(slot, temporary=True)
+            walsender.create_temporary_slot(slot)
             walsender.start(slot, 0, OPTIONS)
             shop.execute("DELETE FROM t", "INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 5000) g")
             time.sleep(0.5)
@@ -547,7 +547,7 @@ def test_a_stream_over_tls_does_not_stall_on_bytes_that_poll_cannot_see(
         ReplicationStream(tls_server.dsn(sslmode="require")) as walsender,
     ):
         if buffer_bytes:
-            walsender.grow_input(buffer_bytes)
+            walsender.enlarge_read_buffer(buffer_bytes)
         walsender.create_slot("s")
         walsender.start("s", 0, OPTIONS)
         began = time.monotonic()
@@ -562,7 +562,7 @@ def test_one_read_over_tls_takes_many_frames_but_no_more_than_it_may(tls_server:
         psycopg.connect(tls_server.dsn(), autocommit=True) as inside,
         ReplicationStream(tls_server.dsn(sslmode="require")) as walsender,
     ):
-        walsender.grow_input()
+        walsender.enlarge_read_buffer()
         walsender.create_slot("s")
         walsender.start("s", 0, OPTIONS)
         inside.execute("INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 2000) g")

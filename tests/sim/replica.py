@@ -181,7 +181,7 @@ class SimSession:
         self.check()
         return [("cdcd" if self.world.server.synchronous else "",)]
 
-    def impatient(self) -> AbstractContextManager[None]:
+    def lock_timeout(self, seconds: float) -> AbstractContextManager[None]:
         self.check()
         return nullcontext()
 
@@ -265,10 +265,10 @@ class SimPublication:
 class SimSlotConflicts:
     """Plays `source.rivals.Rivals`: there is one slot."""
 
-    def show(self, slot: str) -> None:
+    def announce(self, slot: str) -> None:
         pass
 
-    def refuse(self, slot: str, tables: list[Any]) -> None:
+    def check(self, slot: str, tables: list[Any]) -> None:
         pass
 
 
@@ -305,7 +305,7 @@ class SimReplicationStream:
     def timeline_history(self, timeline: int) -> str:
         return ""
 
-    def grow_input(self) -> None:
+    def enlarge_read_buffer(self) -> None:
         pass
 
     def create_slot(self, slot: str, *, two_phase: bool, failover: bool, blockers: object) -> Any:
@@ -636,7 +636,7 @@ def installed(world: World) -> Iterator[None]:
             "Catalog": SimCatalog,
             "Publication": SimPublication,
             "SlotConflicts": lambda *_: SimSlotConflicts(),
-            "refuse_unreadable": lambda *_: None,
+            "check_readable": lambda *_: None,
             "ReplicationStream": SimReplicationStream,
             "KafkaTakeover": SteppedKafkaTakeover,
             "BatchQueue": SteppedBatchQueue,

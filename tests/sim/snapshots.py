@@ -18,13 +18,14 @@ from sim.heaps import File, Row, files, rows_of, table_of
 from sim.sql import INT4
 
 from cdcd.config.settings import Settings
-from cdcd.daemon.snapshot_export import Choose, ExportedSnapshot, TableExport
+from cdcd.daemon.exported_tables import Choose, TableExport
+from cdcd.daemon.snapshot_export import ExportedSnapshot
 from cdcd.errors import CdcdError, PostgresUnavailable
 from cdcd.pgoutput.tuples import BINARY
 from cdcd.snapshot.chunks import Chunk
 from cdcd.snapshot.copy_format import SIGNATURE
-from cdcd.snapshot.published_tables import Heap
-from cdcd.snapshot.reader import SnapshotGone
+from cdcd.source.heaps import Heap
+from cdcd.source.server_errors import SnapshotGone
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US
 from cdcd.transaction.relations import Relations
 

@@ -23,6 +23,7 @@ from cdcd.errors import BinaryFormatUnsupported, GapError, RequestRejected
 from cdcd.lsn import parse_lsn
 from cdcd.sink.topics import TopicNames
 from cdcd.source.catalog import Catalog
+from cdcd.source.identifiers import publication_names
 from cdcd.source.server_errors import SlotActive, start_refused
 from cdcd.source.session import Session, StatementRejected
 from cdcd.source.slot import Slot
@@ -106,10 +107,9 @@ def _events(
 def _options(settings: Settings, server_version: int, *, binary: bool) -> dict[str, str]:
     """What the daemon asks of pgoutput, but only for transactions that have ended: protocol 1."""
     source = settings.source
-    quoted = source.publication.replace('"', '""')
     options = {
         "proto_version": "1",
-        "publication_names": f'"{quoted}"',
+        "publication_names": publication_names([source.publication]),
         "binary": str(binary).lower(),
         "messages": str(source.messages).lower(),
     }

@@ -21,8 +21,7 @@ from cdcd.lsn import format_lsn
 from cdcd.progress.records import SlotRecord
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.session import Session
-from cdcd.source.slot import Slot
-from cdcd.source.slot_state import SlotState
+from cdcd.source.slot import Slot, SlotState
 from cdcd.terminal.text_format import size
 
 

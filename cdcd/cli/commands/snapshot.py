@@ -23,7 +23,7 @@ from cdcd.errors import RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import SNAPSHOT
 from cdcd.progress.snapshot_records import DONE
-from cdcd.source.publication import Publication
+from cdcd.source.published_tables import published_names
 from cdcd.source.session import Session
 from cdcd.source.table_selection import select_published
 from cdcd.terminal.progress_bar import ProgressBar
@@ -48,8 +48,7 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
     with reading(settings) as progress:
         with Session(source.dsn, source.application_name) as session:
             published = {
-                f"{table.schema}.{table.name}": (table.schema, table.name)
-                for table in Publication(session, source.publication).tables()
+                f"{schema}.{name}": (schema, name) for schema, name in published_names(session, source.publication)
             }
             requested = {}
             for name in select_published(tables, published, source.publication):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cdcd.progress.snapshot_records import COPYING, WANTED, TableSnapshot
 from cdcd.snapshot.chunks import Chunk, begin, units
-from cdcd.snapshot.published_tables import Heap
+from cdcd.source.heaps import Heap
 
 WANTED_COPY = TableSnapshot("s", "p.t", "public", "t", WANTED, 0)
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from cdcd.errors import PostgresUnavailable, RequestRejected, SettingsError
-from cdcd.source.session import parameters, refused
+from cdcd.source.session import parameters, statement_error
 
 
 def _said(dsn: str) -> str:
@@ -62,7 +62,7 @@ def test_what_may_be_part_of_a_password_is_not_repeated(dsn: str) -> None:
     ],
 )
 def test_what_passes_by_itself_is_asked_again(error: type[psycopg.Error], kind: type[Exception]) -> None:
-    assert isinstance(refused(error("canceling statement due to conflict with recovery")), kind)
+    assert isinstance(statement_error(error("canceling statement due to conflict with recovery")), kind)
 
 
 def test_the_environment_does_not_undo_the_pinned_settings(monkeypatch: pytest.MonkeyPatch) -> None:

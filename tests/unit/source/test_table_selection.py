@@ -1,30 +1,84 @@
-"""Which tables are meant by words, for every command that takes them."""
+"""Which tables a pattern stands for: in `source.tables`, and as a word of every command."""
 
 from __future__ import annotations
 
 import pytest
 
-from cdcd.errors import RequestRejected
-from cdcd.source.table_selection import select_published, select_tables
+from cdcd.errors import RequestRejected, SettingsError
+from cdcd.source.table_selection import TablePattern, select_published, select_tables
 
-KNOWN = ["public.items", "public.orders", "sales.[odd]", "sales.orders"]
+KNOWN = ["public.items", "public.Order", "public.orders", "sales.[odd]", "sales.orders", "sales.v1.orders"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("public.*", [("public", "a"), ("public", "B c")], [("Public", "a"), ("publica", "a")]),
+        ("sales.order_*", [("sales", "order_"), ("sales", "order_1")], [("sales", "orders"), ("sales", "my_order_1")]),
+        ("*.t?", [("a", "t1"), ("b", "tt")], [("a", "t"), ("a", "t12")]),
+        ('"a.b".*', [("a.b", "c")], [("a", "b"), ("axb", "c")]),
+        ('public."st*r"', [("public", "st*r")], [("public", "star")]),
+        ('"say ""hi""".täble', [('say "hi"', "täble")], [("say hi", "täble")]),
+        ("a+b.c(d)", [("a+b", "c(d)")], [("aab", "cd")]),
+        ('public."Order"', [("public", "Order")], [("public", "order"), ("public", "orders")]),
+        ("public.Order", [("public", "Order")], [("public", "order")]),
+        ('pub*."Order"', [("public", "Order")], [("public", "Orders")]),
+        ("odd schema.t 1", [("odd schema", "t 1")], [("odd", "schema")]),
+        ("a.b.c", [("a.b", "c"), ("a", "b.c")], [("a", "b"), ("b", "c")]),
+        ("a.b.*", [("a.b", "c"), ("a", "b.c")], [("a", "c")]),
+        ("*", [("public", "a"), ("B c", "d.e")], []),
+        ("shop*", [("shop", "a"), ("shop_2", "b")], [("public", "shop")]),
+        ("public.t[12]", [("public", "t1"), ("public", "t2"), ("public", "t[12]")], [("public", "t3")]),
+        ("public.x[1]*", [("public", "x[1]y"), ("public", "x1")], [("public", "x2")]),
+        ('public."t', [("public", '"t')], [("public", "t")]),
+    ],
+)
+def test_a_pattern_stands_for_the_tables_it_says(
+    pattern: str, matching: list[tuple[str, str]], other: list[tuple[str, str]]
+) -> None:
+    tables = TablePattern(pattern)
+    for schema, table in matching:
+        assert tables.matches(schema, table)
+        assert tables.matches_name(f"{schema}.{table}")
+    for schema, table in other:
+        assert not tables.matches(schema, table)
+
+
+@pytest.mark.parametrize("text", ["", "orders", "public.", ".t", 'public."t', '"".t', '"a.b"'])
+def test_what_can_stand_for_no_table_is_a_settings_error(text: str) -> None:
+    with pytest.raises(SettingsError, match="no table pattern"):
+        TablePattern.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "schema"),
+    [("public.*", "public"), ('"A b".*', "A b"), ('"*".*', "*"), ("pub*.*", None), ("*.*", None), ("public.t*", None)],
+)
+def test_a_whole_schema_is_told_from_other_patterns(pattern: str, schema: str | None) -> None:
+    assert TablePattern.parse(pattern).whole_schema == schema
+    assert TablePattern.parse(pattern).is_everything == (pattern == "*.*")
 
 
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
         ([], KNOWN),
-        (["public.*"], ["public.items", "public.orders"]),
-        (["sales.orders", "*.orders"], ["public.orders", "sales.orders"]),
+        (["public.*"], ["public.items", "public.Order", "public.orders"]),
+        (["sales.orders", "*.orders"], ["public.orders", "sales.orders", "sales.v1.orders"]),
         (["sales.[odd]"], ["sales.[odd]"]),
+        (['public."Order"'], ["public.Order"]),
+        (['"sales.v1".*'], ["sales.v1.orders"]),
+        (["sales.v1.orders"], ["sales.v1.orders"]),
     ],
 )
-def test_a_star_stands_for_any_characters(words: list[str], meant: list[str]) -> None:
+def test_the_words_of_a_command_are_patterns(words: list[str], meant: list[str]) -> None:
     assert select_published(words, KNOWN, "cdcd") == meant
 
 
 def test_a_word_that_stands_for_none_is_refused_with_the_nearest_or_with_what_lists_them() -> None:
     with pytest.raises(RequestRejected, match=r"cdcd has no table public\.order\. Did you mean public\.orders\?"):
         select_published(["public.*", "public.order"], KNOWN, "cdcd")
+    with pytest.raises(RequestRejected, match=r"no table orders\. Did you mean"):
+        select_published(["orders"], KNOWN, "cdcd")
     with pytest.raises(RequestRejected, match=r"x\.\* is not parked\. cdcd unpark lists those that are"):
         select_tables(["x.*"], [], lambda word: f"{word} is not parked", "cdcd unpark")

@@ -3,7 +3,7 @@ import json
 
 from cdcd.cli.commands.slot import show
 from cdcd.errors import KafkaUnavailable
-from cdcd.source.slot_state import SlotState
+from cdcd.source.slot import SlotState
 
 STATE = SlotState(
     name="cdcd",

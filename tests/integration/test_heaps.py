@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from support.fix_postgres import Database
 
-from cdcd.snapshot.published_tables import altered_heaps, heaps
 from cdcd.snapshot.reader import SnapshotConnection
+from cdcd.source.heaps import altered_heaps, heaps
 from cdcd.source.session import Session, parameters
 
 ALTERATIONS = {

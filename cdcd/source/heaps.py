@@ -1,0 +1,76 @@
+"""Where the rows of a table lie: in the table itself, or in its partitions.
+
+Before: `published_tables` names the tables.
+After: `exported_snapshot` locks the heaps; `snapshot.chunks` divides them.
+Source: PostgreSQL, "System Catalogs": pg_class, pg_attribute; `pg_partition_tree`, `pg_relation_filenode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cdcd.source.query_runner import QueryRunner
+
+# The catalog's file node is of the snapshot, the function's of now. If they differ, the table was rewritten since, and
+# the snapshot does not see its rows.
+_HEAPS: Final = """
+    SELECT root.oid, c.oid::bigint, n.nspname, c.relname, coalesce(m.amname = 'heap', true), c.relfilenode::bigint,
+           coalesce(pg_catalog.pg_relation_filenode(c.oid)::bigint, 0),
+           pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::bigint,
+           greatest(c.reltuples, 0)::bigint
+    FROM pg_catalog.unnest(%s::bigint[]) root (oid)
+    CROSS JOIN LATERAL (
+        SELECT t.relid::oid FROM pg_catalog.pg_partition_tree(root.oid::oid::pg_catalog.regclass) t WHERE t.isleaf
+        UNION SELECT root.oid::oid
+    ) part (oid)
+    JOIN pg_catalog.pg_class c ON c.oid = part.oid AND c.relkind = 'r'
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    LEFT JOIN pg_catalog.pg_am m ON m.oid = c.relam
+    ORDER BY 1, 2
+"""
+
+# The name of a heap, and what COPY finds by the names of its columns.
+_FORMS: Final = """
+    SELECT c.oid::bigint, n.nspname, c.relname,
+           (SELECT pg_catalog.array_agg(pg_catalog.concat_ws(' ', attnum, attname, atttypid, atttypmod) ORDER BY attnum)
+            FROM pg_catalog.pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped)
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = ANY(%s::bigint[])
+"""
+
+
+@dataclass(frozen=True)
+class Heap:
+    """Where rows of a table lie: the table itself, or one of its partitions."""
+
+    oid: int
+    schema: str
+    name: str
+    file_node: int
+    blocks: int
+    rows: int
+    """As the planner estimates them."""
+    in_blocks: bool
+    """It is an ordinary heap: its rows can be read by block."""
+    rewritten: bool
+    """It was rewritten after the snapshot, which does not show its rows any more."""
+
+
+def heaps(asks: QueryRunner, oids: Sequence[int]) -> dict[int, list[Heap]]:
+    """The heaps of each of these tables, by the table's OID."""
+    found: dict[int, list[Heap]] = {oid: [] for oid in oids}
+    for root, oid, schema, name, is_heap, cataloged, current, blocks, rows in asks.rows(_HEAPS, [list(oids)]):
+        found[root].append(Heap(oid, schema, name, current, blocks, rows, is_heap, cataloged != current))
+    return found
+
+
+def altered_heaps(snapshot: QueryRunner, now: QueryRunner, locked: Sequence[Heap]) -> list[Heap]:
+    """Those of these heaps that the snapshot cannot show any more: rewritten, renamed, or with other columns.
+
+    They must be locked: COPY goes by the names of now.
+    """
+    oids = [heap.oid for heap in locked]
+    seen, current = ({oid: form for oid, *form in asks.rows(_FORMS, [oids])} for asks in (snapshot, now))
+    return [heap for heap in locked if heap.rewritten or seen.get(heap.oid) != current.get(heap.oid)]

@@ -1,0 +1,113 @@
+"""What the role may do: read the published tables, make a publication.
+
+Before: `published_tables`, or `publication` for tables that are still to be published, gives the OIDs.
+After: `stream_startup` refuses to make a slot for a snapshot that would fail; `cdcd check` tells the same.
+Source: PostgreSQL, "Access Privilege Inquiry Functions", "Row Security Policies", "Logical Replication: Security".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cdcd.errors import RequestRejected
+from cdcd.source.identifiers import identifier
+from cdcd.source.published_tables import published_tables
+from cdcd.source.query_runner import QueryRunner
+
+NAMES_SHOWN: Final = 20
+"""Tables that a hint names."""
+
+# A privilege on the whole table is one on any of its columns.
+_PRIVILEGES: Final = """
+    SELECT n.nspname, c.relname, pg_catalog.pg_has_role(c.relowner, 'USAGE'),
+       pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_any_column_privilege(c.oid, 'SELECT'),
+       NOT pg_catalog.row_security_active(c.oid),
+       ARRAY(SELECT ARRAY[m.nspname::text, l.relname] FROM pg_catalog.pg_partition_tree(c.oid) t
+           JOIN pg_catalog.pg_class l ON l.oid = t.relid JOIN pg_catalog.pg_namespace m ON m.oid = l.relnamespace
+           WHERE c.relkind = 'p' AND t.isleaf AND NOT (pg_catalog.has_schema_privilege(m.oid, 'USAGE')
+               AND pg_catalog.has_any_column_privilege(l.oid, 'SELECT')) ORDER BY 1)
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = ANY(%s::bigint[])
+    ORDER BY 1, 2
+"""
+_MAY_CREATE: Final = "SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')"
+
+
+@dataclass(frozen=True)
+class TablePrivileges:
+    """What the role may do with one table."""
+
+    schema: str
+    name: str
+    is_owned: bool = True
+    """The role is its owner, or a member of its owner."""
+    is_readable: bool = True
+    """The role may SELECT from it, as the snapshot does."""
+    shows_all_rows: bool = True
+    """No row security hides rows from the role."""
+    closed_partitions: Sequence[Sequence[str]] = ()
+    """Schema and name of each partition that the role may not SELECT from: a snapshot reads these, not their root."""
+
+    @property
+    def quoted(self) -> str:
+        """The name as SQL has it."""
+        return identifier(self.schema, self.name)
+
+    @property
+    def closed(self) -> list[tuple[str, str]]:
+        """Schema and name of each table that the snapshot cannot read: this one, and partitions of it."""
+        own = [] if self.is_readable else [(self.schema, self.name)]
+        return own + [(schema, name) for schema, name in self.closed_partitions]
+
+
+@dataclass(frozen=True)
+class MissingPrivilege:
+    """What a snapshot lacks, and the SQL that grants it."""
+
+    message: str
+    hint: str
+
+
+def table_privileges(asks: QueryRunner, oids: Sequence[int]) -> list[TablePrivileges]:
+    """What the role may do with these tables, by schema and name."""
+    return [TablePrivileges(*row) for row in asks.rows(_PRIVILEGES, [list(oids)])]
+
+
+def may_create_publications(asks: QueryRunner) -> bool:
+    """Whether the role may make publications in this database."""
+    [(may,)] = asks.rows(_MAY_CREATE)
+    return bool(may)
+
+
+def missing_privileges(role: str, tables: Sequence[TablePrivileges]) -> Iterator[MissingPrivilege]:
+    """What `role` lacks to take a snapshot of these tables. The stream itself needs no privilege on a table."""
+    closed = [name for table in tables for name in table.closed]
+    hidden = [table.quoted for table in tables if table.is_readable and not table.shows_all_rows]
+    if closed:
+        names = [identifier(*name) for name in closed]
+        schemas = ", ".join(sorted({identifier(schema) for schema, _ in closed}))
+        shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
+        grants = f"GRANT USAGE ON SCHEMA {schemas} TO {identifier(role)}; GRANT SELECT ON {shown} TO {identifier(role)}"
+        yield MissingPrivilege(
+            f"The role {role} may not read {_first(names)}: the snapshot cannot copy what is in there",
+            f'As the owner, run: {grants}. Or set snapshot.mode = "never"',
+        )
+    if hidden:
+        yield MissingPrivilege(
+            f"Row security hides rows of {_first(hidden)} from the role {role}: the snapshot refuses that",
+            f'As a superuser, run: ALTER ROLE {identifier(role)} BYPASSRLS. Or set snapshot.mode = "never"',
+        )
+
+
+def check_readable(asks: QueryRunner, publication: str) -> None:
+    """Raise RequestRejected if the role may not take a snapshot of a table that is published."""
+    [(role,)] = asks.rows("SELECT current_user")
+    oids = [table.oid for table in published_tables(asks, publication)]
+    for missing in missing_privileges(role, table_privileges(asks, oids)):
+        raise RequestRejected(missing.message, missing.hint)
+
+
+def _first(names: Sequence[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")

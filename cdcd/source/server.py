@@ -1,0 +1,40 @@
+"""What the server is: its version, its parameters, and how many of its slots and walsenders are taken.
+
+Before: a session answers.
+After: `cdcd check` judges whether the server can stream.
+Source: PostgreSQL, "pg_settings", "Logical Replication: Configuration Settings".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cdcd.source.session import Session
+from cdcd.source.slot import slots_in_use
+
+_NAMES: Final = "SELECT pg_catalog.current_database(), current_user"
+_PARAMETERS: Final = "SELECT name, setting FROM pg_catalog.pg_settings WHERE context <> 'internal'"
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """What the server says of itself."""
+
+    version: int
+    """As `PQserverVersion` has it: 180006 is 18.6."""
+    database: str
+    role: str
+    parameters: Mapping[str, str]
+    """Name to setting, in the parameter's base unit."""
+    slots: int
+    """Replication slots that exist."""
+    walsenders: int
+    """Walsenders that run."""
+
+
+def server_facts(session: Session) -> ServerFacts:
+    """Ask the server."""
+    [(database, role)] = session.rows(_NAMES)
+    return ServerFacts(session.server_version, database, role, dict(session.rows(_PARAMETERS)), *slots_in_use(session))
