@@ -1,1 +1,1 @@
-"""`cdcd check`: one judge a subject. Nothing is changed."""
+"""`cdcd check`: facts come through `source` and `sink.kafka`, one judge a subject says what they mean."""

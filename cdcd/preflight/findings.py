@@ -1,6 +1,7 @@
-"""What `cdcd check` says: one line a finding, with what to do about it.
+"""A finding of `cdcd check`: what was looked at, how bad it is, and what to do about it. Pure.
 
-Before: `preflight.postgres` and `preflight.kafka` judge facts. After: `preflight` prints.
+Before: the judges of this package make them.
+After: `check` puts them in order; the command prints them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from cdcd.errors import CdcdError
 
 
 class Level(Enum):
-    """How bad it is: an error keeps the daemon from running, or will lose somebody's writes."""
+    """How bad it is. An error keeps the daemon from running, or makes the application's writes fail."""
 
     OK = "ok"
     WARNING = "warning"
@@ -21,7 +22,7 @@ class Level(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. `hint` is the SQL, the command or the setting that mends it."""
+    """One thing that was looked at. `hint`: the SQL, the command or the setting that helps."""
 
     level: Level
     about: str
@@ -45,5 +46,5 @@ def error(about: str, message: str, hint: str) -> Finding:
 
 
 def of_error(about: str, failure: CdcdError) -> Finding:
-    """The finding that an error of ours is."""
+    """An error of cdcd as a finding."""
     return Finding(Level.ERROR, about, failure.message, failure.hint)

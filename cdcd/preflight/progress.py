@@ -1,6 +1,7 @@
-"""What `cdcd check` looks at in the progress that Kafka holds: does it fit the slot, and is a table parked?
+"""Whether the progress that Kafka holds fits the slot, and whether a table is parked. Pure.
 
-Before: `preflight` has the last slot record and knows whether there is a slot. After: `preflight` prints.
+Before: `check` has the last slot record, and knows whether there is a slot.
+After: `check` passes the findings on.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from cdcd.preflight.findings import Finding, error, ok, warning
 from cdcd.progress.records import SlotRecord
 
 
-def judge(last: SlotRecord | None, *, slot_there: bool | None) -> Iterator[Finding]:
-    """What it means; `slot_there` None: nobody knows."""
+def judge(last: SlotRecord | None, *, slot_exists: bool | None) -> Iterator[Finding]:
+    """What the last slot record means. `slot_exists` None: PostgreSQL could not be asked."""
     if last is None:
         yield ok("progress", "Kafka holds no progress yet: the stream begins where the slot does")
         return
     where = format_lsn(last.lsn)
-    if slot_there is False:
+    if slot_exists is False:
         hint = "Take a new slot name (source.slot) or a new sink.prefix, and a new snapshot of the tables"
         yield error("progress", f"Kafka holds changes up to {where}, but the slot {last.slot} is gone", hint)
     else:

@@ -144,7 +144,13 @@ class Checksums:
         return sql.SQL(
             "CASE WHEN {c} IS NOT DISTINCT FROM NULL THEN '-'"
             " WHEN {size} <= {short} THEN {size} || ':' || {text} ELSE '#' || {md5} END"
-        ).format(c=sql.Identifier("t", column), size=size, short=sql.Literal(INLINE_BYTES_MAX), text=text, md5=self._md5(text))
+        ).format(
+            c=sql.Identifier("t", column),
+            size=size,
+            short=sql.Literal(INLINE_BYTES_MAX),
+            text=text,
+            md5=self._md5(text),
+        )
 
     def _md5(self, text: sql.Composable) -> sql.Composed:
         return sql.SQL("md5({})").format(self._utf8.format(text))

@@ -14,8 +14,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from support.fix_postgres import Database
 
 from cdcd.cli.commands import slot as slot_command
+from cdcd.cli.commands.check import check
 from cdcd.config.settings import Settings
-from cdcd.preflight.check import check, findings
+from cdcd.preflight.check import findings
 from cdcd.preflight.findings import Level
 
 pytestmark = pytest.mark.postgres_versions("oldest", "newest")
@@ -148,7 +149,7 @@ def test_a_slot_of_another_plugin_is_an_error(database: Database, broker: str, p
 def test_an_open_write_transaction_is_a_warning_before_the_slot_is_made(
     database: Database, broker: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdcd.preflight.postgres.LONG_TRANSACTION_S", 0.0)
+    monkeypatch.setattr("cdcd.preflight.slot.LONG_TRANSACTION_S", 0.0)
     writer = database.connect(autocommit=False)
     writer.execute("CREATE TABLE t (id int PRIMARY KEY)")
     level, message, hint = looked_at(settings(database.dsn, broker, prefix))["slot"]

@@ -100,7 +100,6 @@ def test_only_sink_kafka_imports_confluent_kafka() -> None:
         "cdcd.avro.registry_store", "cdcd.schema_registry_client",  # its client of the schema registry
         "cdcd.build_info",  # its version
         "cdcd.reading.consumer",  # the commands read topics with it
-        "cdcd.preflight.kafka",
     }  # fmt: skip
     assert {name for name in found if not name.startswith("cdcd.sink.kafka.")} <= allowed
 

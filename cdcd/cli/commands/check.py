@@ -5,13 +5,41 @@ Before: `cli.main` has parsed the options. After: a person reads the lines, or a
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
-from typing import TextIO
+from typing import Final, TextIO
 
 from cdcd.cli.commands import Load
-from cdcd.preflight import check
+from cdcd.config.settings import Settings
+from cdcd.preflight.check import findings
+from cdcd.preflight.findings import Finding, Level
+
+_COLOURS: Final = {Level.OK: "32", Level.WARNING: "33", Level.ERROR: "31"}
 
 
 def execute(given: Namespace, load: Load, out: TextIO) -> bool:
-    """Print the findings; returns whether there is no error among them."""
-    return check.check(load().settings, out, as_json=given.json)
+    """Print the findings; return whether there was no error among them."""
+    return check(load().settings, out, as_json=given.json)
+
+
+def check(settings: Settings, out: TextIO, *, as_json: bool) -> bool:
+    """Write one line a finding to `out` as each is made; return whether there was no error among them."""
+    good = True
+    for finding in findings(settings):
+        good = good and finding.level is not Level.ERROR
+        out.write(f"{_as_json(finding) if as_json else as_text(finding, colour=out.isatty())}\n")
+        out.flush()
+    return good
+
+
+def as_text(finding: Finding, *, colour: bool) -> str:
+    """`error    wal_level is replica, and must be logical. Run: ...`."""
+    level = f"{finding.level.value:8}"
+    if colour:
+        level = f"\x1b[{_COLOURS[finding.level]}m{level}\x1b[0m"
+    return f"{level} {finding.message}. {finding.hint}" if finding.hint else f"{level} {finding.message}"
+
+
+def _as_json(finding: Finding) -> str:
+    content = {"level": finding.level.value, "about": finding.about, "message": finding.message, "hint": finding.hint}
+    return json.dumps(content, ensure_ascii=False)

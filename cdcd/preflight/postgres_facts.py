@@ -1,0 +1,71 @@
+"""What `cdcd check` asks PostgreSQL. It reads catalogs and makes one replication connection; it changes nothing.
+
+Before: `check` has the settings.
+After: `postgres` judges the answers, one subject after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cdcd.source.privileges import TablePrivileges, may_create_publications, table_privileges
+from cdcd.source.publication import Publication, PublishedOperations
+from cdcd.source.published_tables import published_tables
+from cdcd.source.replica_identity import TableIdentity, table_identities
+from cdcd.source.replication_stream import ReplicationStream
+from cdcd.source.server import ServerFacts, server_facts
+from cdcd.source.session import Session
+from cdcd.source.slot import Slot, SlotState
+from cdcd.source.write_transactions import WriteTransaction, write_transactions
+
+
+@dataclass(frozen=True)
+class PostgresFacts:
+    """The answers of one server. The tables are those of the publication, or those that it would be made for."""
+
+    server: ServerFacts
+    slot: SlotState | None
+    slot_is_physical: bool
+    """A physical slot has the name."""
+    publication: PublishedOperations | None
+    """None if it does not exist."""
+    may_create: bool
+    """The role may make publications in this database."""
+    identities: Sequence[TableIdentity]
+    privileges: Sequence[TablePrivileges]
+    """Of the same tables, in the same order: by schema and name."""
+    writers: Sequence[WriteTransaction]
+    """Open write transactions, the oldest first."""
+
+    @property
+    def tables(self) -> list[tuple[str, str]]:
+        """Schema and name of each table."""
+        return [(table.schema, table.name) for table in self.privileges]
+
+
+def gather(dsn: str, slot: str, publication: str, patterns: Sequence[str]) -> PostgresFacts:
+    """Ask the server. Raises PostgresUnavailable or RequestRejected as `Session` and `ReplicationStream` do.
+
+    `patterns` name the tables of a publication that does not exist yet; raises SettingsError if one is none.
+    """
+    with Session(dsn, "cdcd check") as session:
+        with ReplicationStream(dsn, "cdcd check") as stream:
+            stream.identify()  # as `cdcd run` does first: it needs pg_hba.conf, REPLICATION and a free walsender
+        names, kept = Publication(session, publication), Slot(session, slot)
+        operations = names.operations()
+        if operations is None:
+            oids = [table.oid for table in names.candidates(patterns)]
+        else:
+            oids = [table.oid for table in published_tables(session, publication)]
+        state = kept.state()
+        return PostgresFacts(
+            server=server_facts(session),
+            slot=state,
+            slot_is_physical=state is None and kept.is_physical(),
+            publication=operations,
+            may_create=may_create_publications(session),
+            identities=table_identities(session, oids),
+            privileges=table_privileges(session, oids),
+            writers=write_transactions(session),
+        )

@@ -1,0 +1,22 @@
+"""Whether the role may read the tables that the snapshot copies. Pure.
+
+Before: `postgres_facts` has asked the server.
+After: `check` passes the findings on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cdcd.preflight.findings import Finding, error, ok, warning
+from cdcd.source.privileges import TablePrivileges, missing_privileges
+
+
+def judge(role: str, tables: Sequence[TablePrivileges], *, is_needed: bool) -> Iterator[Finding]:
+    """What `role` lacks for a snapshot of these tables: an error if `is_needed`, else a warning."""
+    missing = list(missing_privileges(role, tables))
+    for each in missing:
+        yield (error if is_needed else warning)("privileges", each.message, each.hint)
+    if tables and not missing:
+        count = "the table" if len(tables) == 1 else f"all {len(tables)} tables"
+        yield ok("privileges", f"The role {role} may read {count}, for the snapshot")

@@ -1,0 +1,93 @@
+"""What `cdcd check` asks the brokers: topics, settings, and what this user may do. Changes nothing.
+
+Before: `preflight.check` has the settings, and the names of the topics.
+After: `preflight.kafka` judges the answers.
+Source: Kafka protocol guide, Metadata, DescribeConfigs and DescribeTopicPartitions; KIP-430 (authorized operations).
+
+It makes no topic, and does not use the transactional.ids: a producer with one of them would fence a running daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource
+
+from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, Property, client_config
+from cdcd.sink.kafka.errors import kafka_error, to_cdcd_error
+
+REQUEST_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """The brokers' answers."""
+
+    brokers: int
+    topics: Mapping[str, int]
+    """Name to number of partitions."""
+    config: Mapping[str, str]
+    """The settings of one broker; empty if the user may not see them."""
+    denied: Mapping[str, frozenset[str]]
+    """Existing topics that cdcd would write, with the operations that this user may not do."""
+    cluster_id: str = ""
+    """What the cluster calls itself."""
+    policies: Mapping[str, str] = field(default_factory=dict)
+    """`cleanup.policy` of existing topics, as far as the user may see it."""
+
+
+def gather(
+    bootstrap: str, properties: Mapping[str, Property], wanted: Sequence[str], compacted: Sequence[str] = ()
+) -> ClusterFacts:
+    """Ask the brokers; `wanted` are the topics that cdcd would write, `compacted` those that must keep every key.
+
+    Raises SettingsError for properties that librdkafka does not know, KafkaUnavailable or RequestRejected as
+    `sink.kafka.errors.to_cdcd_error`.
+    """
+    client: Any = client_config(bootstrap, "cdcd-check", properties)
+    try:
+        admin = AdminClient(client, logger=LIBRDKAFKA_LOG)
+        metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+        topics = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+        existing = [name for name in wanted if name in topics]
+        broker = ConfigResource(ConfigResource.Type.BROKER, str(min(metadata.brokers)))
+        config, denied = _config(admin, broker), _denied(admin, existing)
+        policies = _policies(admin, [name for name in compacted if name in topics])
+        return ClusterFacts(len(metadata.brokers), topics, config, denied, str(metadata.cluster_id), policies)
+    except KafkaException as failure:
+        raise to_cdcd_error(kafka_error(failure), "answering `cdcd check`", bootstrap) from failure
+
+
+def _policies(admin: AdminClient, topics: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for topic in topics:
+        config = _config(admin, ConfigResource(ConfigResource.Type.TOPIC, topic))
+        if "cleanup.policy" in config:
+            found[topic] = config["cleanup.policy"]
+    return found
+
+
+def _config(admin: AdminClient, resource: ConfigResource) -> dict[str, str]:
+    try:
+        answers = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
+        return {name: entry.value for name, entry in answers[resource].result().items() if entry.value is not None}
+    except KafkaException:
+        return {}  # users rarely have this right: `preflight.kafka` says that it is missing
+
+
+def _denied(admin: AdminClient, topics: Sequence[str]) -> dict[str, frozenset[str]]:
+    if not topics:
+        return {}
+    answers = admin.describe_topics(
+        TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=REQUEST_TIMEOUT_S
+    )
+    denied = {}
+    for topic, answer in answers.items():
+        allowed = {AclOperation(operation) for operation in answer.result().authorized_operations or ()}
+        lacking = frozenset(op.name for op in (AclOperation.WRITE, AclOperation.DESCRIBE) if op not in allowed)
+        if lacking and AclOperation.ALL not in allowed:
+            denied[topic] = lacking
+    return denied

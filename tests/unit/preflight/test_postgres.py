@@ -1,0 +1,249 @@
+"""What `cdcd check` says about a server: each test is a claim about all findings together."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from cdcd.config.settings import SourceSettings
+from cdcd.preflight import postgres, replica_identity
+from cdcd.preflight.findings import Finding, Level
+from cdcd.preflight.postgres_facts import PostgresFacts
+from cdcd.source.privileges import TablePrivileges
+from cdcd.source.publication import PublishedOperations
+from cdcd.source.replica_identity import TableIdentity
+from cdcd.source.server import ServerFacts
+from cdcd.source.slot import SlotState
+from cdcd.source.write_transactions import WriteTransaction
+
+SERVER = ServerFacts(
+    version=180006,
+    database="shop",
+    role="cdc",
+    parameters={
+        "wal_level": "logical",
+        "max_replication_slots": "10",
+        "max_wal_senders": "10",
+        "wal_sender_timeout": "60000",
+    },
+    slots=0,
+    walsenders=0,
+)
+TABLE = TableIdentity("public", "orders", "d", has_index=True)
+MINE = TablePrivileges("public", "orders")
+SLOT = SlotState(
+    "cdcd", "pgoutput", "shop", False, False, None, 1050, 1000, "reserved", None, False, False, "", 1100
+)  # fmt: skip
+ALL = PublishedOperations(updates=True, deletes=True)
+FACTS = PostgresFacts(
+    server=SERVER,
+    slot=None,
+    slot_is_physical=False,
+    publication=None,
+    may_create=True,
+    identities=[TABLE],
+    privileges=[MINE],
+    writers=[],
+)
+
+
+def writer(name: str, age_s: float | None) -> WriteTransaction:
+    kind, _, which = name.partition(" ")
+    if kind == "pid":
+        return WriteTransaction(int(which), None, age_s, "")
+    return WriteTransaction(None, which, age_s, "")
+
+
+def judged(takes_snapshot: bool = True, **changed: Any) -> list[Finding]:
+    """The findings if these facts, of the server, too, and these settings differ from those above."""
+    of_server = {field.name for field in fields(ServerFacts)} & changed.keys()
+    of_facts = {field.name for field in fields(PostgresFacts)} & changed.keys()
+    server = replace(SERVER, **{name: changed[name] for name in of_server})
+    facts = replace(FACTS, server=server, **{name: changed[name] for name in of_facts})
+    settings = {name: value for name, value in changed.items() if name not in of_server | of_facts}
+    source = SourceSettings(**{"dsn": "host=localhost", "slot": "cdcd", "publication": "cdcd", **settings})
+    return list(postgres.judge(facts, source, takes_snapshot=takes_snapshot))
+
+
+def bad(findings: list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.level is not Level.OK]
+
+
+def about(subject: str, findings: list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.about == subject]
+
+
+def test_a_server_that_is_ready_gives_only_ok() -> None:
+    assert bad(judged()) == []
+    assert bad(judged(slot=SLOT, publication=ALL)) == []
+
+
+@pytest.mark.parametrize("made_with", [True, False])
+def test_a_slot_that_no_standby_keeps_is_named_where_failover_is_wanted(made_with: bool) -> None:
+    slot = replace(SLOT, failover=made_with)
+    found = about("failover", judged(version=170000, slot=slot, failover=True))
+    assert [finding.level for finding in found] == ([] if made_with else [Level.WARNING])
+    assert all('ALTER_REPLICATION_SLOT "cdcd" (FAILOVER true)' in finding.hint for finding in found)
+    assert not about("failover", judged(version=170000, slot=slot, failover=False))
+
+
+@pytest.mark.parametrize(
+    ("changed", "about", "hint"),
+    [
+        ({"version": 130010}, "server", "Upgrade"),
+        ({"origin": "none", "version": 150000}, "origin", '"any"'),
+        (
+            {"parameters": {**SERVER.parameters, "wal_level": "replica"}},
+            "wal_level",
+            "ALTER SYSTEM SET wal_level = 'logical'",
+        ),
+        ({"slots": 10}, "max_replication_slots", "ALTER SYSTEM SET max_replication_slots = 15"),
+        ({"walsenders": 10}, "max_wal_senders", "ALTER SYSTEM SET max_wal_senders = 15"),
+        (
+            {"create": False, "publication": ALL},
+            "slot",
+            "cdcd slot create",
+        ),
+        ({"slot": replace(SLOT, plugin="wal2json")}, "slot", "another source.slot"),
+        ({"slot_is_physical": True}, "slot", "another source.slot"),
+        ({"slot": replace(SLOT, database="other")}, "slot", "source.dsn"),
+        ({"slot": replace(SLOT, wal_status="lost")}, "slot", "pg_drop_replication_slot('cdcd')"),
+        ({"slot": replace(SLOT, invalidation="wal_removed")}, "slot", "pg_drop_replication_slot('cdcd')"),
+        ({"create": False, "slot": SLOT}, "publication", 'CREATE PUBLICATION "cdcd" FOR TABLE "public"."orders"'),
+        ({"identities": [], "privileges": []}, "publication", "source.tables"),
+        ({"may_create": False}, "publication", 'GRANT CREATE ON DATABASE "shop" TO "cdc"'),
+        ({"privileges": [replace(MINE, is_owned=False)]}, "publication", "As the owner of the tables"),
+        (
+            {"identities": [replace(TABLE, has_index=False)]},
+            "replica identity",
+            'ALTER TABLE "public"."orders" REPLICA IDENTITY FULL',
+        ),
+        ({"identities": [replace(TABLE, identity="n", has_index=False)]}, "replica identity", "primary key"),
+    ],
+)
+def test_what_keeps_the_daemon_from_running_is_one_error_with_its_hint(
+    changed: dict[str, Any], about: str, hint: str
+) -> None:
+    (finding,) = bad(judged(**changed))
+    assert (finding.level, finding.about) == (Level.ERROR, about)
+    assert hint in finding.hint
+
+
+def test_a_right_that_would_not_help_with_tables_of_another_role_is_not_offered() -> None:
+    (finding,) = bad(judged(may_create=False, privileges=[replace(MINE, is_owned=False)]))
+    assert "As a superuser" in finding.hint
+    assert "GRANT" not in finding.hint
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"writers": [writer("pid 12", 90.0)]}, "waits for a transaction that writes for 1 min 30 s: pid 12"),
+        ({"writers": [writer("prepared x", None)]}, "waits for a transaction that writes: prepared 'x'"),
+        ({"slot": replace(SLOT, wal_status="unreserved")}, "may go at the next checkpoint"),
+        ({"slot": replace(SLOT, wal_lsn=(5 << 30) + 1000)}, "keeps 5.0 GiB of WAL"),
+        ({"publication": ALL, "identities": [], "privileges": []}, "has no tables"),
+    ],
+)
+def test_what_will_hurt_later_is_a_warning_with_its_hint(changed: dict[str, Any], said: str) -> None:
+    (finding,) = bad(judged(**changed))
+    assert finding.level is Level.WARNING
+    assert said in finding.message
+    assert finding.hint
+
+
+def test_short_transactions_and_those_beside_an_existing_slot_are_no_matter() -> None:
+    assert bad(judged(writers=[writer("pid 12", 0.1)])) == []
+    assert bad(judged(writers=[writer("pid 12", 500.0)], slot=SLOT)) == []
+    [finding] = bad(judged(writers=[writer("pid 12", 900.0), writer("prepared x", None)], slot=SLOT))
+    assert "for 15 min 0 s holds back all WAL since: pid 12" in finding.message
+    assert "pg_terminate_backend(12)" in finding.hint
+
+
+def test_full_bounds_do_not_matter_to_a_slot_that_is_in_use() -> None:
+    assert bad(judged(slot=replace(SLOT, active=True, active_pid=5), slots=10, walsenders=10)) == []
+
+
+@pytest.mark.parametrize(("interval_s", "every"), [(10, 10), (60, 20)])
+def test_the_status_comes_well_before_the_server_gives_up(interval_s: float, every: float) -> None:
+    [finding] = about("wal_sender_timeout", judged(status_interval_s=interval_s))
+    assert (finding.level, finding.message.rpartition(" every ")[2]) == (Level.OK, f"{every} s")
+
+
+def test_replica_identity_full_needs_no_index_and_insert_only_publications_need_none() -> None:
+    bare = replace(TABLE, identity="n", has_index=False)
+    assert bad(judged(identities=[replace(TABLE, identity="f")])) == []
+    [keyless] = bad(judged(identities=[replace(TABLE, identity="f", has_index=False)]))
+    assert keyless.level is Level.WARNING
+    assert "no primary key: its events are unkeyed, in one partition" in keyless.message
+    [finding] = bad(judged(identities=[bare], publication=PublishedOperations(updates=False, deletes=False)))
+    assert finding.about == "publication"
+
+
+def test_a_publication_without_truncate_is_told() -> None:
+    [finding] = bad(judged(publication=replace(ALL, truncates=False)))
+    assert finding.level is Level.WARNING
+    assert "leaves out truncate" in finding.message
+    assert "ALTER PUBLICATION" in finding.hint
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "level"),
+    [
+        ("max_slot_wal_keep_size", "-1", None),
+        ("max_slot_wal_keep_size", "51200", None),
+        ("max_slot_wal_keep_size", "64", Level.WARNING),
+        ("idle_replication_slot_timeout", "3600", Level.WARNING),
+    ],
+)
+def test_what_can_lose_a_slot_is_told(parameter: str, value: str, level: Level | None) -> None:
+    found = bad(judged(parameters={**SERVER.parameters, parameter: value}))
+    assert [finding.level for finding in found] == ([level] if level else [])
+
+
+@pytest.mark.parametrize(("setting", "version"), [("two_phase", 14), ("failover", 16)])
+def test_settings_that_the_server_is_too_old_for_are_errors(setting: str, version: int) -> None:
+    [finding] = bad(judged(version=version * 10000, **{setting: True}))
+    assert (finding.level, finding.about) == (Level.ERROR, setting)
+
+
+def test_many_bare_tables_are_counted_not_listed() -> None:
+    tables = [TableIdentity("public", f"t{number}", "d", has_index=False) for number in range(50)]
+    found = bad(judged(identities=tables))
+    assert len(found) == replica_identity.TABLES_SHOWN + 1
+    assert "30 more tables" in found[-1].message
+
+
+def test_partitions_with_less_identity_than_their_root_matter_only_to_a_publication() -> None:
+    lesser = [replace(TABLE, lesser_partitions=[("parts", "orders_1"), ("parts", "orders_2")])]
+    assert bad(judged(identities=lesser)) == []
+    [told] = bad(judged(identities=lesser, publication=ALL))
+    assert (told.level, told.about) == (Level.ERROR, "replica identity")
+    assert 'The partition "parts"."orders_1" and 1 more of "public"."orders"' in told.message
+    assert told.hint.endswith('; ALTER TABLE "parts"."orders_2" REPLICA IDENTITY FULL')
+
+
+def test_a_snapshot_of_tables_that_the_role_may_not_read_is_told_before_it_fails() -> None:
+    closed = [replace(MINE, is_readable=False), replace(MINE, name="items", is_readable=False)]
+    [told] = bad(judged(privileges=closed))
+    assert (told.level, told.about) == (Level.ERROR, "privileges")
+    assert 'may not read "public"."orders" and 1 more' in told.message
+    assert 'GRANT USAGE ON SCHEMA "public" TO "cdc"; GRANT SELECT ON "public"."orders", "public"."items"' in told.hint
+    [told] = bad(judged(privileges=[replace(MINE, shows_all_rows=False)]))
+    assert "BYPASSRLS" in told.hint
+    [told] = bad(judged(privileges=[replace(MINE, closed_partitions=[("parts", "orders_1"), ("parts", "orders_2")])]))
+    assert 'may not read "parts"."orders_1" and 1 more' in told.message
+    assert 'ON SCHEMA "parts" TO "cdc"; GRANT SELECT ON "parts"."orders_1", "parts"."orders_2" TO' in told.hint
+
+
+def test_a_right_to_read_that_may_not_be_needed_any_more_is_no_error() -> None:
+    closed = [replace(MINE, is_readable=False)]
+    assert [told.level for told in bad(judged(privileges=closed, slot=SLOT, publication=ALL))] == [Level.WARNING]
+    assert bad(judged(takes_snapshot=False, privileges=closed)) == []
+
+
+def test_names_are_quoted_in_the_sql_of_hints() -> None:
+    (finding,) = bad(judged(identities=[TableIdentity('odd"schema', "Ta ble", "n", has_index=False)]))
+    assert 'ALTER TABLE "odd""schema"."Ta ble"' in finding.hint
