@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from cdcd.config.layers import SettingNames
+from cdcd.source.table_selection import TablePattern
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -29,8 +30,7 @@ def _slot_name(name: str) -> str:
 
 def _table_pattern(patterns: tuple[str, ...]) -> tuple[str, ...]:
     for pattern in patterns:
-        schema, dot, table = pattern.partition(".")
-        if not (schema and dot and table):
+        if not TablePattern(pattern).is_valid:
             raise ValueError(f"must be written as schema.table, where * stands for any name, not {pattern!r}")
     return patterns
 

@@ -1,12 +1,24 @@
-"""The first room: PostgreSQL's side of the wire. Bytes of the replication stream come out, confirmations go in.
+"""PostgreSQL's side: bytes of the replication stream come out, confirmations go in, and each fact is asked in one module.
 
 Before: a PostgreSQL server with `wal_level=logical`.
 After: `pgoutput` decodes what `replication_stream` reads; `progress` decides what `replication_stream` confirms.
 
-- `stream_messages`: the three messages inside the stream's CopyData, from and to bytes. Pure.
-- `read_pacing`: when to read at once and when to let the stream gather. Pure.
-- `server_errors`: what PostgreSQL's errors mean, and what cures them. Pure.
-- `replication_stream`: the one replication connection.
-- `session`: an ordinary connection for the questions that the next three ask.
-- `slot`, `publication`, `catalog`: what the server keeps for us, what it publishes, what its types are.
+The stream:
+
+- `connection`: a replication connection; it makes slots.
+- `replication_stream`: the stream of that connection.
+- `start_options`: the options that pgoutput gets.
+- `copy_data`, `stream_messages`: CopyData, and the three messages inside, from and to bytes.
+- `read_pacing`, `liveness`: when to read, and when the server counts as dead. Pure.
+
+What the server knows, over an ordinary connection (`session`, behind the interface `query_runner`):
+
+- `server`, `synchronous_standby`: its parameters; whether COMMITs wait for the daemon.
+- `slot`, `slot_conflicts`, `write_transactions`: the slot; other slots on the same topics; what a new slot waits for.
+- `publication`, `published_tables`, `table_selection`: the publication, its tables, and patterns that name tables.
+- `privileges`, `replica_identity`: what the role may read, and what of an old row reaches the WAL.
+- `catalog`, `pg_types`: types and keys by OID.
+- `heaps`, `exported_snapshot`: where rows lie, and a snapshot of them at an exact LSN.
+
+Words: `identifiers` quotes names, `server_errors` says what an error means and what helps.
 """

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from secrets import token_hex
-from typing import Final
+from typing import Final, TypeVar
 
+from cdcd.errors import RequestRejected
 from cdcd.source.connection import SLOT_TIMEOUT_S, Connection, CreatedSlot
 from cdcd.source.heaps import Heap, altered_heaps, heaps
 from cdcd.source.identifiers import identifier
@@ -31,8 +32,13 @@ from cdcd.source.query_runner import QueryRunner
 from cdcd.source.server_errors import SnapshotGone
 from cdcd.source.write_transactions import described_writers
 
+T = TypeVar("T")
+
 LOCK_TABLES: Final = 500
 """Tables that one LOCK statement names."""
+
+TRIES: Final = 5
+"""Snapshots that `until_unaltered` takes."""
 
 
 def export_snapshot(
@@ -75,3 +81,20 @@ def lock_tables(
     if altered:
         raise SnapshotGone(f"{altered[0].schema}.{altered[0].name} was altered while the snapshot was taken")
     return locked
+
+
+def until_unaltered(take: Callable[[], T]) -> T:
+    """Call `take`, which takes a snapshot and locks its tables, until no table was altered meanwhile.
+
+    Returns its result. Raises RequestRejected after TRIES calls that raised SnapshotGone.
+    """
+    tries = 0
+    while True:
+        try:
+            return take()
+        except SnapshotGone as error:
+            tries += 1
+            if tries == TRIES:
+                raise RequestRejected(
+                    f"{error.message}, {tries} times", "Try again while nobody alters or truncates the tables"
+                ) from error

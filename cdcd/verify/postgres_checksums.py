@@ -23,18 +23,14 @@ from psycopg import sql
 from cdcd.errors import CdcdError, RequestRejected
 from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.source.connection import Connection
-from cdcd.source.exported_snapshot import export_snapshot, lock_tables
+from cdcd.source.exported_snapshot import export_snapshot, lock_tables, until_unaltered
 from cdcd.source.identifiers import identifier
 from cdcd.source.published_tables import PARTITIONED, PublishedTable, published_tables
-from cdcd.source.server_errors import SnapshotGone
 from cdcd.source.session import Session, parameters
 from cdcd.verify.row_store import BUCKET_DIGITS, INLINE_BYTES_MAX, SUM_DIGITS
 
 Row: TypeAlias = "tuple[str, list[str], str]"
 """Bucket, the key's pieces (of the whole row where there is no key), the row's digest."""
-
-TRIES: Final = 5
-"""Snapshots to take, while tables are altered, before giving up."""
 
 _FETCH_ROWS: Final = 5_000
 
@@ -56,18 +52,10 @@ class Checksums:
         """Take the snapshot of `tables` (schema and name). The server waits for the transactions that write now.
 
         Raises RequestRejected or PostgresUnavailable, as `Connection` does; RequestRejected if a table is not published
-        any more, or was altered during each of TRIES snapshots.
+        any more, or is altered again and again.
         """
         with Session(dsn, application_name) as session:
-            for tries in range(1, TRIES + 1):
-                try:
-                    self._take(dsn, application_name, session, publication, tables)
-                    break
-                except SnapshotGone as error:
-                    if tries == TRIES:
-                        raise RequestRejected(
-                            f"{error.message}, {tries} times", "Run it while nobody alters or truncates the tables"
-                        ) from error
+            until_unaltered(lambda: self._take(dsn, application_name, session, publication, tables))
             utf8 = session.encoding in {"UTF8", "SQL_ASCII"}
         self._utf8 = sql.SQL("{}" if utf8 else "convert_to({}, 'UTF8')")
 

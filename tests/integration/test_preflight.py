@@ -146,6 +146,22 @@ def test_a_slot_of_another_plugin_is_an_error(database: Database, broker: str, p
     assert (level, message) == ("error", f"The slot {slot} is of plugin test_decoding, not pgoutput")
 
 
+def test_a_physical_slot_of_the_name_is_an_error(database: Database, broker: str, prefix: str, slot: str) -> None:
+    database.execute(f"SELECT pg_create_physical_replication_slot('{slot}')")
+    try:
+        level, message, _ = looked_at(settings(database.dsn, broker, prefix, slot=slot))["slot"]
+        assert (level, message) == ("error", f"The slot {slot} is a physical one, not of pgoutput")
+    finally:
+        database.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+
+
+def test_tables_are_named_as_run_names_them(database: Database, broker: str, prefix: str) -> None:
+    database.execute('CREATE TABLE "Order" (id int PRIMARY KEY)', 'CREATE TABLE "a.b" (id int PRIMARY KEY)')
+    given = settings(database.dsn, broker, prefix, tables=('public."Order"', 'pub*."a.b"'))
+    level, message, _ = looked_at(given)["publication"]
+    assert (level, message) == ("ok", "There is no publication cdcd yet: cdcd run makes it for 2 tables")
+
+
 def test_an_open_write_transaction_is_a_warning_before_the_slot_is_made(
     database: Database, broker: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,6 +172,7 @@ def test_a_sql_ascii_database_streams_its_bytes_as_they_are(postgres: PostgreSQL
 def test_a_confirmed_position_reaches_the_slot(shop: Database, stream: ReplicationStream) -> None:
     shop.execute("INSERT INTO t VALUES (1, 'x')")
     commit = read_until(stream, a_commit)[-1]
+    assert isinstance(commit, XLogData)
     end_lsn = int.from_bytes(commit.data[10:18])
     stream.send_status(end_lsn, end_lsn, end_lsn, reply=True)
     read_until(stream, lambda message: isinstance(message, PrimaryKeepalive))
@@ -242,7 +243,9 @@ def test_a_server_that_takes_nothing_does_not_block_the_sender(shop: Database, s
     finally:
         os.kill(stream.backend_pid, signal.SIGCONT)
     shop.execute("INSERT INTO t VALUES (1, 'x')")
-    end_lsn = int.from_bytes(read_until(stream, a_commit, 60)[-1].data[10:18])
+    commit = read_until(stream, a_commit, 60)[-1]
+    assert isinstance(commit, XLogData)
+    end_lsn = int.from_bytes(commit.data[10:18])
     stream.send_status(end_lsn, end_lsn, end_lsn, reply=True)
     deadline = time.monotonic() + 60
     while confirmed(shop) != end_lsn:
@@ -500,7 +503,7 @@ def test_a_dsn_that_cannot_be_read_is_refused_without_its_password() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_grown_input_buffer_takes_more_at_once(shop: Database) -> None:
+def test_an_enlarged_read_buffer_takes_more_at_once(shop: Database) -> None:
     shop.execute("INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 0) g")
 
     def largest(size_bytes: int) -> int:

@@ -48,8 +48,16 @@ SPARK_KNOWS = {
     "cdcd.avro.type_forms",
     "cdcd.progress.records",
     "cdcd.sink.topics",
+    "cdcd.snapshot.reader",
+    "cdcd.source.connection",
+    "cdcd.source.exported_snapshot",
+    "cdcd.source.identifiers",
+    "cdcd.source.published_tables",
+    "cdcd.source.server_errors",
+    "cdcd.source.session",
+    "cdcd.source.table_selection",
 }
-"""Of the flow: the vocabulary of the wire format and of the progress record."""
+"""Of the flow: the vocabulary of the wire format and of the progress record, and a snapshot at an exact LSN."""
 
 each_module = pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
 

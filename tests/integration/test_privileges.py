@@ -1,0 +1,72 @@
+"""What a role may read, as the server tells it: and the hint lets it read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.fix_postgres import Database
+
+from cdcd.errors import RequestRejected
+from cdcd.source.privileges import (
+    TablePrivileges,
+    check_readable,
+    may_create_publications,
+    missing_privileges,
+    table_privileges,
+)
+from cdcd.source.published_tables import published_tables
+from cdcd.source.session import Session
+
+pytestmark = pytest.mark.postgres_versions("oldest", "newest")
+
+
+@pytest.fixture
+def role(database: Database) -> Iterator[str]:
+    role = f"reader_{database.name}"
+    database.execute(
+        f"CREATE ROLE {role} LOGIN",
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        'CREATE TABLE "part 1" PARTITION OF parted FOR VALUES FROM (0) TO (10)',
+        "CREATE PUBLICATION p FOR TABLE t, parted WITH (publish_via_partition_root = true)",
+        f"GRANT SELECT ON parted TO {role}",
+    )
+    yield role
+    database.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_what_a_role_may_not_read_is_named_and_the_hint_grants_it(database: Database, role: str) -> None:
+    with Session(database.server.dsn(database.name, user=role)) as session:
+        oids = [table.oid for table in published_tables(session, "p")]
+        assert table_privileges(session, oids) == [
+            TablePrivileges("public", "parted", is_owned=False, closed_partitions=[["public", "part 1"]]),
+            TablePrivileges("public", "t", is_owned=False, is_readable=False, closed_partitions=[]),
+        ]
+        assert not may_create_publications(session)
+        with pytest.raises(RequestRejected, match=r'may not read "public"\."part 1" and 1 more') as caught:
+            check_readable(session, "p")
+        database.execute(caught.value.hint.removeprefix("As the owner, run: ").split(". Or ")[0])
+        check_readable(session, "p")
+
+
+def test_row_security_hides_rows_until_the_hint_is_run(database: Database, role: str) -> None:
+    database.execute(
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}", "ALTER TABLE t ENABLE ROW LEVEL SECURITY"
+    )
+    with Session(database.server.dsn(database.name, user=role)) as session:
+        with pytest.raises(RequestRejected, match="Row security hides rows") as caught:
+            check_readable(session, "p")
+        database.execute(caught.value.hint.removeprefix("As a superuser, run: ").split(". Or ")[0])
+        check_readable(session, "p")
+
+
+def test_an_owner_lacks_nothing(database: Database, role: str) -> None:
+    with Session(database.dsn) as session:
+        oids = [table.oid for table in published_tables(session, "p")]
+        privileges = table_privileges(session, oids)
+        assert [(table.quoted, table.is_owned) for table in privileges] == [
+            ('"public"."parted"', True),
+            ('"public"."t"', True),
+        ]
+        assert list(missing_privileges("postgres", privileges)) == []
