@@ -102,7 +102,7 @@ class SnapshotExport:
         self.needs_pause = False
         """Everything is ready: pause the stream, then call `confirm_stream_paused`."""
         self.safe_stream_lsn = 0
-        """While the server waits for transactions: the consistent point will be behind this LSN."""
+        """While the server waits for transactions: the consistent point will come after this LSN."""
         Thread(target=self._run, name="cdcd-exporting", daemon=True).start()
 
     @property
@@ -190,7 +190,7 @@ class SnapshotExport:
         """Find out how far the stream may go while the backend `pid` waits for a transaction to end.
 
         The slot becomes consistent only at a running-transactions record written after this transaction ends. The
-        insert position is read before the wait is seen, so that record lies behind this position.
+        insert position is read before the wait is seen, so that record comes after this position.
         """
         [(lsn,)] = session.rows(_INSERTED)
         if lsn is not None and session.rows(_WAITS, [pid]):

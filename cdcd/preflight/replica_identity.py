@@ -50,7 +50,7 @@ def _lesser(table: TableIdentity) -> tuple[str, str]:
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     message = (
         f"The partition {names[0]}{more} of {table.quoted}, which is published as its root, keeps less replica"
-        " identity: an UPDATE or DELETE whose old row the WAL lacks stops the daemon, or is null in `before`"
+        " identity. If the WAL lacks columns of an old row there, the daemon stops, or `before` has null for them"
     )
     run = "; ".join(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in names[:TABLES_SHOWN])
     return message, f"Run: {run}" + ("; ..." if len(names) > TABLES_SHOWN else "")
@@ -61,7 +61,7 @@ def _for_each(
     say: Callable[[TableIdentity], tuple[str, str]],
     finding: Callable[..., Finding] = error,
 ) -> Iterator[Finding]:
-    """A finding for each table, with what `say` gives (message and hint). Those beyond TABLES_SHOWN are counted."""
+    """A finding for each table, with what `say` gives (message and hint). Tables beyond TABLES_SHOWN are counted."""
     for table in tables[:TABLES_SHOWN]:
         yield finding("replica identity", *say(table))
     if len(tables) > TABLES_SHOWN:

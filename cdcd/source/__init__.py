@@ -1,4 +1,4 @@
-"""PostgreSQL's side: bytes of the replication stream come out, confirmations go in, and each fact is asked in one module.
+"""PostgreSQL's side: bytes of the stream come out, confirmations go in, and each fact is asked in one module.
 
 Before: a PostgreSQL server with `wal_level=logical`.
 After: `pgoutput` decodes what `replication_stream` reads; `progress` decides what `replication_stream` confirms.
@@ -11,7 +11,7 @@ The stream:
 - `copy_data`, `stream_messages`: CopyData, and the three messages inside, from and to bytes.
 - `read_pacing`, `liveness`: when to read, and when the server counts as dead. Pure.
 
-What the server knows, over an ordinary connection (`session`, behind the interface `query_runner`):
+Facts of the server, asked over an ordinary connection (`session`, behind the interface `query_runner`):
 
 - `server`, `synchronous_standby`: its parameters; whether COMMITs wait for the daemon.
 - `slot`, `slot_conflicts`, `write_transactions`: the slot; other slots on the same topics; what a new slot waits for.

@@ -136,7 +136,7 @@ class Connection:
         """Make a logical slot of the plugin pgoutput.
 
         The server waits for every transaction, in any database, that was writing when it was asked. After `timeout_s`
-        seconds the request is cancelled, no slot stays behind, and SlotWaits names what `blockers()` describes.
+        seconds the request is cancelled, and leaves no slot. SlotWaits names what `blockers()` describes.
         Raises RequestRejected if the server would refuse it again.
         """
         version = self.server_version // 10_000

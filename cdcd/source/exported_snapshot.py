@@ -1,6 +1,6 @@
 """A snapshot of the database at an exact LSN, and locks that keep its tables as the snapshot shows them.
 
-Before: a replication connection, and a session beside it.
+Before: a replication connection makes the slot; a session next to it asks for what is true now.
 After: `daemon.snapshot_export` copies the tables, `verify.postgres_checksums` compares them, under the same snapshot.
 Source: PostgreSQL, "Streaming Replication Protocol" (CREATE_REPLICATION_SLOT), "Snapshot Synchronization Functions",
 "LOCK".

@@ -5,7 +5,7 @@ After: run, check, peek, verify, schema and snapshot work on these tables.
 Source: PostgreSQL, "System Catalogs": pg_publication_tables, pg_attribute, pg_class, pg_index.
 
 A partitioned table is listed by its partitions, or as its root if the publication says `publish_via_partition_root`.
-A question waits for the locks of whoever alters a published table.
+A question waits for the lock of a transaction that alters a published table.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class TableIdentity:
     has_index: bool
     """The index exists that `identity` means: the primary key or the chosen one. Beside `full`: a primary key."""
     lesser_partitions: Sequence[Sequence[str]] = ()
-    """Schema and name of each partition whose replica identity lacks columns of the table's."""
+    """Schema and name of each partition that keeps less: its replica identity lacks columns of the table's."""
 
     @property
     def quoted(self) -> str:

@@ -37,19 +37,19 @@ class SlotActive(PostgresUnavailable):
         by = f"the server process {pid}" if pid is not None else "another connection"
         super().__init__(
             f'the slot "{slot}" is in use by {by}',
-            "It comes free when that connection ends; if nobody should be using it, see pg_stat_replication",
+            "It is free when that connection ends. If nobody should use it, see pg_stat_replication",
         )
         self.slot = slot
         self.pid = pid
 
 
 _WRITERS_FIRST: Final = (
-    "Transactions that were writing when it was asked for must end first (prepared ones too). They are: "
+    "Transactions that were writing when the slot was asked for must end first, prepared ones, too. They are: "
     "SELECT pid, virtualtransaction FROM pg_locks WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' "
     "AND granted; SELECT gid FROM pg_prepared_xacts"
 )
 _ON_PRIMARY: Final = (
-    "This is a standby: while it waits, run on its primary: SELECT pg_log_standby_snapshot(). And look there: "
+    "This is a standby. While it waits, run on its primary: SELECT pg_log_standby_snapshot(). And look there: "
 )
 
 
@@ -234,19 +234,19 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
         case "22021":
             return RequestRejected(
                 where,
-                "A value is not valid in the database's encoding: correct the row, or take the table out of the "
-                "publication; then go past it with pg_replication_slot_advance and take a new snapshot",
+                "A value is not valid in the database's encoding. Correct the row, or take the table out of the "
+                "publication. Then go past this change with pg_replication_slot_advance, and take a new snapshot",
             )
         case "54000" | "XX000" if sqlstate == "54000" or "invalid memory alloc request size" in message:
             return RequestRejected(
                 where,
-                "The change is larger than the gigabyte that PostgreSQL can send as one message; in text mode a bytea "
+                "The change is larger than a gigabyte: PostgreSQL cannot send it as one message. In text mode a bytea "
                 "takes twice its size. Go past it with "
-                f"SELECT pg_replication_slot_advance({literal(slot)}, pg_current_wal_lsn()) and take a new snapshot; "
-                "for the future, leave such columns out of the publication",
+                f"SELECT pg_replication_slot_advance({literal(slot)}, pg_current_wal_lsn()) and take a new snapshot. "
+                "Then leave such columns out of the publication",
             )
         case "XX000" if re.search(FORGOTTEN, message) and in_progress:
-            # So it is if two savepoints have both truncated or rewritten a table, and the first was rolled back.
+            # This happens if two savepoints have truncated or rewritten the same table, and the first was rolled back.
             return StreamingUnsupported(
                 where, "PostgreSQL could not decode a transaction in progress; from now on cdcd asks for whole ones"
             )
@@ -255,7 +255,7 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
             return RequestRejected(
                 where,
                 "PostgreSQL cannot decode a prepared transaction that was rolled back, if one of its savepoints made, "
-                "truncated or rewrote a table. Put a copy in the slot's place, which is not two-phase: "
+                "truncated or rewrote a table. Replace the slot by a copy that is not two-phase: "
                 f"SELECT pg_copy_logical_replication_slot({literal(slot)}, {copy}); "
                 f"SELECT pg_drop_replication_slot({literal(slot)}); "
                 f"SELECT pg_copy_logical_replication_slot({copy}, {literal(slot)}); "
@@ -266,8 +266,8 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
         case _ if sqlstate[:2] == "22":
             return RequestRejected(
                 where,
-                "A value of a change could not be computed with, most likely in a row filter of the publication "
-                "(division by zero, a number out of range). Corrected now, it counts for later changes only: "
+                "PostgreSQL could not evaluate an expression for a change, most likely a row filter of the publication "
+                "(division by zero, a number out of range). A corrected filter counts for later changes only: "
                 f"correct it, go past this change with SELECT pg_replication_slot_advance({literal(slot)}, "
                 "pg_current_wal_lsn()) and take a new snapshot",
             )

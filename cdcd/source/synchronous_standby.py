@@ -1,6 +1,6 @@
 """Whether COMMITs wait for the daemon. Then it acknowledges at once even a commit that publishes nothing.
 
-Before: a session beside the stream.
+Before: a session next to the stream.
 After: `stream_startup` asks at its start, and `slot_monitor` every few seconds, because the setting can be altered.
 Source: PostgreSQL, "synchronous_standby_names".
 """

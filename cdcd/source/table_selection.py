@@ -76,7 +76,7 @@ class TablePattern:
 
     @property
     def whole_schema(self) -> str | None:
-        """The schema whose every table it stands for; None if it is any other pattern."""
+        """The schema, if it stands for all tables of one schema; None if it is any other pattern."""
         if self._parts is None or self._parts[1] != "*":
             return None
         schema = self._parts[0]

@@ -41,7 +41,7 @@ class WriteTransaction:
     age_s: float | None
     """None where the role may not see it."""
     description: str
-    """With age, state and query, as far as the role may see them. What a query holds in quotes is left out."""
+    """With age, state and query, as far as the role may see them. Strings in quotes are left out of the query."""
 
     @property
     def name(self) -> str:
