@@ -9,8 +9,8 @@ A pattern is `schema.table`:
 - `*` stands for any characters, `?` for one, `[abc]` for one of these characters or for itself.
 - A part in double quotes is a name as PostgreSQL writes it: `public."Order"`, `"a.b"."say ""hi"" twice"`. Wildcards
   in quotes are ordinary characters. Nothing is folded to lower case, with quotes or without.
-- With no dot, or with several, the pattern stands for the whole name: `*` is every table, and `a.b.c` is the table `c`
-  of the schema `a.b` as well as the table `b.c` of the schema `a`.
+- With several dots it stands for the whole name: `a.b.c` is the table `c` of the schema `a.b`, and the table `b.c` of
+  the schema `a`. A word of a command may have no dot: `*` is every table.
 - Every name stands for itself, whatever characters it has.
 """
 
@@ -33,13 +33,13 @@ _WILDCARDS: Final = frozenset("*?[")
 
 @dataclass(frozen=True)
 class TablePattern:
-    """One pattern. `parse` raises for what is none; the constructor takes any text, which then stands for itself."""
+    """One pattern. `parse` raises for what is none; the constructor takes any text, as a word of a command."""
 
     text: str
 
     @classmethod
     def parse(cls, text: str) -> TablePattern:
-        """Read a pattern of the settings. Raises SettingsError if it can stand for no table."""
+        """Read a pattern of the settings. Raises SettingsError if it is not written as schema.table."""
         pattern = cls(text)
         if not pattern.is_valid:
             raise SettingsError(
@@ -53,7 +53,7 @@ class TablePattern:
         name = f"{schema}.{table}"
         if self.text == name:
             return True
-        if not self.is_valid:
+        if "".join(self._tokens) != self.text:  # a quote does not end
             return False
         if self._parts is None:
             return _matches(self.text, name)
@@ -66,13 +66,10 @@ class TablePattern:
 
     @cached_property
     def is_valid(self) -> bool:
-        """Whether it can stand for a table: it has two parts or a wildcard, no part is empty, every quote ends."""
-        tokens = _TOKEN.findall(self.text)
-        if "".join(tokens) != self.text or '""' in tokens:
+        """Whether it is written as schema.table: it has a dot outside quotes, no part is empty, every quote ends."""
+        if "".join(self._tokens) != self.text or '""' in self._tokens:
             return False
-        if self._parts is not None:
-            return all(self._parts)
-        return tokens.count(".") > 1 or not _WILDCARDS.isdisjoint(tokens)
+        return "." in self._tokens if self._parts is None else all(self._parts)
 
     @property
     def whole_schema(self) -> str | None:
@@ -85,16 +82,20 @@ class TablePattern:
     @property
     def is_everything(self) -> bool:
         """Whether it stands for all tables."""
-        return self.text in {"*", "*.*"}
+        return self.text == "*.*"
+
+    @cached_property
+    def _tokens(self) -> list[str]:
+        """The parts in quotes, and the characters outside; a quote that does not end is left out."""
+        return _TOKEN.findall(self.text)
 
     @cached_property
     def _parts(self) -> tuple[str, str] | None:
         """The patterns of the schema and of the table, if the text has exactly one dot outside quotes."""
-        tokens = _TOKEN.findall(self.text)
-        if tokens.count(".") != 1:
+        if self._tokens.count(".") != 1:
             return None
-        at = tokens.index(".")
-        return "".join(tokens[:at]), "".join(tokens[at + 1 :])
+        at = self._tokens.index(".")
+        return "".join(self._tokens[:at]), "".join(self._tokens[at + 1 :])
 
 
 def select_tables(

@@ -44,8 +44,8 @@ def test_a_pattern_stands_for_the_tables_it_says(
         assert not tables.matches(schema, table)
 
 
-@pytest.mark.parametrize("text", ["", "orders", "public.", ".t", 'public."t', '"".t', '"a.b"'])
-def test_what_can_stand_for_no_table_is_a_settings_error(text: str) -> None:
+@pytest.mark.parametrize("text", ["", "orders", "*", "shop*", "public.", ".t", 'public."t', '"".t', '"a.b"'])
+def test_what_is_not_written_as_schema_and_table_is_a_settings_error(text: str) -> None:
     with pytest.raises(SettingsError, match="no table pattern"):
         TablePattern.parse(text)
 
