@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -18,6 +19,8 @@ from cdcd.cli.commands.check import check
 from cdcd.config.settings import Settings
 from cdcd.preflight.check import findings
 from cdcd.preflight.findings import Level
+from cdcd.preflight.postgres import judge
+from cdcd.preflight.postgres_facts import gather
 
 pytestmark = pytest.mark.postgres_versions("oldest", "newest")
 
@@ -163,14 +166,17 @@ def test_tables_are_named_as_run_names_them(database: Database, broker: str, pre
 
 
 def test_an_open_write_transaction_is_a_warning_before_the_slot_is_made(
-    database: Database, broker: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, broker: str, prefix: str
 ) -> None:
-    monkeypatch.setattr("cdcd.preflight.slot.LONG_TRANSACTION_S", 0.0)
     writer = database.connect(autocommit=False)
     writer.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    level, message, hint = looked_at(settings(database.dsn, broker, prefix))["slot"]
-    assert (level, f"pid {writer.info.backend_pid}" in message) == ("warning", True)
-    database.execute(hint.partition("or end it: ")[2])
+    source = settings(database.dsn, broker, prefix).source
+    facts = gather(source.dsn, source.slot, source.publication, source.tables)
+    older = replace(facts, writers=[replace(each, age_s=60.0) for each in facts.writers])
+    name = f"pid {writer.info.backend_pid}"
+    [finding] = [each for each in judge(older, source, takes_snapshot=True) if each.message.endswith(f": {name}")]
+    assert (finding.level, finding.about) == (Level.WARNING, "slot")
+    database.execute(finding.hint.partition("or end it: ")[2])
     with pytest.raises(psycopg.OperationalError):
         writer.execute("SELECT 1")
 
