@@ -157,8 +157,8 @@ class Pipeline:
         self._copying.look(now)
         if not self._copying.ended:
             self._copy(now)
-        pause_s = 0.0 if self._assembler.busy else self._pause_s(now)
-        if self._pending is None and pause_s <= 0 and not self._assembler.at_barrier:
+        pause_s = 0.0 if self._assembler.is_busy else self._pause_s(now)
+        if self._pending is None and pause_s <= 0 and not self._assembler.is_paused:
             self._read(now)
             pause_s = self._pause_s(now)
         self._offer_idle(now)
@@ -174,9 +174,9 @@ class Pipeline:
             self._wait(timeout_s, reading=False)
         elif copies and self._copying.flowing:
             self._wait(0.0, reading=False)
-        elif self._assembler.at_barrier:
+        elif self._assembler.is_paused:
             self._wait(min(timeout_s, _ASK_S), *copies, reading=False)
-        elif self._assembler.busy:
+        elif self._assembler.is_busy:
             self._wait(0.0, reading=False)
         elif pause_s > 0:
             self._wait(min(timeout_s, pause_s), *copies, reading=False)
@@ -184,7 +184,7 @@ class Pipeline:
             self._wait(timeout_s, *copies, reading=True)
 
     def _pause_s(self, now: float) -> float:
-        return self._pacing.pause_s(now, in_vain=self._sink.committing)
+        return self._pacing.pause_s(now, commit_in_progress=self._sink.committing)
 
     def _wait(self, timeout_s: float, *more: int, reading: bool) -> None:
         ready = self._walsender.wait(timeout_s, self._wake.fd, *more, *self._session.sockets(), reading=reading)
@@ -193,7 +193,7 @@ class Pipeline:
         if self._session.ended(ready):
             self._left_s = monotonic_s()
         if not reading or self._walsender.fileno() in ready:
-            self._silence.heard(monotonic_s())
+            self._silence.on_data(monotonic_s())
 
     # The copies of tables
 
@@ -206,10 +206,10 @@ class Pipeline:
         if copying.begun:
             if self._copies_fit():
                 self._hand_over_copies(now)
-        elif self._assembler.at_barrier and self._pending is None:
-            self._tracker.keepalive(copying.lsn)
+        elif self._assembler.is_paused and self._pending is None:
+            self._tracker.on_keepalive(copying.lsn)
             # Nothing was committed for us from the snapshot up to what was heard of.
-            self._hand_over_copies(now, self._tracker.heard_lsn)
+            self._hand_over_copies(now, self._tracker.server_position)
         elif now - self._asked_s >= _ASK_S:
             # An idle server tells only every so often how far it is.
             self._asked_s = now
@@ -244,7 +244,7 @@ class Pipeline:
     # From the server to the sink
 
     def _read(self, now: float) -> None:
-        if self._assembler.busy:
+        if self._assembler.is_busy:
             self._assembler.proceed()
         else:
             frames = self._walsender.read(FRAMES_MAX, READ_BYTES_MAX)
@@ -252,7 +252,7 @@ class Pipeline:
             self._pacing.note_read(now, len(frames), size_bytes)
             if not frames:
                 return
-            self._silence.heard(now)
+            self._silence.on_data(now)
             self._metrics.received(size_bytes)
             self._assembler.feed(frames)
         self._collect()
@@ -261,35 +261,35 @@ class Pipeline:
         """Hand on what the assembler made of the frames, and tell the tracker."""
         batch = self._batches.take()
         # A COMMIT that waits for us waits for nothing that comes after it.
-        batch.far = batch.open and (self._status.synchronous or self._assembler.far)
-        batch.flowing = self._pacing.backlog and not self._status.synchronous
+        batch.far = batch.open and (self._status.synchronous or self._assembler.commit_is_distant)
+        batch.flowing = self._pacing.has_backlog and not self._status.synchronous
         for content in batch.requests:
             wanted = to_copy(content)
             if wanted is not None:
                 self._copying.want(*wanted)
         if batch.rows or self._open:
             if batch.transactions:
-                self._tracker.received(batch.end_lsn)
+                self._tracker.on_received(batch.end_lsn)
                 self._oldest.append((batch.end_lsn, batch.first_commit_ts))
                 self._status.oldest_us = self._oldest[0][1]
             if batch.rows or batch.transactions:
                 self._hand_over(batch)
         elif self._assembler.received_lsn:
             # Nothing but empty transactions, or such as Kafka has: they need no Kafka transaction.
-            self._tracker.skipped(self._assembler.received_lsn)
-        for phase in self._assembler.phases:
+            self._tracker.on_skipped(self._assembler.received_lsn)
+        for phase in self._assembler.prepared_outcomes:
             if phase.kind == PREPARE:
-                self._tracker.hold(phase.name, phase.lsn)
+                self._tracker.on_prepare(phase.name, phase.lsn)
             elif phase.kind == COMMIT_PREPARED:
-                self._tracker.committed(phase.name, phase.lsn)
+                self._tracker.on_commit_prepared(phase.name, phase.lsn)
             else:
-                self._tracker.rolled_back(phase.name)
-        self._assembler.phases.clear()
+                self._tracker.on_rollback_prepared(phase.name)
+        self._assembler.prepared_outcomes.clear()
         # Last, as it is how the frames end: a transaction may have begun behind all that was prepared.
         if self._assembler.in_transaction:
-            self._tracker.begin()
-        elif self._assembler.quiet_lsn:
-            self._tracker.keepalive(self._assembler.quiet_lsn)
+            self._tracker.on_begin()
+        elif self._assembler.last_idle_keepalive_lsn:
+            self._tracker.on_keepalive(self._assembler.last_idle_keepalive_lsn)
         self._open = batch.open and (batch.rows > 0 or self._open)
         self._status.received_lsn = self._tracker.received_lsn
         self._status.server_lsn = max(self._status.server_lsn, self._assembler.server_lsn)
@@ -325,7 +325,7 @@ class Pipeline:
     def _take_news(self, now: float) -> None:
         while self._news:
             durable, seconds = self._news.popleft()
-            self._tracker.durable(durable.end_lsn)
+            self._tracker.on_durable(durable.end_lsn)
             if self._left_s:
                 self._left_s = now
             while self._oldest and self._oldest[0][0] <= durable.end_lsn:
@@ -342,16 +342,16 @@ class Pipeline:
         ack = self._tracker.ack()
         due = now - self._told_s >= self._status_interval_s
         asked = self._assembler.reply_requested and now - self._told_s >= REPLY_INTERVAL_S
-        if self._silence.lost(now):
+        if self._silence.is_dead(now):
             raise PostgresUnavailable(
-                f"PostgreSQL has been silent for {self._silence.patience_s:.0f} s, and does not answer"
+                f"PostgreSQL has been silent for {self._silence.timeout_s:.0f} s, and does not answer"
             )
-        asking = self._silence.asks(now)
+        asking = self._silence.should_probe(now)
         if ack == self._told_lsn and not (due or asked or asking):
             return
         if asked:
             insisting_s = self._insistence.asked(now, self._status.server_lsn)
-            if insisting_s > SHUTDOWN_WAITS_S and self._tracker.only_prepared:
+            if insisting_s > SHUTDOWN_WAITS_S and self._tracker.is_held_only_by_prepares:
                 raise PostgresUnavailable(
                     "PostgreSQL is shutting down, and would wait for a prepared transaction to end"
                 )
@@ -366,7 +366,7 @@ class Pipeline:
         """Say what waits at each stage, and whether it moves."""
         self._status.turned_s = now
         # The server has something to say at any time, once it was asked.
-        self._server_stage.note(now, self._silence.unanswered, self._silence.heard_s)
+        self._server_stage.note(now, self._silence.has_unanswered_probe, self._silence.last_data_s)
         tracker, sink = self._tracker, self._sink
         handed_lsn = max(tracker.received_lsn, self._idle_lsn)
         waits = self._pending is not None or self._handover.waiting or handed_lsn > tracker.durable_lsn

@@ -132,19 +132,19 @@ class SnapshotCoordinator:
             self._exporting = SnapshotExport(self._settings, self._choose, self._wake)
         elif self._exporting.needs_pause:
             self._safe_stream_lsn = FIRST_LSN
-            assembler.stop_at(FIRST_LSN)
+            assembler.pause_before(FIRST_LSN)
             self._exporting.confirm_stream_paused()
         elif self._exporting.done:
             self._export = self._exporting.result()
             if self._export is None:
                 self.ended = True
-                assembler.go_on()
+                assembler.resume()
                 return
             self._take_on(self._export)
-            assembler.stop_at(self._export.lsn)
+            assembler.pause_before(self._export.lsn)
         elif self._exporting.safe_stream_lsn > self._safe_stream_lsn:
             self._safe_stream_lsn = self._exporting.safe_stream_lsn
-            assembler.stop_at(self._safe_stream_lsn)
+            assembler.pause_before(self._safe_stream_lsn)
 
     @property
     def lsn(self) -> int:
@@ -176,7 +176,7 @@ class SnapshotCoordinator:
             self._whole_bytes = self.bytes_left
             copier.start()
             if self._settings.snapshot.mode != "only":
-                assembler.go_on()
+                assembler.resume()
         for connection in export.connections:
             self._read(connection, copier)
         if copier.finished:

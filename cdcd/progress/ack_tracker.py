@@ -37,7 +37,7 @@ class AckTracker:
         `continuity` has refused a slot that is ahead of its progress: `confirmed` <= `durable`.
         """
         assert 0 <= confirmed <= durable, "a slot ahead of its progress is a gap"
-        self._heard: i64 = confirmed
+        self._server: i64 = confirmed
         self._received: i64 = durable
         self._durable: i64 = durable
         self._acked: i64 = 0
@@ -45,31 +45,31 @@ class AckTracker:
         self._held: dict[str, int] = {}
         self._resolved: dict[str, int] = {}
 
-    def begin(self) -> None:
+    def on_begin(self) -> None:
         """A Begin (or Begin Prepare) came: until its end arrives, no keepalive is an idle position."""
         self._inside = True
 
-    def received(self, end_lsn: i64) -> None:
+    def on_received(self, end_lsn: i64) -> None:
         """A transaction ended and its rows were handed to the sink: it must become durable."""
-        assert end_lsn > self._durable, "a transaction that the progress covers is `skipped`, not received again"
+        assert end_lsn > self._durable, "a transaction that the progress covers is skipped, not received again"
         self._inside = False
-        self._hear(end_lsn)
+        self._advance_server(end_lsn)
         self._received = max(self._received, end_lsn)
 
-    def skipped(self, end_lsn: i64) -> None:
+    def on_skipped(self, end_lsn: i64) -> None:
         """A transaction ended of which nothing is to be published: it is empty, or the progress covers it."""
         self._inside = False
-        self._hear(end_lsn)
+        self._advance_server(end_lsn)
 
-    def keepalive(self, wal_end: i64) -> None:
+    def on_keepalive(self, wal_end: i64) -> None:
         """The server's keepalive: how far it has got. Ignored between Begin and Commit, whatever it says."""
         if not self._inside:
-            self._hear(wal_end)
+            self._advance_server(wal_end)
 
-    def durable(self, end_lsn: i64) -> None:
+    def on_durable(self, end_lsn: i64) -> None:
         """A Kafka transaction was committed whose slot record says `end_lsn`."""
         assert end_lsn >= self._durable, "a slot record never goes back"
-        assert end_lsn <= self._received or end_lsn <= self._heard, "durable, but never received"
+        assert end_lsn <= self._received or end_lsn <= self._server, "durable, but never received"
         self._durable = end_lsn
         self._received = max(self._received, end_lsn)  # an idle position: there was nothing to receive before it
         if self._resolved:
@@ -78,14 +78,14 @@ class AckTracker:
                 del self._held[gid]
         assert self._acked <= self._durable <= self._received
 
-    def hold(self, gid: str, prepare_lsn: i64) -> None:
+    def on_prepare(self, gid: str, prepare_lsn: i64) -> None:
         """A transaction was prepared; its rows go out at COMMIT PREPARED. Until it is resolved, ack nothing beyond."""
         self._inside = False
-        self._hear(prepare_lsn)
+        self._advance_server(prepare_lsn)
         self._held[gid] = prepare_lsn
         self._resolved.pop(gid, None)
 
-    def committed(self, gid: str, end_lsn: i64) -> None:
+    def on_commit_prepared(self, gid: str, end_lsn: i64) -> None:
         """COMMIT PREPARED came, its rows were handed to the sink (`received`): the hold ends when they are durable.
 
         Not before: a server that restarts beyond the prepare sends the COMMIT PREPARED again, but not the rows. That
@@ -98,14 +98,14 @@ class AckTracker:
             else:
                 self._resolved[gid] = end_lsn
 
-    def rolled_back(self, gid: str) -> None:
+    def on_rollback_prepared(self, gid: str) -> None:
         """ROLLBACK PREPARED came: there is nothing to wait for."""
         self._held.pop(gid, None)
         self._resolved.pop(gid, None)
 
     def ack(self) -> i64:
         """The flush position for a status update now. It never goes back within one stream."""
-        position = min(self._durable, self._heard)
+        position = min(self._durable, self._server)
         for prepare_lsn in self._held.values():
             position = min(position, prepare_lsn)
         self._acked = max(self._acked, position)
@@ -119,20 +119,20 @@ class AckTracker:
         server has got beyond the last slot record. It stays the same until `durable` takes it or the server moves.
         """
         unresolved = len(self._held) > len(self._resolved)
-        if self._inside or unresolved or self._received > self._durable or self._heard <= self._durable:
+        if self._inside or unresolved or self._received > self._durable or self._server <= self._durable:
             return 0
-        return self._heard
+        return self._server
 
     @property
-    def only_prepared(self) -> bool:
+    def is_held_only_by_prepares(self) -> bool:
         """Whether nothing but an unresolved prepared transaction keeps the ack from what was heard."""
         unresolved = len(self._held) > len(self._resolved)
         return unresolved and not self._inside and self._received <= self._durable
 
     @property
-    def heard_lsn(self) -> i64:
+    def server_position(self) -> i64:
         """How far the server has told its story."""
-        return self._heard
+        return self._server
 
     @property
     def received_lsn(self) -> i64:
@@ -144,5 +144,5 @@ class AckTracker:
         """What Kafka holds."""
         return self._durable
 
-    def _hear(self, lsn: i64) -> None:
-        self._heard = max(self._heard, lsn)
+    def _advance_server(self, lsn: i64) -> None:
+        self._server = max(self._server, lsn)

@@ -12,49 +12,49 @@ from __future__ import annotations
 
 from typing import Final
 
-LEAST_S: Final = 10.0
+TIMEOUT_MIN_S: Final = 10.0
 
 
 class ServerLiveness:
     """How long one stream's server has been silent. Times are seconds of a clock that never goes back."""
 
-    def __init__(self, now: float, wal_sender_timeout_s: float, ask_after_s: float = float("inf")) -> None:
+    def __init__(self, now: float, wal_sender_timeout_s: float, probe_after_s: float = float("inf")) -> None:
         """The server gives us up after `wal_sender_timeout_s`, we it after twice that time; 0: neither ever does.
 
         Twice, because a server that decodes a large transaction of which nothing is published does not answer. It is
-        asked after `ask_after_s` at the latest.
+        asked after `probe_after_s` at the latest.
         """
-        self._patience_s = max(LEAST_S, 2 * wal_sender_timeout_s) if wal_sender_timeout_s else float("inf")
-        self._ask_after_s = min(ask_after_s, self._patience_s / 4)
-        self._heard_s = now
-        self._asked_s = now
+        self._timeout_s = max(TIMEOUT_MIN_S, 2 * wal_sender_timeout_s) if wal_sender_timeout_s else float("inf")
+        self._probe_after_s = min(probe_after_s, self._timeout_s / 4)
+        self._data_s = now
+        self._probed_s = now
 
-    def heard(self, now: float) -> None:
+    def on_data(self, now: float) -> None:
         """The server sent something, or we did not listen."""
-        self._heard_s = self._asked_s = now
+        self._data_s = self._probed_s = now
 
-    def asks(self, now: float) -> bool:
+    def should_probe(self, now: float) -> bool:
         """Whether to ask for a keepalive now; it is asked a few times before the connection counts as lost."""
-        if now - self._asked_s < self._ask_after_s:
+        if now - self._probed_s < self._probe_after_s:
             return False
-        self._asked_s = now
+        self._probed_s = now
         return True
 
-    def lost(self, now: float) -> bool:
+    def is_dead(self, now: float) -> bool:
         """Whether the connection counts as lost."""
-        return now - self._heard_s >= self._patience_s
+        return now - self._data_s >= self._timeout_s
 
     @property
-    def unanswered(self) -> bool:
+    def has_unanswered_probe(self) -> bool:
         """The server was asked for a keepalive, and nothing has come since."""
-        return self._asked_s > self._heard_s
+        return self._probed_s > self._data_s
 
     @property
-    def heard_s(self) -> float:
+    def last_data_s(self) -> float:
         """When the server was heard last."""
-        return self._heard_s
+        return self._data_s
 
     @property
-    def patience_s(self) -> float:
+    def timeout_s(self) -> float:
         """For how long the server may be silent."""
-        return self._patience_s
+        return self._timeout_s

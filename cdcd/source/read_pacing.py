@@ -11,7 +11,7 @@ The state: a bucket that every frame fills and time drains, at `frames_per_s`. A
 leaves it nearly empty; a backlog fills it at once.
 
 1. Bucket below `backlog_frames`: no pause. The next frame is seen when it comes; unless it would only wait behind a
-   commit (`in_vain`): then as in a backlog, until the caller says that it would not any more.
+   commit (`commit_in_progress`): then as in a backlog, until the caller says that it would not any more.
 2. Else the socket is read again `interval_s` after it was last read. Time spent on decoding counts: a reader
    that is itself the bottleneck never pauses.
 3. A burst that came near what a socket holds shortens the next interval, so that the server does not stand still
@@ -56,7 +56,7 @@ class ReadPacing:
         self._next_s = interval_s
 
     @property
-    def backlog(self) -> bool:
+    def has_backlog(self) -> bool:
         """Whether the stream comes faster than single transactions would."""
         return self._bucket >= self.backlog_frames
 
@@ -68,11 +68,11 @@ class ReadPacing:
         fits = self.burst_bytes / size_bytes if size_bytes else 2.0
         self._next_s = min(self.interval_s, max(INTERVAL_MIN_S, self._next_s * min(2.0, fits)))
 
-    def pause_s(self, now_s: float, in_vain: bool = False) -> float:
+    def pause_s(self, now_s: float, commit_in_progress: bool = False) -> float:
         """How long to stay away from the socket; 0: wait for the next frame itself.
 
-        `in_vain`: what was read now could not be published yet.
+        `commit_in_progress`: what was read now could not be published yet.
         """
-        if not (self.backlog or in_vain) or not self.interval_s:
+        if not (self.has_backlog or commit_in_progress) or not self.interval_s:
             return 0.0
         return max(0.0, self._read_s + self._next_s - now_s)

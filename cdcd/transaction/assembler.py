@@ -14,7 +14,7 @@ Three ways a transaction comes:
   Prepared.
 
 What was spooled is handed on when its commit comes, piece by piece: `feed` and `proceed` do so much at a time, and
-while `busy` the rest of the frames waits. A transaction is skipped, whole, when its commit LSN is below what is
+while `is_busy` the rest of the frames waits. A transaction is skipped, whole, when its commit LSN is below what is
 durable: the server sends again what it was not told of.
 
 Hot path, a row: header and OID reads, one comparison (or a dict look-up where relations alternate), one virtual call.
@@ -83,44 +83,44 @@ class Assembler:
         self._replay: SpoolReplay | None = None
         self.in_transaction = False
         """A Begin has come and its Commit has not; or a spooled transaction is being handed on."""
-        self.far = False
+        self.commit_is_distant = False
         """The end of that transaction may be far."""
         self.received_lsn: i64 = 0
         """`end_lsn` of the last transaction that is whole; 0 before the first."""
-        self.quiet_lsn: i64 = 0
+        self.last_idle_keepalive_lsn: i64 = 0
         """Where the last keepalive between transactions stood: all that committed before it has been sent."""
         self.server_lsn: i64 = 0
         """Where the server's WAL ended when it last wrote to us."""
         self.reply_requested = False
         """A keepalive asked for an answer at once; whoever answers resets it."""
-        self.phases: list[PreparedOutcome] = []
+        self.prepared_outcomes: list[PreparedOutcome] = []
         """What became of prepared transactions; whoever reads it empties it."""
         self._barrier_lsn: i64 = 0
-        self.at_barrier = False
+        self.is_paused = False
         """All that committed before the barrier is handed on, and nothing else."""
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Frames wait behind a spooled transaction: call `proceed`, and do not `feed` before it is done."""
         return self._replay is not None or self._at < len(self._frames)
 
-    def stop_at(self, lsn: i64) -> None:
+    def pause_before(self, lsn: i64) -> None:
         """Set the barrier, the only one, before the first transaction that commits at `lsn` or later."""
         self._barrier_lsn = lsn
-        self.at_barrier = False
+        self.is_paused = False
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Lift the barrier."""
         self._barrier_lsn = 0
-        self.at_barrier = False
+        self.is_paused = False
 
     def feed(self, frames: list[bytes]) -> None:
-        """Take frames in the order in which they came; not while `busy`.
+        """Take frames in the order in which they came; not while `is_busy`.
 
         Raises DecodeError (the server's fault) if they are malformed or break the protocol's order, SpoolFull if there
         is no room for a transaction in progress, or one cannot be told from what was sent of it while it was.
         """
-        assert not self.busy, "frames would overtake those that wait"
+        assert not self.is_busy, "frames would overtake those that wait"
         self._frames = frames
         self._at = 0
         self.proceed()
@@ -133,7 +133,7 @@ class Assembler:
             return
         frames = self._frames
         count: i64 = len(frames)
-        while self._at < count and not self.at_barrier:
+        while self._at < count and not self.is_paused:
             frame = frames[self._at]
             self._at += 1
             if len(frame) <= XLOGDATA_HEADER_BYTES or frame[0] != XLOGDATA:
@@ -144,14 +144,14 @@ class Assembler:
                 if self._block is not None:
                     self._spool_change(self._block, frame)
                 elif not self.in_transaction:
-                    raise self._misplaced(frame)
+                    raise self._unexpected(frame)
                 elif not self._skipping:
                     self._change(frame, kind, _XID_AT, self._changes)
             else:
                 self._dispatch(frame, kind)
                 if self._replay is not None:
                     return
-        if not self.at_barrier:
+        if not self.is_paused:
             self._frames = []
             self._at = 0
 
@@ -160,7 +160,7 @@ class Assembler:
     def _change(self, frame: bytes, kind: i64, at: i64, known: dict[int, RelationChanges]) -> None:
         """An Insert, Update or Delete whose relation's OID is at `at`."""
         if len(frame) <= at + _XID_BYTES:
-            raise self._misplaced(frame)
+            raise self._unexpected(frame)
         oid: i64 = i64(read_i32_be(frame, at))
         changes = self._last
         if changes is None or oid != self._last_oid:
@@ -188,20 +188,20 @@ class Assembler:
             self._in_transaction(message, frame)
         elif self._barrier_lsn != 0 and committed_at(message) >= self._barrier_lsn:
             self._at -= 1  # it comes again
-            self.at_barrier = True
+            self.is_paused = True
         else:
-            self._between(message, frame)
+            self._outside_transaction(message, frame)
 
-    def _between(self, message: messages.Message, frame: bytes) -> None:
+    def _outside_transaction(self, message: messages.Message, frame: bytes) -> None:
         """What may come between transactions."""
         if isinstance(message, messages.Begin):
             self.in_transaction = True
-            self.far = message.final_lsn - read_i64_be(frame, 1) > NEAR_BYTES
+            self.commit_is_distant = message.final_lsn - read_i64_be(frame, 1) > NEAR_BYTES
             self._skipping = message.final_lsn < self._durable_lsn
             if not self._skipping:
                 self._consumer.begin(message.final_lsn, message.commit_time + POSTGRES_EPOCH_US, message.xid)
         elif isinstance(message, messages.LogicalMessage) and not message.transactional:
-            self._lone_message(message, frame)
+            self._nontransactional_message(message, frame)
         elif isinstance(message, messages.StreamStart):
             spooled = self._streams.get(message.xid)
             if spooled is None:
@@ -213,17 +213,17 @@ class Assembler:
         elif isinstance(message, messages.StreamCommit):
             spooled = self._streams.pop(message.xid, None)
             if spooled is None:
-                raise self._misplaced(frame)
+                raise self._unexpected(frame)
             self._start_replay(spooled, message.commit_lsn, message.end_lsn, message.commit_time, message.xid, "")
         elif isinstance(message, messages.BeginPrepare):
             self._block = self._spool.open(streamed=False)
-            self._block.base = dict(self._changes)
+            self._block.prior_relations = dict(self._changes)
             self._block_xid = message.xid
             self.in_transaction = True
         elif isinstance(message, messages.StreamPrepare):
             spooled = self._streams.pop(message.xid, None)
             if spooled is None:
-                raise self._misplaced(frame)
+                raise self._unexpected(frame)
             self._prepare(prepared_name(message.gid, message.xid), spooled, message.prepare_lsn)
         elif isinstance(message, messages.CommitPrepared):
             self._commit_prepared(message)
@@ -232,22 +232,22 @@ class Assembler:
             spooled = self._prepared.pop(name, None)
             if spooled is not None:
                 spooled.close()
-            self.phases.append(PreparedOutcome(messages.ROLLBACK_PREPARED, name, message.rollback_end_lsn))
-            self._whole(message.rollback_end_lsn)
+            self.prepared_outcomes.append(PreparedOutcome(messages.ROLLBACK_PREPARED, name, message.rollback_end_lsn))
+            self._transaction_ended(message.rollback_end_lsn)
         else:
-            raise self._misplaced(frame)
+            raise self._unexpected(frame)
 
     def _in_transaction(self, message: messages.Message, frame: bytes) -> None:
         """What may come between Begin and Commit, beside rows."""
         if isinstance(message, messages.Commit):
             self.in_transaction = False
-            self._whole(message.end_lsn)
+            self._transaction_ended(message.end_lsn)
             if not self._skipping:
                 self._consumer.commit(message.end_lsn)
         elif self._skipping:
             return
         else:
-            self._rarer_change(message, frame, self._changes)
+            self._other_change(message, frame, self._changes)
 
     def _in_block(self, block: SpooledTransaction, message: messages.Message, frame: bytes) -> None:
         """What may come inside a stream block, or between Begin Prepare and Prepare, beside rows."""
@@ -264,9 +264,9 @@ class Assembler:
         elif isinstance(message, messages.Origin):
             block.append(self._block_xid, frame)
         else:
-            raise self._misplaced(frame)
+            raise self._unexpected(frame)
 
-    def _rarer_change(self, message: messages.Message, frame: bytes, known: dict[int, RelationChanges]) -> None:
+    def _other_change(self, message: messages.Message, frame: bytes, known: dict[int, RelationChanges]) -> None:
         if isinstance(message, messages.Truncate):
             for oid in message.relation_oids:
                 relation = self._relation(oid, known)
@@ -276,18 +276,18 @@ class Assembler:
         elif isinstance(message, messages.LogicalMessage) and message.transactional:
             self._consumer.message(message.prefix, message.content, True, message.lsn)
         else:
-            raise self._misplaced(frame)
+            raise self._unexpected(frame)
 
-    def _lone_message(self, message: messages.LogicalMessage, frame: bytes) -> None:
+    def _nontransactional_message(self, message: messages.LogicalMessage, frame: bytes) -> None:
         """A message outside of any transaction is published like a transaction that commits where it stands."""
         commit_lsn = message.lsn - 1  # its LSN is the end of its record, where the next one may be a commit
         if commit_lsn >= self._durable_lsn:
             self._consumer.begin(commit_lsn, read_i64_be(frame, 17) + POSTGRES_EPOCH_US, 0)
             self._consumer.message(message.prefix, message.content, False, message.lsn)
             self._consumer.commit(message.lsn)
-        self._whole(message.lsn)
+        self._transaction_ended(message.lsn)
 
-    def _whole(self, end_lsn: i64) -> None:
+    def _transaction_ended(self, end_lsn: i64) -> None:
         self.received_lsn = end_lsn
         self.server_lsn = max(self.server_lsn, end_lsn)
 
@@ -325,7 +325,7 @@ class Assembler:
         subxid = self._block_xid
         if block.streamed:
             if len(frame) < _XID_AT + _XID_BYTES:
-                raise self._misplaced(frame)
+                raise self._unexpected(frame)
             subxid = i64(read_i32_be(frame, _XID_AT)) & 0xFFFFFFFF
         block.append(subxid, frame)
 
@@ -341,7 +341,7 @@ class Assembler:
 
     def _prepare(self, name: str, spooled: SpooledTransaction, prepare_lsn: i64) -> None:
         self._prepared[name] = spooled
-        self.phases.append(PreparedOutcome(messages.PREPARE, name, prepare_lsn))
+        self.prepared_outcomes.append(PreparedOutcome(messages.PREPARE, name, prepare_lsn))
 
     def _commit_prepared(self, message: messages.CommitPrepared) -> None:
         name = prepared_name(message.gid, message.xid)
@@ -349,7 +349,7 @@ class Assembler:
         if spooled is not None:
             self._start_replay(spooled, message.commit_lsn, message.end_lsn, message.commit_time, message.xid, name)
         elif message.commit_lsn < self._durable_lsn:
-            self._whole(message.end_lsn)
+            self._transaction_ended(message.end_lsn)
         else:
             raise GapError(
                 f"transaction {message.xid} was prepared before this slot's stream began, and committed at "
@@ -365,11 +365,11 @@ class Assembler:
                 if announced.arrival >= self._arrivals.get(announced.relation.relation_oid, 0):
                     self._open_relation(announced.relation, announced.arrival)
             spooled.close()
-            self._whole(end_lsn)
+            self._transaction_ended(end_lsn)
             if prepared:
-                self.phases.append(PreparedOutcome(messages.COMMIT_PREPARED, prepared, end_lsn))
+                self.prepared_outcomes.append(PreparedOutcome(messages.COMMIT_PREPARED, prepared, end_lsn))
             return
-        if spooled.doubtful:
+        if spooled.has_ambiguous_message:
             raise SpoolFull(
                 f"the server does not tell whether a logical message of the streamed transaction {xid}, which commits "
                 f"at {format_lsn(commit_lsn)}, was rolled back to a savepoint",
@@ -379,7 +379,7 @@ class Assembler:
         self._consumer.begin(commit_lsn, commit_time + POSTGRES_EPOCH_US, xid)
         self._replay = SpoolReplay(spooled, end_lsn, prepared)
         self._last = None
-        self.in_transaction = self.far = True
+        self.in_transaction = self.commit_is_distant = True
 
     def _hand_on(self, replay: SpoolReplay) -> None:
         """Hand on the next piece of a spooled transaction."""
@@ -407,7 +407,7 @@ class Assembler:
                 self._last = None
             else:
                 message = self._decoder.decode(frame, XLOGDATA_HEADER_BYTES, replay.spooled.streamed)
-                self._rarer_change(message, frame, replay.changes)
+                self._other_change(message, frame, replay.changes)
 
     def _end_replay(self, replay: SpoolReplay) -> None:
         for announced in replay.relations:
@@ -420,10 +420,10 @@ class Assembler:
         self._replay = None
         self._last = None
         self.in_transaction = False
-        self._whole(replay.end_lsn)
+        self._transaction_ended(replay.end_lsn)
         self._consumer.commit(replay.end_lsn)
         if replay.prepared:
-            self.phases.append(PreparedOutcome(messages.COMMIT_PREPARED, replay.prepared, replay.end_lsn))
+            self.prepared_outcomes.append(PreparedOutcome(messages.COMMIT_PREPARED, replay.prepared, replay.end_lsn))
 
     # What is not a pgoutput message, and what must not be
 
@@ -436,12 +436,12 @@ class Assembler:
         keepalive = decode_keepalive(frame)
         self.server_lsn = max(self.server_lsn, keepalive.wal_end)
         if not self.in_transaction:
-            self.quiet_lsn = keepalive.wal_end
-            self.at_barrier = self._barrier_lsn != 0 and keepalive.wal_end >= self._barrier_lsn
+            self.last_idle_keepalive_lsn = keepalive.wal_end
+            self.is_paused = self._barrier_lsn != 0 and keepalive.wal_end >= self._barrier_lsn
         if keepalive.reply:
             self.reply_requested = True
 
-    def _misplaced(self, frame: bytes) -> DecodeError:
+    def _unexpected(self, frame: bytes) -> DecodeError:
         where = "inside a transaction" if self.in_transaction else "between transactions"
         return DecodeError(
             f"message {chr(frame[XLOGDATA_HEADER_BYTES])!r} of {len(frame)} bytes at LSN "

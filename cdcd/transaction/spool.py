@@ -14,7 +14,8 @@ one a megabyte (one a frame took longer than all else that the spool does for it
 
 Logical messages are the exception: in a stream the server gives them the xid of the top level, wherever they were
 written (`ReorderBufferApplyMessage`). So one may belong to a subtransaction whose first row comes after it, and nothing
-tells whether it goes with its rollback. Such a transaction cannot be published as it was sent: `doubtful` says so.
+tells whether it goes with its rollback. Such a transaction cannot be published as it was sent:
+`has_ambiguous_message` says so.
 
 Relation messages are kept as they came, too: their types and keys are looked up when the transaction is handed on.
 While it is in progress nobody else sees what it has made.
@@ -152,7 +153,7 @@ class SpooledMessage:
         """Of its frame."""
         self.oldest: i64 = 1 << 32
         """The lowest xid of what came after it. Subtransactions get theirs in the order in which they begin."""
-        self.doubtful = False
+        self.is_ambiguous = False
         """One was rolled back that may have had this message."""
 
 
@@ -174,7 +175,7 @@ class SpooledTransaction:
         file is cut between two."""
         self._cuts: list[int] = []
         """Where a subtransaction begins among the frames in memory."""
-        self.base: dict[int, RelationChanges] = {}
+        self.prior_relations: dict[int, RelationChanges] = {}
         """Relations that the stream had announced before this transaction, where it may rely on them (prepared
         ones)."""
         self._frames: list[bytes] = []
@@ -199,9 +200,9 @@ class SpooledTransaction:
         self._take(frame)
 
     @property
-    def doubtful(self) -> bool:
+    def has_ambiguous_message(self) -> bool:
         """Nobody can say whether one of the messages was rolled back."""
-        return any(message.doubtful for message in self._messages)
+        return any(message.is_ambiguous for message in self._messages)
 
     def announce(self, arrival: int, relation: Relation, body: bytes) -> bool:
         """A Relation message came as number `arrival`; if this is true, its frame is to be appended next.
@@ -234,7 +235,7 @@ class SpooledTransaction:
             self._truncate(offset)
         for message in self._messages:
             # A row of an older one after the message: the subtransaction began behind both.
-            message.doubtful = message.doubtful or message.oldest >= subxid
+            message.is_ambiguous = message.is_ambiguous or message.oldest >= subxid
 
     def frames(self) -> Iterator[list[bytes]]:
         """All frames, about a megabyte at a time; to be read once.

@@ -41,7 +41,7 @@ class SpoolReplay:
         self.pieces: Iterator[list[bytes]] = spooled.frames()
         self.frames: list[bytes] = []
         self.at: i64 = 0
-        self.changes: dict[int, RelationChanges] = spooled.base
+        self.changes: dict[int, RelationChanges] = spooled.prior_relations
         self.relations = spooled.relations()
         self.announced: i64 = 0
         """How many of `relations` have come."""
@@ -58,5 +58,5 @@ def committed_at(message: messages.Message) -> i64:
         return message.final_lsn
     if isinstance(message, (messages.StreamCommit, messages.CommitPrepared)):
         return message.commit_lsn
-    # A logical message's LSN is the end of its record: see `Assembler._lone_message`.
+    # A logical message's LSN is the end of its record: see `Assembler._nontransactional_message`.
     return message.lsn - 1 if isinstance(message, messages.LogicalMessage) else -1

@@ -134,7 +134,7 @@ def replay(stream: Stream, answers: Answers, burst: int = 100) -> Replayed:
         found: list[tuple[tuple[int, int], Event, list[dict[str, Any]], Any, Any]] = []
         for at in range(0, len(stream.frames), burst):
             assembler.feed(stream.frames[at : at + burst])
-            while assembler.busy:
+            while assembler.is_busy:
                 assembler.proceed()
             batch = batches.take()
             for fingerprint, text in batch.schemas:

@@ -127,7 +127,7 @@ def play(made: Recording, stream: Stream, frames: list[bytes], burst: int) -> No
         for at in range(0, len(frames), burst):
             assembler.feed(frames[at : at + burst])
             turns = 0
-            while assembler.busy:
+            while assembler.is_busy:
                 assembler.proceed()
                 turns += 1
                 assert turns < 100_000, "it goes on for ever"

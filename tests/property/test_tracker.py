@@ -45,7 +45,7 @@ class Stream(RuleBasedStateMachine):
         self.spooled: set[str] = set()
         for record in self.history:
             if record.start >= self.confirmed:
-                self.tracker.begin()
+                self.tracker.on_begin()
                 self.receive(record)
 
     def write(self, kind: str, size: int, gid: str = "") -> None:
@@ -57,18 +57,18 @@ class Stream(RuleBasedStateMachine):
     def receive(self, record: Record) -> None:
         """What the daemon does with the end of a transaction, the first time or after a crash."""
         if record.kind == "prepare":
-            self.tracker.hold(record.gid, record.start)
+            self.tracker.on_prepare(record.gid, record.start)
             self.spooled.add(record.gid)
         elif record.kind == "rollback":
-            self.tracker.skipped(record.end)
-            self.tracker.rolled_back(record.gid)
+            self.tracker.on_skipped(record.end)
+            self.tracker.on_rollback_prepared(record.gid)
         elif record.kind == "empty" or record.end <= self.progress:
-            self.tracker.skipped(record.end)
-            self.tracker.committed(record.gid, record.end)
+            self.tracker.on_skipped(record.end)
+            self.tracker.on_commit_prepared(record.gid, record.end)
         else:
             assert record.kind == "commit" or record.gid in self.spooled, "the rows of a prepared transaction are lost"
-            self.tracker.received(record.end)
-            self.tracker.committed(record.gid, record.end)
+            self.tracker.on_received(record.end)
+            self.tracker.on_commit_prepared(record.gid, record.end)
             self.queue.append(record.end)
 
     def prepared(self) -> dict[str, Record]:
@@ -84,7 +84,7 @@ class Stream(RuleBasedStateMachine):
     @precondition(lambda self: not self.open)
     @rule()
     def begin(self) -> None:
-        self.tracker.begin()
+        self.tracker.on_begin()
         self.open = True
 
     @precondition(lambda self: self.open)
@@ -111,10 +111,10 @@ class Stream(RuleBasedStateMachine):
     @rule(ahead=st.integers(0, 1000))
     def keepalive(self, ahead: int) -> None:
         if self.open:
-            self.tracker.keepalive(self.wal + ahead)
+            self.tracker.on_keepalive(self.wal + ahead)
         else:
             self.wal += ahead
-            self.tracker.keepalive(self.wal)
+            self.tracker.on_keepalive(self.wal)
 
     @rule()
     def commit_idle_position(self) -> None:
@@ -127,7 +127,7 @@ class Stream(RuleBasedStateMachine):
         done, self.queue = self.queue[:count], self.queue[count:]
         if done:
             self.progress = done[-1]
-            self.tracker.durable(self.progress)
+            self.tracker.on_durable(self.progress)
 
     @rule()
     def status_update(self) -> None:
@@ -165,7 +165,7 @@ class Stream(RuleBasedStateMachine):
     def an_idle_stream_can_always_be_acked_to_its_end(self) -> None:
         if not (self.open or self.queue or self.prepared()):
             idle = self.tracker.idle_position()
-            assert max(idle, self.tracker.durable_lsn) == max(self.tracker.heard_lsn, self.progress)
+            assert max(idle, self.tracker.durable_lsn) == max(self.tracker.server_position, self.progress)
 
 
 TestStream = Stream.TestCase

@@ -73,24 +73,24 @@ def remember_that_it_was_caught_up(self: AckTracker) -> int:
     if self._received == self._durable and not self._inside and not self._held:
         self._resolved["caught up"] = 1 << 62
         self._held["caught up"] = 1 << 62
-    return self._heard if "caught up" in self._resolved and self._heard > self._durable else 0
+    return self._server if "caught up" in self._resolved and self._server > self._durable else 0
 
 
-@mutation(AckTracker, "hold")
+@mutation(AckTracker, "on_prepare")
 def let_a_prepared_transaction_be_forgotten(self: AckTracker, gid: str, prepare_lsn: int) -> None:
     self._inside = False
-    self._hear(prepare_lsn)
+    self._advance_server(prepare_lsn)
 
 
-@mutation(AckTracker, "committed")
+@mutation(AckTracker, "on_commit_prepared")
 def end_the_hold_before_the_rows_are_durable(self: AckTracker, gid: str, end_lsn: int) -> None:
-    self.rolled_back(gid)
+    self.on_rollback_prepared(gid)
 
 
 @mutation(Assembler, "_keepalive")
 def take_a_keepalive_inside_a_transaction_for_quiet(self: Assembler, frame: bytes) -> None:
     keepalive = decode_keepalive(frame)
-    self.quiet_lsn = self.received_lsn = keepalive.wal_end
+    self.last_idle_keepalive_lsn = self.received_lsn = keepalive.wal_end
     self.in_transaction = False
     self.reply_requested = self.reply_requested or keepalive.reply
 
@@ -335,22 +335,22 @@ MUTATIONS["leave undecided what hangs"] = lambda: patch("cdcd.daemon.kafka_takeo
 @mutation(Pipeline, "_collect")
 def forget_that_a_transaction_began_behind_a_prepare(self: Pipeline) -> None:
     """[b P r][B ...: in one burst, the tracker heard of the Begin before the Prepare, so an idle position cut it."""
-    prepared = any(phase.kind == messages.PREPARE for phase in self._assembler.phases)
+    prepared = any(phase.kind == messages.PREPARE for phase in self._assembler.prepared_outcomes)
     _collect(self)
     if prepared:
         self._tracker._inside = False
 
 
-@mutation(AckTracker, "committed")
+@mutation(AckTracker, "on_commit_prepared")
 def let_go_of_a_prepared_transaction_without_rows(self: AckTracker, gid: str, end_lsn: int) -> None:
     """Its COMMIT PREPARED alone came again after a restart: rows that were never sent, as it seemed, for ever."""
     if end_lsn > self._received:
-        self.rolled_back(gid)
+        self.on_rollback_prepared(gid)
     else:
         _committed(self, gid, end_lsn)
 
 
-_committed = AckTracker.committed
+_committed = AckTracker.on_commit_prepared
 
 
 class _Anybody:

@@ -58,7 +58,7 @@ OF_BROKEN_COPIES = MUTATIONS.keys() - _BEFORE
 """These show only in a copy that goes on after it was broken off."""
 
 
-@mutation(Assembler, "stop_at")
+@mutation(Assembler, "pause_before")
 def let_the_stream_run_past_the_snapshot(self: Assembler, lsn: int) -> None:
     pass
 

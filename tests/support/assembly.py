@@ -100,7 +100,7 @@ class Assembly:
 
     def feed_on(self) -> None:
         """Go on until the last of them is done."""
-        while self.assembler.busy:
+        while self.assembler.is_busy:
             self.assembler.proceed()
 
     def take(self) -> Batch:

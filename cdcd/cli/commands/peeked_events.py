@@ -78,7 +78,7 @@ def peeked_events(messages: Iterable[tuple[int, bytes]], catalog: Catalog, types
         encoder = EventEncoder(batches, FingerprintStore(batches), types)
         assembler = Assembler(Decoder(), Relations(catalog), encoder, spool, 0)
         assembler.feed([XLogData(lsn, 0, now_us, data).encode() for lsn, data in messages])
-        while assembler.busy:
+        while assembler.is_busy:
             assembler.proceed()
     batch = batches.take()
     schemas = dict(batch.schemas)

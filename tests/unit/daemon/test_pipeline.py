@@ -35,7 +35,7 @@ def pipeline() -> Pipeline:
     made._status = SimpleNamespace(turned_s=0.0, synchronous=False)  # type: ignore[assignment]
     made._server_stage = Noting()  # type: ignore[assignment]
     made._sink_stage = Noting()  # type: ignore[assignment]
-    made._silence = SimpleNamespace(unanswered=False, heard_s=0.0)  # type: ignore[assignment]
+    made._silence = SimpleNamespace(has_unanswered_probe=False, last_data_s=0.0)  # type: ignore[assignment]
     made._tracker = AckTracker(100, 100)
     made._handover = BatchQueue(64, 1 << 20, lambda: None)
     made._pending = None
@@ -49,7 +49,7 @@ def pipeline() -> Pipeline:
 
 
 def test_a_shutdown_does_not_wait_for_an_idle_position_that_kafka_does_not_take(pipeline: Pipeline) -> None:
-    pipeline._tracker.keepalive(200)
+    pipeline._tracker.on_keepalive(200)
     pipeline._offer_idle(1.0)
     assert pipeline._handover.take(0) is not None, "the sink has it"
     pipeline._note_progress(1.0)
@@ -61,10 +61,10 @@ def test_a_shutdown_does_not_wait_for_an_idle_position_that_kafka_does_not_take(
 
 
 def test_nothing_waits_once_the_idle_position_is_durable(pipeline: Pipeline) -> None:
-    pipeline._tracker.keepalive(200)
+    pipeline._tracker.on_keepalive(200)
     pipeline._offer_idle(1.0)
     assert pipeline._handover.take(0) is not None
-    pipeline._tracker.durable(200)
+    pipeline._tracker.on_durable(200)
     pipeline._left_s = 1.0
     pipeline._note_progress(1000.0)
     assert not pipeline._sink_stage.waits  # type: ignore[attr-defined]

@@ -69,17 +69,17 @@ def test_what_would_only_wait_behind_a_commit_is_left_to_gather() -> None:
     pacing = ReadPacing(interval_s=0.004)
     pacing.note_read(10.0, 3, 600)
     assert pacing.pause_s(10.001) == 0
-    assert pacing.pause_s(10.001, in_vain=True) == pytest.approx(0.003)
-    assert pacing.pause_s(10.005, in_vain=True) == 0, "a long commit is no reason to leave the server alone"
-    assert not pacing.backlog
-    assert ReadPacing(interval_s=0).pause_s(10.0, in_vain=True) == 0
+    assert pacing.pause_s(10.001, commit_in_progress=True) == pytest.approx(0.003)
+    assert pacing.pause_s(10.005, commit_in_progress=True) == 0, "a long commit is no reason to leave the server alone"
+    assert not pacing.has_backlog
+    assert ReadPacing(interval_s=0).pause_s(10.0, commit_in_progress=True) == 0
 
 
 def test_an_empty_read_of_a_backlog_changes_nothing_but_the_time() -> None:
     pacing = ReadPacing()
     pacing.note_read(10.0, 5_000, 100_000)
     pacing.note_read(10.001, 0, 0)
-    assert pacing.backlog
+    assert pacing.has_backlog
     assert pacing.pause_s(10.001) == pytest.approx(INTERVAL_S)
 
 

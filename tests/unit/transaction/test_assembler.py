@@ -45,10 +45,10 @@ def test_what_kafka_has_is_skipped_and_the_next_transaction_is_not(tmp_path: Pat
 def test_a_keepalive_inside_a_transaction_is_no_sign_of_quiet(tmp_path: Path) -> None:
     stream = Stream(tmp_path)
     stream.keepalive(50)
-    assert stream.assembler.quiet_lsn == 50
+    assert stream.assembler.last_idle_keepalive_lsn == 50
     stream.feed(begin(100))
     stream.keepalive(500, reply=True)
-    assert stream.assembler.quiet_lsn == 50
+    assert stream.assembler.last_idle_keepalive_lsn == 50
     assert stream.assembler.server_lsn == 500
     assert stream.assembler.reply_requested
 

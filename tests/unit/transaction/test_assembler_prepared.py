@@ -34,8 +34,8 @@ def stream(request: pytest.FixtureRequest, tmp_path: Path) -> Assembly:
 
 
 def phases(stream: Assembly) -> list[tuple[int, str, int]]:
-    found = [(phase.kind, phase.name, phase.lsn) for phase in stream.assembler.phases]
-    stream.assembler.phases.clear()
+    found = [(phase.kind, phase.name, phase.lsn) for phase in stream.assembler.prepared_outcomes]
+    stream.assembler.prepared_outcomes.clear()
     return found
 
 
@@ -117,8 +117,8 @@ def test_an_origin_and_a_large_prepared_transaction_pass(tmp_path: Path) -> None
     rows = [insert(number) for number in range(30_000)]
     stream.feed(begin_prepare(T, 50), m.Origin(40, "far"), relation(), *rows, prepare(T, 50))
     stream.start(commit_prepared(T, 60))
-    assert stream.assembler.busy
-    assert stream.assembler.phases[-1].kind == m.PREPARE, "it holds the ack until all of it was handed on"
+    assert stream.assembler.is_busy
+    assert stream.assembler.prepared_outcomes[-1].kind == m.PREPARE, "it holds the ack until all of it was handed on"
     stream.feed_on()
     found = stream.records()
     assert [value["after"]["id"] for _, _, value in found] == list(range(30_000))

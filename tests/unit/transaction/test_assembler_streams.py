@@ -138,7 +138,7 @@ def test_an_empty_stream_is_received_and_gives_no_row(stream: Assembly, inside: 
 def test_a_keepalive_may_tell_of_quiet_while_a_stream_is_in_progress(stream: Assembly) -> None:
     stream.feed(*block(T, relation(T), insert(1, T), first=True))
     stream.assembler.feed([PrimaryKeepalive(90, 0, False).encode()])
-    assert stream.assembler.quiet_lsn == 90, "its commit lies ahead: a restart sends it whole"
+    assert stream.assembler.last_idle_keepalive_lsn == 90, "its commit lies ahead: a restart sends it whole"
 
 
 # Relations
@@ -342,9 +342,9 @@ def test_a_large_transaction_is_handed_on_in_pieces_while_the_rest_waits(tmp_pat
         batch = stream.take()
         pieces.append(batch.rows)
         assert (batch.transactions, batch.open) == (0, True)
-        assert stream.assembler.busy
+        assert stream.assembler.is_busy
         stream.assembler.proceed()
-    assert stream.assembler.busy, "the next transaction waits for its turn"
+    assert stream.assembler.is_busy, "the next transaction waits for its turn"
     ending = stream.take()
     assert (ending.transactions, ending.open) == (1, False)
     stream.feed_on()
@@ -360,7 +360,7 @@ def test_frames_must_not_overtake_those_that_wait(tmp_path: Path) -> None:
     stream = Assembly(tmp_path)
     stream.feed(*block(T, relation(T), insert(1, T), first=True))
     stream.start(stream_commit(T, 100))
-    assert stream.assembler.busy
+    assert stream.assembler.is_busy
     with pytest.raises(AssertionError):
         stream.start(begin(200))
 

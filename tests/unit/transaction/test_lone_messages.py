@@ -24,7 +24,7 @@ def test_a_transaction_that_commits_right_behind_a_message_is_not_taken_for_dura
 
 def test_a_message_whose_record_ends_at_the_barrier_is_before_it(tmp_path: Path) -> None:
     stream = Stream(tmp_path)
-    stream.assembler.stop_at(END)
+    stream.assembler.pause_before(END)
     stream.feed(MESSAGE, begin(END), RELATION, insert(1), commit(END))
     assert stream.take().rows == 1
-    assert stream.assembler.at_barrier
+    assert stream.assembler.is_paused
