@@ -1,6 +1,6 @@
 """Messages -> committed transactions of known relations.
 
-`relations` keeps what a relation is at this point of the stream, `spool` (with `spool_file` and `replay`) what may yet
-be rolled back. `assembler` follows the stream and hands every change of a committed transaction on, in commit order;
-`changes` is what it hands them to.
+`assembler` follows the stream, by the states of `stream_state`. `change_router` hands each change on to the
+`change_consumer`, by the `relations` that are in force. `spooled_transactions` keeps what may yet be rolled back in the
+`spool`, on disk in a `spool_file`.
 """

@@ -33,6 +33,8 @@ from cdcd.source.stream_messages import decode_keepalive
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool, SpooledTransaction
+from cdcd.transaction.spooled_transactions import SpooledTransactions
+from cdcd.transaction.stream_state import BETWEEN_TRANSACTIONS
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 
@@ -91,7 +93,7 @@ def end_the_hold_before_the_rows_are_durable(self: AckTracker, gid: str, end_lsn
 def take_a_keepalive_inside_a_transaction_for_quiet(self: Assembler, frame: bytes) -> None:
     keepalive = decode_keepalive(frame)
     self.last_idle_keepalive_lsn = self.received_lsn = keepalive.wal_end
-    self.in_transaction = False
+    self._state = BETWEEN_TRANSACTIONS
     self.reply_requested = self.reply_requested or keepalive.reply
 
 
@@ -233,17 +235,17 @@ def count_seq_anew_in_every_batch(self: Pipeline) -> None:
 _collect = Pipeline._collect
 
 
-@mutation(Assembler, "_abort")
-def ignore_the_subxid(self: Assembler, message: messages.StreamAbort) -> None:
+@mutation(SpooledTransactions, "abort_stream")
+def ignore_the_subxid(self: SpooledTransactions, message: messages.StreamAbort) -> None:
     if message.xid == message.subxid:
         _abort(self, message)
 
 
-_abort = Assembler._abort
+_abort = SpooledTransactions.abort_stream
 
 
-@mutation(Assembler, "_abort")
-def abort_all_for_one_subxid(self: Assembler, message: messages.StreamAbort) -> None:
+@mutation(SpooledTransactions, "abort_stream")
+def abort_all_for_one_subxid(self: SpooledTransactions, message: messages.StreamAbort) -> None:
     _abort(self, messages.StreamAbort(message.xid, message.xid))
 
 
@@ -251,15 +253,17 @@ _assembler_init = Assembler.__init__
 
 
 @mutation(Assembler, "__init__")
-def skip_one_byte_too_far(self: Assembler, *arguments: Any) -> None:
-    _assembler_init(self, *arguments)
-    self._durable_lsn += 1 if self._durable_lsn else 0
+def skip_one_byte_too_far(
+    self: Assembler, decoder: Any, relations: Any, consumer: Any, spool: Any, durable_lsn: int, **limits: int
+) -> None:
+    _assembler_init(self, decoder, relations, consumer, spool, durable_lsn + bool(durable_lsn), **limits)
 
 
 @mutation(Assembler, "__init__")
-def skip_nothing(self: Assembler, *arguments: Any) -> None:
-    _assembler_init(self, *arguments)
-    self._durable_lsn = 0
+def skip_nothing(
+    self: Assembler, decoder: Any, relations: Any, consumer: Any, spool: Any, durable_lsn: int, **limits: int
+) -> None:
+    _assembler_init(self, decoder, relations, consumer, spool, 0, **limits)
 
 
 @mutation(Relations, "resolve")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from unittest.mock import patch
@@ -27,7 +27,6 @@ import cdcd.daemon.pipeline
 import cdcd.daemon.snapshot_coordinator
 import cdcd.daemon.stream_startup
 import cdcd.sink.kafka.parked_reader
-import cdcd.transaction.assembler
 from cdcd.avro.single_object import fingerprint
 from cdcd.daemon.kafka_takeover import KafkaTakeover
 from cdcd.daemon.pipeline import Pipeline
@@ -44,6 +43,7 @@ from cdcd.source.pg_types import PgType
 from cdcd.source.server_errors import SlotActive
 from cdcd.source.slot import SlotState
 from cdcd.source.stream_messages import StatusUpdate
+from cdcd.transaction.assembler import Assembler
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -575,7 +575,7 @@ class Life:
         settings, handover = self.world.settings, pipeline._handover
         assert len(handover._batches) <= self.world.batches_max, "the queue has too many batches"
         assert handover.bytes <= settings.sink.queue_bytes_max or len(handover._batches) == 1, "the queue is too large"
-        spool = pipeline._assembler._spool
+        spool = pipeline._assembler._spooled._spool
         assert spool._memory <= settings.spool.memory_bytes, "the spool takes too much memory"
         assert spool._on_disk <= settings.spool.bytes_max, "the spool takes too much of the disk"
         if not self.disk.torn and not self.disk.full:
@@ -642,6 +642,7 @@ def installed(world: World) -> Iterator[None]:
             "BatchQueue": SteppedBatchQueue,
             "SpoolDirectory": lambda path: DiskDirectory(path, world.running[-1].disk),
             "BATCHES_MAX": world.batches_max,
+            "Assembler": partial(Assembler, replay_bytes=world.replay_bytes),
             "monotonic_s": clock,
         },
         cdcd.daemon.snapshot_coordinator: {
@@ -662,7 +663,6 @@ def installed(world: World) -> Iterator[None]:
             "monotonic_s": clock,
             "wall_us": lambda: world.server.time_us,
         },
-        cdcd.transaction.assembler: {"REPLAY_BYTES": world.replay_bytes},
         cdcd.avro.schema_store: {"fingerprint": _fingerprint},
     }
     with ExitStack() as stack:

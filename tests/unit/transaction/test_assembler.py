@@ -42,7 +42,18 @@ def test_what_kafka_has_is_skipped_and_the_next_transaction_is_not(tmp_path: Pat
     assert stream.take().rows == 1, "a relation announced in a skipped transaction stays known"
 
 
-def test_a_keepalive_inside_a_transaction_is_no_sign_of_quiet(tmp_path: Path) -> None:
+def test_a_transaction_that_commits_right_behind_a_message_is_not_taken_for_durable_with_it(tmp_path: Path) -> None:
+    message = m.LogicalMessage(0, False, 1000, "p", b"x")  # its LSN is the end of its record: the next may begin there
+    first = Stream(tmp_path / "first")
+    first.feed(message)
+    batch = first.take()
+    assert batch.commit_lsn < batch.end_lsn == 1000, "what is acknowledged must not reach into the next record"
+    after = Stream(tmp_path / "after", batch.end_lsn)
+    after.feed(message, begin(1000), RELATION, insert(1), commit(1000))
+    assert after.take().rows == 1, "the transaction's row, and not the message again"
+
+
+def test_a_keepalive_inside_a_transaction_says_nothing_about_earlier_commits(tmp_path: Path) -> None:
     stream = Stream(tmp_path)
     stream.keepalive(50)
     assert stream.assembler.last_idle_keepalive_lsn == 50
