@@ -82,7 +82,7 @@ def _published(
             schemas = TableSchemas(
                 f"{schema}.{name}",
                 names.topic(schema, name),
-                json.loads(key_schema(relation, codecs)) if relation.keyed else None,
+                json.loads(key_schema(relation, codecs)) if relation.has_key else None,
                 json.loads(envelope_schema(relation, codecs)),
                 table.row_filter,
             )

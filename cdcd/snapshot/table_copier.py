@@ -49,7 +49,7 @@ class TableCopier:
 
     def add(self, copy: TableSnapshot, relation: ResolvedRelation, heaps: list[Heap], kinds: bytes) -> None:
         """Take a table on."""
-        begun = chunks.begin(copy, heaps, relation.keyed, self._lsn, self._xmin)
+        begun = chunks.begin(copy, heaps, relation.has_key, self._lsn, self._xmin)
         left = chunks.units(begun, heaps, self._blocks)
         rows = TableRows(self._encoder.open_relation(relation), kinds)
         self._tables[copy.topic] = TableReading(begun, rows, left[::-1])

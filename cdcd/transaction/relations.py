@@ -1,13 +1,15 @@
-"""What the tables are at this point of the stream: relations by OID, from Relation messages.
+"""What the tables are at this point of the stream: Relation messages with their types and keys looked up.
 
 Before: `pgoutput.messages.Relation`, which says names, type OIDs, typmods and the replica identity.
 After: `avro` builds schemas and encoders from a `ResolvedRelation`.
 Source: PostgreSQL, "Logical Replication Message Formats", Relation; `pg_class.relreplident`.
 
-The stream is the truth. The catalog is asked only for what the stream does not say: the structure of a type, and the
-whole of the key: the stream flags its *published* columns only, every column (FULL), or none (NOTHING). A key that is
-not wholly published is no key, because rows would share it. The catalog answers as of now, which may be later than
-the stream: a type or table that is gone by now is taken as the stream names it.
+The stream is the truth. The catalog is asked only for what the stream does not say: the structure of types, and the
+complete key. (The stream flags the *published* columns of the key, or every column with replica identity FULL, or none
+with NOTHING.) A key that is not completely published is no key, because several rows could share it.
+
+The catalog answers as of now, which may be later than the stream. A type or table that was dropped meanwhile is taken
+as the stream names it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class ResolvedColumn:
         self.pgtype = pgtype
         self.typmod = typmod
         self.in_key = in_key
-        """It is part of the key of this table's events."""
+        """Whether it is part of the key of this table's events."""
 
 
 class ResolvedRelation:
@@ -46,8 +48,8 @@ class ResolvedRelation:
         self.columns = columns
 
     @property
-    def keyed(self) -> bool:
-        """Its events have keys."""
+    def has_key(self) -> bool:
+        """Whether its events have keys."""
         return any(column.in_key for column in self.columns)
 
 
@@ -62,27 +64,27 @@ MESSAGES: Final = ResolvedRelation(
         ResolvedColumn("content", PgType(17, "pg_catalog", "bytea"), -1, False),
     ],
 )
-"""Logical decoding messages, as the rows of a relation of ours; no table has the schema ""."""
+"""Logical decoding messages as the rows of a relation. The schema "" is that of no table."""
 
 
 class TypeCatalog(Protocol):
-    """What the server's catalog says of types and primary keys; `source.catalog` asks it."""
+    """What the server's catalog says about types and keys; `source.catalog` implements it."""
 
     def types(self, oids: Iterable[int]) -> Mapping[int, PgType]:
-        """The types of these OIDs; those that no longer exist are left out."""
+        """The types with these OIDs, without the types that no longer exist."""
 
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
-        """Names of the primary key's columns; empty without one, or when the table is gone."""
+        """Names of the primary key's columns; empty without a primary key, or if the table no longer exists."""
 
     def identity_index(self, relation_oid: int) -> tuple[str, ...]:
-        """Names of the columns of the index that REPLICA IDENTITY names; empty without one."""
+        """Names of the columns of the index that REPLICA IDENTITY names; empty without such an index."""
 
     def forget(self) -> None:
-        """Ask the server anew from now on: something was altered."""
+        """Ask the server again from now on: something was altered."""
 
 
 class Relations:
-    """Turns Relation messages into relations."""
+    """Turns Relation messages into ResolvedRelations."""
 
     def __init__(self, catalog: TypeCatalog) -> None:
         self._catalog = catalog
@@ -90,7 +92,7 @@ class Relations:
         self._seen: set[int] = set()
 
     def name_type(self, message: messages.Type) -> None:
-        """Remember a Type message: it is all there is to know of a type that was dropped meanwhile."""
+        """Remember a Type message: nothing else describes a type that was dropped meanwhile."""
         self._named[message.type_oid] = PgType(message.type_oid, message.nspname or "pg_catalog", message.typname)
 
     def resolve(self, message: messages.Relation) -> ResolvedRelation:
@@ -109,7 +111,7 @@ class Relations:
             [
                 ResolvedColumn(
                     column.name,
-                    types.get(column.type_oid) or self._gone(column.type_oid),
+                    types.get(column.type_oid) or self._dropped(column.type_oid),
                     column.typmod,
                     column.name in in_key,
                 )
@@ -120,14 +122,14 @@ class Relations:
     def _key(self, message: messages.Relation) -> set[str]:
         flagged = {column.name for column in message.columns if column.is_key}
         if message.replica_identity == IDENTITY_INDEX:
-            whole = set(self._catalog.identity_index(message.relation_oid))
+            key = set(self._catalog.identity_index(message.relation_oid))
         else:
-            whole = set(self._catalog.primary_key(message.relation_oid))
-        published = whole <= {column.name for column in message.columns}
+            key = set(self._catalog.primary_key(message.relation_oid))
+        is_published = key <= {column.name for column in message.columns}
         if message.replica_identity in (IDENTITY_FULL, IDENTITY_NOTHING):
-            return whole if published else set()
-        # As many columns by other names are the same key, renamed since.
-        return flagged if published or len(flagged) == len(whole) else set()
+            return key if is_published else set()
+        # The same number of columns under other names is the same key, renamed since.
+        return flagged if is_published or len(flagged) == len(key) else set()
 
-    def _gone(self, oid: int) -> PgType:
+    def _dropped(self, oid: int) -> PgType:
         return self._named.get(oid) or PgType(oid, "", f"type {oid}")

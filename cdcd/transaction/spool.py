@@ -1,24 +1,25 @@
-"""Frames of transactions that may yet be rolled back: in memory up to a bound, then in a file a transaction.
+"""The frames of transactions that may yet be rolled back: in memory up to a bound, then in a file each.
 
-Before: `assembler` appends what comes in stream blocks, or between Begin Prepare and Prepare.
-After: `assembler` reads a transaction back, in the order of arrival, when its commit has come.
+Before: `spooled_transactions` appends what comes in stream blocks, or between Begin Prepare and Prepare.
+After: `spooled_transactions` reads a transaction back, in the order of arrival, when its commit has come.
 Source: `apply_spooled_messages`, `subxact_info_add` and `stream_abort_internal` in PostgreSQL's worker.c.
 
-Where a subtransaction begins, its offset is noted. Subtransactions nest, so whatever was appended after the beginning
-of one belongs to it or to its own: its rollback cuts the spool at that offset. (A parent may write after its child has
-been released; the child is then rolled back with the parent only, so the cut takes nothing that survives.)
+Subtransactions: the spool notes the offset at which each begins. They nest: whatever was appended after the beginning
+of one belongs to it or to a subtransaction inside it. A rollback therefore cuts the spool at that offset. (A parent may
+write after its child was released. From then on the child is rolled back only together with the parent, so the cut
+takes nothing that survives.)
 
-Nothing here outlives the process: after a restart the server sends again, and what lies in the directory is garbage. So
-nothing is synced, and stale files are removed. Checksums, kept in memory, tell a disk that forgets from one that works:
-one a megabyte (one a frame took longer than all else that the spool does for it).
+The disk: nothing here outlives the process, because after a restart the server sends everything again. So nothing is
+synced, and a new spool removes the files that it finds. Checksums, kept in memory, notice a disk that lost something.
+There is one for each megabyte: one for each frame took longer than everything else that the spool does for the frame.
 
-Logical messages are the exception: in a stream the server gives them the xid of the top level, wherever they were
-written (`ReorderBufferApplyMessage`). So one may belong to a subtransaction whose first row comes after it, and nothing
-tells whether it goes with its rollback. Such a transaction cannot be published as it was sent:
-`has_ambiguous_message` says so.
+Logical messages: in a stream block the server gives every message the xid of the top level, whichever subtransaction
+wrote it (`ReorderBufferApplyMessage`). A message may therefore belong to a subtransaction that has not sent a row yet.
+If such a subtransaction rolls back, the spool cannot know whether the message is rolled back too. Such a transaction
+cannot be published as it was sent: `has_ambiguous_message` is true.
 
-Relation messages are kept as they came, too: their types and keys are looked up when the transaction is handed on.
-While it is in progress nobody else sees what it has made.
+Relation messages are kept as they came, too. Their types and keys are looked up when the transaction is handed on:
+while it is in progress, other sessions do not see the tables and types that it has made.
 """
 
 from __future__ import annotations
@@ -40,20 +41,23 @@ _SEED: Final = 0x63646364
 _OBJECT_BYTES: Final = 64
 """About what a bytes object costs beside its content."""
 _PIECE_BYTES: Final = 1 << 20
-"""What is written at once: more costs memory, and the time of those who wait behind it."""
+"""How much is written at once. More would cost memory, and delay the transactions that wait meanwhile."""
 
 
 @final
 class Spool:
-    """All spooled transactions of one stream, and the bounds that they share."""
+    """The memory and the disk that all spooled transactions of one stream share."""
 
     def __init__(self, directory: SpoolDirectory, memory_bytes: int, bytes_max: int) -> None:
-        """Make `directory`, or empty it: it must be this daemon's alone. Raises FatalError if it cannot be used."""
+        """Make `directory`, or empty it: no other process may use it. Raises FatalError if that fails.
+
+        Frames take at most `memory_bytes` of memory and `bytes_max` of the disk.
+        """
         self._directory = directory
-        self._memory_max: i64 = memory_bytes
+        self._memory_bytes_max: i64 = memory_bytes
         self._bytes_max: i64 = bytes_max
-        self._memory: i64 = 0
-        self._on_disk: i64 = 0
+        self._memory_bytes: i64 = 0
+        self._disk_bytes: i64 = 0
         self._spooled: dict[int, SpooledTransaction] = {}
         self._number = 0
         try:
@@ -65,70 +69,65 @@ class Spool:
             ) from error
 
     @property
-    def size_bytes(self) -> int:
-        """What is spooled now, in memory and on disk."""
-        return self._memory + self._on_disk
-
-    @property
     def transactions(self) -> int:
-        """How many are spooled now."""
+        """How many transactions are spooled now."""
         return len(self._spooled)
 
     @property
     def memory_bytes(self) -> int:
-        """What they take in memory."""
-        return self._memory
+        """The memory that they take."""
+        return self._memory_bytes
 
     @property
     def disk_bytes(self) -> int:
-        """What they take on disk."""
-        return self._on_disk
+        """The space on disk that they take."""
+        return self._disk_bytes
 
     def open(self, streamed: bool) -> SpooledTransaction:
-        """A new, empty transaction; `streamed` tells that its frames carry xids."""
+        """Begin a transaction. `streamed`: its frames come in stream blocks, and have an xid each."""
         self._number += 1
         spooled = SpooledTransaction(self, self._number, self._directory.file(self._number), streamed)
         self._spooled[self._number] = spooled
         return spooled
 
     def close(self) -> None:
-        """Remove everything."""
+        """Remove the directory with all files."""
         self._directory.remove()
 
-    def grew(self, spooled: SpooledTransaction, size: i64) -> None:
-        """A transaction took in so many bytes of memory.
+    def on_growth(self, spooled: SpooledTransaction, size: i64) -> None:
+        """A transaction has taken `size` bytes of memory more.
 
-        If all are too much, the largest goes to disk; from then on it goes there piece by piece.
+        If all transactions take too much, the largest goes to disk. From then on it goes there piece by piece.
         """
-        self._memory += size
-        if spooled.on_disk and spooled.memory > _PIECE_BYTES:
-            self._make_room(spooled.memory)
+        self._memory_bytes += size
+        if spooled.disk_bytes and spooled.memory_bytes > _PIECE_BYTES:
+            self._make_room(spooled.memory_bytes)
             spooled.spill()
-        elif self._memory > self._memory_max:
+        elif self._memory_bytes > self._memory_bytes_max:
             largest = max(self._spooled.values(), key=_memory_of)
-            self._make_room(largest.memory)
+            self._make_room(largest.memory_bytes)
             largest.spill()
 
-    def moved(self, memory: i64, on_disk: i64) -> None:
-        """A transaction's use of memory and of disk changed by so much."""
-        self._memory += memory
-        self._on_disk += on_disk
+    def on_change(self, memory_bytes: i64, disk_bytes: i64) -> None:
+        """A transaction's use of memory and of the disk has changed by so many bytes."""
+        self._memory_bytes += memory_bytes
+        self._disk_bytes += disk_bytes
 
-    def forget(self, number: int) -> None:
+    def on_end(self, number: int) -> None:
         """A transaction has ended."""
         del self._spooled[number]
 
-    def full(self, why: str) -> SpoolFull:
+    def full_error(self, why: str) -> SpoolFull:
         """The error of a spool that cannot take more."""
         return SpoolFull(
-            f"the spool in {self._directory.path} is full ({why}; {self._on_disk:,} bytes are on disk)",
-            "Give it more room (spool.bytes_max, or a larger disk for spool.directory); until the daemon is started "
-            "anew, large transactions wait on the server's own disk instead",
+            f"the spool in {self._directory.path} is full ({why}; {self._disk_bytes:,} bytes are on disk)",
+            "Give it more room: raise spool.bytes_max, or use a larger disk for spool.directory. Until the daemon is "
+            "restarted, large transactions wait on the server's own disk instead",
         )
 
     def _make_room(self, size: i64) -> None:
-        if self._on_disk + size > self._bytes_max:
-            raise self.full(f"spool.bytes_max is {self._bytes_max:,}")
+        if self._disk_bytes + size > self._bytes_max:
+            raise self.full_error(f"spool.bytes_max is {self._bytes_max:,}")
 
 
 @final
@@ -137,11 +136,12 @@ class SpooledRelation:
 
     def __init__(self, offset: i64, arrival: int, relation: Relation, body: bytes) -> None:
         self.offset: i64 = offset
-        """Of its frame."""
+        """Where its frame lies among the transaction's frames."""
         self.arrival = arrival
-        """When it came last: of two, the later one holds for the session."""
+        """Its number among the stream's Relation messages; where the server repeated it, that of the last time."""
         self.relation = relation
         self.body = body
+        """The message without type byte and xid."""
 
 
 @final
@@ -150,11 +150,11 @@ class SpooledMessage:
 
     def __init__(self, offset: i64) -> None:
         self.offset: i64 = offset
-        """Of its frame."""
-        self.oldest: i64 = 1 << 32
-        """The lowest xid of what came after it. Subtransactions get theirs in the order in which they begin."""
+        """Where its frame lies among the transaction's frames."""
+        self.lowest_later_xid: i64 = 1 << 32
+        """The lowest xid of the frames after it. Subtransactions get their xids in the order in which they begin."""
         self.is_ambiguous = False
-        """One was rolled back that may have had this message."""
+        """A subtransaction was rolled back that may have written the message."""
 
 
 @final
@@ -166,48 +166,49 @@ class SpooledTransaction:
         self._number = number
         self._file = file
         self.streamed = streamed
-        self.memory: i64 = 0
-        """What `_frames` occupies, in bytes."""
-        self.on_disk: i64 = 0
-        """How long the file is: it holds the frames before those in memory."""
+        self.memory_bytes: i64 = 0
+        """What `_frames` takes of the memory, in bytes."""
+        self.disk_bytes: i64 = 0
+        """The file's length in bytes. It holds the frames before those in memory."""
         self._segments: list[tuple[int, int]] = []
-        """The file in pieces: where each ends, and its checksum. A subtransaction begins with a new one, so that the
-        file is cut between two."""
+        """Where each segment of the file ends, and its checksum. Every subtransaction begins with a new segment, so
+        that a rollback cuts the file between two segments."""
         self._cuts: list[int] = []
-        """Where a subtransaction begins among the frames in memory."""
+        """The offsets at which subtransactions begin, of those whose first frame is still in memory."""
         self.prior_relations: dict[int, RelationChanges] = {}
-        """Relations that the stream had announced before this transaction, where it may rely on them (prepared
-        ones)."""
+        """The relations that the stream had announced before this transaction, by OID. Only a prepared transaction may
+        rely on them."""
         self._frames: list[bytes] = []
         self._size: i64 = 0
-        """Of all frames, as they would lie in the file."""
+        """The size of all frames as they would lie in the file, in bytes."""
         self._last_subxid: i64 = 0
         self._subxacts: dict[int, int] = {}
-        """Subtransactions in order of their first frame: the offset of that frame, by xid."""
+        """The offset of each subtransaction's first frame, by xid and in the order of the offsets."""
         self._relations: list[SpooledRelation] = []
         self._messages: list[SpooledMessage] = []
 
     def append(self, subxid: i64, frame: bytes) -> None:
-        """Take in the next frame, of the subtransaction `subxid` (the top level counts as one)."""
+        """Keep the next frame, which the subtransaction `subxid` wrote. The top level counts as a subtransaction."""
         if subxid != self._last_subxid:
             self._begin_subxact(subxid)
-        self._take(frame)
+        self._keep(frame)
 
     def append_message(self, frame: bytes) -> None:
-        """Take in a logical message, of whichever subtransaction is open."""
+        """Keep the next frame, a logical message: nothing tells which subtransaction wrote it."""
         self._messages.append(SpooledMessage(self._size))
         self._last_subxid = 0
-        self._take(frame)
+        self._keep(frame)
 
     @property
     def has_ambiguous_message(self) -> bool:
-        """Nobody can say whether one of the messages was rolled back."""
+        """For one of the logical messages the spool cannot know whether it was rolled back."""
         return any(message.is_ambiguous for message in self._messages)
 
     def announce(self, arrival: int, relation: Relation, body: bytes) -> bool:
-        """A Relation message came as number `arrival`; if this is true, its frame is to be appended next.
+        """Note a Relation message, the stream's number `arrival`; `body` is the message without type byte and xid.
 
-        `body` is what it says. After every Stream Abort the server says it all again: what is known needs no frame.
+        Returns whether the caller has to append its frame next. After every Stream Abort the server sends all Relation
+        messages again: one that says nothing new needs no frame.
         """
         for known in reversed(self._relations):
             if known.relation.relation_oid == relation.relation_oid:
@@ -223,9 +224,9 @@ class SpooledTransaction:
         return self._relations
 
     def roll_back(self, subxid: i64) -> None:
-        """Forget the frames of a subtransaction and of those inside it; it may have none.
+        """Drop the frames of a subtransaction, if it has any, and of those inside it.
 
-        Raises FatalError if the disk does not let go of them.
+        Raises FatalError if the file cannot be cut.
         """
         offset = self._subxacts.get(subxid)
         if offset is not None:
@@ -234,31 +235,31 @@ class SpooledTransaction:
             self._last_subxid = 0
             self._truncate(offset)
         for message in self._messages:
-            # A row of an older one after the message: the subtransaction began behind both.
-            message.is_ambiguous = message.is_ambiguous or message.oldest >= subxid
+            # If a frame of a lower xid came after the message, the subtransaction began after the message.
+            message.is_ambiguous = message.is_ambiguous or message.lowest_later_xid >= subxid
 
     def frames(self) -> Iterator[list[bytes]]:
-        """All frames, about a megabyte at a time; to be read once.
+        """Yield all frames, about a megabyte at a time. Can be read once.
 
-        Raises FatalError if the disk does not give them back.
+        Raises FatalError if the file does not hold what was written to it.
         """
-        if self.on_disk:
+        if self.disk_bytes:
             yield from self._from_disk()
         yield self._frames
 
     def close(self) -> None:
-        """Let go of memory and disk."""
-        if self.on_disk:
+        """Free the memory and the disk."""
+        if self.disk_bytes:
             self._file.remove()
-        self._spool.moved(-self.memory, -self.on_disk)
-        self._spool.forget(self._number)
+        self._spool.on_change(-self.memory_bytes, -self.disk_bytes)
+        self._spool.on_end(self._number)
         self._frames = []
 
     def spill(self) -> None:
         """Move the frames from memory to the file. Raises SpoolFull if they do not fit."""
         out = BytesWriter()
         written: i64 = 0
-        at: i64 = self.on_disk
+        at: i64 = self.disk_bytes
         ends: list[int] = []
         cuts = self._cuts
         cut: i64 = 0
@@ -273,19 +274,22 @@ class SpooledTransaction:
                 written += self._write(out, ends, at)
                 ends = []
         written += self._write(out, ends, at)
-        self._spool.moved(-self.memory, written)
-        self.on_disk += written
-        self.memory = 0
+        self._spool.on_change(-self.memory_bytes, written)
+        self.disk_bytes += written
+        self.memory_bytes = 0
         self._frames = []
         self._cuts = []
 
     def _write(self, out: BytesWriter, ends: list[int], end: i64) -> i64:
-        """Append what is in `out` to the file, which ends at `end` then; `ends`: of its segments but the last."""
+        """Append the content of `out` to the file, whose length is `end` afterwards. Returns how many bytes that were.
+
+        `ends`: where in `out` each segment but the last ends.
+        """
         data = out.getvalue()
         try:
             self._file.append(data)
         except OSError as error:
-            raise self._spool.full(error.strerror or str(error)) from error
+            raise self._spool.full_error(error.strerror or str(error)) from error
         size: i64 = len(data)
         view = memoryview(data)
         start: i64 = 0
@@ -298,12 +302,12 @@ class SpooledTransaction:
         out.truncate(0)
         return size
 
-    def _take(self, frame: bytes) -> None:
+    def _keep(self, frame: bytes) -> None:
         self._frames.append(frame)
         size: i64 = len(frame)
         self._size += size + _HEADER_BYTES
-        self.memory += size + _OBJECT_BYTES
-        self._spool.grew(self, size + _OBJECT_BYTES)
+        self.memory_bytes += size + _OBJECT_BYTES
+        self._spool.on_growth(self, size + _OBJECT_BYTES)
 
     def _begin_subxact(self, subxid: i64) -> None:
         self._last_subxid = subxid
@@ -311,9 +315,9 @@ class SpooledTransaction:
             self._subxacts[subxid] = self._size
             self._cuts.append(self._size)
         for message in reversed(self._messages):
-            if message.oldest <= subxid:
-                break  # what came before it has seen as much
-            message.oldest = subxid
+            if message.lowest_later_xid <= subxid:
+                break  # earlier messages already recorded an xid at least this low
+            message.lowest_later_xid = subxid
 
     def _truncate(self, offset: i64) -> None:
         freed: i64 = 0
@@ -321,15 +325,15 @@ class SpooledTransaction:
             size: i64 = len(self._frames.pop())
             self._size -= size + _HEADER_BYTES
             freed += size + _OBJECT_BYTES
-        self.memory -= freed
-        self._spool.moved(-freed, 0)
+        self.memory_bytes -= freed
+        self._spool.on_change(-freed, 0)
         if self._size > offset:
             try:
                 self._file.truncate(offset)
             except OSError as error:
-                raise self._lost(error.strerror or str(error)) from error
-            self._spool.moved(0, offset - self.on_disk)
-            self.on_disk = offset
+                raise self._failed(error.strerror or str(error)) from error
+            self._spool.on_change(0, offset - self.disk_bytes)
+            self.disk_bytes = offset
             self._size = offset
             while self._segments and self._segments[-1][0] > offset:
                 self._segments.pop()
@@ -342,7 +346,7 @@ class SpooledTransaction:
 
     def _from_disk(self) -> Iterator[list[bytes]]:
         data = b""
-        base: i64 = 0  # where `data` lies in the file
+        base: i64 = 0  # the offset of `data` in the file
         at: i64 = 0
         chunks = self._file.read()
         for end, checksum in self._segments:
@@ -356,12 +360,12 @@ class SpooledTransaction:
                 while have < stop:
                     chunk = self._next(chunks)
                     if chunk is None:
-                        raise self._torn(base)
+                        raise self._damaged(base)
                     parts.append(chunk)
                     have += len(chunk)
                 data = b"".join(parts)
             if crc32(memoryview(data)[at:stop], _SEED) != checksum:
-                raise self._torn(base + at)
+                raise self._damaged(base + at)
             frames: list[bytes] = []
             while at < stop:
                 size: i64 = -1
@@ -369,28 +373,28 @@ class SpooledTransaction:
                     size = i64(read_i32_le(data, at))
                 at += _HEADER_BYTES
                 if size < 0 or size > stop - at:
-                    raise self._torn(base + at)
+                    raise self._damaged(base + at)
                 frames.append(data[at : at + size])
                 at += size
             yield frames
         if at < len(data) or self._next(chunks) is not None:
-            raise self._torn(base + at)
+            raise self._damaged(base + at)
 
     def _next(self, chunks: Iterator[bytes]) -> bytes | None:
         try:
             return next(chunks, None)
         except OSError as error:
-            raise self._lost(error.strerror or str(error)) from error
+            raise self._failed(error.strerror or str(error)) from error
 
-    def _torn(self, at: int) -> FatalError:
-        return self._lost(f"it does not hold what was written to it, from byte {at:,} on")
+    def _damaged(self, at: int) -> FatalError:
+        return self._failed(f"it does not hold what was written to it, from byte {at:,} on")
 
-    def _lost(self, why: str) -> FatalError:
+    def _failed(self, why: str) -> FatalError:
         return FatalError(
             f"the spool file {self._file.path} failed: {why}",
-            "Check the disk below spool.directory; nothing is lost: the server sends the transaction again",
+            "Check the disk of spool.directory; nothing is lost: the server sends the transaction again",
         )
 
 
 def _memory_of(spooled: SpooledTransaction) -> int:
-    return spooled.memory
+    return spooled.memory_bytes

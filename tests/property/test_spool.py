@@ -94,15 +94,15 @@ class SpoolAndList(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded_and_the_sizes_are_true(self) -> None:
-        in_memory = sum(transaction.spooled.memory for transaction in self.transactions)
+        in_memory = sum(transaction.spooled.memory_bytes for transaction in self.transactions)
         on_disk = sum(path.stat().st_size for path in self.path.iterdir())
         assert in_memory <= self.memory_bytes
-        assert self.spool.size_bytes == in_memory + on_disk
+        assert self.spool.memory_bytes + self.spool.disk_bytes == in_memory + on_disk
 
     def teardown(self) -> None:
         for transaction in self.transactions:
             self.finish(transaction)
-        assert self.spool.size_bytes == 0
+        assert self.spool.memory_bytes + self.spool.disk_bytes == 0
         assert list(self.path.iterdir()) == []
         self.folder.cleanup()
 

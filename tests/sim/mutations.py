@@ -279,13 +279,13 @@ _resolve = Relations.resolve
 def hand_on_memory_before_the_disk(self: SpooledTransaction) -> Any:
     memory = list(self._frames)
     yield memory
-    if self.on_disk:
+    if self.disk_bytes:
         yield from self._from_disk()
 
 
-@mutation(Spool, "grew")
+@mutation(Spool, "on_growth")
 def let_the_spool_grow(self: Spool, spooled: SpooledTransaction, size: int) -> None:
-    self._memory += size
+    self._memory_bytes += size
 
 
 MUTATIONS["trust the disk"] = lambda: patch.object(cdcd.transaction.spool, "crc32", lambda *_: 0)

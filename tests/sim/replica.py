@@ -576,13 +576,13 @@ class Life:
         assert len(handover._batches) <= self.world.batches_max, "the queue has too many batches"
         assert handover.bytes <= settings.sink.queue_bytes_max or len(handover._batches) == 1, "the queue is too large"
         spool = pipeline._assembler._spooled._spool
-        assert spool._memory <= settings.spool.memory_bytes, "the spool takes too much memory"
-        assert spool._on_disk <= settings.spool.bytes_max, "the spool takes too much of the disk"
+        assert spool.memory_bytes <= settings.spool.memory_bytes, "the spool takes too much memory"
+        assert spool.disk_bytes <= settings.spool.bytes_max, "the spool takes too much of the disk"
         if not self.disk.torn and not self.disk.full:
             held = sum(map(len, self.disk.files.values()))
-            assert spool._on_disk == held, f"the spool counts {spool._on_disk} bytes on disk, there are {held}"
+            assert spool.disk_bytes == held, f"the spool counts {spool.disk_bytes} bytes on disk, there are {held}"
         if not spool._spooled:
-            assert spool.size_bytes == 0, "an empty spool has a size"
+            assert spool.memory_bytes + spool.disk_bytes == 0, "an empty spool has a size"
 
     # The sink's thread
 

@@ -133,6 +133,11 @@ class Assembly:
         """The first column of every event's row: what most tests are about."""
         return [event.row[0] if event.row else event.op for event in self.events()]
 
+    @property
+    def spooled_bytes(self) -> int:
+        """What the spool takes, in memory and on disk."""
+        return self.spool.memory_bytes + self.spool.disk_bytes
+
     def files(self) -> list[Path]:
         """The spool's files."""
         return sorted(self.folder.iterdir())

@@ -51,7 +51,7 @@ def test_a_relation_has_names_types_and_typmods() -> None:
     assert [(c.name, c.pgtype, c.typmod, c.in_key) for c in relation.columns] == [
         ("id", INT4, -1, True), ("m", MOOD, 9, False),
     ]  # fmt: skip
-    assert relation.keyed
+    assert relation.has_key
 
 
 @pytest.mark.parametrize(
@@ -121,4 +121,4 @@ def test_the_catalogue_is_asked_anew_about_a_table_that_changed() -> None:
 
 def test_a_table_without_columns_is_a_relation() -> None:
     relation = Relations(Catalog()).resolve(announce("n"))
-    assert (relation.columns, relation.keyed) == ([], False)
+    assert (relation.columns, relation.has_key) == ([], False)

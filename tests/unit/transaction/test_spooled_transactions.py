@@ -42,7 +42,7 @@ def test_nothing_comes_out_before_the_commit_and_everything_after(stream: Assemb
     assert (batch.rows, batch.transactions, batch.open) == (3, 1, False)
     assert (batch.commit_lsn, batch.end_lsn, batch.commit_ts) == (100, 110, 946_684_801_000_000)
     assert stream.assembler.received_lsn == 110
-    assert (stream.spool.size_bytes, stream.files()) == (0, [])
+    assert (stream.spooled_bytes, stream.files()) == (0, [])
 
 
 def test_streams_interleave_with_each_other_and_with_whole_transactions(stream: Assembly) -> None:
@@ -63,7 +63,7 @@ def test_the_abort_of_a_stream_drops_all_of_it(stream: Assembly) -> None:
     assert len(stream.files()) <= 1
     stream.feed(stream_commit(U, 100))
     assert stream.rows() == [10]
-    assert (stream.spool.size_bytes, stream.files()) == (0, [])
+    assert (stream.spooled_bytes, stream.files()) == (0, [])
     with pytest.raises(DecodeError):
         stream.feed(stream_commit(T, 200))
 
@@ -132,7 +132,7 @@ def test_an_empty_stream_is_received_and_gives_no_row(stream: Assembly, inside: 
     stream.feed(*block(T, *inside, first=True), m.StreamAbort(T, T + 1), stream_commit(T, 100))
     batch = stream.take()
     assert (batch.rows, batch.transactions) == (0, 1)
-    assert (stream.assembler.received_lsn, stream.spool.size_bytes, stream.files()) == (110, 0, [])
+    assert (stream.assembler.received_lsn, stream.spooled_bytes, stream.files()) == (110, 0, [])
 
 
 def test_a_keepalive_may_tell_of_quiet_while_a_stream_is_in_progress(stream: Assembly) -> None:
@@ -211,10 +211,10 @@ def test_a_relation_said_again_counts_as_said_now(stream: Assembly) -> None:
 
 def test_a_relation_said_again_after_every_rollback_takes_no_room(stream: Assembly) -> None:
     stream.feed(*block(T, relation(T), insert(1, T), first=True))
-    before = stream.spool.size_bytes
+    before = stream.spooled_bytes
     for number in range(1, 100):
         stream.feed(*block(T, relation(T + number), insert(2, T + number)), m.StreamAbort(T, T + number))
-    assert stream.spool.size_bytes == before
+    assert stream.spooled_bytes == before
     stream.feed(stream_commit(T, 100))
     assert stream.rows() == [1]
     assert stream.catalog.asked == 1
@@ -369,7 +369,7 @@ def test_a_stream_that_kafka_has_is_skipped_whole(tmp_path: Path) -> None:
     stream = Assembly(tmp_path, durable_lsn=110, memory_bytes=1)
     stream.feed(*block(T, relation(T), insert(1, T), first=True), stream_commit(T, 100))
     assert (stream.take().rows, stream.assembler.received_lsn) == (0, 110)
-    assert (stream.spool.size_bytes, stream.files()) == (0, [])
+    assert (stream.spooled_bytes, stream.files()) == (0, [])
     stream.feed(*block(U, relation(U), insert(2, U), first=True), stream_commit(U, 110))
     assert stream.rows() == [2]
 

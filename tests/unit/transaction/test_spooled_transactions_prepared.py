@@ -53,14 +53,14 @@ def test_a_prepared_transaction_comes_out_when_it_is_committed(stream: Assembly)
     assert [(e.op, e.commit_lsn, e.seq) for e in stream.events()] == [
         ("c", 60, 0), ("c", 70, 0), ("t", 70, 1), ("m", 70, 2), ("c", 70, 3),
     ]  # fmt: skip
-    assert (stream.assembler.received_lsn, stream.spool.size_bytes, stream.files()) == (80, 0, [])
+    assert (stream.assembler.received_lsn, stream.spooled_bytes, stream.files()) == (80, 0, [])
 
 
 def test_a_prepare_that_is_rolled_back_gives_no_row(stream: Assembly) -> None:
     stream.feed(*prepared(T, 50, relation(), insert(1)), rollback_prepared(T, 90))
     assert phases(stream) == [(m.PREPARE, f"{T} g", 50), (m.ROLLBACK_PREPARED, f"{T} g", 90)]
     assert (stream.take().rows, stream.assembler.received_lsn) == (0, 90)
-    assert (stream.spool.size_bytes, stream.files()) == (0, [])
+    assert (stream.spooled_bytes, stream.files()) == (0, [])
     stream.feed(begin(100), insert(2), commit(100))
     assert stream.rows() == [2], "the server counts on a relation that a prepared transaction announced"
 
@@ -109,7 +109,7 @@ def test_a_stream_is_prepared_without_what_was_rolled_back(stream: Assembly) -> 
     stream.feed(*block(U, relation(U), insert(10, U), first=True), stream_prepare(U, 60, "other"))
     stream.feed(commit_prepared(T, 70), rollback_prepared(U, 90, "other"))
     assert stream.rows() == [1, 3]
-    assert (stream.spool.size_bytes, stream.files()) == (0, [])
+    assert (stream.spooled_bytes, stream.files()) == (0, [])
 
 
 def test_an_origin_and_a_large_prepared_transaction_pass(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_an_origin_and_a_large_prepared_transaction_pass(tmp_path: Path) -> None
 def test_what_kafka_has_is_skipped_and_its_hold_ends(tmp_path: Path) -> None:
     stream = Assembly(tmp_path, durable_lsn=70)
     stream.feed(*prepared(T, 50, relation(), insert(1)), commit_prepared(T, 60))
-    assert (stream.take().rows, stream.assembler.received_lsn, stream.spool.size_bytes) == (0, 70, 0)
+    assert (stream.take().rows, stream.assembler.received_lsn, stream.spooled_bytes) == (0, 70, 0)
     assert phases(stream) == [(m.PREPARE, f"{T} g", 50), (m.COMMIT_PREPARED, f"{T} g", 70)]
 
 
