@@ -1,7 +1,7 @@
-"""Whether slot, server and progress belong together: if not, going on could skip rows, which is refused.
+"""Whether slot, server and progress belong together. If they do not, going on could skip rows, and is refused.
 
 Before: `source` says who the server is and where the slot stands, `records` what Kafka holds.
-After: `pipeline` starts the stream only where this raises nothing.
+After: `daemon.kafka_takeover` lets the stream start only where this raises nothing.
 Source: PostgreSQL, "Replication Slots" (`confirmed_flush_lsn`), IDENTIFY_SYSTEM, TIMELINE_HISTORY, "Timelines".
 """
 
@@ -14,31 +14,31 @@ from cdcd.errors import GapError, PostgresUnavailable
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.records import SlotRecord
 
-RESNAPSHOT: Final = 'With source.on_slot_lost = "resnapshot" cdcd copies all tables afresh and goes on.'
+RESNAPSHOT: Final = 'With source.on_slot_lost = "resnapshot" cdcd takes a new snapshot of all tables and goes on.'
 
 
 @dataclass(frozen=True)
 class Server:
-    """The server and the slot, as of a moment at which this daemon held the slot."""
+    """The server and the slot, at a moment at which this daemon held the slot."""
 
     system_id: str
     timeline: int
     history: str
-    """The timeline's history file: a line for each timeline before it, with the LSN at which it was left."""
+    """The timeline's history file: a line for each earlier timeline, with the LSN at which the server left it."""
     wal_lsn: int
     """The end of its WAL."""
     confirmed_lsn: int
     """The slot's `confirmed_flush_lsn`."""
     standby: bool = False
-    """It only replays the WAL of another server: `wal_lsn` is how far."""
+    """Whether it only replays the WAL of another server; `wal_lsn` is how far it has got."""
 
 
 def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resnapshot: bool = False) -> bool:
     """Whether the stream of `slot` goes on exactly where `last` ends; `last` is None before the first commit.
 
-    Raises GapError, with the hint, if it does not; PostgresUnavailable for a standby that has to replay more WAL first.
-    With `resnapshot` returns False if what lies between is merely gone from the slot: new copies of the tables take its
-    place.
+    Returns False only with `resnapshot`, if the slot lacks what lies between: a new snapshot of the tables replaces it.
+    Raises GapError, with the hint, if the stream does not go on there; PostgresUnavailable for a standby that has to
+    replay more WAL first.
     """
     if last is None:
         return True
@@ -48,8 +48,8 @@ def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resn
     )
     if last.system_id != server.system_id:
         raise GapError(
-            f"this is another PostgreSQL cluster (system id {server.system_id}) than the one whose changes Kafka holds "
-            f"({last.system_id})",
+            f"this is another PostgreSQL cluster (system id {server.system_id}): Kafka holds changes of the one with "
+            f"system id {last.system_id}",
             f"Check source.dsn. {start_over}",
         )
     if server.timeline < last.timeline:
@@ -60,8 +60,8 @@ def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resn
         )
     if server.timeline > last.timeline:
         left_at = left_timeline(server.history, last.timeline)
-        # A standby that was promoted while we streamed from it has told us more, which bears the old timeline's number.
-        # Its slot says so: one from elsewhere, or one made again, does not stand exactly where the progress ends.
+        # A standby that was promoted while it streamed to the daemon has sent more, under the old timeline's number.
+        # Then its slot stands exactly where the progress ends. A slot of another origin does not stand exactly there.
         if left_at is None or (last.lsn > left_at and last.lsn != server.confirmed_lsn):
             where = "did not come from it" if left_at is None else f"left it at {format_lsn(left_at)}"
             raise GapError(
@@ -73,7 +73,7 @@ def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resn
         raise PostgresUnavailable(
             f"the standby has replayed WAL up to {format_lsn(server.wal_lsn)}, but Kafka holds changes up to "
             f"{format_lsn(last.lsn)}",
-            "It goes on once the standby has got there; see pg_stat_wal_receiver",
+            "The daemon goes on once the standby has got there; see pg_stat_wal_receiver",
         )
     if server.wal_lsn < last.lsn:
         raise GapError(
@@ -86,15 +86,15 @@ def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resn
             return False
         raise GapError(
             f"slot {slot} is confirmed up to {format_lsn(server.confirmed_lsn)}, but Kafka holds changes only up to "
-            f"{format_lsn(last.lsn)}: the slot was made again, moved, or read by someone else, and what lies between "
-            "is gone",
+            f"{format_lsn(last.lsn)}: the slot was recreated, moved, or read by another client, and the changes "
+            "between the two are gone",
             f"{RESNAPSHOT} {start_over}",
         )
     return True
 
 
 def left_timeline(history: str, timeline: int) -> int | None:
-    """The LSN at which the server left `timeline`, by its history file; None if it never was on it.
+    """Return the LSN at which the server left `timeline`, by its history file; None if it never was on it.
 
     A line is: timeline, tab, LSN, tab, reason; `#` starts a comment.
     """

@@ -1,10 +1,10 @@
-"""What people ask of the daemon: a logical message of prefix `cdcd`, which names what is wanted, and the table.
+"""What people ask of the daemon: logical messages with the prefix `cdcd`, which say what is wanted and for which table.
 
-Before: `daemon_request` writes one into the WAL.
-After: the daemon that has the slot finds it in its stream, and takes it into
-the progress in the Kafka transaction that passes its place: it is neither lost nor taken twice.
+Before: a command (`cli.commands.daemon_request`) writes the message into the WAL.
+After: the daemon finds the message in the slot's stream, and stores the request in the progress, in the same Kafka
+transaction that passes the message. So no request is lost, and none is taken twice.
 
-Every slot of the database has it in its stream. So it names the slot that it is for.
+Every slot of the database has the message in its stream. The message therefore names the slot that it is for.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import json
 from typing import Final
 
 SNAPSHOT: Final = "snapshot"
-"""Copy a table afresh."""
+"""Take a new snapshot of a table."""
 UNPARK: Final = "unpark"
 """Replay a table's parked events."""
 DISCARD: Final = "discard"
-"""Give a table's parked events up, and copy it afresh."""
+"""Give a table's parked events up, and take a new snapshot of it."""
 
 
 def request(what: str, schema: str, table: str, slot: str = "") -> str:
-    """The content of the message that asks the daemon of `slot` for `what`; without `slot`, all of them."""
+    """Return the content of the message that asks the daemon of `slot`, or without `slot` every daemon, for `what`."""
     to = {"slot": slot} if slot else {}
     return json.dumps({what: {"schema": schema, "table": table}, **to}, ensure_ascii=False)
 
 
 def is_for(slot: str, content: bytes) -> bool:
-    """Whether such a message asks the daemon of `slot` for something, and not that of another."""
+    """Whether a message with this content is for the daemon of `slot`: it names the slot, or none."""
     try:
         to = json.loads(content)["slot"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -36,16 +36,16 @@ def is_for(slot: str, content: bytes) -> bool:
 
 
 def to_copy(content: bytes) -> tuple[str, str] | None:
-    """Schema and name of the table of which such a message asks for a fresh copy; None if it does not."""
+    """Return schema and name of the table that is to get a new snapshot; None if the message asks for none."""
     return table_of(SNAPSHOT, content) or table_of(DISCARD, content)
 
 
 def table_of(what: str, content: bytes) -> tuple[str, str] | None:
-    """Schema and name of the table for which such a message asks for `what`; None if it asks for something else."""
+    """Return schema and name of the table for which the message asks `what`; None if it asks for something else."""
     try:
         wanted = json.loads(content)[what]
         schema, table = wanted["schema"], wanted["table"]
-        names = schema.encode(), table.encode()  # half a character has no bytes, and no table such a name
+        names = schema.encode(), table.encode()  # a lone surrogate has no bytes: no table has such a name
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return (schema, table) if all(names) else None

@@ -1,7 +1,7 @@
 """The messages that travel inside CopyData while a slot streams, from and to bytes.
 
 Before: `replication_stream` reads frames off the connection.
-After: `pgoutput` reads what is behind an XLogData's header.
+After: `transaction` and `pgoutput` read what follows an XLogData's header.
 Source: PostgreSQL, "Streaming Replication Protocol", START_REPLICATION.
 
     server  XLogData           w  start uint64  wal_end uint64  sent_us int64  data ...
@@ -9,7 +9,7 @@ Source: PostgreSQL, "Streaming Replication Protocol", START_REPLICATION.
     client  StatusUpdate       r  written uint64  flushed uint64  applied uint64  sent_us int64  reply byte
 
 All integers are big-endian. LSNs are unsigned and end-exclusive (see `cdcd.lsn`); times are microseconds since
-2000-01-01 UTC. Both directions are here, so that the fake server of the tests speaks by the same code.
+2000-01-01 UTC. Both directions are here, so that the tests' server uses the same code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEEPALIVE: Final = 0x6B
 STATUS_UPDATE: Final = 0x72
 
 XLOGDATA_HEADER_BYTES: Final = 25
-"""Where the output plugin's message starts in an XLogData frame: the hot path reads on from here, without a copy."""
+"""Where the output plugin's message starts in an XLogData frame. The hot path reads it there, without a copy."""
 
 _XLOGDATA: Final = Struct("!BQQq")  # tag 1, start 8, wal_end 8, sent_us 8
 _KEEPALIVE: Final = Struct("!BQqB")  # tag 1, wal_end 8, sent_us 8, reply 1
@@ -37,9 +37,9 @@ _STATUS_UPDATE: Final = Struct("!BQQQqB")  # tag 1, written 8, flushed 8, applie
 
 @dataclass(frozen=True)
 class XLogData:
-    """One message of the output plugin. `start`: its LSN, 0 where it has none (Relation, Type).
+    """One message of the output plugin. `start`: its LSN; 0 where it has none (Relation, Type).
 
-    A logical walsender sets `wal_end` to `start`: how far it has got, only a keepalive tells.
+    A logical walsender sets `wal_end` to `start`; only a keepalive tells how far the server has got.
     """
 
     start: int
@@ -56,7 +56,7 @@ class XLogData:
 class PrimaryKeepalive:
     """How far the server has got. `reply`: it wants a status update at once, or `wal_sender_timeout` may fire.
 
-    `wal_end` is the LSN up to which the server has decoded and sent everything that concerns this slot.
+    `wal_end`: the server has decoded and sent everything that concerns this slot up to this LSN.
     """
 
     wal_end: int
@@ -70,9 +70,9 @@ class PrimaryKeepalive:
 
 @dataclass(frozen=True)
 class StatusUpdate:
-    """What the client has. The server drops WAL below `flushed` and releases the commits that wait for a standby.
+    """What the client has. The server drops WAL below `flushed`, and lets commits return that wait for this standby.
 
-    `written`, `flushed`, `applied`: LSN of the last byte + 1. `reply`: the server shall send a keepalive at once.
+    `written`, `flushed`, `applied`: LSN of the last byte + 1. `reply`: the server is to send a keepalive at once.
     """
 
     written: int
@@ -87,7 +87,7 @@ class StatusUpdate:
 
 
 def decode_server(frame: bytes) -> XLogData | PrimaryKeepalive:
-    """Read what a server sends. Raises DecodeError, the server's fault, for anything but the two messages above."""
+    """Read an XLogData or a keepalive. Raises DecodeError (the server's fault) for anything else."""
     tag = frame[0] if frame else -1
     if tag == XLOGDATA:
         return decode_xlogdata(frame)
@@ -97,7 +97,7 @@ def decode_server(frame: bytes) -> XLogData | PrimaryKeepalive:
 
 
 def decode_xlogdata(frame: bytes) -> XLogData:
-    """Read an XLogData, copying its data; raises DecodeError if it is not one."""
+    """Read an XLogData, and copy its data. Raises DecodeError if the frame is none."""
     if len(frame) < XLOGDATA_HEADER_BYTES:
         raise DecodeError(f"XLogData: header at offset 0 wants {XLOGDATA_HEADER_BYTES} bytes, got {len(frame)}")
     tag, start, wal_end, sent_us = _XLOGDATA.unpack_from(frame)
@@ -107,7 +107,7 @@ def decode_xlogdata(frame: bytes) -> XLogData:
 
 
 def decode_keepalive(frame: bytes) -> PrimaryKeepalive:
-    """Read a primary keepalive; raises DecodeError if it is not one."""
+    """Read a primary keepalive. Raises DecodeError if the frame is none."""
     if len(frame) != _KEEPALIVE.size:
         raise DecodeError(f"PrimaryKeepalive: wants {_KEEPALIVE.size} bytes, got {len(frame)}")
     tag, wal_end, sent_us, reply = _KEEPALIVE.unpack(frame)
@@ -117,7 +117,7 @@ def decode_keepalive(frame: bytes) -> PrimaryKeepalive:
 
 
 def decode_status_update(frame: bytes) -> StatusUpdate:
-    """Read a standby's status update, as a server would; raises DecodeError if it is not one."""
+    """Read a standby's status update, as a server would. Raises DecodeError if the frame is none."""
     if len(frame) != _STATUS_UPDATE.size:
         raise DecodeError(f"StatusUpdate: wants {_STATUS_UPDATE.size} bytes, got {len(frame)}")
     tag, written, flushed, applied, sent_us, reply = _STATUS_UPDATE.unpack(frame)

@@ -72,16 +72,16 @@ AckTracker._original_ack = AckTracker.ack  # type: ignore[attr-defined]
 @mutation(AckTracker, "idle_position")
 def remember_that_it_was_caught_up(self: AckTracker) -> int:
     """A stored flag: set when it was so, and never looked at again."""
-    if self._received == self._durable and not self._inside and not self._held:
+    if self._received == self._durable and not self._in_transaction and not self._held:
         self._resolved["caught up"] = 1 << 62
         self._held["caught up"] = 1 << 62
-    return self._server if "caught up" in self._resolved and self._server > self._durable else 0
+    return self._server_position if "caught up" in self._resolved and self._server_position > self._durable else 0
 
 
 @mutation(AckTracker, "on_prepare")
 def let_a_prepared_transaction_be_forgotten(self: AckTracker, gid: str, prepare_lsn: int) -> None:
-    self._inside = False
-    self._advance_server(prepare_lsn)
+    self._in_transaction = False
+    self._advance_server_position(prepare_lsn)
 
 
 @mutation(AckTracker, "on_commit_prepared")
@@ -342,7 +342,7 @@ def forget_that_a_transaction_began_behind_a_prepare(self: Pipeline) -> None:
     prepared = any(phase.kind == messages.PREPARE for phase in self._assembler.prepared_outcomes)
     _collect(self)
     if prepared:
-        self._tracker._inside = False
+        self._tracker._in_transaction = False
 
 
 @mutation(AckTracker, "on_commit_prepared")
