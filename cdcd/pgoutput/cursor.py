@@ -1,7 +1,7 @@
-"""Reads the fields of one pgoutput message in order; whatever is wrong becomes a DecodeError that says where.
+"""Reads the fields of one pgoutput message in order. Whatever is wrong becomes a DecodeError that says where.
 
 Before: `decoder` opens a cursor behind the message's type byte.
-After: `tuples` takes a cursor past a whole tuple; `messages` is made of what the cursor returned.
+After: `tuples` takes a cursor past a whole tuple; `decoder` makes `messages` of what the cursor has read.
 
 Offsets in errors count from the message's type byte, not from the start of the frame. No error holds bytes of the
 message, except a single type, kind or flag byte that should not be there.
@@ -19,36 +19,36 @@ from mypy_extensions import i64, mypyc_attr
 from cdcd.errors import DecodeError
 from cdcd.lsn import format_lsn
 
-CURE: Final = (
-    "Check that the slot's plugin is pgoutput and that nothing between cdcd and PostgreSQL alters the stream; "
-    "if both are so, this is a bug of cdcd: report this message with the server's version"
+HINT: Final = (
+    "Check that the slot's plugin is pgoutput, and that nothing between cdcd and PostgreSQL alters the stream. "
+    "Otherwise this is a bug of cdcd: report this message with the server's version"
 )
-ENCODING_CURE: Final = (
-    "Connect with client_encoding=UTF8; if `SHOW server_encoding` says SQL_ASCII, PostgreSQL converts nothing: "
+ENCODING_HINT: Final = (
+    "Connect with client_encoding=UTF8. If `SHOW server_encoding` says SQL_ASCII, PostgreSQL converts nothing: "
     "rename what this field names, or store the database in UTF8"
 )
 
 
 def short(message: str, field: str, offset: i64, wanted: i64, got: i64) -> DecodeError:
-    """Make the error for a field of `wanted` bytes, `offset` bytes into the message, of which only `got` are there."""
-    return DecodeError(f"{message}: field {field} at offset {offset} wants {wanted} bytes, got {max(got, 0)}", CURE)
+    """Make the error for a field at `offset` in the message that has `got` bytes of the `wanted` ones."""
+    return DecodeError(f"{message}: field {field} at offset {offset} wants {wanted} bytes, got {max(got, 0)}", HINT)
 
 
 def wrong(message: str, field: str, offset: i64, wanted: str, got: str) -> DecodeError:
-    """Make the error for a field that is there but holds something else than the protocol allows."""
-    return DecodeError(f"{message}: field {field} at offset {offset} wants {wanted}, got {got}", CURE)
+    """Make the error for a field that holds something else than the protocol allows."""
+    return DecodeError(f"{message}: field {field} at offset {offset} wants {wanted}, got {got}", HINT)
 
 
 @final
-@mypyc_attr(free_list_len=1)  # one a message, gone before the next: its memory is used again
+@mypyc_attr(free_list_len=1)  # the next message's cursor uses its memory again
 class Cursor:
-    """A position inside one message; every read checks the bounds, names its field on failure, and moves on.
+    """A position inside one message. Every read checks the bounds, names its field on failure, and moves on.
 
     `frame` ends where the message ends. All methods raise DecodeError (the server's fault) and nothing else.
     """
 
     def __init__(self, frame: bytes, at: i64, message: str) -> None:
-        """Stand behind the type byte at `at`; `message` is the name that errors begin with."""
+        """Start behind the type byte at `at`. Errors begin with the name `message`."""
         self.frame: Final = frame
         self.message: Final = message
         self.start: Final[i64] = at
@@ -70,14 +70,14 @@ class Cursor:
         return i64(read_i32_be(self.frame, at))
 
     def count16(self, field: str) -> i64:
-        """Read an Int16 that says how many follow."""
+        """Read an Int16 that says how many items follow."""
         count = self.int16(field)
         if count < 0:
             raise wrong(self.message, field, self.position - 2 - self.start, "0 or more", str(count))
         return count
 
     def count32(self, field: str) -> i64:
-        """Read an Int32 that says how many, or how many bytes, follow."""
+        """Read an Int32 that says how many items or bytes follow."""
         count = self.int32(field)
         if count < 0:
             raise wrong(self.message, field, self.position - 4 - self.start, "0 or more", str(count))
@@ -120,7 +120,7 @@ class Cursor:
         return lsn
 
     def flags(self, field: str, known: i64) -> i64:
-        """Read a byte of flags; one outside of the mask `known` is an error: it could change what the message means."""
+        """Read a byte of flags. A flag outside the mask `known` is an error: it could change what the message means."""
         flags = self.byte(field)
         if flags & ~known:
             at = self.position - 1 - self.start
@@ -136,24 +136,24 @@ class Cursor:
         except UnicodeDecodeError as error:
             bad = at - self.start + error.start
         text = f"{self.message}: field {field} at offset {at - self.start} wants UTF-8"
-        raise DecodeError(f"{text}, got another encoding's byte at offset {bad}", ENCODING_CURE)
+        raise DecodeError(f"{text}, got another encoding's byte at offset {bad}", ENCODING_HINT)
 
     def string_of_any_encoding(self, field: str) -> str:
-        r"""Read a zero-terminated string that says nothing to us: bytes that are not UTF-8 stand as `\xHH`."""
+        r"""Read a zero-terminated string that cdcd only passes on: bytes that are not UTF-8 become `\xHH`."""
         return self._terminated(field).decode("utf-8", "backslashreplace")
 
     def namespace(self, field: str) -> str:
-        """Read a schema's name; the server writes `pg_catalog` as an empty string, to save space."""
+        """Read a schema's name. To save space the server writes `pg_catalog` as an empty string."""
         return self.string(field) or "pg_catalog"
 
     def counted(self, field: str) -> bytes:
-        """Read an Int32 length and as many bytes."""
+        """Read an Int32 length and that many bytes."""
         size = self.count32(field)
         at = self._take(field, size)
         return self.frame[at : at + size]
 
     def unexpected(self, field: str, wanted: str) -> DecodeError:
-        """Make the error for the byte just read, if it is none of those that may stand there."""
+        """Make the error for the byte just read, which may not stand there."""
         at = self.position - 1
         return wrong(self.message, field, at - self.start, wanted, f"byte {self.frame[at]:#04x}")
 
@@ -162,7 +162,7 @@ class Cursor:
         left = len(self.frame) - self.position
         if left:
             at = self.position - self.start
-            raise DecodeError(f"{self.message}: wants its end at offset {at}, got {left} bytes more", CURE)
+            raise DecodeError(f"{self.message}: wants its end at offset {at}, got {left} bytes more", HINT)
 
     def _terminated(self, field: str) -> bytes:
         at = self.position
@@ -170,7 +170,7 @@ class Cursor:
         if stop < 0:
             left = len(self.frame) - at
             text = f"{self.message}: field {field} at offset {at - self.start} has no terminating zero byte"
-            raise DecodeError(f"{text} within {left} bytes", CURE)
+            raise DecodeError(f"{text} within {left} bytes", HINT)
         self.position = stop + 1
         return self.frame[at:stop]
 

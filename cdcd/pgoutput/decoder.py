@@ -1,12 +1,14 @@
 """Bytes in, one message out: all of protocol versions 1 to 4.
 
-Before: `source` delivers frames; `transaction.assembler` knows whether it stands inside a stream block.
+Before: `source` delivers frames; `transaction.assembler` knows whether a stream block is open.
 After: `messages` is what comes out; `encoder` is the way back.
 
-What the bytes mean hangs on two things that they do not say themselves. Between Stream Start and Stream Stop the
-messages R, Y, I, U, D, T and M carry an xid after their type byte, and outside they do not: the caller says which (an
-M that is not transactional comes outside). Stream Abort carries an LSN and a time if, and only if, replication was
-started with `streaming 'parallel'`; protocol 4 alone does not make it so.
+The bytes do not tell two things that their meaning depends on:
+
+- Between Stream Start and Stream Stop the messages R, Y, I, U, D, T and M carry an xid after their type byte, and
+  elsewhere they do not: the caller says which. (An M that is not transactional never comes inside.)
+- Stream Abort carries an LSN and a time if, and only if, replication was started with `streaming 'parallel'`. Protocol
+  version 4 alone does not make it so.
 
 Source: PostgreSQL, "Logical Replication Message Formats"; `logicalrep_read_*` in proto.c.
 """
@@ -24,24 +26,24 @@ from cdcd.pgoutput.tuples import TupleData, read_tuple
 
 @final
 class Decoder:
-    """Turns frames into messages; holds the stream's options and nothing else, so one serves any number of streams."""
+    """Turns frames into messages. It holds the stream's options and nothing else, so several streams may share one."""
 
     def __init__(self, streaming_parallel: bool = False) -> None:
         """`streaming_parallel`: replication was started with `streaming 'parallel'` (PostgreSQL 16 and later)."""
         self.streaming_parallel: Final = streaming_parallel
 
     def decode(self, frame: bytes, at: i64 = 0, in_stream: bool = False) -> m.Message:
-        """Read the message that starts at `at` (not negative) and ends where `frame` ends.
+        """Read the message that starts at `at` (0 or more) and ends where `frame` ends.
 
-        `at` is 25 behind an XLogData frame's header. `in_stream`: the last Stream Start has had no Stream Stop yet.
+        In an XLogData frame `at` is 25, behind the header. `in_stream`: a stream block is open.
         Rows are not copied: the message keeps the frame. Raises DecodeError (the server's fault), and nothing else, for
-        bytes that are not exactly one whole message.
+        bytes that are not exactly one message.
         """
         if at >= len(frame):
             raise short("pgoutput message", "type", 0, 1, 0)
         kind: i64 = frame[at]
         message: m.Message
-        # The frequent messages are spared the look-up of their name, which only errors need.
+        # The frequent messages save the look-up of their name, which only errors need.
         if kind == m.INSERT:
             cursor = Cursor(frame, at, "Insert")
             message = _insert(cursor, in_stream)

@@ -1,7 +1,8 @@
-"""Messages in, the server's bytes out: what feeds the tests and the fake walsender.
+"""Messages in, the server's bytes out.
 
-Before: `messages` and `tuples` are the values; tests write rows as lists of Python values.
-After: `decoder` gives the same messages back.
+Before: `messages` and `tuples` are the values. Tests write the rows as lists of Python values.
+After: `decoder` gives the same messages back. The tests' server sends the bytes; `avro.event_encoder` encodes the row
+of a logical message.
 
 Not a hot path. Values that no message can hold are the caller's fault and raise ValueError.
 
@@ -18,7 +19,7 @@ from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, Binary, Co
 
 
 def encode(message: m.Message) -> bytes:
-    """Write `message` as the server would, its type byte first; ValueError if a field does not fit its place.
+    """Write `message` as the server would, its type byte first. Raises ValueError if a field does not fit its place.
 
     R, Y, I, U, D, T and M come out in their streamed form exactly if their `xid` is not 0, and Stream Abort in that of
     `streaming 'parallel'` exactly if it has an `abort_lsn`.
@@ -51,7 +52,7 @@ def encode_tuple(values: Sequence[ColumnValue]) -> bytes:
 
 
 def tuple_of(values: Sequence[ColumnValue]) -> TupleData:
-    """Make the TupleData of `values`, in a frame of its own: a row for an Insert, Update or Delete."""
+    """Make the TupleData of `values` in a frame of its own: a row for an Insert, Update or Delete."""
     frame = encode_tuple(values)
     return TupleData(frame, 0, len(frame), len(values))
 

@@ -1,7 +1,10 @@
 """The vocabulary of pgoutput: one small class for each message, its fields in PostgreSQL's own words.
 
-Before: `decoder` makes them from bytes (`tuples` holds what an Insert, Update or Delete says about its row).
-After: `transaction.assembler` dispatches on them; `encoder` turns them into bytes again, for tests and `peek`.
+Before: `decoder` makes the messages from bytes (`tuples` describes the rows of Insert, Update and Delete).
+After: `transaction.assembler` dispatches on them; `encoder` turns them into bytes again.
+
+The vocabulary is complete, though the daemon does not need all of it: it never makes an Insert, Update or Delete, but
+transcodes rows in their frames (`transaction.change_router`, `avro.event_encoder`). Tests write and compare them.
 
 Units: an LSN is an int, 0 to 2**63 - 1; a time is microseconds since 2000-01-01 UTC, signed; an OID or xid is unsigned,
 below 2**32. In R, Y, I, U, D, T and M the `xid` is that of the (sub)transaction if the message came inside a stream
@@ -20,7 +23,7 @@ from mypy_extensions import i64, mypyc_attr
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.tuples import TupleData
 
-# The type bytes, for those who dispatch before they decode.
+# The type bytes, for dispatching before decoding.
 BEGIN: Final = 0x42  # 'B'
 COMMIT: Final = 0x43  # 'C'
 ORIGIN: Final = 0x4F  # 'O'
@@ -62,9 +65,9 @@ NAMES: Final[dict[int, str]] = {
     ROLLBACK_PREPARED: "Rollback Prepared",
     STREAM_PREPARE: "Stream Prepare",
 }
-"""What the documentation calls each message, and so do errors."""
+"""What PostgreSQL's documentation and cdcd's errors call each message."""
 
-# What an Update or Delete says about the old row.
+# What kind of tuple an Update or Delete has of the old row.
 NO_OLD: Final = 0
 KEY: Final = 0x4B  # 'K': the replica identity's columns; the others are null
 OLD: Final = 0x4F  # 'O': all columns (REPLICA IDENTITY FULL)
@@ -103,7 +106,7 @@ def _show(name: str, value: object) -> str:
 
 @final
 class Begin(Message):
-    """B: a transaction starts; `final_lsn` is the LSN of its commit record, known because it has committed."""
+    """B: a transaction starts. It has committed already: `final_lsn` is the LSN of its commit record."""
 
     __match_args__ = ("final_lsn", "commit_time", "xid")
 
@@ -115,7 +118,7 @@ class Begin(Message):
 
 @final
 class Commit(Message):
-    """C: it is whole; acknowledged by `end_lsn`."""
+    """C: the transaction ends. It is acknowledged by `end_lsn`."""
 
     __match_args__ = ("commit_lsn", "end_lsn", "commit_time")
 
@@ -141,7 +144,7 @@ class Origin(Message):
 
 @final
 class Column:
-    """One column of a Relation. `is_key`: part of the replica identity (with FULL every column is)."""
+    """One column of a Relation. `is_key`: it is part of the replica identity (with FULL every column is)."""
 
     def __init__(self, is_key: bool, name: str, type_oid: i64, typmod: i64) -> None:
         self.is_key: Final = is_key
@@ -164,7 +167,7 @@ class Column:
 
 @final
 class Relation(Message):
-    """R: a table as the rows that follow have it.
+    """R: a table, as it is for the rows that follow.
 
     `replica_identity` is `relreplident`: d default, n nothing, f full, i index.
     """
@@ -190,7 +193,7 @@ class Relation(Message):
 
 @final
 class Type(Message):
-    """Y: the name of a type that is not built in; a domain's comes with its own OID and its *base* type's names."""
+    """Y: the name of a type that is not built in. A domain has its own OID, but the name of its *base* type."""
 
     __match_args__ = ("xid", "type_oid", "nspname", "typname")
 
@@ -246,7 +249,7 @@ class Delete(Message):
 
 @final
 class Truncate(Message):
-    """T: tables emptied by one command, those that CASCADE reached among them."""
+    """T: one command emptied these tables, including those that CASCADE reached."""
 
     __match_args__ = ("xid", "relation_oids", "cascade", "restart_identity")
 
@@ -259,7 +262,7 @@ class Truncate(Message):
 
 @final
 class LogicalMessage(Message):
-    """M: what `pg_logical_emit_message` wrote, at `lsn`; part of its transaction only if `transactional`."""
+    """M: what `pg_logical_emit_message` wrote, at `lsn`. It is part of a transaction only if `transactional`."""
 
     __match_args__ = ("xid", "transactional", "lsn", "prefix", "content")
 
@@ -276,7 +279,7 @@ class LogicalMessage(Message):
 
 @final
 class StreamStart(Message):
-    """S: a block of the top-level transaction `xid` follows; `first_segment` if it is its first."""
+    """S: a block of the top-level transaction `xid` follows. `first_segment`: it is the transaction's first."""
 
     __match_args__ = ("xid", "first_segment")
 
@@ -305,10 +308,10 @@ class StreamCommit(Message):
 
 @final
 class StreamAbort(Message):
-    """A: of the streamed transaction `xid`, the subtransaction `subxid` is rolled back; all of it if both are the same.
+    """A: the subtransaction `subxid` of the streamed transaction `xid` is rolled back; if both are the same, all of it.
 
     `abort_lsn` (0 if the server lost the transaction in a crash) and `abort_time` come with `streaming 'parallel'`
-    only, and are None without.
+    only; otherwise they are None.
     """
 
     __match_args__ = ("xid", "subxid", "abort_lsn", "abort_time")
@@ -339,7 +342,7 @@ class BeginPrepare(Message):
 
 @final
 class Prepare(Message):
-    """P: it is whole and waits for its second phase. `end_lsn` is the end of the prepare record."""
+    """P: the transaction is complete, and waits for its second phase. `end_lsn` is the end of the prepare record."""
 
     __match_args__ = ("prepare_lsn", "end_lsn", "prepare_time", "xid", "gid")
 
@@ -384,7 +387,7 @@ class RollbackPrepared(Message):
 
 @final
 class StreamPrepare(Message):
-    """p: a streamed transaction is prepared: Prepare for what came in blocks."""
+    """p: a streamed transaction is prepared: like Prepare, for what came in blocks."""
 
     __match_args__ = ("prepare_lsn", "end_lsn", "prepare_time", "xid", "gid")
 

@@ -1,7 +1,8 @@
 """TupleData: where the columns of one row lie in the frame, without reading their values.
 
-Before: `cursor` stands at the tuple; `decoder` asks for it as part of an Insert, Update or Delete.
-After: `avro.envelope` walks the columns in the frame itself, unchecked, because `tuple_end` has checked them all.
+Before: `decoder` asks for a tuple as part of an Insert, Update or Delete; its `cursor` is at the tuple.
+After: `avro.event_encoder` walks the columns in the frame itself. It checks nothing, because `tuple_end` has checked
+every column.
 
 On the wire: Int16 column count, then for each column one kind byte and, for `t` and `b` only, an Int32 length and the
 bytes.
@@ -21,16 +22,16 @@ from cdcd.errors import DecodeError
 from cdcd.pgoutput.cursor import Cursor, short, wrong
 
 NULL: Final = 0x6E  # 'n'
-TOAST_UNCHANGED: Final = 0x75  # 'u': a TOASTed value that the update did not touch, and that was not sent
+TOAST_UNCHANGED: Final = 0x75  # 'u': a TOASTed value that the update did not change; the server did not send it
 TEXT: Final = 0x74  # 't': the type's output function
 BINARY: Final = 0x62  # 'b': the type's send function
 
 ANY_COUNT: Final = -1
-"""For `tuple_end`: the relation's number of columns is not known here."""
+"""For `tuple_end`: the caller does not know the relation's number of columns."""
 
 
 class Unchanged(Enum):
-    """The one thing that stands, among Python values, for a value which PostgreSQL did not send."""
+    """Stands for a value that PostgreSQL did not send."""
 
     UNCHANGED = "u"
 
@@ -40,7 +41,7 @@ UNCHANGED: Final = Unchanged.UNCHANGED
 
 @final
 class Binary:
-    """A column's value in its type's binary form, where plain `bytes` are its text form."""
+    """A column's value in its type's binary form; plain `bytes` are a value in text form."""
 
     def __init__(self, data: bytes) -> None:
         self.data: Final = data
@@ -61,9 +62,9 @@ ColumnValue: TypeAlias = "bytes | Binary | Literal[Unchanged.UNCHANGED] | None"
 def tuple_end(
     frame: bytes, at: i64, columns_expected: i64, message: str = "TupleData", field: str = "tuple", start: i64 = 0
 ) -> i64:
-    """Check the whole tuple at `at` (not negative) and return the offset of the first byte behind it.
+    """Check the whole tuple at `at` (0 or more) and return the offset of the first byte behind it.
 
-    Once this has returned, every kind byte, length and value of the tuple is known to lie inside the frame.
+    Then every kind byte, length and value of the tuple is known to lie inside the frame.
     `columns_expected` is the relation's number of columns, or ANY_COUNT. Errors name `message` and `field`, and count
     offsets from `start`. Raises DecodeError (the server's fault). No Python object is made on the way.
     """
@@ -100,7 +101,7 @@ def tuple_end(
 
 
 def column_size(frame: bytes, at: i64) -> i64:
-    """The bytes that a column of a checked tuple takes, from its kind byte at `at` on."""
+    """Return how many bytes a column of a checked tuple takes, from its kind byte at `at` on."""
     kind: i64 = frame[at]
     if kind in (BINARY, TEXT):
         return i64(read_i32_be(frame, at + 1)) + 5
@@ -108,7 +109,7 @@ def column_size(frame: bytes, at: i64) -> i64:
 
 
 def column_at(frame: bytes, at: i64, column: i64) -> i64:
-    """The offset of a column's kind byte in the checked tuple at `at`."""
+    """Return the offset of a column's kind byte in the checked tuple at `at`."""
     at += 2
     while column > 0:
         at += column_size(frame, at)
@@ -125,9 +126,9 @@ def _bad_size(message: str, field: str, offset: i64, size: i64, left: i64) -> De
 @final
 @mypyc_attr(free_list_len=1)
 class TupleData:
-    """One row's columns: `frame[at:end]`, of which the first two bytes are the column count; checked by `tuple_end`.
+    """One row's columns, `frame[at:end]`, checked by `tuple_end`. The first two bytes are the column count.
 
-    Two tuples are equal if their bytes are, wherever they lie.
+    Two tuples are equal if their bytes are equal, wherever they lie.
     """
 
     def __init__(self, frame: bytes, at: i64, end: i64, column_count: i64) -> None:
@@ -137,7 +138,7 @@ class TupleData:
         self.column_count: Final[i64] = column_count
 
     def columns(self) -> list[tuple[int, int, int]]:
-        """Return the kind byte, value offset in the frame and value size of each column; for readers in no hurry."""
+        """Return the kind byte, value offset in the frame and value size of each column. Not for the hot path."""
         found: list[tuple[int, int, int]] = []
         at: i64 = self.at + 2
         for _ in range(self.column_count):
@@ -152,7 +153,7 @@ class TupleData:
         return found
 
     def values(self) -> list[ColumnValue]:
-        """Copy the columns out: None, UNCHANGED, `bytes` in text form, or Binary; for people and tests."""
+        """Return copies of the values: None, UNCHANGED, `bytes` in text form, or Binary. For tests."""
         found: list[ColumnValue] = []
         for kind, at, size in self.columns():
             if kind == NULL:
@@ -178,7 +179,7 @@ class TupleData:
 
 
 def read_tuple(cursor: Cursor, field: str) -> TupleData:
-    """Take the cursor past one tuple and return where it lies; raises DecodeError as `tuple_end` does."""
+    """Take the cursor past one tuple, and return where it lies. Raises DecodeError as `tuple_end` does."""
     at = cursor.position
     end = tuple_end(cursor.frame, at, ANY_COUNT, cursor.message, field, cursor.start)
     cursor.position = end

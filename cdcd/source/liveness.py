@@ -37,7 +37,7 @@ class ServerLiveness:
         self.last_data_s = self._probed_s = now
 
     def should_probe(self, now: float) -> bool:
-        """Whether to ask for a keepalive now; the answer counts as a probe.
+        """Whether to ask for a keepalive now. After True the caller must ask: it counts as asked.
 
         The server is asked a few times before the connection counts as lost.
         """

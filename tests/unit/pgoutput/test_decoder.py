@@ -136,7 +136,7 @@ def test_what_the_protocol_forbids_is_named(frame: str, in_stream: bool, wanted:
     assert wanted in error_of(frame, in_stream)
 
 
-def test_a_name_that_is_not_utf8_is_an_error_with_the_database_encoding_as_cure() -> None:
+def test_a_name_that_is_not_utf8_is_an_error_with_the_database_encoding_as_hint() -> None:
     with pytest.raises(DecodeError) as caught:
         Decoder().decode(bytes.fromhex("4F 0000000000000001 61FF00"))
     assert (
