@@ -1,6 +1,6 @@
 """Reads the fields of one pgoutput message in order. Whatever is wrong becomes a DecodeError that says where.
 
-Before: `decoder` opens a cursor behind the message's type byte.
+Before: `decoder` opens a cursor after the message's type byte.
 After: `tuples` takes a cursor past a whole tuple; `decoder` makes `messages` of what the cursor has read.
 
 Offsets in errors count from the message's type byte, not from the start of the frame. No error holds bytes of the
@@ -48,7 +48,7 @@ class Cursor:
     """
 
     def __init__(self, frame: bytes, at: i64, message: str) -> None:
-        """Start behind the type byte at `at`. Errors begin with the name `message`."""
+        """Start after the type byte at `at`. Errors begin with the name `message`."""
         self.frame: Final = frame
         self.message: Final = message
         self.start: Final[i64] = at

@@ -35,7 +35,7 @@ class Decoder:
     def decode(self, frame: bytes, at: i64 = 0, in_stream: bool = False) -> m.Message:
         """Read the message that starts at `at` (0 or more) and ends where `frame` ends.
 
-        In an XLogData frame `at` is 25, behind the header. `in_stream`: a stream block is open.
+        In an XLogData frame `at` is 25, after the header. `in_stream`: a stream block is open.
         Rows are not copied: the message keeps the frame. Raises DecodeError (the server's fault), and nothing else, for
         bytes that are not exactly one message.
         """

@@ -62,7 +62,7 @@ ColumnValue: TypeAlias = "bytes | Binary | Literal[Unchanged.UNCHANGED] | None"
 def tuple_end(
     frame: bytes, at: i64, columns_expected: i64, message: str = "TupleData", field: str = "tuple", start: i64 = 0
 ) -> i64:
-    """Check the whole tuple at `at` (0 or more) and return the offset of the first byte behind it.
+    """Check the whole tuple at `at` (0 or more) and return the offset of the first byte after it.
 
     Then every kind byte, length and value of the tuple is known to lie inside the frame.
     `columns_expected` is the relation's number of columns, or ANY_COUNT. Errors name `message` and `field`, and count

@@ -1,7 +1,7 @@
 """Hands every change of a transaction on to the consumer, rows and truncates by their relation.
 
-Before: `assembler` has the changes of a transaction that commits as they come, `spooled_transactions` those of one that
-was spooled. Each has a router of its own: inside a spooled transaction a table may look different.
+Before: `assembler` hands in changes as they come, `spooled_transactions` those of a spooled transaction. Each spooled
+transaction has a router of its own, because a table may look different inside it.
 After: a ChangeConsumer and its RelationChanges (`avro.event_encoder`).
 
 Hot path, a row: header and OID reads, one comparison (or a dict look-up where relations alternate), one virtual call.
@@ -23,7 +23,7 @@ from cdcd.transaction.relations import Relations
 from cdcd.transaction.stream_state import BUG_HINT
 
 BODY_AT: Final = 26  # not written as a sum, which mypyc would look up for every row
-"""Where a pgoutput message goes on behind its type byte, in an XLogData frame."""
+"""Where a pgoutput message goes on after its type byte, in an XLogData frame."""
 STREAMED_BODY_AT: Final = 30
 """The same in a stream block, where the transaction's xid comes first."""
 
@@ -32,10 +32,10 @@ _OID_BYTES: Final = 4
 
 @final
 class ChangeRouter:
-    """The relations that are in force at this point of the stream, and the way of each change to its relation."""
+    """Knows the relations that are in force at this point of the stream, and hands each change to its relation."""
 
     def __init__(self, relations: Relations, consumer: ChangeConsumer, known: dict[int, RelationChanges]) -> None:
-        """`known`: the relations in force at the start, by OID; the router adds to it."""
+        """`known`: the relations in force at the start, by OID. The router adds to the dictionary."""
         self._relations = relations
         self._consumer = consumer
         self._known = known
@@ -65,7 +65,7 @@ class ChangeRouter:
             changes.delete(frame, at, lsn)
 
     def other(self, message: messages.Message, lsn: i64) -> None:
-        """Hand on a Truncate, an Origin or a transactional Message that was sent with the WAL position `lsn`."""
+        """Hand on a Truncate, an Origin or a transactional Message. `lsn`: the position in its XLogData header."""
         if isinstance(message, messages.Truncate):
             for oid in message.relation_oids:
                 self._relation(oid).truncate(lsn, message.cascade, message.restart_identity)
@@ -79,7 +79,7 @@ class ChangeRouter:
         self._relations.name_type(message)
 
     def open_relation(self, message: messages.Relation) -> None:
-        """Put the relation that `message` announces in force, in this version."""
+        """Put the relation in force that `message` announces. It replaces the earlier version."""
         self.put(message.relation_oid, self._consumer.open_relation(self._relations.resolve(message)))
 
     def put(self, oid: int, changes: RelationChanges) -> None:
@@ -88,7 +88,7 @@ class ChangeRouter:
         self._last = None
 
     def known(self) -> dict[int, RelationChanges]:
-        """A copy of the relations in force, by OID."""
+        """Return a copy of the relations in force, by OID."""
         return dict(self._known)
 
     def _relation(self, oid: i64) -> RelationChanges:

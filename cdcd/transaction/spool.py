@@ -39,7 +39,7 @@ from cdcd.transaction.spool_file import SpoolDirectory, SpoolFile
 _HEADER_BYTES: Final = 4  # a frame's length, little-endian
 _SEED: Final = 0x63646364
 _OBJECT_BYTES: Final = 64
-"""About what a bytes object costs beside its content."""
+"""About how much memory a bytes object takes in addition to its content."""
 _PIECE_BYTES: Final = 1 << 20
 """How much is written at once. More would cost memory, and delay the transactions that wait meanwhile."""
 

@@ -8,7 +8,8 @@ A *change* is what a transaction contains: Insert, Update, Delete, Truncate, Ori
 state alone decides what becomes of a change. Every other message has one handler (see `Assembler._dispatch`), and may
 come in some states only.
 
-A pause (`Assembler.pause_before`) is no state of its own: it keeps the state in which the stream was held.
+The pause (`Assembler.pause_before`) is not a state: the stream may pause between transactions, or at a keepalive in a
+stream block, and goes on in the same state.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ BUG_HINT: Final = "This is a bug of the server or of cdcd; restart the daemon, a
 
 # What becomes of a change.
 REFUSED: Final = 0
-"""It must not come: an error."""
+"""A change must not come here."""
 HANDED_ON: Final = 1
-"""The consumer gets it."""
+"""The consumer gets the change."""
 SKIPPED: Final = 2
-"""Kafka has it."""
+"""Kafka has the change already."""
 SPOOLED: Final = 3
-"""The spool keeps it until its transaction commits."""
+"""The spool keeps the change until its transaction commits."""
 
 NONTRANSACTIONAL_MESSAGE: Final = 0x6D
 """Stands for a Message that is not transactional; `m` is no type byte of the protocol."""
@@ -43,12 +44,13 @@ class StreamState:
     """One row of the table."""
 
     def __init__(self, where: str, in_transaction: bool, changes: i64, others: tuple[int, ...]) -> None:
-        """`others`: the messages that may come beside changes, by their type bytes."""
+        """`others`: the messages that may come in addition to changes, by their type bytes."""
         self.where: Final = where
         """The state in words, for errors."""
         self.in_transaction: Final = in_transaction
-        """A transaction's end is still to come; a keepalive says nothing about what was committed before it."""
+        """The end of a committed or prepared transaction is still to come; until then no keepalive counts as idle."""
         self.changes: Final[i64] = changes
+        """What becomes of a change: REFUSED, HANDED_ON, SKIPPED or SPOOLED."""
         allowed = bytearray(256)
         for kind in others if changes == REFUSED else (*others, *_CHANGES):
             allowed[kind] = 1

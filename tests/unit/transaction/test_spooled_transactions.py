@@ -112,7 +112,7 @@ def test_a_released_savepoint_that_wrote_before_its_parent_goes_with_it(stream: 
     assert stream.rows() == [1]
 
 
-def test_aborts_of_what_never_said_anything_are_nothing(stream: Assembly) -> None:
+def test_aborts_of_transactions_that_never_sent_a_block_change_nothing(stream: Assembly) -> None:
     stream.feed(m.StreamAbort(T, T), m.StreamAbort(T, T + 1))
     stream.feed(*block(U, relation(U), insert(1, U), first=True), m.StreamAbort(U, U + 5), stream_commit(U, 100))
     assert stream.rows() == [1]
@@ -135,7 +135,7 @@ def test_an_empty_stream_is_received_and_gives_no_row(stream: Assembly, inside: 
     assert (stream.assembler.received_lsn, stream.spooled_bytes, stream.files()) == (110, 0, [])
 
 
-def test_a_keepalive_may_tell_of_quiet_while_a_stream_is_in_progress(stream: Assembly) -> None:
+def test_a_keepalive_between_stream_blocks_counts(stream: Assembly) -> None:
     stream.feed(*block(T, relation(T), insert(1, T), first=True))
     stream.assembler.feed([PrimaryKeepalive(90, 0, False).encode()])
     assert stream.assembler.last_idle_keepalive_lsn == 90, "its commit lies ahead: a restart sends it whole"
@@ -284,12 +284,12 @@ def test_a_message_that_a_rollback_may_have_taken_is_not_published(
     [
         ([MESSAGE, insert(1, T), insert(2, T + 1)], [T + 1], 1),  # a row of the top level between them
         ([insert(1, T + 1), MESSAGE, insert(2, T + 1), insert(3, T + 2)], [T + 2], 1),  # of the one around it
-        ([insert(1, T + 1), MESSAGE, insert(2, T + 2)], [T + 2, T + 1], 0),  # doubtful, then surely gone
+        ([insert(1, T + 1), MESSAGE, insert(2, T + 2)], [T + 2, T + 1], 0),  # ambiguous, then surely gone
         ([insert(1, T + 1), MESSAGE], [T + 1], 0),
         ([MESSAGE, insert(1, T + 1)], [], 1),
     ],
 )
-def test_a_message_of_which_it_is_known_is_published_or_not(
+def test_a_message_whose_subtransaction_is_known_is_published_or_not(
     stream: Assembly, inside: list[m.Message], aborted: list[int], contents: int
 ) -> None:
     stream.feed(*block(T, relation(T), *inside, first=True), *(m.StreamAbort(T, subxid) for subxid in aborted))
@@ -297,7 +297,7 @@ def test_a_message_of_which_it_is_known_is_published_or_not(
     assert sum(name == "messages" for name, _, _ in stream.records()) == contents
 
 
-def test_a_doubtful_message_of_an_aborted_transaction_is_no_matter(stream: Assembly) -> None:
+def test_an_ambiguous_message_of_an_aborted_transaction_does_not_matter(stream: Assembly) -> None:
     stream.feed(*block(T, relation(T), MESSAGE, insert(2, T + 1), first=True), m.StreamAbort(T, T + 1))
     stream.feed(m.StreamAbort(T, T), begin(60), relation(), insert(3), commit(60))
     assert stream.rows() == [3]

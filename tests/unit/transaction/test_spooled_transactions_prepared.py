@@ -33,8 +33,8 @@ def stream(request: pytest.FixtureRequest, tmp_path: Path) -> Assembly:
     return Assembly(tmp_path, memory_bytes=request.param)
 
 
-def phases(stream: Assembly) -> list[tuple[int, str, int]]:
-    found = [(phase.kind, phase.name, phase.lsn) for phase in stream.assembler.prepared_outcomes]
+def outcomes(stream: Assembly) -> list[tuple[int, str, int]]:
+    found = [(outcome.kind, outcome.name, outcome.lsn) for outcome in stream.assembler.prepared_outcomes]
     stream.assembler.prepared_outcomes.clear()
     return found
 
@@ -47,9 +47,9 @@ def test_a_prepared_transaction_comes_out_when_it_is_committed(stream: Assembly)
     stream.feed(*prepared(T, 50, relation(), insert(1), truncate(), message(b"a"), insert(2)))
     batch = stream.take()
     assert (batch.rows, batch.transactions, batch.open, stream.assembler.received_lsn) == (0, 0, False, 0)
-    assert phases(stream) == [(m.PREPARE, f"{T} g", 50)]
+    assert outcomes(stream) == [(m.PREPARE, f"{T} g", 50)]
     stream.feed(begin(60), insert(3), commit(60), commit_prepared(T, 70))
-    assert phases(stream) == [(m.COMMIT_PREPARED, f"{T} g", 80)]
+    assert outcomes(stream) == [(m.COMMIT_PREPARED, f"{T} g", 80)]
     assert [(e.op, e.commit_lsn, e.seq) for e in stream.events()] == [
         ("c", 60, 0), ("c", 70, 0), ("t", 70, 1), ("m", 70, 2), ("c", 70, 3),
     ]  # fmt: skip
@@ -58,7 +58,7 @@ def test_a_prepared_transaction_comes_out_when_it_is_committed(stream: Assembly)
 
 def test_a_prepare_that_is_rolled_back_gives_no_row(stream: Assembly) -> None:
     stream.feed(*prepared(T, 50, relation(), insert(1)), rollback_prepared(T, 90))
-    assert phases(stream) == [(m.PREPARE, f"{T} g", 50), (m.ROLLBACK_PREPARED, f"{T} g", 90)]
+    assert outcomes(stream) == [(m.PREPARE, f"{T} g", 50), (m.ROLLBACK_PREPARED, f"{T} g", 90)]
     assert (stream.take().rows, stream.assembler.received_lsn) == (0, 90)
     assert (stream.spooled_bytes, stream.files()) == (0, [])
     stream.feed(begin(100), insert(2), commit(100))
@@ -70,7 +70,7 @@ def test_a_gid_may_be_used_again(stream: Assembly) -> None:
     stream.feed(*prepared(U, 70, insert(2)), commit_prepared(U, 80))
     stream.feed(*prepared(U + 1, 90, insert(3)), rollback_prepared(U + 1, 110))
     assert stream.rows() == [1, 2]
-    assert [name for _, name, _ in phases(stream)] == [f"{x} g" for x in (T, T, U, U, U + 1, U + 1)]
+    assert [name for _, name, _ in outcomes(stream)] == [f"{x} g" for x in (T, T, U, U, U + 1, U + 1)]
 
 
 def test_several_are_prepared_at_a_time_and_committed_in_another_order(stream: Assembly) -> None:
@@ -99,13 +99,13 @@ def test_an_empty_prepared_transaction_is_received_and_gives_no_row(stream: Asse
     stream.feed(*prepared(T, 50), commit_prepared(T, 60))
     batch = stream.take()
     assert (batch.rows, batch.transactions, stream.assembler.received_lsn) == (0, 1, 70)
-    assert [kind for kind, _, _ in phases(stream)] == [m.PREPARE, m.COMMIT_PREPARED]
+    assert [kind for kind, _, _ in outcomes(stream)] == [m.PREPARE, m.COMMIT_PREPARED]
 
 
 def test_a_stream_is_prepared_without_what_was_rolled_back(stream: Assembly) -> None:
     stream.feed(*block(T, relation(T), insert(1, T), insert(2, T + 1), first=True), m.StreamAbort(T, T + 1))
     stream.feed(*block(T, relation(T), insert(3, T)), stream_prepare(T, 50))
-    assert phases(stream) == [(m.PREPARE, f"{T} g", 50)]
+    assert outcomes(stream) == [(m.PREPARE, f"{T} g", 50)]
     stream.feed(*block(U, relation(U), insert(10, U), first=True), stream_prepare(U, 60, "other"))
     stream.feed(commit_prepared(T, 70), rollback_prepared(U, 90, "other"))
     assert stream.rows() == [1, 3]
@@ -125,23 +125,23 @@ def test_an_origin_and_a_large_prepared_transaction_pass(tmp_path: Path) -> None
     assert {value["source"]["origin"] for _, _, value in found} == {"far"}
 
 
-def test_what_kafka_has_is_skipped_and_its_hold_ends(tmp_path: Path) -> None:
+def test_a_prepared_transaction_that_kafka_has_is_skipped_and_stops_holding_the_ack(tmp_path: Path) -> None:
     stream = Assembly(tmp_path, durable_lsn=70)
     stream.feed(*prepared(T, 50, relation(), insert(1)), commit_prepared(T, 60))
     assert (stream.take().rows, stream.assembler.received_lsn, stream.spooled_bytes) == (0, 70, 0)
-    assert phases(stream) == [(m.PREPARE, f"{T} g", 50), (m.COMMIT_PREPARED, f"{T} g", 70)]
+    assert outcomes(stream) == [(m.PREPARE, f"{T} g", 50), (m.COMMIT_PREPARED, f"{T} g", 70)]
 
 
 def test_the_commit_of_an_unknown_transaction_is_a_gap_only_above_what_kafka_has(tmp_path: Path) -> None:
     stream = Assembly(tmp_path, durable_lsn=70)
     stream.feed(commit_prepared(T, 60))
-    assert (stream.assembler.received_lsn, phases(stream)) == (70, [])
+    assert (stream.assembler.received_lsn, outcomes(stream)) == (70, [])
     with pytest.raises(GapError, match=r"700 .* committed at 0/46") as caught:
         stream.feed(commit_prepared(T, 70))
     assert "snapshot" in caught.value.hint
 
 
-def test_the_rollback_of_an_unknown_transaction_is_nothing(stream: Assembly) -> None:
+def test_the_rollback_of_an_unknown_transaction_changes_nothing_else(stream: Assembly) -> None:
     stream.feed(rollback_prepared(T, 90))
     assert stream.assembler.received_lsn == 90
 
@@ -159,6 +159,6 @@ def test_the_rollback_of_an_unknown_transaction_is_nothing(stream: Assembly) -> 
     ],
     ids=lambda messages: "-".join(type(message).__name__ for message in messages),
 )
-def test_phases_out_of_place_are_errors(messages: list[m.Message], tmp_path: Path) -> None:
+def test_messages_out_of_place_are_errors(messages: list[m.Message], tmp_path: Path) -> None:
     with pytest.raises(DecodeError):
         Assembly(tmp_path).feed(*messages)
