@@ -191,13 +191,17 @@ class SpooledTransaction:
         """Keep the next frame, which the subtransaction `subxid` wrote. The top level counts as a subtransaction."""
         if subxid != self._last_subxid:
             self._begin_subxact(subxid)
-        self._keep(frame)
+        self._frames.append(frame)
+        size: i64 = len(frame)
+        self._size += size + _HEADER_BYTES
+        self.memory_bytes += size + _OBJECT_BYTES
+        self._spool.on_growth(self, size + _OBJECT_BYTES)
 
     def append_message(self, frame: bytes) -> None:
         """Keep the next frame, a logical message: nothing tells which subtransaction wrote it."""
         self._messages.append(SpooledMessage(self._size))
-        self._last_subxid = 0
-        self._keep(frame)
+        self._last_subxid = 0  # no subtransaction has this xid
+        self.append(0, frame)
 
     @property
     def has_ambiguous_message(self) -> bool:
@@ -301,13 +305,6 @@ class SpooledTransaction:
                 start = stop
         out.truncate(0)
         return size
-
-    def _keep(self, frame: bytes) -> None:
-        self._frames.append(frame)
-        size: i64 = len(frame)
-        self._size += size + _HEADER_BYTES
-        self.memory_bytes += size + _OBJECT_BYTES
-        self._spool.on_growth(self, size + _OBJECT_BYTES)
 
     def _begin_subxact(self, subxid: i64) -> None:
         self._last_subxid = subxid
