@@ -28,7 +28,7 @@ from typing import Final, final
 from librt.strings import read_i64_be
 from mypy_extensions import i64
 
-from cdcd.errors import DecodeError
+from cdcd.errors import BUG_HINT, DecodeError
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput import messages
 from cdcd.pgoutput.decoder import Decoder
@@ -46,7 +46,6 @@ from cdcd.transaction.spool import Spool
 from cdcd.transaction.spooled_transactions import PreparedOutcome, SpooledTransactions
 from cdcd.transaction.stream_state import (
     BETWEEN_TRANSACTIONS,
-    BUG_HINT,
     HANDED_ON,
     IN_DURABLE_TRANSACTION,
     IN_PREPARE_BLOCK,

@@ -1,7 +1,7 @@
 """Takes changes: the interface between transactions and snapshots on one side and an event format on the other.
 
-Before: `assembler` calls it in commit order, one transaction at a time; `snapshot.table_copier` calls another one with
-the rows of a snapshot.
+Before: `assembler` and `change_router` call it in commit order, one transaction at a time; `snapshot.table_copier`
+calls another one with the rows of a snapshot.
 After: `avro.event_encoder` implements it.
 
 A change comes as the frame that holds it and an offset, not as values: the encoder reads PostgreSQL's bytes where they
@@ -35,7 +35,7 @@ class RelationChanges:
         raise NotImplementedError
 
     def truncate(self, lsn: i64, cascade: bool, restart_identity: bool) -> None:
-        """Take the end of all rows; the statement said CASCADE, RESTART IDENTITY."""
+        """Take a truncate of the table. The flags say whether the statement had CASCADE or RESTART IDENTITY."""
         raise NotImplementedError
 
     def snapshot_row(self, row: bytes, at: i64, kinds: bytes, lsn: i64) -> None:

@@ -14,13 +14,12 @@ from typing import Final, final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from cdcd.errors import DecodeError
+from cdcd.errors import BUG_HINT, DecodeError
 from cdcd.pgoutput import messages
 from cdcd.pgoutput.cursor import short
 from cdcd.source.stream_messages import XLOGDATA_HEADER_BYTES
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
 from cdcd.transaction.relations import Relations
-from cdcd.transaction.stream_state import BUG_HINT
 
 BODY_AT: Final = 26  # not written as a sum, which mypyc would look up for every row
 """Where a pgoutput message goes on after its type byte, in an XLogData frame."""

@@ -23,7 +23,7 @@ from typing import Final, final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from cdcd.errors import DecodeError, GapError, SpoolFull
+from cdcd.errors import BUG_HINT, DecodeError, GapError, SpoolFull
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput import messages
 from cdcd.pgoutput.cursor import short
@@ -33,7 +33,6 @@ from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.change_router import BODY_AT, STREAMED_BODY_AT, ChangeRouter
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool, SpooledRelation, SpooledTransaction
-from cdcd.transaction.stream_state import BUG_HINT
 
 _XID_BYTES: Final = 4
 

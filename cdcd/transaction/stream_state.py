@@ -20,9 +20,6 @@ from mypy_extensions import i64
 
 from cdcd.pgoutput import messages as m
 
-BUG_HINT: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
-"""The hint of an error for messages that are well formed but make no sense here."""
-
 # What becomes of a change.
 REFUSED: Final = 0
 """A change must not come here."""
