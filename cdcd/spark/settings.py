@@ -1,22 +1,19 @@
-"""What `cdcd spark` reads from its file: one file for all three jobs, config/mirror.toml shows it whole.
+"""The settings of `cdcd spark`: one TOML file for all its commands. config/mirror.toml shows every setting.
 
-Before: a TOML file. After: `commands` passes the values on.
+Before: `cli` has the file's name. After: `commands` passes the values on.
 """
 
 from __future__ import annotations
 
 import os
-import tomllib
-from difflib import get_close_matches
-from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from cdcd.errors import SettingsError
+from cdcd.config.layers import Layers, SettingNames, from_file
 
 DSN_VARIABLE: Final = "CDCD_SPARK_DSN"
-"""The environment variable that wins over `postgres.dsn`, so that no password stands in a file."""
+"""This environment variable overrides `postgres.dsn`, so that no password has to stand in a file."""
 
 
 class SparkSection(BaseModel):
@@ -78,33 +75,13 @@ class SparkSettings(SparkSection):
     spark: dict[str, str] = Field(default_factory=dict)
 
 
+_NAMES: Final = SettingNames(SparkSettings, "config/mirror.toml")
+
+
 def load(path: str) -> SparkSettings:
-    """Read the file. Raises SettingsError (the user's fault), which never shows a value: one may be secret."""
-    try:
-        content: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}", "Name another") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"The settings file {path} is not TOML: {error}", "config/mirror.toml shows one") from error
+    """Read the file. Raises SettingsError (the user's fault), which never shows a value: it may be secret."""
+    layers = Layers(_NAMES)
+    layers.add(from_file(path, _NAMES))
     if DSN_VARIABLE in os.environ:
-        content.setdefault("postgres", {})["dsn"] = os.environ[DSN_VARIABLE]
-    try:
-        return SparkSettings(**content)
-    except ValidationError as error:
-        [problem, *_] = error.errors(include_url=False, include_input=False)
-    place = ".".join(str(part) for part in problem["loc"][:2])
-    if problem["type"] != "extra_forbidden":
-        raise SettingsError(f"{place}: {problem['msg'].lower()} (file {path})", "config/mirror.toml describes it")
-    near = get_close_matches(place, _known(), n=1, cutoff=0.5)
-    hint = f"Did you mean {near[0]}?" if near else "config/mirror.toml lists every setting"
-    raise SettingsError(f"There is no setting {place} (file {path})", hint)
-
-
-def _known() -> list[str]:
-    sections: dict[str, type[SparkSection]] = {
-        "kafka": KafkaSettings,
-        "mirror": MirrorSettings,
-        "postgres": PostgresSettings,
-        "monitoring": MetricsSettings,
-    }
-    return [*sections, "spark", *(f"{name}.{key}" for name, model in sections.items() for key in model.model_fields)]
+        layers.add([("postgres.dsn", os.environ[DSN_VARIABLE], f"environment {DSN_VARIABLE}")])
+    return layers.validated().settings
