@@ -1,10 +1,10 @@
-"""A first look at the topics with PySpark, from top to bottom, as one would in a notebook; it draws events over time.
+"""A first look at the topics with PySpark, cell by cell, as in a notebook. It draws the events over time.
 
     tests/quickstart                                   # in another terminal; it prints Kafka's address
     pip install '.[spark]' pandas matplotlib            # in this checkout; PySpark 4.1.3
     python deploy/spark/example.py localhost:9092 shop  # writes events.png
 
-Every cell stands by itself: copy what you need. Before: topics that `cdcd run` fills. After: `events.png`.
+Copy the cells that you need. Before: topics that `cdcd run` fills. After: `events.png`.
 """
 
 # %% A session with the jars that fit the installed PySpark (fetched from Maven Central the first time)
@@ -21,14 +21,14 @@ from cdcd.spark import Cdc, packages
 
 bootstrap, prefix = sys.argv[1], sys.argv[2]
 builder = SparkSession.builder.master("local[2]").appName("cdcd example")
-if len(sys.argv) > 3:  # jars that are here already, by commas
+if len(sys.argv) > 3:  # paths of jars, separated by commas
     builder = builder.config("spark.jars", sys.argv[3])
 else:
     builder = builder.config("spark.jars.packages", packages(formats=()))
 spark = builder.config("spark.sql.session.timeZone", "UTC").config("spark.log.level", "ERROR").getOrCreate()
 cdc = Cdc(spark, bootstrap=bootstrap, prefix=prefix)
 
-# %% What there is: the tables, and the newest cut, an LSN at which all of them agree
+# %% The tables, and the newest cut: an LSN at which all tables agree
 cut = cdc.cut()
 tables = cdc.tables(cut=cut)
 print(f"{len(tables)} tables at {cut.lsn >> 32:X}/{cut.lsn & 0xFFFFFFFF:X}: {', '.join(tables)}")
@@ -39,11 +39,11 @@ changes = cdc.changes(first)
 changes.groupBy("op").count().orderBy("op").show()
 changes.select("source.commit_ts", "op", "after.*").orderBy("source.commit_lsn", ascending=False).show(5, truncate=25)
 
-# %% The rows of all tables, as they stood at that very LSN
+# %% The rows of all tables, as they stood at exactly that LSN
 for name, rows in cdc.as_of(cut.lsn).items():
     print(f"{name:30} {rows.count():8} rows")
 
-# %% Events over time, a line a table
+# %% Events over time: one line a table
 figure, axes = plt.subplots(figsize=(10, 4))
 for name in tables:
     per_second = cdc.changes(name).groupBy(f.date_trunc("second", "source.commit_ts").alias("at")).count().orderBy("at")

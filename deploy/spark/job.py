@@ -1,4 +1,4 @@
-r"""`cdcd spark ...` as spark-submit wants it: a file.
+r"""`cdcd spark ...` as the file that spark-submit needs.
 
 spark-submit --packages "$(python -c 'from cdcd.spark import packages; print(packages())')" \
         --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension \
@@ -6,7 +6,7 @@ spark-submit --packages "$(python -c 'from cdcd.spark import packages; print(pac
         --conf spark.sql.catalogImplementation=hive --conf spark.sql.shuffle.partitions=8 \
         deploy/spark/job.py mirror --config config/mirror.toml --once
 
-The file's [spark] says nothing here; config/mirror.toml says there what these settings mean.
+The [spark] section of the settings file has no effect here. Its comments in config/mirror.toml explain these settings.
 """
 
 import sys
@@ -16,5 +16,5 @@ from pyspark.sql import SparkSession
 from cdcd.cli.main import main
 
 if __name__ == "__main__":
-    SparkSession.builder.getOrCreate()  # the one that spark-submit has described
+    SparkSession.builder.getOrCreate()  # the session that spark-submit has configured
     sys.exit(main(["spark", *sys.argv[1:]]))
