@@ -1,7 +1,7 @@
 """The topics in Spark: read as typed DataFrames, mirrored into a lake at exact LSNs, verified, loaded.
 
 Before: the topics that `cdcd run` fills. After: DataFrames, and Delta or Iceberg tables.
-The only importer of PySpark; of the other rooms it knows the vocabulary of the wire format and of the progress record.
+Only this package imports PySpark. From the flow it imports only the wire format's and the progress record's vocabulary.
 
     from cdcd.spark import Cdc
     cdc = Cdc(spark, bootstrap="k:9092", prefix="shop")
@@ -9,10 +9,14 @@ The only importer of PySpark; of the other rooms it knows the vocabulary of the 
 
 The way through it::
 
-    kafka -> cuts                       which offsets belong to an LSN
-          -> wire -> changes            bytes -> typed events, each by the schema that wrote it
-                  -> collapse -> rows   the last state of every key: `as_of`, `verify`
-                              -> mirror a MERGE a table, then one row that publishes them all
+    reading/kafka -> cuts                    which offsets belong to an LSN
+                  -> decoding -> topics      bytes -> typed events, each by the schema that wrote it
+    state/        collapse, keyless_rows     events -> the last state of every key, the count of every row
+                  as_of                      states -> a table's rows at one LSN
+    mirror/       planner -> table_merge     a MERGE a table
+                  -> run_log                 then one row that publishes all tables
+    load                                     tables of PostgreSQL at one LSN
+    verify                                   rows compared with PostgreSQL at one LSN
 """
 
 from cdcd.spark.cdc import Cdc

@@ -1,33 +1,32 @@
-"""What a Spark user calls: a Kafka cluster and a prefix as tables of events, cuts and rows.
+"""The door for Spark users: a Kafka cluster and a prefix as tables of events, cuts and rows.
 
-Before: a SparkSession with the jars that `packages` names. After: the modules that do it.
+Before: a SparkSession with the jars that `packages` names.
+After: the modules that read, mirror, load and verify.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from cdcd.errors import GapError, RequestRejected
-from cdcd.lsn import format_lsn, parse_lsn
+from cdcd.lsn import format_lsn
 from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
 from cdcd.spark.load import Snapshot
 from cdcd.spark.mirror.mirror import Mirror
-from cdcd.spark.mirror.run_log import Run
+from cdcd.spark.mirror.run_log import MirroredTable
+from cdcd.spark.mirror.wiring import MirrorOptions, make_mirror
 from cdcd.spark.packages import Format, check_jars, packages
-from cdcd.spark.reading import changes
-from cdcd.spark.reading.cuts import Cut, Cuts, Moment
-from cdcd.spark.reading.decoding import common_columns
+from cdcd.spark.reading.cuts import Cut, Cuts, Position, lsn_number
 from cdcd.spark.reading.kafka import KafkaReader
+from cdcd.spark.reading.topics import Topics
 from cdcd.spark.reading.writer_schemas import RegistryWriters, TopicWriters, Writers
-from cdcd.spark.state import as_of as state_as_of
-from cdcd.spark.state.as_of import rolled
-from cdcd.spark.verify import Comparison, Report, wait_for
+from cdcd.spark.state.as_of import apply_events, fold
+from cdcd.spark.verify import Comparison, Report
 
 
 class Cdc:
@@ -45,118 +44,121 @@ class Cdc:
         kafka: Mapping[str, str] | None = None,
         topic: str = "{prefix}.{schema}.{table}",
     ) -> None:
-        """`bootstrap`: host:port, by commas; `prefix`: the daemon's sink.prefix.
+        """`bootstrap`: host:port, separated by commas. `prefix`: the daemon's sink.prefix.
 
-        `registry`: the URL of the schema registry that the daemon uses, or its client's properties; None where schemas
-        travel in Kafka. `slot`: needed where several feed the prefix. `kafka`: more properties of Kafka's Java client,
-        such as {"security.protocol": "SASL_SSL"}. `topic`: the daemon's sink.topic.
+        `registry`: the URL of the schema registry that the daemon uses, or its client's properties; None if the schemas
+        are in Kafka. `slot`: necessary if several slots feed the prefix. `kafka`: more properties of Kafka's Java
+        client, such as {"security.protocol": "SASL_SSL"}. `topic`: the daemon's sink.topic.
         Raises SettingsError if the session's Kafka connector is known to fail.
         """
         config = spark.conf
         check_jars(f"{config.get('spark.jars', '')} {config.get('spark.jars.packages', '')}")
         self.spark = spark
-        self.names = TopicNames(prefix, topic)
-        self.kafka = KafkaReader(spark, bootstrap, kafka or {})
-        self.progress = Cuts(self.kafka, self.names.progress, slot)
+        names = TopicNames(prefix, topic)
+        reader = KafkaReader(spark, bootstrap, kafka or {})
         if registry is None:
-            self.writers: Writers = TopicWriters(self.kafka, self.names.schemas)
+            writers: Writers = TopicWriters(reader, names.schemas)
         else:
-            self.writers = RegistryWriters({"url": registry} if isinstance(registry, str) else registry)
+            writers = RegistryWriters.connect({"url": registry} if isinstance(registry, str) else registry)
+        self.topics = Topics(names, reader, Cuts(reader, names.progress, slot), writers)
 
     def cuts(self) -> DataFrame:
-        """Every cut that the progress topic still has.
+        """Every cut that the progress topic still holds.
 
-        Columns: lsn, commit_lsn, commit_ts, transactions, rows, touched, position (on the progress topic).
-        `touched` maps the topics that a cut's transactions touched to the end offsets of their partitions.
+        Columns: lsn, commit_lsn, commit_ts, transactions, rows, touched, progress_offset. `touched` maps the topics
+        that the cut's transactions touched to the end offsets of their partitions.
         """
-        return self.progress.all()
+        return self.topics.cuts.all()
 
-    def cut(self, moment: Moment | None = None) -> Cut:
-        """One cut, with all topics' end offsets: the newest, the first that reaches an LSN, the last of a time."""
-        return self.progress.at(moment)
+    def cut(self, position: Position | None = None) -> Cut:
+        """One cut, with the end offsets of all topics.
+
+        The newest cut (None), the first cut that reaches an LSN, or the last cut at or before a time.
+        """
+        return self.topics.cuts.at(position)
 
     def tables(self, patterns: Sequence[str] = ("*",), cut: Cut | None = None) -> dict[str, TableRecord]:
-        """The tables that have topics and match (`schema.table`, `*` stands for any characters), by that name."""
-        records = (cut or self.cut()).tables.values()
-        found = {f"{record.schema}.{record.table}": record for record in records if record.schema}
-        return {name: found[name] for name in sorted(found) if any(fnmatchcase(name, each) for each in patterns)}
+        """The tables that have topics and match (schema.table, `*` stands for any characters), by schema.table."""
+        return (cut or self.cut()).matching(patterns)
 
-    def changes(self, table: str, since: Moment | None = None, until: Moment | None = None) -> DataFrame:
+    def changes(self, table: str, since: Position | None = None, until: Position | None = None) -> DataFrame:
         """The events of a table, typed, up to a cut: whole transactions only.
 
         Columns: op, source, identity, before, after, unchanged, unrepresentable, and kafka (partition, offset,
-        timestamp, key). `since` and `until` bound the commit LSN: from `since` on, below `until`. A column that had
-        several types has the one that holds all of their values.
+        timestamp, key). The commit LSN is at or after `since`, and below `until`. If a column had several types, it has
+        the type that holds the values of all of them.
         """
-        last = self.progress.at(until)
+        cuts = self.topics.cuts
+        last = cuts.at(until)
         record = last.tables[last.topic(table)]
-        starts: Sequence[int] = [-2] * len(record.offsets)  # what retention has left
+        starts: Sequence[int] = [-2] * len(record.offsets)  # the first offset that retention has left
         since_lsn = 0
         if since is not None:
-            first = self.progress.at(since)
-            since_lsn = first.lsn if not isinstance(since, (int, str)) else _number(since)
-            # The cut that reaches `since` may hold later transactions: so begin at the one before it.
-            before = self.cut_below(since_lsn)
+            first = cuts.at(since)
+            since_lsn = first.lsn if not isinstance(since, (int, str)) else lsn_number(since)
+            # The cut that reaches `since` may also hold later transactions, so start at the cut before it.
+            before = cuts.below(since_lsn)
             if before is not None and record.topic in before.tables:
                 starts = _padded(before.ends(record.topic), len(record.offsets))
-        until_lsn = None if until is None else _bound(until, last)
-        return self._changes(record, starts, since_lsn, until_lsn)
+        until_lsn = None if until is None else _lsn_of(until, last)
+        return self.topics.events(record, starts, since_lsn, until_lsn)
 
     def changes_stream(self, table: str, options: Mapping[str, str] | None = None) -> DataFrame:
-        """The events of a table as a stream, in the columns of `changes`.
+        """The events of a table as a stream, with the columns of `changes`.
 
-        `options` are those of Spark's Kafka source (startingOffsets, maxOffsetsPerTrigger, ...). The schemas are those
-        known now: a record of a later one stops the query with an error that says so; start it again.
+        `options`: those of Spark's Kafka source (startingOffsets, maxOffsetsPerTrigger, ...). The query knows the
+        schemas that exist when it starts. A record of a later schema stops it with an error that says so; start the
+        query again.
         """
         cut = self.cut()
-        record = cut.tables[cut.topic(table)]
-        known = changes.known_writers(self.writers, record.schema, record.table, record.topic)
-        return changes.stream(self.kafka, known, record.topic, options or {})
+        return self.topics.stream(cut.tables[cut.topic(table)], options or {})
 
-    def as_of(self, moment: Moment | None = None, tables: Sequence[str] = ("*",)) -> dict[str, DataFrame]:
+    def as_of(self, position: Position | None = None, tables: Sequence[str] = ("*",)) -> dict[str, DataFrame]:
         """The rows of tables as they stood at one commit LSN, folded from the topics' whole history.
 
-        An LSN is met exactly: every transaction that committed below it, and no other. A time gives the last cut of it.
-        With each row: _commit_lsn, _seq, _commit_ts of its last change; _unrepresentable, column -> PostgreSQL's text.
-        Raises GapError if the topics do not go back, or not yet forward, to it.
+        For an LSN, the rows hold every transaction that committed below it, and no other. A time gives the last cut at
+        or before it. Each row has _commit_lsn, _seq and _commit_ts of its last change, and _unrepresentable: column ->
+        PostgreSQL's text. Raises GapError if the topics do not go back to the position, or have not reached it yet.
         """
-        cut = self.progress.at(moment)
-        found = self.tables(tables, cut)
+        cut = self.topics.cuts.at(position)
+        found = cut.matching(tables)
         if not found:
             raise RequestRejected(f"no table with a topic matches {', '.join(tables)}", "Write them as schema.table")
-        lsn = _bound(moment, cut)
-        parked = sorted(found.keys() & set(cut.parked))
-        if parked:
+        lsn = _lsn_of(position, cut)
+        incomplete = sorted(found.keys() & set(cut.incomplete))
+        if incomplete:
             raise GapError(
-                f"{parked[0]} is parked, or being copied: its topic does not go to {format_lsn(lsn)}",
-                "Run cdcd unpark, or wait for the copy; or leave it out",
+                f"{incomplete[0]} is parked, or its snapshot runs: its topic does not reach {format_lsn(lsn)}",
+                "Run cdcd unpark, or wait for the snapshot's end; or leave the table out",
             )
         return {name: self.rows(record, lsn) for name, record in found.items()}
 
     def rows(self, record: TableRecord, lsn: int) -> DataFrame:
         """The rows of the table of this table record at an LSN that the record reaches."""
         name = f"{record.schema}.{record.table}"
-        copy = record.snapshot
-        if copy is not None and (not copy.done or copy.lsn > lsn):
+        snapshot = record.snapshot
+        if snapshot is not None and (not snapshot.done or snapshot.lsn > lsn):
             raise GapError(
-                f"{name} is copied as of {format_lsn(copy.lsn)}: not all that it held at {format_lsn(lsn)} was sent",
-                "Ask for a later LSN, once the copy is done",
+                f"the snapshot of {name} stands at {format_lsn(snapshot.lsn)}: its topic does not have all rows of "
+                f"{format_lsn(lsn)}",
+                "Ask for a later LSN, when the snapshot is done",
             )
-        events = self._changes(record, [0] * len(record.offsets), 0, lsn)
-        known = changes.known_writers(self.writers, record.schema, record.table, record.topic)
-        with self.kafka.errors(f"reading {record.topic}"):
-            return state_as_of.fold(events, common_columns(known), self.key(record), name)
+        events = self.topics.events(record, [0] * len(record.offsets), until_lsn=lsn)
+        columns = self.topics.columns(record)
+        with self.topics.kafka.errors(f"reading {record.topic}"):
+            return fold(events, columns, self.topics.key(record), name)
 
-    def mirror(self, tables: Sequence[str], catalog: str, format: Format, **settings: Any) -> Mirror:  # noqa: A002
-        """Tables in a lake that follow these; see `Mirror` for the settings."""
-        return Mirror(self, tables, catalog, format, **settings)
+    def mirror(self, tables: Sequence[str], catalog: str, format: Format, **options: Any) -> Mirror:  # noqa: A002
+        """Tables in a lake that follow these; `options` are the fields of `MirrorOptions`."""
+        return make_mirror(self.spark, self.topics, tables, catalog, format, MirrorOptions(**options))
 
     def snapshot(self, dsn: str, tables: Sequence[str], parallelism: int = 8, publication: str = "cdcd") -> Snapshot:
-        """Tables of PostgreSQL at one LSN, for `with`: DataFrames by `rows`, and for `Mirror.load`.
+        """Tables of PostgreSQL at one LSN, for a `with` block: DataFrames by `rows`, and for `Mirror.load`.
 
-        `parallelism`: ranges that a table is read in. `publication`: the daemon's, which says which columns there are.
+        `parallelism`: ranges that each table is read in. `publication`: the daemon's, which says which columns there
+        are.
         """
-        return Snapshot(self.spark, dsn, publication, self.names, tables, parallelism)
+        return Snapshot(self.spark, dsn, publication, self.topics.names, tables, parallelism)
 
     def verify(
         self,
@@ -168,72 +170,51 @@ class Cdc:
         timeout_s: float = 120.0,
         on_step: Callable[[str], None] | None = None,
     ) -> Report:
-        """Compare what the topics fold to, or a mirror, with PostgreSQL at one LSN; writers may go on.
+        """Compare the rows that the topics fold to, or a mirror's, with PostgreSQL at one LSN. Writers may go on.
 
-        With a mirror: its published tables with the events since. `timeout_s`: how long to wait until the daemon has
-        published up to the LSN of PostgreSQL's snapshot. The report's `ok` says whether all is equal.
+        For a mirror: its published tables, with the events since. `timeout_s`: how long to wait until the daemon has
+        published up to the LSN of PostgreSQL's snapshot. The report's `ok` says whether everything is equal.
         """
         began = time.monotonic()
         step = on_step or (lambda _: None)
         with self.snapshot(dsn, tables, parallelism, publication) as snapshot:
             step(f"wait for {format_lsn(snapshot.lsn)}")
-            wait_for(lambda: self.cut().lsn, snapshot.lsn, timeout_s)
-            cut = self.progress.at(snapshot.lsn)
-            base = None if mirror is None else mirror.published(snapshot.lsn)
+            self.topics.cuts.wait_until(snapshot.lsn, timeout_s)
+            records = self.topics.cuts.at(snapshot.lsn).matching(("*",))
+            published = {} if mirror is None else {t.table: t for t in mirror.published(snapshot.lsn).tables}
             reports = []
             for name in snapshot.tables:
                 step(f"compare {name}")
-                record = self.tables(cut=cut).get(name)
-                rows, key = self._rows_at(name, record, snapshot, mirror, base)
-                reports.append(Comparison(snapshot, name, rows, key).compare())
+                if mirror is None:
+                    rows = self._topic_rows(records.get(name), snapshot.lsn)
+                else:
+                    rows = self._mirror_rows(mirror, published.get(name), records.get(name), snapshot)
+                if rows is None:
+                    rows = snapshot.rows(name).limit(0)
+                reports.append(Comparison(snapshot, name, rows, snapshot.key(name)).compare())
         return Report(snapshot.lsn, tuple(reports), time.monotonic() - began)
 
-    def _rows_at(
-        self, name: str, record: TableRecord | None, snapshot: Snapshot, mirror: Mirror | None, base: Run | None
-    ) -> tuple[DataFrame, Sequence[str]]:
-        key = snapshot.key(name)
-        known = next((table for table in base.tables if table.table == name), None) if base is not None else None
-        if mirror is not None and known is not None and known.key is not None:
-            rows = mirror.table_at(known)
-            if record is None or record.offsets == tuple(known.offsets):
-                return rows, key
-            starts = _padded(known.offsets, len(record.offsets))
-            events = self._changes(record, starts, known.loaded_lsn, snapshot.lsn)
-            columns = common_columns(changes.known_writers(self.writers, record.schema, record.table, record.topic))
-            return rolled(rows, events, columns, key, name), key
-        if mirror is None and record is not None:
-            return self.rows(record, snapshot.lsn), key
-        nothing = snapshot.rows(name).limit(0)
-        return nothing, key
+    def _topic_rows(self, record: TableRecord | None, lsn: int) -> DataFrame | None:
+        """The rows that a topic folds to; None if the table has no topic."""
+        return None if record is None else self.rows(record, lsn)
 
-    def key(self, record: TableRecord) -> tuple[str, ...]:
-        """The columns of a table's key, none if it has none; raises GapError if the topic has keys of several kinds."""
-        keys = {each.key for each in self.writers.of(record.schema, record.table, record.topic, "key")}
-        if len(keys) > 1:
-            raise GapError(
-                f"the key of {record.schema}.{record.table} has changed: {' and '.join(map(str, sorted(keys)))}",
-                "Rows of before and after cannot be matched: load the table anew under another prefix",
-            )
-        return next(iter(keys), ())
-
-    def _changes(self, record: TableRecord, starts: Sequence[int], since: int, until: int | None) -> DataFrame:
-        known = changes.known_writers(self.writers, record.schema, record.table, record.topic)
-        ranges = {record.topic: (starts, record.offsets)}
-        return changes.batch(self.kafka, ranges, known, record.topic, since, until)
-
-    def cut_below(self, lsn: int) -> Cut | None:
-        """The last cut at or before an LSN; None if the progress does not go back so far."""
-        cuts = self.cuts().where(f"lsn <= {lsn}").agg({"lsn": "max"}).first()
-        return None if cuts[0] is None else self.progress.at(int(cuts[0]))
+    def _mirror_rows(
+        self, mirror: Mirror, table: MirroredTable | None, record: TableRecord | None, snapshot: Snapshot
+    ) -> DataFrame | None:
+        """The rows of a mirror's published table with the events since; None if it is not in the mirror."""
+        if table is None or table.key is None:
+            return None
+        rows = mirror.table_at(table)
+        if record is None or record.offsets == tuple(table.offsets):
+            return rows
+        starts = _padded(table.offsets, len(record.offsets))
+        events = self.topics.events(record, starts, table.loaded_lsn, snapshot.lsn)
+        return apply_events(rows, events, self.topics.columns(record), snapshot.key(table.table), table.table)
 
 
-def _number(moment: int | str) -> int:
-    return parse_lsn(moment) if isinstance(moment, str) else moment
-
-
-def _bound(moment: Moment | None, cut: Cut) -> int:
-    """The LSN that the moment means, given the cut that was found for it."""
-    return _number(moment) if isinstance(moment, (int, str)) else cut.lsn
+def _lsn_of(position: Position | None, cut: Cut) -> int:
+    """The LSN that a position means, given the cut that was found for it."""
+    return lsn_number(position) if isinstance(position, (int, str)) else cut.lsn
 
 
 def _padded(offsets: Sequence[int], partitions: int) -> list[int]:

@@ -1,7 +1,7 @@
 """The commands `cdcd spark mirror | verify | snapshot`, also under spark-submit.
 
-Before: `cli.main` names the command and the file. After: `Cdc` does the work; a line a step on standard error.
-A session that spark-submit has made is used as it is; else one is made with the file's [spark] settings.
+Before: `cli` names the command and the file. After: `Cdc` does the work; each step is a line of output.
+A command uses the session that spark-submit has made. If there is none, it makes one with the file's [spark] settings.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _RETRY_S = 10.0
 
 
 @contextmanager
-def naming() -> Iterator[None]:
-    """What Spark raises, or its JVM's end, becomes a sentence."""
+def translating_errors() -> Iterator[None]:
+    """Translate the errors of Spark, and of a JVM that has ended, into a CdcdError with one sentence and its hint."""
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
-        said = str(error).strip().split("\n", 1)[0].rstrip(".") or type(error).__name__
-        if said.startswith("[JAVA_GATEWAY_EXITED]"):
-            hint = "See what it printed above: it needs a Java (JAVA_HOME), and the jars that spark.jars.packages names"
+        message = str(error).strip().split("\n", 1)[0].rstrip(".") or type(error).__name__
+        if message.startswith("[JAVA_GATEWAY_EXITED]"):
+            hint = "See its output above: it needs a Java (JAVA_HOME), and the jars that spark.jars.packages names"
         else:
             hint = "Spark's own log says more. Start the job again: it goes on where it was"
-        raise CdcdError(f"Spark failed: {said}", hint) from error
+        raise CdcdError(f"Spark failed: {message}", hint) from error
 
 
 def mirror(path: str, *, once: bool, out: TextIO) -> bool:
-    """Run the mirror until SIGTERM; or, with `once`, up to what is the newest cut now, and end."""
+    """Run the mirror until SIGTERM; with `once`, up to the cut that is the newest one now. Returns True."""
     settings = s.load(path)
     cdc = _cdc(settings)
     goal_lsn = cdc.cut().lsn if once else 0
@@ -60,7 +60,7 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
         try:
             published = made.run_once()
             lag = made.lag()
-        except RetriableError as error:  # Kafka or PostgreSQL is away for now
+        except RetriableError as error:  # Kafka or PostgreSQL cannot be reached for now
             if once:
                 raise
             _say(out, str(error))
@@ -81,23 +81,22 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
 
 
 def verify(path: str, *, topics: bool, as_json: bool, out: TextIO) -> bool:
-    """Compare the mirror (or with `topics` what the topics fold to) with PostgreSQL; whether all is equal."""
+    """Compare the mirror (or, with `topics`, the topics' rows) with PostgreSQL; returns whether they are equal."""
     settings = s.load(path)
     cdc = _cdc(settings)
-    quiet = sys.stderr
-    subject = None if topics or settings.mirror is None else _mirror(cdc, settings, quiet)
+    subject = None if topics or settings.mirror is None else _mirror(cdc, settings, sys.stderr)
     patterns = ("*",) if settings.mirror is None else settings.mirror.tables
     postgres = settings.postgres
     report = cdc.verify(
         _dsn(settings), patterns, subject, postgres.parallelism, postgres.publication, postgres.timeout_s,
-        on_step=lambda step: _say(quiet, step),
+        on_step=lambda step: _say(sys.stderr, step),
     )  # fmt: skip
     out.write(f"{report.as_json() if as_json else report.as_text()}\n")
     return report.ok
 
 
 def snapshot(path: str, tables: list[str], *, out: TextIO) -> bool:
-    """Load tables straight from PostgreSQL into the lake, and stitch them to the topics."""
+    """Load tables from PostgreSQL into the lake, and join them to the topics at the snapshot's LSN. Returns True."""
     settings = s.load(path)
     cdc = _cdc(settings)
     made = _mirror(cdc, settings, out)
@@ -114,23 +113,24 @@ def snapshot(path: str, tables: list[str], *, out: TextIO) -> bool:
 def _cdc(settings: s.SparkSettings) -> Cdc:
     kafka = settings.kafka
     return Cdc(
-        _session(settings), kafka.bootstrap_servers, kafka.prefix, kafka.registry_url, kafka.slot, kafka.properties,
+        session(settings), kafka.bootstrap_servers, kafka.prefix, kafka.registry_url, kafka.slot, kafka.properties,
         kafka.topic,
     )  # fmt: skip
 
 
-def _session(settings: s.SparkSettings) -> SparkSession:
-    session = SparkSession.getActiveSession()
-    if session is not None:
-        return session
+def session(settings: s.SparkSettings) -> SparkSession:
+    """The session that spark-submit has made, else a new one with `session_options`."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
     builder: Any = SparkSession.builder.appName("cdcd")
-    for name, value in _options(settings).items():
+    for name, value in session_options(settings).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def _options(settings: s.SparkSettings) -> dict[str, str]:
-    """What a session of our own is made with: the file's [spark] wins."""
+def session_options(settings: s.SparkSettings) -> dict[str, str]:
+    """The settings of a session that the command makes: the file's [spark] wins."""
     form = "delta" if settings.mirror is None else settings.mirror.format
     own = {"spark.sql.session.timeZone": "UTC", "spark.log.level": "WARN"}
     if not sys.stderr.isatty():

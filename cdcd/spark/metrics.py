@@ -1,32 +1,35 @@
-"""What Prometheus reads of a mirror: served from the driver.
+"""A mirror's metrics for Prometheus, served by the driver.
 
-Before: `commands` reports each run. After: whoever scrapes /metrics on the port of [monitoring].
+Before: `commands` reports each run. After: Prometheus reads /metrics on the port of [monitoring].
 """
 
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-from cdcd.spark.mirror.mirror import Lag, PublishedRun
+from cdcd.spark.mirror.mirror import PublishedRun
+from cdcd.spark.mirror.planner import Lag
 
 _SECONDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 
 
 class MirrorMetrics:
-    """The metrics of one mirror, on a port of their own."""
+    """The metrics of one mirror, on their own port."""
 
     def __init__(self, port: int) -> None:
         registry = CollectorRegistry()
         self._lag_bytes = Gauge("cdcd_mirror_lag_bytes", "WAL from the published LSN to Kafka's.", registry=registry)
-        self._lag_events = Gauge("cdcd_mirror_lag_events", "Offsets that are not merged.", registry=registry)
-        self._lag_seconds = Gauge("cdcd_mirror_lag_seconds", "Between the last commits.", registry=registry)
+        self._lag_events = Gauge("cdcd_mirror_lag_events", "Offsets that are not merged yet.", registry=registry)
+        self._lag_seconds = Gauge(
+            "cdcd_mirror_lag_seconds", "Between the last published and Kafka's commit.", registry=registry
+        )
         self._lsn = Gauge("cdcd_mirror_published_lsn", "The LSN that all tables are at.", registry=registry)
         self._events = Counter("cdcd_mirror_events", "Events merged and published.", registry=registry)
         self._runs = Histogram("cdcd_mirror_run_seconds", "Duration of a run.", buckets=_SECONDS, registry=registry)
         start_http_server(port, registry=registry)
 
     def report(self, published: PublishedRun | None, lag: Lag) -> None:
-        """Take in what a run did (None: there was nothing to do), and the lag after it."""
+        """Add a run (None: there was nothing to do), and the lag after it."""
         self._lag_bytes.set(lag.bytes)
         self._lag_events.set(lag.events)
         self._lag_seconds.set(lag.seconds)

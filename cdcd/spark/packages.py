@@ -1,6 +1,6 @@
-"""Which jars run together with which Spark: tried, not guessed.
+"""The jars that work with each version of Spark. Every combination here was tried.
 
-After: `Cdc` refuses a session whose Kafka connector is known to fail; users put `packages()` into spark.jars.packages.
+After: users put `packages()` into spark.jars.packages; `Cdc` refuses a session whose Kafka connector is known to fail.
 Source: SPARK-55271 (the Kafka source of 4.1.0 to 4.1.2 ends with a NullPointerException after every restart from a
 crash); the release notes of Delta Lake 4 and Apache Iceberg 1.11 and 1.12.
 """
@@ -31,10 +31,10 @@ _LAKE: Final[dict[tuple[str, str], str]] = {
 
 
 def packages(spark_version: str | None = None, formats: Collection[Format] = ("delta", "iceberg")) -> str:
-    """What to put into `spark.jars.packages`, for a version of Spark (default: the PySpark that is installed).
+    """The value of `spark.jars.packages` for a version of Spark (default: the installed PySpark's).
 
-    Contains the Kafka source, Avro, PostgreSQL's JDBC driver and the table formats. Raises SettingsError, with the
-    hint, for a Spark that does not work with them.
+    It names the Kafka source, Avro, PostgreSQL's JDBC driver and the table formats. Raises SettingsError for a Spark
+    that does not work with them.
     """
     if spark_version is None:
         import pyspark
@@ -66,10 +66,10 @@ def packages(spark_version: str | None = None, formats: Collection[Format] = ("d
 
 
 def check_jars(jars: str) -> None:
-    """Raises SettingsError if `jars`, the session's spark.jars and packages, hold a Kafka source that fails."""
+    """Raise SettingsError if `jars`, the session's spark.jars and packages, name a Kafka source that fails."""
     found = _BAD_KAFKA.search(jars)
     if found is not None:
         raise SettingsError(
             f"Spark's Kafka connector {found[1]} fails at the first restart after a crash (SPARK-55271)",
-            "Take org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3, or what cdcd.spark.packages() names",
+            "Use org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3, or what cdcd.spark.packages() names",
         )

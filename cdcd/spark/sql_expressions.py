@@ -1,12 +1,11 @@
-"""A column on both sides: what PostgreSQL selects, so that Spark can rebuild the value the topics would have.
+"""SQL expressions for a column: what PostgreSQL selects, and how Spark makes the value that the topics would have.
 
 Before: `writer_schemas` (or `cdcd schema`) describes the columns.
-After: `snapshot` loads by these expressions, `verify`
-compares by their texts.
+After: `load` reads rows by these expressions, `verify` compares rows by their texts.
 
 To compare, both sides make the same text: numbers and strings as they are, times as microseconds, floats as their bits,
-arrays element by element with lengths. To load, PostgreSQL sends what JDBC hands on fastest and exactly: numbers, also
-for times, and strings. `NULL` stays NULL. What Avro cannot hold is sent in PostgreSQL's own text, and flagged.
+arrays element by element with lengths. To load, PostgreSQL sends what JDBC hands on exactly and fastest: numbers, also
+for times, and strings. NULL stays NULL. A value that Avro cannot hold is sent as PostgreSQL's own text, and flagged.
 Source: PostgreSQL, "Data Type Formatting Functions", "Date/Time Functions" (extract), "Bit String".
 """
 
@@ -17,32 +16,22 @@ from typing import Any, Final
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from cdcd.avro.type_forms import INTERVAL_FIELDS
-from cdcd.spark.reading.types import Avro, ddl, logical, plain_decimal
+from cdcd.avro.type_forms import INTERVAL_FIELDS, kind_of
+from cdcd.spark.reading.type_table import KINDS
+from cdcd.spark.reading.types import Avro, ddl, plain_decimal
 
-_REPRESENTABLE: Final = {
-    "date": "({c} >= date '0001-01-01' AND {c} < date '10000-01-01')",
-    "timestamp-micros": "({c} >= timestamptz '0001-01-01 00:00Z' AND {c} < timestamptz '10000-01-01 00:00Z')",
-    "local-timestamp-micros": "({c} >= timestamp '0001-01-01' AND {c} < timestamp '10000-01-01')",
-    "time-micros": "{c} <> '24:00'", "decimal": "({c} < 'Infinity' AND {c} > '-Infinity')",
-    "array": "(array_ndims({c}) IS NULL OR array_ndims({c}) = 1 AND array_lower({c}, 1) = 1)",
-}  # fmt: skip
-"""By kind: Avro's years are 1 to 9999; to PostgreSQL infinities lie outside, and NaN above Infinity."""
-_NUMBER: Final = {
-    "date": "({c} - date '1970-01-01')",
-    **dict.fromkeys(
-        ("timestamp-micros", "local-timestamp-micros", "time-micros"), "((extract(epoch FROM {c}) * 1000000)::bigint)"
-    ),
-}
 _STRINGS: Final = ("text", "varchar")
-_EXACTLY_CAST: Final = ("json", "jsonb", "uuid")
+"""PostgreSQL's types that JDBC gives as they are."""
+_CAST_KEEPS_TEXT: Final = ("json", "jsonb", "uuid")
+"""PostgreSQL's types whose cast to text gives what the output function gives."""
+_DIRECT: Final = ("int", "long", "float", "double", "boolean", "decimal", "bytes")
 
 
-def comparable(avro: Avro, pg_type: str) -> bool:
+def is_comparable(avro: Avro, pg_type: str) -> bool:
     """Whether both sides have a text for values of this type."""
-    kind = logical(avro)
+    kind = kind_of(avro)
     if kind == "array" and isinstance(avro, dict):
-        return not is_vector(pg_type) and logical(avro["items"]) not in ("array", "record", "map")
+        return not is_vector(pg_type) and kind_of(avro["items"]) not in ("array", "record", "map")
     if kind == "record":
         return _is_interval(avro)
     return kind != "map"
@@ -53,12 +42,12 @@ def _is_interval(avro: Avro) -> bool:
 
 
 def is_vector(pg_type: str) -> bool:
-    """Pgvector's type: an array in Avro, and none in PostgreSQL."""
+    """Whether it is pgvector's type: an array in Avro, but not in PostgreSQL."""
     return pg_type.rpartition(".")[2] == "vector"
 
 
 def quoted(name: str) -> str:
-    """A PostgreSQL identifier."""
+    """`name` as an identifier in PostgreSQL's SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -68,12 +57,12 @@ def postgres_name(described: dict[str, Any]) -> str:
 
 
 def representable(expression: str, avro: Avro) -> str:
-    """A condition in SQL: Avro can hold the value."""
-    kind = logical(avro)
-    condition = _REPRESENTABLE.get(kind, "true").format(c=expression)
+    """A condition in PostgreSQL's SQL: Avro can hold the value. "true" if it always can."""
+    kind = kind_of(avro)
+    condition = (KINDS[kind].representable or "true").format(c=expression)
     if kind == "record" and _is_interval(avro):
         condition = f"isfinite({expression})"
-    if kind == "array" and isinstance(avro, dict) and logical(avro["items"]) in _REPRESENTABLE:
+    if kind == "array" and isinstance(avro, dict) and KINDS[kind_of(avro["items"])].representable:
         inside = representable("x", avro["items"])
         condition += f" AND NOT EXISTS (SELECT FROM unnest({expression}) u(x) WHERE NOT ({inside}))"
     return condition
@@ -81,9 +70,9 @@ def representable(expression: str, avro: Avro) -> str:
 
 def text_in_postgres(expression: str, avro: Avro) -> str:
     """An SQL expression: the value's text, of type text."""
-    kind = logical(avro)
-    if kind in _NUMBER:
-        return f"{_NUMBER[kind].format(c=expression)}::text"
+    kind = kind_of(avro)
+    if number := KINDS[kind].number:
+        return f"{number.format(c=expression)}::text"
     if kind == "double":
         return f"(('x' || encode(float8send({expression}), 'hex'))::bit(64)::bigint)::text"
     if kind == "float":
@@ -111,18 +100,17 @@ def text_in_postgres(expression: str, avro: Avro) -> str:
 
 
 def sent_by_postgres(expression: str, avro: Avro, pg_type: str) -> str:
-    """An SQL expression for what `value_from` takes: a number of a time, else the text."""
-    kind = logical(avro)
-    if kind in _NUMBER:
-        return _NUMBER[kind].format(c=expression)
+    """An SQL expression for what `value_from` takes: for a time its number, else the text."""
+    if number := KINDS[kind_of(avro)].number:
+        return number.format(c=expression)
     if pg_type in _STRINGS:
         return expression
-    return f"{expression}::text" if pg_type in _EXACTLY_CAST else text_in_postgres(expression, avro)
+    return f"{expression}::text" if pg_type in _CAST_KEEPS_TEXT else text_in_postgres(expression, avro)
 
 
 def text_in_spark(column: Column, avro: Avro) -> Column:
-    """The same text of a value that Spark has."""
-    kind = logical(avro)
+    """The same text, made by Spark of the value that it has."""
+    kind = kind_of(avro)
     if kind == "timestamp-micros":
         return f.unix_micros(column).cast("string")
     if kind == "local-timestamp-micros":
@@ -153,8 +141,8 @@ def text_in_spark(column: Column, avro: Avro) -> Column:
 
 
 def value_from(sent: Column, avro: Avro) -> Column:
-    """The value that was sent by `sent_by_postgres`, or as text by `text_in_postgres`; null for null."""
-    kind = logical(avro)
+    """The value that PostgreSQL sent by `sent_by_postgres`, or as text by `text_in_postgres`; null for null."""
+    kind = kind_of(avro)
     if kind == "timestamp-micros":
         return f.timestamp_micros(sent.cast("bigint"))
     if kind == "local-timestamp-micros":
@@ -167,12 +155,12 @@ def value_from(sent: Column, avro: Avro) -> Column:
 
 
 def _local_micros(column: Column) -> Column:
-    """Microseconds since 1970 of a local time, from its parts: the session's zone may not have that hour."""
+    """Microseconds of a local time since 1970, from its parts: the session's time zone may not have that hour."""
     days, hours, minutes = f.unix_date(column.cast("date")).cast("bigint"), f.hour(column), f.minute(column)
     micros = (f.extract(f.lit("SECOND"), column) * 1_000_000).cast("bigint")
     return (days * 1440 + hours * 60 + minutes) * 60_000_000 + micros
 
 
-def direct(avro: Avro) -> bool:
-    """JDBC gives the very value as it is."""
-    return logical(avro) in ("int", "long", "float", "double", "boolean", "decimal", "bytes")
+def is_direct(avro: Avro) -> bool:
+    """Whether JDBC gives the very value as it is."""
+    return kind_of(avro) in _DIRECT

@@ -1,17 +1,16 @@
-"""Whether a mirror, or what the topics fold to, is what PostgreSQL has, at one LSN, while writers go on.
+"""Compares the rows of a mirror, or the rows that the topics fold to, with PostgreSQL at one LSN. Writers may go on.
 
-Before: `snapshot` holds PostgreSQL still at an LSN; the topics, or a mirror's published tables and the events since,
-give the same moment. After: a report that names the keys that differ.
+Before: `load` holds a snapshot of PostgreSQL at an LSN; `Cdc` gives the rows of the other side at the same LSN.
+After: a report that names the keys that differ.
 
-The algorithm: both sides write each row as one text and hash it; rows fall into buckets by their keys' hashes; of each
-bucket both sides give the number of rows and the sum of the hashes. PostgreSQL does its part itself, in parallel
-ranges, so that only sums travel. Buckets that differ are asked for row by row, and only those.
+The algorithm: both sides write each row as one text, and hash it. The hash of a row's key puts the row into a bucket.
+For each bucket, both sides give the number of rows and the sum of the hashes. PostgreSQL computes its sums itself, in
+parallel ranges, so that only sums travel. Then both sides give the rows of the buckets that differ, and no others.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -19,7 +18,6 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from cdcd.errors import GapError
 from cdcd.lsn import format_lsn
 from cdcd.spark import sql_expressions as c
 from cdcd.spark.load import Snapshot
@@ -29,7 +27,7 @@ from cdcd.spark.state.collapse import UNREPRESENTABLE
 BUCKETS: Final = 4096
 _SHOWN_MAX: Final = 1000
 _HASH_DIGITS: Final = 15
-"""Hex digits of the MD5 that are summed: 60 bits."""
+"""How many hex digits of a row's MD5 are summed: 60 bits."""
 _BUCKET: Final = f"(('x' || lpad(left(k, 8), 16, '0'))::bit(64)::bigint % {BUCKETS})"
 _VALUE: Final = f"('x' || lpad(left(r, {_HASH_DIGITS}), 16, '0'))::bit(64)::bigint"
 
@@ -38,28 +36,29 @@ _VALUE: Final = f"('x' || lpad(left(r, {_HASH_DIGITS}), 16, '0'))::bit(64)::bigi
 class TableDifference:
     """One row that is not the same on both sides."""
 
-    kind: str
-    """lost (PostgreSQL has it), extra (PostgreSQL does not have it) or changed."""
+    difference: str
+    """changed, missing (only PostgreSQL has the row) or extra (PostgreSQL does not have it)."""
     key: str
 
 
 @dataclass(frozen=True)
 class TableReport:
-    """What comparing one table gave."""
+    """The result for one table."""
 
     table: str
     rows: int
-    """In PostgreSQL."""
+    """Rows in PostgreSQL."""
     differences: tuple[TableDifference, ...]
-    """At most 1,000 of them."""
+    """The first 1,000 of them."""
     different: int
+    """How many keys differ."""
     not_compared: tuple[str, ...]
-    """Columns whose type has no text that both sides can make."""
+    """Columns of a type for which the two sides cannot make the same text."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What comparing gave."""
+    """The result for all tables."""
 
     lsn: int
     tables: tuple[TableReport, ...]
@@ -67,7 +66,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Nothing differs."""
+        """Whether nothing differs."""
         return not any(table.different for table in self.tables)
 
     def as_json(self) -> str:
@@ -75,30 +74,30 @@ class Report:
         return json.dumps(asdict(self) | {"lsn": format_lsn(self.lsn), "ok": self.ok}, ensure_ascii=False)
 
     def as_text(self) -> str:
-        """A line a table, then one a difference."""
+        """One line a table, followed by one line a difference."""
         width = max((len(table.table) for table in self.tables), default=0)
         lines = [f"at {format_lsn(self.lsn)}, in {self.seconds:.1f} s"]
         for table in self.tables:
             verdict = f"{table.different} DIFFER" if table.different else "equal"
             left = f"   not compared: {', '.join(table.not_compared)}" if table.not_compared else ""
             lines.append(f"{table.table:{width}}  {table.rows:>12,} rows  {verdict}{left}")
-            lines += [f"    {each.kind:8} {each.key}" for each in table.differences[:20]]
+            lines += [f"    {each.difference:8} {each.key}" for each in table.differences[:20]]
             if table.different > 20:
                 lines.append(f"    and {table.different - 20} more")
         return "\n".join(lines)
 
 
 class Comparison:
-    """One table: PostgreSQL under a snapshot, and the rows that should be the same."""
+    """One table: PostgreSQL under a snapshot, and the rows that should be equal."""
 
     def __init__(self, snapshot: Snapshot, table: str, rows: DataFrame, rows_key: Sequence[str]) -> None:
-        """`rows`: as `Cdc.rows` or a mirror gives them at the snapshot's LSN."""
+        """`rows`: the other side's, at the snapshot's LSN, as `Cdc.rows` or a mirror gives them."""
         self._snapshot = snapshot
         self._table = table
         writer = snapshot.writer(table)
         described = {each["name"]: each for each in writer.described()}
         types = {each["name"]: each["type"] for each in writer.columns}
-        fit = {name: c.comparable(types[name], described[name]["pg_type"]) for name in described}
+        fit = {name: c.is_comparable(types[name], described[name]["pg_type"]) for name in described}
         self._columns = [each for each in writer.columns if fit[each["name"]]]
         self._left_out = tuple(name for name in described if not fit[name])
         self._key = tuple(name for name in rows_key if fit[name])
@@ -118,36 +117,39 @@ class Comparison:
         )
 
     def compare(self) -> TableReport:
-        """Compare sums, then what differs row by row."""
-        ours = _totals(self._snapshot.sums(self._table, f"{_BUCKET} AS bucket", _VALUE, self._postgres))
-        theirs = _totals(self._spark.groupBy(_bucket().alias("bucket")).agg(f.count("*"), f.sum(_number("r"))))
-        rows = sum(count for count, _ in ours.values())
-        suspects = sorted(b for b in ours.keys() | theirs.keys() if ours.get(b) != theirs.get(b))
+        """Compare the sums of all buckets, then the rows of the buckets that differ."""
+        postgres = _totals(self._snapshot.sums(self._table, f"{_BUCKET} AS bucket", _VALUE, self._postgres))
+        spark = _totals(self._spark.groupBy(_bucket().alias("bucket")).agg(f.count("*"), f.sum(_number("r"))))
+        rows = sum(count for count, _ in postgres.values())
+        suspects = sorted(b for b in postgres.keys() | spark.keys() if postgres.get(b) != spark.get(b))
         if not suspects:
             return TableReport(self._table, rows, (), 0, self._left_out)
-        different, shown = self._rows_of(suspects)
+        different, shown = self._differences(suspects)
         return TableReport(self._table, rows, shown, different, self._left_out)
 
-    def _rows_of(self, buckets: Sequence[int]) -> tuple[int, tuple[TableDifference, ...]]:
-        """The rows of these buckets that differ: how many, and the first of them."""
+    def _differences(self, buckets: Sequence[int]) -> tuple[int, tuple[TableDifference, ...]]:
+        """The keys in these buckets that differ: how many, and the first of them."""
         listed_buckets = ", ".join(map(str, buckets))
         selected = f"{self._postgres}, {self._postgres_key}"
-        ours = self._snapshot.read(self._table, selected, where=f"{_BUCKET} IN ({listed_buckets})").select("key", "r")
-        theirs = self._spark.where(_bucket().isin(list(buckets)))
-        ours = ours.groupBy("key", "r").agg(f.count("*").alias("here"))
-        theirs = theirs.groupBy("key", "r").agg(f.count("*").alias("there"))
-        met = ours.join(theirs, ["key", "r"], "full").fillna(0, ["here", "there"]).where("here <> there")
-        by_key = met.groupBy("key").agg(f.sum("here").alias("here"), f.sum("there").alias("there")).persist()
+        postgres = self._snapshot.read(self._table, selected, where=f"{_BUCKET} IN ({listed_buckets})")
+        postgres = postgres.select("key", "r").groupBy("key", "r").agg(f.count("*").alias("here"))
+        spark = self._spark.where(_bucket().isin(list(buckets)))
+        spark = spark.groupBy("key", "r").agg(f.count("*").alias("there"))
+        unequal = postgres.join(spark, ["key", "r"], "full").fillna(0, ["here", "there"]).where("here <> there")
+        by_key = unequal.groupBy("key").agg(f.sum("here").alias("here"), f.sum("there").alias("there")).persist()
         try:
-            kind = f.when(f.col("here") > f.col("there"), "lost").when(f.col("here") < f.col("there"), "extra")
-            listed = by_key.select(kind.otherwise("changed").alias("kind"), "key").orderBy("key").limit(_SHOWN_MAX)
-            found = tuple(TableDifference(row["kind"], self._shown(row["key"])) for row in listed.collect())
+            word = f.when(f.col("here") > f.col("there"), "missing").when(f.col("here") < f.col("there"), "extra")
+            listed = by_key.select(word.otherwise("changed").alias("difference"), "key").orderBy("key")
+            found = tuple(
+                TableDifference(row["difference"], self._shown(row["key"]))
+                for row in listed.limit(_SHOWN_MAX).collect()
+            )
             return by_key.count(), found
         finally:
             by_key.unpersist()
 
     def _shown(self, key: str) -> str:
-        """`id=7` of a key's text."""
+        """A key's text as a person reads it: `id=7`."""
         names = self._key or tuple(each["name"] for each in self._columns)
         values, at = [], 0
         while at < len(key):
@@ -162,20 +164,8 @@ class Comparison:
         return " ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
 
-def wait_for(reached: Any, lsn: int, timeout_s: float) -> None:
-    """Wait until `reached()`, the LSN of the newest cut, is at `lsn`; raises GapError when the time is over."""
-    deadline = time.monotonic() + timeout_s
-    while (newest := reached()) < lsn:
-        if time.monotonic() > deadline:
-            raise GapError(
-                f"the topics have come to {format_lsn(newest)} and did not reach {format_lsn(lsn)} in {timeout_s:g} s",
-                "Check that the daemon streams (cdcd_lag_bytes), or wait longer: timeout_s",
-            )
-        time.sleep(0.5)
-
-
 def _totals(sums: DataFrame) -> dict[int, tuple[int, int]]:
-    """By bucket: how many rows, and the sum of their hashes. PostgreSQL gives a bucket once a range."""
+    """By bucket: the number of rows and the sum of their hashes. PostgreSQL gives each bucket once a range."""
     totals: dict[int, tuple[int, int]] = {}
     for bucket, count, value in sums.collect():
         before = totals.get(int(bucket), (0, 0))
@@ -194,11 +184,9 @@ def _number(column: str) -> Column:
 def _sql_text(expression: str, avro: Any) -> str:
     fits = c.representable(expression, avro)
     text = c.text_in_postgres(expression, avro)
-    return (
-        text
-        if fits == "true"
-        else f"CASE WHEN {fits} THEN {text} WHEN NOT ({fits}) THEN format('%s', {expression}) END"
-    )
+    if fits == "true":
+        return text
+    return f"CASE WHEN {fits} THEN {text} WHEN NOT ({fits}) THEN format('%s', {expression}) END"
 
 
 def _sql_joined(texts: Sequence[str]) -> str:
@@ -211,7 +199,7 @@ def _spark_text(rows: DataFrame, column: dict[str, Any]) -> Column:
     if name not in rows.columns:
         return lost
     value = f.col(name)
-    if dict(rows.dtypes)[name] != ddl(avro):  # an older, wider or dropped-and-added column
+    if dict(rows.dtypes)[name] != ddl(avro):  # an older or wider column, or one that was dropped and added
         value = value.try_cast(ddl(avro))
     return f.coalesce(c.text_in_spark(value, avro), lost)
 

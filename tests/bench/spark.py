@@ -105,7 +105,7 @@ def read(stream: streams.Stream, cdc: Cdc, _: str) -> None:
     running.wait_until_confirmed(timeout_s=120)
     cut = cdc.cut()
     record = cut.tables[cut.topic("public.t")]
-    ours = cdc.kafka.ranges({record.topic: ([0] * len(record.offsets), record.offsets)}).select("key", "value")
+    ours = cdc.topics.kafka.ranges({record.topic: ([0] * len(record.offsets), record.offsets)}).select("key", "value")
     options = {"kafka.bootstrap.servers": stream.broker, "kafka.isolation.level": "read_committed"}
     theirs = cdc.spark.read.format("kafka").options(**options, subscribe=record.topic).load().select("key", "value")
     events = cdc.changes("public.t")

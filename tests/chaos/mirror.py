@@ -123,13 +123,14 @@ def check(config: Path, home: Path, stream: streams.Stream, form: Literal["delta
         return 1
     from cdcd.spark import settings as s
     from cdcd.spark.cdc import Cdc
-    from cdcd.spark.commands import _session
+    from cdcd.spark.commands import session
 
     loaded = s.load(str(config))
-    spark = _session(loaded)
+    spark = session(loaded)
     try:
         assert loaded.mirror is not None
-        made = Cdc(spark, stream.broker, stream.prefix).mirror(["*"], loaded.mirror.catalog, form)
+        cdc = Cdc(spark, stream.broker, stream.prefix)
+        made = cdc.mirror(["*"], loaded.mirror.catalog, form)
         runs = spark.table(f"{loaded.mirror.catalog}.cdcd_runs").where("state = 'published'").select("lsn").collect()
         broken = 0
         for (lsn,) in runs:
@@ -137,7 +138,7 @@ def check(config: Path, home: Path, stream: streams.Stream, form: Literal["delta
             if len(tables) == 2:
                 total = sum(rows.agg({"balance": "sum"}).first()[0] for rows in tables.values())
                 broken += total != 2 * ROWS * EACH
-        report = made._cdc.verify(stream.dsn, ["public.*"], made)
+        report = cdc.verify(stream.dsn, ["public.*"], made)
         print(report.as_text())
         print(
             f"{form}: mirror killed {kills[0]} times, daemon {kills[1]} times; {len(runs)} LSNs published, "

@@ -4,8 +4,8 @@
     python tests/spark/chaos.py delta --minutes 3
     python tests/spark/chaos.py iceberg --minutes 3 --seed 7
 
-The verdict: at every LSN that the mirror ever published, both tables together hold the same sum; at the end, `verify`
-finds no difference to PostgreSQL. Exit code 0: so it is; 1: it is not.
+The verdict: both tables together hold the same sum at every LSN that the mirror has published, and at the end `verify`
+finds no difference to PostgreSQL. Exit code 0: both hold; 1: one of them does not.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from cdcd.spark.mirror.run_log import PUBLISHED  # noqa: E402
 
 CATALOGS = {"delta": "spark_catalog.chaos", "iceberg": "ice.chaos"}
 GAPS_S = {"daemon": (2.0, 25.0), "mirror": (2.0, 60.0)}
-"""Between two kills: of the mirror from before Spark has started, which takes 20 s, to after several runs."""
+"""Seconds between two kills. Spark takes 20 s to start: the mirror is killed before that, or after several runs."""
 
 
 class Job:
-    """`cdcd spark mirror`, started again whenever it ends."""
+    """`cdcd spark mirror`, which is started again when it ends."""
 
     def __init__(self, config: Path, log: IO[bytes]) -> None:
         self._command = [*daemons.command(), "spark", "mirror", "--config", str(config)]
@@ -62,7 +62,7 @@ class Job:
             self._closing.wait(0.5)
 
     def kill(self, what: str) -> None:
-        """SIGKILL for the driver's Python, for its JVM, or for both."""
+        """Send SIGKILL to the driver's Python, to its JVM, or to both."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -135,12 +135,12 @@ def _config(folder: Path, stream: streams.Stream, settings: dict[str, str], form
 
 
 def _break(stream: streams.Stream, running: daemons.Daemon, config: Path, seconds: float, seed: int) -> Counter[str]:
-    """Transfers, and kills, for so long; then everybody but the daemon is at rest."""
+    """Transfer and kill for this time; afterwards only the daemon runs."""
     chance = random.Random(seed)
     kills: Counter[str] = Counter()
     log = config.with_name("mirror.log")
     with Transfers(stream.dsn) as transfers, log.open("wb") as output:
-        # The first run undisturbed: a catalog that dies while it is being made has to be removed by hand.
+        # No kills in the first run: a catalog that dies while it is made must be removed by hand.
         command = [*daemons.command(), "spark", "mirror", "--once", "--config", str(config)]
         subprocess.run(command, stdout=output, stderr=output, env=daemons.environment(), check=True)
         deadline = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""Tables loaded from PostgreSQL meet the topics at the snapshot's LSN; `verify` tells every difference by its key."""
+"""Tables loaded from PostgreSQL join the topics at the snapshot's LSN; `verify` names every difference by its key."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_a_load_under_writers_is_exact_and_verify_finds_what_differs(
     assert not any(table.not_compared for table in report.tables)
     writer.join()
     daemon.wait_until_confirmed()
-    assert cdc.verify(stream.dsn, ["*.*"]).ok  # what the topics fold to, the odd names too
+    assert cdc.verify(stream.dsn, ["*.*"]).ok  # the rows that the topics fold to, odd names included
 
     ids = [row[0] for row in stream.sql("SELECT id FROM orders ORDER BY id LIMIT 2")]
     stream.sql(
-        "ALTER PUBLICATION cdcd SET (publish = 'truncate')",  # so that nobody is told of what now follows
+        "ALTER PUBLICATION cdcd SET (publish = 'truncate')",  # so that the daemon gets no event of the statements below
         f"UPDATE orders SET note = note || '!' WHERE id = {ids[0]}",
         f"DELETE FROM orders WHERE id = {ids[1]}",
         "INSERT INTO orders (id) VALUES (-7)",
@@ -62,9 +62,9 @@ def test_a_load_under_writers_is_exact_and_verify_finds_what_differs(
     )
     report = cdc.verify(stream.dsn, ["public.orders", "public.ledger"], mirror)
     ledger, orders = report.tables
-    found = {(each.kind, each.key) for each in orders.differences}
-    assert found == {("changed", f"id={ids[0]}"), ("extra", f"id={ids[1]}"), ("lost", "id=-7")}
-    assert [each.kind for each in ledger.differences] == ["lost"]
+    found = {(each.difference, each.key) for each in orders.differences}
+    assert found == {("changed", f"id={ids[0]}"), ("extra", f"id={ids[1]}"), ("missing", "id=-7")}
+    assert [each.difference for each in ledger.differences] == ["missing"]
 
     config = tmp_path / "mirror.toml"
     config.write_text(
@@ -78,7 +78,7 @@ def test_a_load_under_writers_is_exact_and_verify_finds_what_differs(
     assert '"ok": true' in capsys.readouterr().out
 
 
-def test_what_the_publication_filters_out_is_neither_loaded_nor_missed(
+def test_rows_that_the_publication_filters_out_are_neither_loaded_nor_missing(
     stream: Stream, cdc: Cdc, lake: Callable[[str], str]
 ) -> None:
     stream.sql("CREATE TABLE t (tenant int, id int, PRIMARY KEY (tenant, id))")
@@ -97,28 +97,28 @@ def test_what_the_publication_filters_out_is_neither_loaded_nor_missed(
 
 
 def test_a_table_that_is_rewritten_just_after_the_snapshot_is_not_read_as_empty_and_is_locked_then(
-    database: Database, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    database: Database, spark: SparkSession
 ) -> None:
     from cdcd.sink.topics import TopicNames
+    from cdcd.spark.exported_snapshot import ExportedSnapshot
     from cdcd.spark.load import Snapshot
 
     rewrites = [
         "DROP TABLE t; CREATE TABLE t AS SELECT generate_series(1, 7) AS id",
         "ALTER TABLE other ALTER id TYPE bigint",
     ]
-    export = Snapshot._export
 
-    def then_rewritten(snapshot: Snapshot) -> None:
-        export(snapshot)
-        if rewrites:
-            connection.execute(rewrites.pop().encode())
+    class ThenRewritten(ExportedSnapshot):
+        def _export(self) -> None:
+            super()._export()
+            if rewrites:
+                connection.execute(rewrites.pop().encode())
 
-    monkeypatch.setattr(Snapshot, "_export", then_rewritten)
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE t AS SELECT generate_series(1, 5) AS id")
         connection.execute("CREATE TABLE other AS SELECT generate_series(1, 6) AS id")
         connection.execute("CREATE PUBLICATION cdcd FOR ALL TABLES")
-        with Snapshot(spark, database.dsn, "cdcd", TopicNames("p"), ["*"], 2) as snapshot:
+        with Snapshot(spark, database.dsn, "cdcd", TopicNames("p"), ["*"], 2, ThenRewritten) as snapshot:
             assert not rewrites
             assert snapshot.rows("public.t").count() == 7
             assert snapshot.rows("public.other").count() == 6

@@ -1,4 +1,4 @@
-"""Mirrored tables are PostgreSQL's at every LSN that is published, whatever dies between any two statements."""
+"""Mirrored tables equal PostgreSQL's at every published LSN, also if the mirror dies between any two statements."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ from support.stream import Stream
 from cdcd.errors import Fenced, RequestRejected
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from cdcd.spark import Cdc
     from cdcd.spark.mirror.mirror import Mirror
+    from cdcd.spark.packages import Format
 
 FORMATS = ("delta", "iceberg")
 TABLES = ("public.customers", "public.documents", "public.ledger")
-"""With a key that Avro cannot always hold; with values that are not sent again; without a key."""
+"""One with a key that Avro cannot always hold, one with unchanged TOAST values, one without a key."""
 
-OURS = ("_row_hash", "_copy", "_is_deleted")
+OURS = ("_row_hash", "_duplicate", "_is_deleted")
 
 
 class Crash(Exception):
-    """As if the process had died."""
+    """Stands for the death of the process."""
 
 
 def check(mirror: Mirror, stream: Stream, tables: Sequence[str] = TABLES) -> None:
-    """The published tables are what the server has now."""
+    """Assert that the published tables equal the server's present ones."""
     found = mirror.as_of()
     for name in tables:
         schema, _, table = name.partition(".")
@@ -44,7 +47,7 @@ def check(mirror: Mirror, stream: Stream, tables: Sequence[str] = TABLES) -> Non
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_random_histories_come_out_equal_through_crashes_between_any_two_statements(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: str
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
     chance = random.Random(8)
     catalog = lake(form)
@@ -66,30 +69,29 @@ def test_random_histories_come_out_equal_through_crashes_between_any_two_stateme
                 connection.execute("ALTER TABLE documents ALTER revision TYPE bigint, ADD vip boolean")
                 connection.execute("TRUNCATE ledger")
                 workload.mix(connection, 501, 20)
-                # Every row moves, and takes unchanged values along; then some move again.
+                # Every row changes its key, and keeps unchanged values. Then some rows change their key again.
                 connection.execute("UPDATE documents SET id = gen_random_uuid()")
                 connection.execute("UPDATE documents SET id = gen_random_uuid() WHERE revision = 0")
             daemon.wait_until_confirmed()
-            crashed = True
-            while crashed:  # each time as a new process, which knows nothing
+            while True:  # a new process each time
                 steps.clear()
                 dies_at = chance.randrange(2, 9) if part and dies_at >= -1 else -2
                 deletes = "soft" if form == "iceberg" else "hard"
                 mirror = cdc.mirror(TABLES, catalog, form, deletes=deletes, on_step=step)
                 try:
                     mirror.run_once()
-                    crashed = False
+                    break
                 except Crash:
                     dies_at = -3  # once a part
             dies_at = -1
             assert mirror.lag().events == 0
             check(mirror, stream)
-    assert mirror.run_once() is None or mirror.lag().events == 0
+            assert mirror.run_once() is None or mirror.lag().events == 0
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_holds_between_tables_holds_at_every_published_lsn(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: str
+def test_constraints_between_tables_hold_at_every_published_lsn(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
     stream.sql(*transfers.CREATE)
     daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
@@ -112,7 +114,7 @@ def test_what_holds_between_tables_holds_at_every_published_lsn(
     assert again["public.here"].agg({"balance": "sum"}).first()[0] == earlier[1]
 
 
-def test_what_cannot_be_followed_stops_with_a_cure_and_goes_on_when_told_to(
+def test_a_change_that_cannot_be_followed_stops_with_a_hint_and_goes_on_when_told_to(
     stream: Stream, cdc: Cdc, lake: Callable[[str], str]
 ) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, a text, n int)")
@@ -137,20 +139,24 @@ def test_what_cannot_be_followed_stops_with_a_cure_and_goes_on_when_told_to(
     rows = mirror.as_of()["public.t"].orderBy("id").select("id", "b", "n").collect()
     assert [tuple(row) for row in rows] == [(1, "a", 1), (2, "b", 2), (3, "c", 3)]
     other = cdc.mirror(["*"], catalog, "iceberg")
-    plan: Any = mirror._plan
+    plan: Any = mirror._planner.plan
     stream.sql("INSERT INTO t VALUES (4, 'd', '4')")
     daemon.wait_until_confirmed()
-    mirror._runs.write(plan(mirror._runs.last()[0]))
+    mirror._log.write(plan(mirror._log.last()[0], {}))
     with pytest.raises(Fenced, match="another process runs the mirror"):
-        other._runs.write(plan(mirror._runs.last()[0]))
+        other._log.write(plan(mirror._log.last()[0], {}))
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: str
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
 ) -> None:
-    def dies(*_: Any, **__: Any) -> str:
-        raise Crash("before the MERGE")
+    execute = cdc.spark.sql
+
+    def dies_before_a_merge(statement: str) -> Any:
+        if statement.startswith("MERGE INTO") and "cdcd_runs" not in statement:
+            raise Crash("before the MERGE")
+        return execute(statement)
 
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, a text)")
     daemon = stream.daemon().start()
@@ -162,7 +168,7 @@ def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
         daemon.wait_until_confirmed()
         mirror = cdc.mirror(["*"], catalog, form)
         with monkeypatch.context() as patched:
-            patched.setattr("cdcd.spark.mirror.table_merge.merge", dies)
+            patched.setattr(cdc.spark, "sql", dies_before_a_merge)
             with pytest.raises(Crash):
                 mirror.run_once()
         mirror = cdc.mirror(["*"], catalog, form)
@@ -172,7 +178,7 @@ def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_rows_without_a_key_that_differ_by_a_microsecond_are_two_in_every_time_zone(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: str
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
     stream.sql("CREATE TABLE seen (at timestamptz, place text)", "ALTER TABLE seen REPLICA IDENTITY FULL")
     stream.sql("CREATE TABLE local (at timestamp, place text)", "ALTER TABLE local REPLICA IDENTITY FULL")
@@ -206,12 +212,12 @@ def test_an_update_that_a_row_filter_makes_an_insert_ends_the_run_with_the_unkno
     daemon.wait_for_log("going on")
     stream.sql(
         "INSERT INTO t SELECT n, repeat('x', 9000), 0 FROM generate_series(1, 2) n",
-        "UPDATE t SET id = id + 100",  # what is not published before comes as an insert, without its body
-        "UPDATE t SET n = 7 WHERE id = 101",  # and an update, again without it
+        "UPDATE t SET id = id + 100",  # for the row filter, these are inserts without a body
+        "UPDATE t SET n = 7 WHERE id = 101",  # an update without a body
         "INSERT INTO t VALUES (201, 'of another row', 0), (301, repeat('y', 9000), 0)",
         "INSERT INTO t VALUES (3, repeat('x', 9000), 0)",
         "BEGIN; DELETE FROM t WHERE id = 201; UPDATE t SET id = 103 WHERE id = 3; COMMIT",
-        "UPDATE t SET id = 302 WHERE id = 301",  # a key change, whose row just deleted has the body
+        "UPDATE t SET id = 302 WHERE id = 301",  # a key change: the deleted row has the body
     )
     daemon.wait_until_confirmed()
     mirror = cdc.mirror(["*"], lake("delta"), "delta")
@@ -235,7 +241,7 @@ def test_an_update_that_a_row_filter_makes_an_insert_ends_the_run_with_the_unkno
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_deletes_may_become_soft_and_hard_again(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: str
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE bag (v int)")
     stream.sql("ALTER TABLE bag REPLICA IDENTITY FULL")
@@ -243,7 +249,7 @@ def test_deletes_may_become_soft_and_hard_again(
     daemon.wait_for_log("going on")
     catalog, tables = lake(form), ["public.t", "public.bag"]
 
-    def run(deletes: str, *statements: str) -> dict[str, list[tuple[Any, ...]]]:
+    def run(deletes: str, *statements: str) -> dict[str, DataFrame]:
         stream.sql(*statements)
         daemon.wait_until_confirmed()
         mirror = cdc.mirror(["*"], catalog, form, deletes=deletes)

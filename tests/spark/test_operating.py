@@ -1,4 +1,4 @@
-"""What operators of a mirror rely on: a registry, tables that join, small files that go, what Prometheus reads."""
+"""The operation of a mirror: a registry, tables that join later, compaction, metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cdcd.errors import RequestRejected, SettingsError
 
 if TYPE_CHECKING:
     from cdcd.spark import Cdc
+    from cdcd.spark.packages import Format
 
 
 def test_events_are_decoded_by_the_schemas_of_a_registry(stream: Stream, cdc: Cdc) -> None:
@@ -37,7 +38,7 @@ def test_events_are_decoded_by_the_schemas_of_a_registry(stream: Stream, cdc: Cd
             forgetful.changes("public.t").collect()
 
 
-def test_a_registry_that_has_no_url_is_refused_with_the_cure(cdc: Cdc) -> None:
+def test_a_registry_that_has_no_url_is_refused_with_the_hint(cdc: Cdc) -> None:
     pytest.importorskip("confluent_kafka.schema_registry", reason="needs the extra `registry`")
     from cdcd.spark import Cdc
 
@@ -46,8 +47,8 @@ def test_a_registry_that_has_no_url_is_refused_with_the_cure(cdc: Cdc) -> None:
 
 
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
-def test_tables_join_and_small_files_go_while_what_was_published_stays(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: str
+def test_tables_join_and_small_files_go_while_published_versions_stay(
+    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
     stream.sql("CREATE TABLE t0 (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
     daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()

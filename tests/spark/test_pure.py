@@ -1,4 +1,4 @@
-"""What needs no session: types that hold several, jars that fit, settings, statements."""
+"""Parts that need no session: common types, jars, settings, statements."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkRuntimeError
 
+from cdcd.avro.type_forms import TYPE_FORMS
 from cdcd.errors import CdcdError, RequestRejected, SettingsError
 from cdcd.spark import commands, settings
 from cdcd.spark.load import ctid_ranges, jdbc
-from cdcd.spark.mirror.merge_sql import merge
+from cdcd.spark.mirror.merge_sql import MergeSource, merge
 from cdcd.spark.mirror.schema_evolution import evolve
 from cdcd.spark.mirror.targets.delta import Delta
 from cdcd.spark.mirror.targets.iceberg import Iceberg
 from cdcd.spark.mirror.targets.target import Target
 from cdcd.spark.packages import check_jars, packages
-from cdcd.spark.reading.types import avro_resolves, common, ddl
+from cdcd.spark.reading.type_table import KINDS
+from cdcd.spark.reading.types import Avro, avro_resolves, common, ddl
 from cdcd.spark.reading.writer_schemas import Writer, writer
 
 REPOSITORY = Path(__file__).parents[2]
@@ -48,8 +50,12 @@ def _decimal(precision: int, scale: int) -> dict[str, object]:
         ("boolean", "int", "string"),
     ],
 )
-def test_the_common_type_holds_both(one: object, other: object, wanted: str) -> None:
+def test_the_common_type_holds_both(one: Avro, other: Avro, wanted: str) -> None:
     assert ddl(common(one, other)) == ddl(common(other, one)) == wanted
+
+
+def test_every_kind_of_avro_type_has_its_line() -> None:
+    assert {form.kind for form in TYPE_FORMS.values()} <= KINDS.keys()
 
 
 def test_avro_never_resolves_what_it_would_misread() -> None:
@@ -113,7 +119,7 @@ def test_a_session_draws_progress_on_a_terminal_only_and_the_file_wins(
     progress = "spark.ui.showConsoleProgress"
 
     def options(**spark: str) -> dict[str, str]:
-        return commands._options(
+        return commands.session_options(
             settings.SparkSettings(kafka=settings.KafkaSettings(bootstrap_servers="k:9092"), spark=spark)
         )
 
@@ -124,18 +130,18 @@ def test_a_session_draws_progress_on_a_terminal_only_and_the_file_wins(
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (
             PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}),
-            r"its port number\. See what it printed above: it needs a Java",
+            r"its port number\. See its output above: it needs a Java",
         ),
         (ConnectionRefusedError("refused."), r"refused\. Spark's own log says more\. Start the job again"),
         (ConnectionResetError(), r"ConnectionResetError\. Spark's own log says more"),
     ],
 )
-def test_what_spark_raises_is_a_sentence_and_its_cure(error: Exception, said: str) -> None:
-    with pytest.raises(CdcdError, match=said), commands.naming():
+def test_an_error_of_spark_becomes_a_sentence_and_its_hint(error: Exception, message: str) -> None:
+    with pytest.raises(CdcdError, match=message), commands.translating_errors():
         raise error
 
 
@@ -146,7 +152,7 @@ def _writer(**columns: str) -> Writer:
 
 
 @pytest.mark.parametrize("target", [Delta(None, {}), Iceberg(None, {})], ids=["delta", "iceberg"])
-def test_columns_are_added_and_widened_and_what_cannot_be_is_refused(target: Target) -> None:
+def test_columns_are_added_and_widened_and_other_changes_are_refused(target: Target) -> None:
     changed = evolve(target, "t", {"id": "int", "n": "int"}, [_writer(id="int", n="long", v="string")], follow=False)
     assert (changed.added, changed.widened) == ([("v", "string")], [("n", "bigint")])
     narrower = evolve(target, "t", {"id": "bigint"}, [_writer(id="int")], follow=False)
@@ -159,20 +165,21 @@ def test_columns_are_added_and_widened_and_what_cannot_be_is_refused(target: Tar
         evolve(target, "t", {"id": "int", "a": "string"}, [_writer(id="int", b="string")], follow=False)
 
 
-def test_a_rename_amid_the_events_of_a_run_does_not_ask_for_a_rename_that_the_next_run_wants_back() -> None:
+def test_a_rename_amid_the_events_of_a_run_asks_for_a_load_and_not_for_a_rename() -> None:
     target, amid = Delta(None, {}), [_writer(id="int", a="string"), _writer(id="int", b="string")]
     for existing in ("a", "b"):
-        with pytest.raises(RequestRejected, match=r"Load it anew, with `cdcd spark snapshot`"):
+        with pytest.raises(RequestRejected, match=r"Load the table again with `cdcd spark snapshot`"):
             evolve(target, "t", {"id": "int", existing: "string"}, amid, follow=False)
     loaded = evolve(target, "t", {"id": "int", "a": "string"}, amid[1:], follow=False, overwrites=True)
     assert loaded.added == [("b", "string")]
 
 
-def test_a_merge_names_only_what_it_must() -> None:
-    plain = merge("t", "s", ["id"], [], ["id", "v"], [], deletes="hard")
+def test_a_merge_has_only_the_clauses_that_it_needs() -> None:
+    plain = merge("t", MergeSource("s", ["id"], [], ["id", "v"]), deletes="hard")
     assert "THEN DELETE" in plain
     assert "NOT MATCHED BY SOURCE" not in plain
-    soft = merge("t", "s", ["born"], ["born"], ["born", "v"], ["v"], deletes="soft", emptied=True)
+    source = MergeSource("s", ["born"], ["born"], ["born", "v"], ["v"])
+    soft = merge("t", source, deletes="soft", truncates=True)
     assert "t.`born` <=> s.`born` AND t._unrepresentable['born'] <=> s._unrepresentable['born']" in soft
     assert "WHEN NOT MATCHED BY SOURCE AND NOT coalesce(t._is_deleted, false) THEN UPDATE" in soft
     assert "THEN DELETE" not in soft

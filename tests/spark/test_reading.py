@@ -1,4 +1,4 @@
-"""Events, cuts and rows in Spark are what PostgreSQL has."""
+"""Events, cuts and rows in Spark equal PostgreSQL's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_rows_at_any_lsn_equal_the_tables(stream: Stream, cdc: Cdc) -> None:
             if part == 1:
                 connection.execute("TRUNCATE documents")
                 connection.execute("ALTER TABLE orders ALTER customer TYPE bigint, ADD vip boolean")
-            lsn = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()[0]
+            [(lsn,)] = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
             names = {f"{schema}.{table}": stream.content(schema, table) for schema, table in workload.TABLES}
             wanted[lsn] = names
         connection.execute("INSERT INTO ledger VALUES (1, 2, 'after the last moment', now())")
@@ -125,9 +125,7 @@ def test_rows_without_a_key_whose_columns_were_altered_are_refused_and_not_kept(
         cdc.as_of(None, ["*.u"])
 
 
-def test_rows_from_without_a_key_are_never_taken_for_one_row(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str]
-) -> None:
+def test_rows_without_a_key_are_never_taken_for_one_row(stream: Stream, cdc: Cdc, lake: Callable[[str], str]) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE u (id int, v text)")
     stream.sql("ALTER TABLE u REPLICA IDENTITY FULL")
     daemon = stream.daemon().start()
@@ -139,7 +137,7 @@ def test_rows_from_without_a_key_are_never_taken_for_one_row(
     mirror.run_once()
     stream.sql("ALTER TABLE t DROP CONSTRAINT t_pkey", "INSERT INTO t VALUES (1, 'b'), (1, 'c')")
     stream.sql("DELETE FROM u WHERE v = 'b'")
-    daemon.wait_until_confirmed()  # what is the key, the catalog tells when the rows come
+    daemon.wait_until_confirmed()  # the daemon asks the catalog for the key when the rows come
     stream.sql("ALTER TABLE u ADD PRIMARY KEY (id)", "INSERT INTO u VALUES (3, 'd')")
     daemon.wait_until_confirmed()
     assert content(cdc.as_of(twice.lsn, ["*.u"])["public.u"], ["id", "v"]).total() == 3

@@ -1,9 +1,10 @@
-"""A mirror's runs through failures, without a session: what is taken for done, what a load leaves, what is skipped."""
+"""A mirror's runs through failures, without a session: which merges are skipped, what a load leaves behind."""
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
@@ -17,17 +18,19 @@ from pyspark.sql.types import Row, TimestampType
 from cdcd.errors import Fenced, GapError, KafkaUnavailable, RequestRejected
 from cdcd.progress.records import SnapshotState, TableRecord
 from cdcd.sink.topics import TopicNames
-from cdcd.spark.mirror import mirror as mirrors
-from cdcd.spark.mirror import run_log
-from cdcd.spark.mirror.run_log import PLANNED, PUBLISHED, MirroredTable, Run
-from cdcd.spark.mirror.table_merge import Applied
+from cdcd.spark.mirror.merge_sql import MergeSource, merge
+from cdcd.spark.mirror.mirror import Mirror
+from cdcd.spark.mirror.planner import MirrorPlace, Planner
+from cdcd.spark.mirror.run_log import PLANNED, PUBLISHED, MirroredTable, Run, RunLog, parse_run
+from cdcd.spark.mirror.table_merge import MergedTable, TableMerger, batch_schemas
 from cdcd.spark.mirror.targets.delta import Delta
 from cdcd.spark.reading.cuts import Cut
+from cdcd.spark.reading.writer_schemas import RegistryWriters
 
 TOPIC = "p.public.t"
 
 
-class Rows(list):
+class Rows(list[Any]):
     def where(self, condition: str) -> Rows:
         wanted = dict(re.findall(r"(\w+) = '([^']*)'", condition))
         return Rows(row for row in self if all(row[name] == value for name, value in wanted.items()))
@@ -40,7 +43,7 @@ class Rows(list):
 
 
 class Spark:
-    """As much of a session as a mirror of Delta tables asks for.
+    """The part of a session that a mirror of Delta tables uses.
 
     Every commit takes the session's commitInfo.userMetadata, DDL too: DeltaSuite, "history includes user-defined
     metadata for SQL API"; OptimisticTransaction.commitImpl, getUserMetadata(op).
@@ -71,7 +74,7 @@ class Spark:
         return Rows()
 
 
-class MemoryRuns:
+class MemoryRunLog(RunLog):
     """The table of runs, in memory: it outlives processes."""
 
     def __init__(self, rows: dict[int, Run]) -> None:
@@ -89,48 +92,70 @@ class MemoryRuns:
 
 
 class World:
-    """What outlives processes: the lake, the runs, the topics' newest cut; and what was merged from where."""
+    """The things that outlive a process: the lake, the runs, the topics' newest cut. It also notes the merges."""
 
     def __init__(self) -> None:
         self.spark = Spark()
         self.rows: dict[int, Run] = {}
         self.cut = cut(lsn=100, position=10, offsets=(50,))
         self.newest: Cut | None = None
-        """Where `cut` is what rows_max allows."""
+        """Kafka's newest cut, if `rows_max` lets a run reach `cut` only."""
         self.below: Cut | None = cut(lsn=90, position=9, offsets=(45,))
         self.merges: list[tuple[MirroredTable, MirroredTable | None]] = []
         self.fails: list[Exception] = []
         self.refuses_unloaded = False
-        self.writers = SimpleNamespace(of=lambda *_: [SimpleNamespace(key=("id",))])
+        self.while_a_load_waits: Callable[[], object] = lambda: None
 
-    def process(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def process(self, patterns: Sequence[str] = ("*",)) -> Mirror:
         """A mirror that knows nothing, as in a new process."""
-        monkeypatch.setattr(mirrors, "Runs", lambda *_: MemoryRuns(self.rows))
-        names = TopicNames("p")
-        cdc = SimpleNamespace(spark=self.spark, kafka=None, writers=self.writers, names=names)
-        cdc.progress = SimpleNamespace(
-            within=lambda *_: (self.rows and self.newest) or self.cut, at=lambda *_: self.newest or self.cut
-        )
-        cdc.cut = lambda *_: self.newest or self.cut
-        cdc.cut_below = lambda _: self.below
-        cdc.tables = lambda _, of: {f"{r.schema}.{r.table}": r for r in of.tables.values()}
-        made = mirrors.Mirror(cdc, ["*"], "lake.shop", "delta")
-        made._applier = SimpleNamespace(apply=self.apply, load=self.load)
-        return made
+        cuts: Any = WorldCuts(self)
+        target = Delta(self.spark, {})
+        place = MirrorPlace("mirror", "lake.shop", patterns)
+        planner = Planner(cuts, TopicNames("p"), place, 1_000, lambda _: None)
+        return Mirror("mirror", cuts, planner, MemoryRunLog(self.rows), WorldMerger(self, target), target, 2, print)
 
-    def apply(self, plan: MirroredTable, before: MirroredTable | None, token: str) -> Applied:
-        Delta(self.spark, {}).create(plan.target, "id int")  # as _evolve does, within `tagging`
-        if self.refuses_unloaded and not plan.loaded_lsn:
-            raise RequestRejected("the key of public.t has changed", "Load it anew")
-        if self.fails:
-            raise self.fails.pop(0)
-        self.merges.append((plan, before))
-        self.spark.commit(plan.target, "MERGE")
-        return Applied(replace(plan, key=["id"], version=len(self.spark.history[plan.target]) - 1), 1)
+
+class WorldCuts:
+    """The cuts of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def at(self, *_: object) -> Cut:
+        return self._world.newest or self._world.cut
+
+    def within(self, *_: object) -> Cut:
+        return (self._world.rows and self._world.newest) or self._world.cut
+
+    def below(self, _: int) -> Cut | None:
+        return self._world.below
+
+    def wait_until(self, *_: object) -> None:
+        self._world.while_a_load_waits()
+
+
+class WorldMerger(TableMerger):
+    """Makes the commits of a merge, without rows."""
+
+    def __init__(self, world: World, target: Delta) -> None:
+        writers: Any = SimpleNamespace(of=lambda *_: [SimpleNamespace(key=("id",))])
+        super().__init__(None, writers, target, "hard", follow=False)  # type: ignore[arg-type]
+        self._world = world
+
+    def merge(self, plan: MirroredTable, before: MirroredTable | None, token: str) -> MergedTable:
+        world = self._world
+        Delta(world.spark, {}).create(plan.target, "id int")  # as TargetSchema.fit does
+        if world.refuses_unloaded and not plan.loaded_lsn:
+            raise RequestRejected("the key of public.t has changed", "Load it again")
+        if world.fails:
+            raise world.fails.pop(0)
+        world.merges.append((plan, before))
+        world.spark.commit(plan.target, "MERGE")
+        return MergedTable(replace(plan, key=["id"], version=len(world.spark.history[plan.target]) - 1), 1)
 
     def load(self, table: str, rows: Any, writer: Any, key: Any) -> int:
-        self.spark.commit(table, "WRITE")
-        return len(self.spark.history[table]) - 1
+        self._world.spark.commit(table, "WRITE")
+        return len(self._world.spark.history[table]) - 1
 
 
 def cut(lsn: int, position: int, offsets: tuple[int, ...], slot: str = "s", done: bool = True) -> Cut:
@@ -144,218 +169,199 @@ def snapshot(lsn: int) -> Any:
     return SimpleNamespace(tables=["public.t"], lsn=lsn, rows=nothing, writer=nothing, key=lambda _: ("id",))
 
 
-def test_a_table_that_was_only_created_is_not_taken_for_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_was_only_created_is_not_taken_for_merged() -> None:
     world = World()
     world.fails = [KafkaUnavailable("Kafka is away", "")]
-    mirror = world.process(monkeypatch)
+    mirror = world.process()
     with pytest.raises(KafkaUnavailable):
         mirror.run_once()
-    mirror.run_once()  # as jobs.mirror does 10 s later; or another process
+    mirror.run_once()  # as `cdcd spark mirror` does 10 s later; or another process
     assert world.rows[1].state == PUBLISHED
     assert len(world.merges) == 1, "published without a MERGE"
 
 
-def test_another_plan_of_the_same_number_is_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_plan_of_the_same_number_is_merged() -> None:
     world = World()
-    world.process(monkeypatch).run_once()
+    world.process().run_once()
     world.cut = cut(lsn=200, position=20, offsets=(90,))
-    world.process(monkeypatch).run_once()
-    del world.rows[2]  # the runs are restored to an earlier state, or somebody took a plan away that cannot be done
+    world.process().run_once()
+    del world.rows[2]  # the runs are restored to an earlier state, or a user removed a plan that cannot be done
     world.cut = cut(lsn=300, position=30, offsets=(95,))
-    world.process(monkeypatch).run_once()
+    world.process().run_once()
     assert len(world.merges) == 3, "published without a MERGE"
 
 
-def test_a_load_replaces_a_table_that_cannot_be_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_replaces_a_table_that_cannot_be_merged() -> None:
     world = World()
-    world.process(monkeypatch).run_once()
+    world.process().run_once()
     world.cut = cut(lsn=200, position=20, offsets=(90,))
     world.refuses_unloaded = True  # its key has changed
     with pytest.raises(RequestRejected):
-        world.process(monkeypatch).run_once()
-    mirror = world.process(monkeypatch)
+        world.process().run_once()
+    mirror = world.process()
     mirror.load(snapshot(150))  # the hint
     assert world.rows[max(world.rows)].tables[0].loaded_lsn == 150
     assert world.rows[max(world.rows)].state == PUBLISHED
 
 
-def test_after_a_load_the_topic_is_not_read_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_load_the_topic_is_not_read_from_its_start() -> None:
     world = World()
-    world.process(monkeypatch).load(snapshot(100))
+    world.process().load(snapshot(100))
     [(_, before)] = world.merges
     assert before is not None
     assert before.offsets == [45], "reads from offset 0, which retention has deleted"
 
 
-def test_a_run_after_a_load_that_another_process_ends_starts_from_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_after_a_load_that_another_process_ends_starts_from_the_load() -> None:
     world = World()
-    world.process(monkeypatch).run_once()
-    loaded = world.process(monkeypatch)
+    world.process().run_once()
+    loaded = world.process()
     world.cut = cut(lsn=200, position=20, offsets=(90,))
     world.fails = [KafkaUnavailable("dies here", "")]
     with pytest.raises(KafkaUnavailable):
         loaded.load(snapshot(100))
-    world.process(monkeypatch).run_once()
+    world.process().run_once()
     _, before = world.merges[-1]
     assert before is not None
     assert (before.loaded_lsn, before.version) == (100, 2), f"base is version {before.version}, the one before the load"
 
 
-def test_a_first_load_that_another_process_ends_is_not_read_from_the_topics_start(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_first_load_that_another_process_ends_is_not_read_from_the_topics_start() -> None:
     world = World()
     world.fails = [KafkaUnavailable("dies here", "")]
     with pytest.raises(KafkaUnavailable):
-        world.process(monkeypatch).load(snapshot(100))
-    world.process(monkeypatch).run_once()
+        world.process().load(snapshot(100))
+    world.process().run_once()
     [(_, before)] = world.merges
     assert before is not None
     assert before.offsets == [45], "reads from offset 0, which retention has deleted"
 
 
-def test_what_comes_at_the_same_lsn_is_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_at_the_published_lsn_are_merged() -> None:
     world = World()
-    world.cut = cut(lsn=100, position=10, offsets=(50,), done=False)  # being copied
-    world.process(monkeypatch).run_once()
-    world.cut = cut(lsn=100, position=11, offsets=(80,))  # copied; nothing was committed meanwhile
-    assert world.process(monkeypatch).run_once() is not None
+    world.cut = cut(lsn=100, position=10, offsets=(50,), done=False)  # its snapshot runs
+    world.process().run_once()
+    world.cut = cut(lsn=100, position=11, offsets=(80,))  # its snapshot is done; nothing was committed meanwhile
+    assert world.process().run_once() is not None
     assert world.merges
 
 
-def test_topics_that_were_made_anew_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_that_were_made_again_are_refused() -> None:
     world = World()
-    world.process(monkeypatch).run_once()
+    world.process().run_once()
     world.cut = cut(lsn=300, position=2, offsets=(7,))
     with pytest.raises(GapError):
-        world.process(monkeypatch).run_once()
+        world.process().run_once()
 
 
-def test_a_topic_that_goes_back_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_goes_back_is_refused() -> None:
     world = World()
-    world.process(monkeypatch).run_once()
+    world.process().run_once()
     world.cut = cut(lsn=300, position=20, offsets=(7,))
     with pytest.raises(GapError):
-        world.process(monkeypatch).run_once()
+        world.process().run_once()
 
 
-def test_a_mirror_of_another_slot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_of_another_slot_is_refused() -> None:
     world = World()
-    world.process(monkeypatch).run_once()
+    world.process().run_once()
     world.cut = cut(lsn=300, position=20, offsets=(70,), slot="other")
     with pytest.raises(RequestRejected):
-        world.process(monkeypatch).run_once()
+        world.process().run_once()
 
 
-def test_what_is_published_after_a_load_is_not_of_an_earlier_lsn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_after_a_load_is_not_published_at_an_earlier_lsn() -> None:
     world = World()
     world.newest = cut(lsn=400, position=40, offsets=(90,))
-    published = world.process(monkeypatch).load(snapshot(300))  # rows_max allows no more than LSN 100
-    assert published[0].run.lsn >= 300, f"LSN {published[0].run.lsn} is said to be what was loaded as of 300"
+    published = world.process().load(snapshot(300))  # rows_max allows no more than LSN 100
+    assert published[0].run.lsn >= 300, f"LSN {published[0].run.lsn} is published, but the table was loaded at 300"
 
 
-def test_a_target_that_was_dropped_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_that_was_dropped_is_refused() -> None:
     world = World()
-    world.process(monkeypatch).run_once()
+    world.process().run_once()
     world.spark.history.clear()  # DROP TABLE
     world.cut = cut(lsn=200, position=20, offsets=(90,))
     with pytest.raises(RequestRejected):
-        world.process(monkeypatch).run_once()
+        world.process().run_once()
 
 
-def test_a_target_with_rows_that_no_run_knows_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_with_rows_that_no_run_knows_of_is_refused() -> None:
     world = World()
-    world.process(monkeypatch).run_once()
-    without = world.process(monkeypatch)
-    without._cdc.tables = lambda *_: {}  # its pattern is taken out
+    world.process().run_once()
     world.cut = cut(lsn=200, position=20, offsets=(90,))
-    without.run_once()
+    world.process(patterns=()).run_once()  # its pattern is taken out
     world.cut = cut(lsn=300, position=30, offsets=(95,))  # and put in again
     with pytest.raises(RequestRejected):
-        world.process(monkeypatch).run_once()
+        world.process().run_once()
 
 
-def test_a_load_that_nobody_has_published_is_told_and_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unpublished_load_is_named_and_can_be_repeated() -> None:
     world = World()
-    world.process(monkeypatch).run_once()
-    dies = world.process(monkeypatch)
-    dies._cdc.cut = lambda: 1 / 0  # it has overwritten the table, and waits for the topics
+    world.process().run_once()
+    world.while_a_load_waits = lambda: 1 / 0  # it has overwritten the table
     with pytest.raises(ZeroDivisionError):
-        dies.load(snapshot(100))
+        world.process().load(snapshot(100))
+    world.while_a_load_waits = lambda: None
     world.cut = cut(lsn=200, position=20, offsets=(90,))
     with pytest.raises(RequestRejected, match="was overwritten by a load that has not been published"):
-        world.process(monkeypatch).run_once()
-    world.process(monkeypatch).load(snapshot(150))
+        world.process().run_once()
+    world.process().load(snapshot(150))
     world.cut = cut(lsn=300, position=30, offsets=(95,))
-    world.process(monkeypatch).run_once()
+    world.process().run_once()
     assert world.rows[max(world.rows)].tables[0].loaded_lsn == 150
 
 
-def test_a_run_that_another_process_began_during_a_load_is_not_finished_on_what_was_loaded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_that_another_process_began_during_a_load_is_not_finished_on_the_loaded_tables() -> None:
     world = World()
-    world.process(monkeypatch).run_once()
+    world.process().run_once()
     world.cut = cut(lsn=200, position=20, offsets=(90,))
-    loading, job = world.process(monkeypatch), world.process(monkeypatch)
+    loading, job = world.process(), world.process()
 
-    def while_it_waits() -> Cut:
+    def job_runs() -> None:
         with pytest.raises(RequestRejected, match="was overwritten by a load"):
             job.run_once()  # its plan stays
-        return world.cut
 
-    loading._cdc.cut = while_it_waits
-    with pytest.raises(Fenced, match="while its tables were loaded"):
+    world.while_a_load_waits = job_runs
+    with pytest.raises(Fenced, match="while this process loaded its tables"):
         loading.load(snapshot(150))
     assert len(world.merges) == 1, "events from below the load's LSN were merged into it"
-    loading._cdc.cut = lambda: world.cut
+    world.while_a_load_waits = lambda: None
     loading.load(snapshot(160))
     last = world.rows[max(world.rows)]
     assert (last.state, last.tables[0].loaded_lsn) == (PUBLISHED, 160)
 
 
-def test_a_load_of_an_idle_database_is_published_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_of_an_idle_database_is_published_once() -> None:
     world = World()
     world.below = world.cut
-    mirror = world.process(monkeypatch)
+    mirror = world.process()
     assert len(mirror.load(snapshot(100))) == 1
     assert mirror.run_once() is None
 
 
-def test_the_key_of_a_table_that_was_only_truncated_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    from unittest.mock import MagicMock
-
-    from cdcd.spark.mirror import table_merge
-    from cdcd.spark.reading.writer_schemas import RegistryWriters
-
+def test_the_key_of_a_table_that_was_only_truncated_is_asked_for() -> None:
     envelope = '{"type":"record","name":"Envelope","fields":[]}'
     key = '{"type":"record","name":"Key","fields":[{"name":"id","type":"int","pg_type":"integer"}]}'
-    writers = RegistryWriters.__new__(RegistryWriters)
-    writers._known, writers._url = {}, ""
 
     def version(name: str, _: int) -> Any:
         is_key = name.endswith("-key")
         schema = SimpleNamespace(schema_str=key if is_key else envelope)
         return SimpleNamespace(schema_id=8 if is_key else 7, schema=schema)
 
-    writers._client = SimpleNamespace(get_versions=lambda _: [1], get_version=version)
-    monkeypatch.setattr(table_merge, "f", MagicMock())
-    monkeypatch.setattr(table_merge, "start", MagicMock())
-    raw = MagicMock()
-    raw.select().distinct().collect.return_value = [{"value": bytearray(b"\0\0\0\0\x07"), "key": None}]
-    made = table_merge.Applier(SimpleNamespace(), writers, Delta(Spark(), {}), "hard", follow=False)
-    _, found = made._met(raw, MirroredTable(TOPIC, "public", "t", "t", None, [1], 0, None), None)
+    client = SimpleNamespace(get_versions=lambda _: [1], get_version=version)
+    plan = MirroredTable(TOPIC, "public", "t", "t", None, [1], 0, None)
+    _, found = batch_schemas(RegistryWriters(client, ""), [b"\0\0\0\0\x07"], [], plan, None)
     assert found == ["id"], "taken for a table without a key"
 
 
 def test_rows_come_back_in_a_table_that_had_soft_deletes() -> None:
-    from cdcd.spark.mirror.merge_sql import merge
-
-    hard = merge("t", "s", ["id"], [], ["id", "v"], [], deletes="hard", marked=True)
+    source = MergeSource("s", ["id"], [], ["id", "v"])
+    hard = merge("t", source, deletes="hard", has_deleted_column=True)
     assert hard.count("_is_deleted") == 2, "set in an update, and in an insert"
     assert "t.`_is_deleted` = false" in hard
     assert "THEN DELETE" in hard
-    assert "_is_deleted" not in merge("t", "s", ["id"], [], ["id", "v"], [], deletes="hard")
+    assert "_is_deleted" not in merge("t", source, deletes="hard")
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/New_York"])
@@ -365,7 +371,7 @@ def test_a_run_is_read_back_with_its_time_in_any_zone(zone: str, monkeypatch: py
     time.tzset()
     try:
         collected = TimestampType().fromInternal(written.commit_ts)  # as `collect` gives it
-        assert run_log._run(Row(**asdict(written) | {"commit_ts": collected})) == written
+        assert parse_run(Row(**asdict(written) | {"commit_ts": collected})) == written
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -24,7 +24,7 @@ def execute(given: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001 
         raise SettingsError(
             f"PySpark is not installed: {error}", "Install it with: pip install 'pyspark==4.1.3'"
         ) from error
-    with commands.naming():
+    with commands.translating_errors():
         if given.job == "mirror":
             return commands.mirror(given.config, once=given.once, out=out)
         if given.job == "verify":

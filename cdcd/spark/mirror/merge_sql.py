@@ -1,11 +1,13 @@
-"""The MERGE that brings a table from one LSN to the next: one statement, the same for Delta and Iceberg.
+"""The MERGE statement that brings a table from one LSN to the next: the same for Delta and Iceberg.
 
-Before: `collapse` gives one row a key. After: `table_merge` runs it.
+Before: `collapse` gives one row a key. After: `table_merge` runs the statement.
+Source: Spark SQL, "MERGE INTO".
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, OP, SEQ, UNCHANGED, UNREPRESENTABLE
@@ -13,56 +15,62 @@ from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, OP, SEQ, UNCHANGED,
 Deletes: TypeAlias = Literal["hard", "soft"]
 
 DELETED: Final = "_is_deleted"
-"""`_deleted` is Iceberg's own: a metadata column."""
+"""Not `_deleted`: that is a metadata column of Iceberg."""
 INSERTED: Final = "_unrepresentable_if_new"
-"""In the source: what UNREPRESENTABLE is in a row that the target does not have yet."""
+"""A column of the source: UNREPRESENTABLE for a row that the target does not have yet."""
 
 _META: Final = (COMMIT_LSN, SEQ, COMMIT_TS)
 _NEWER: Final = f"(s.{COMMIT_LSN} > t.{COMMIT_LSN} OR (s.{COMMIT_LSN} = t.{COMMIT_LSN} AND s.{SEQ} >= t.{SEQ}))"
-"""A second guard: whatever is merged again never goes back."""
+"""A second guard: a row never goes back, even if its events are merged again."""
 
 _EMPTY: Final = "cast(map() as map<string,string>)"
 
 
-def merge(
-    table: str,
-    source: str,
-    key: Sequence[str],
-    fallible: Sequence[str],
-    columns: Sequence[str],
-    unchanged: Sequence[str],
-    *,
-    deletes: Deletes,
-    emptied: bool = False,
-    marked: bool = False,
-) -> str:
-    """The statement. `columns` are all but the META ones; `fallible` are the key's columns that may be unrepresentable.
+@dataclass(frozen=True)
+class MergeSource:
+    """The rows to merge: one a key."""
 
-    `unchanged`: columns that a source row may lack. `emptied`: the table was truncated before what the source has, so
-    that rows which the source does not name go. `marked`: the table has DELETED, be it of a time with soft deletes.
+    view: str
+    """The name of the temporary view that holds them."""
+    key: Sequence[str]
+    fallible_key: Sequence[str]
+    """The key's columns that may hold values which Avro cannot."""
+    columns: Sequence[str]
+    """All columns but the META ones."""
+    unchanged: Sequence[str] = ()
+    """The columns that a row may lack."""
+
+
+def merge(
+    table: str, source: MergeSource, *, deletes: Deletes, truncates: bool = False, has_deleted_column: bool = False
+) -> str:
+    """The statement that merges `source` into `table`.
+
+    `truncates`: the table was truncated before the source's events, so rows that the source does not name go.
+    `has_deleted_column`: the table has DELETED, perhaps from a time with soft deletes.
     """
     soft = deletes == "soft"
-    marked = marked or soft
-    values = {name: f"s.`{name}`" for name in columns}
+    values = {name: f"s.`{name}`" for name in source.columns}
     meta = {name: f"s.{name}" for name in _META}
-    gone = {DELETED: "true"} if soft else {}
-    there = {DELETED: "false"} if marked else {}
-    inserted = values | meta | {UNREPRESENTABLE: f"s.{INSERTED}"} | there
+    deleted = {DELETED: "true"} if soft else {}
+    exists = {DELETED: "false"} if soft or has_deleted_column else {}
+    inserted = values | meta | {UNREPRESENTABLE: f"s.{INSERTED}"} | exists
     kept = {
         name: f"CASE WHEN array_contains(s.{UNCHANGED}, '{name}') THEN t.`{name}` ELSE s.`{name}` END"
-        for name in unchanged
+        for name in source.unchanged
     }
-    lost = {UNREPRESENTABLE: _lost() if unchanged else f"s.{UNREPRESENTABLE}"}
-    updated = _set(values | kept | meta | lost | there)
+    lost = {UNREPRESENTABLE: _unrepresentable() if source.unchanged else f"s.{UNREPRESENTABLE}"}
+    updated = _set(values | kept | meta | lost | exists)
     names = ", ".join(f"`{name}`" for name in inserted)
+    delete = f"UPDATE SET {_set(meta | deleted)}" if soft else "DELETE"
     clauses = [
-        f"MERGE INTO {table} t USING {source} s ON {_condition(key, fallible)}",
-        f"WHEN MATCHED AND s.{OP} = 'd' AND {_NEWER} THEN {f'UPDATE SET {_set(meta | gone)}' if soft else 'DELETE'}",
+        f"MERGE INTO {table} t USING {source.view} s ON {_condition(source.key, source.fallible_key)}",
+        f"WHEN MATCHED AND s.{OP} = 'd' AND {_NEWER} THEN {delete}",
         f"WHEN MATCHED AND s.{OP} <> 'd' AND {_NEWER} THEN UPDATE SET {updated}",
         f"WHEN NOT MATCHED AND s.{OP} <> 'd' THEN INSERT ({names}) VALUES ({', '.join(inserted.values())})",
     ]
-    if emptied:
-        rest = f"AND NOT coalesce(t.{DELETED}, false) THEN UPDATE SET {_set(gone)}" if soft else "THEN DELETE"
+    if truncates:
+        rest = f"AND NOT coalesce(t.{DELETED}, false) THEN UPDATE SET {_set(deleted)}" if soft else "THEN DELETE"
         clauses.append(f"WHEN NOT MATCHED BY SOURCE {rest}")
     return "\n".join(clauses)
 
@@ -82,8 +90,8 @@ def _set(values: dict[str, str]) -> str:
     return ", ".join(f"t.`{name}` = {value}" for name, value in values.items())
 
 
-def _lost() -> str:
-    """What is unrepresentable now: the source's, and the target's for the columns that stay."""
+def _unrepresentable() -> str:
+    """UNREPRESENTABLE after the update: the source's, and the target's for the columns that the source row lacks."""
     kept = f"map_filter(t.{UNREPRESENTABLE}, (k, v) -> array_contains(s.{UNCHANGED}, k))"
     both = f"map_concat(coalesce({kept}, {_EMPTY}), coalesce(s.{UNREPRESENTABLE}, {_EMPTY}))"
     return (

@@ -1,10 +1,11 @@
-"""The table of a mirror's runs: what is planned, and what is published. The last published row is what readers see.
+"""The table of a mirror's runs: the planned one, and the published ones. Readers see the last published run.
 
-Before: `mirror` plans a run. After: readers take each table at the version that the row names.
+Before: `planner` plans a run. After: readers take each table at the version that the run's row names.
 
-The problem: formats commit one table at a time. So a run is written down before its first MERGE, with every offset, and
-published after its last one by changing one row. A process that dies between leaves a plan, and whoever comes next does
-exactly that plan again; what it finds done, it leaves. Two processes at once meet at the plan: one of them loses.
+The problem: a table format commits one table at a time. So the mirror writes a run into this table before the run's
+first MERGE, with every offset. It publishes the run after the last MERGE, by changing one row. A process that dies in
+between leaves its plan. The next process carries out exactly that plan, and skips the tables that are already merged.
+If two processes run one mirror, both write the same run number, and one of them gets an error.
 """
 
 from __future__ import annotations
@@ -22,41 +23,43 @@ from pyspark.sql import functions as f
 from cdcd.errors import Fenced
 from cdcd.spark.mirror.targets.target import Target
 
+RUNS_TABLE: Final = "cdcd_runs"
+
 PLANNED: Final = "planned"
 PUBLISHED: Final = "published"
 
 _TABLES: Final = """array<struct<topic: string, schema: string, name: string, target: string, key: array<string>,
     offsets: array<bigint>, loaded_lsn: bigint, version: bigint>>"""
 _COLUMNS: Final = f"""mirror string, run bigint, state string, slot string, lsn bigint, commit_lsn bigint,
-    commit_ts timestamp, position bigint, at timestamp, token string, tables {_TABLES}"""
+    commit_ts timestamp, progress_offset bigint, at timestamp, token string, tables {_TABLES}"""
 
 
 @dataclass(frozen=True)
 class MirroredTable:
-    """A table as of a run."""
+    """One table in one run."""
 
     topic: str
     schema: str
     name: str
     target: str
     key: list[str] | None
-    """None until its first event has come."""
+    """The key's columns, none if it has no key; None until its first event has come."""
     offsets: list[int]
-    """Of each partition, up to where it is merged."""
+    """The end offset of each partition: the events before it are merged."""
     loaded_lsn: int
-    """It was loaded from PostgreSQL as of this LSN: earlier events are in it; 0 if it was not."""
+    """The table was loaded from PostgreSQL at this LSN, and holds earlier events; 0 if it was not loaded."""
     version: int | None
-    """Of the target; None if it never held a row."""
+    """The target's version; None if the target never held a row."""
 
     @property
     def table(self) -> str:
-        """schema.name, PostgreSQL's."""
+        """Its name in PostgreSQL: schema.name."""
         return f"{self.schema}.{self.name}"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: all tables at exactly `lsn` once it is published."""
+    """One run: once it is published, all tables are at exactly `lsn`."""
 
     mirror: str
     run: int
@@ -66,52 +69,56 @@ class Run:
     commit_lsn: int
     commit_ts: int
     """Microseconds since 1970 UTC; 0 if nothing was ever committed."""
-    position: int
-    """Of the slot record on the progress topic."""
+    progress_offset: int
+    """Where the slot record of its cut lies on the progress topic."""
     tables: tuple[MirroredTable, ...] = field(repr=False)
     token: str = field(default_factory=lambda: uuid4().hex, compare=False)
+    """Names this plan: another plan of the same number has another token."""
 
     def by_topic(self) -> dict[str, MirroredTable]:
         """The tables by topic."""
         return {table.topic: table for table in self.tables}
 
 
-class Runs:
-    """Reads and writes the rows of one mirror."""
+class RunLog:
+    """Reads and writes the runs of one mirror."""
 
-    def __init__(self, target: Target, table: str, mirror: str) -> None:
+    def __init__(self, target: Target, catalog: str, mirror: str) -> None:
+        """`catalog`: catalog.schema, where all tables of the mirror lie. `mirror`: its name."""
         self._target = target
         self._spark = target.spark
-        self.table = table
+        self._catalog = catalog
+        self.table = f"{catalog}.{RUNS_TABLE}"
         self._mirror = mirror
 
     def create(self) -> None:
-        """Make the table, unless it is there."""
+        """Make the schema and the table, unless they exist."""
+        self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self._catalog}")
         if not self._target.exists(self.table):
             self._target.create(self.table, _COLUMNS)
 
     def last(self) -> tuple[Run | None, Run | None]:
-        """The last run that was published, and the one that was planned after it; None where there is none."""
+        """The last published run, and the run planned after it; None where there is none."""
         rows = self._own().orderBy("run", ascending=False).limit(2).collect()
-        runs = [_run(row) for row in rows]
+        runs = [parse_run(row) for row in rows]
         planned = runs[0] if runs and runs[0].state == PLANNED else None
         published = next((run for run in runs if run.state == PUBLISHED), None)
         return published, planned
 
     def published(self, at_most: str) -> Run | None:
-        """The newest published run that meets a condition on the row."""
+        """The newest published run whose row meets this condition in SQL."""
         rows = (
             self._own().where(f"state = '{PUBLISHED}' AND {at_most}").orderBy("run", ascending=False).limit(1).collect()
         )
-        return _run(rows[0]) if rows else None
+        return parse_run(rows[0]) if rows else None
 
     def write(self, run: Run) -> None:
-        """Add the run's row, or change it if it is there; raises Fenced if another process has planned the same run."""
+        """Add the run's row, or change it if it exists; raises Fenced if another process has planned the same run."""
         document = asdict(run)
         stamp = datetime.fromtimestamp(run.commit_ts / 1e6, UTC).isoformat() if run.commit_ts else None
         document |= {"commit_ts": stamp, "at": datetime.now(UTC).isoformat()}
         view = f"cdcd_run_{run.token}"
-        # As JSON: rows of Python's would be sent to the executors, and converted there.
+        # As JSON: Spark would send rows of Python's to the executors, and convert them there.
         row = f.from_json(f.lit(json.dumps(document)), _COLUMNS)
         self._spark.range(0, 1, 1, 1).select(row.alias("row")).select("row.*").createOrReplaceTempView(view)
         try:
@@ -130,7 +137,7 @@ class Runs:
             raise self._fenced(run.run)
 
     def prune(self, keep: int) -> None:
-        """Remove all but the last `keep` runs: what they published can then not be asked for any more."""
+        """Remove all but the last `keep` runs. Readers can then no longer ask for the LSNs of the removed runs."""
         published, _ = self.last()
         if published is not None:
             oldest = published.run - keep
@@ -142,16 +149,18 @@ class Runs:
     def _fenced(self, run: int) -> Fenced:
         return Fenced(
             f"another process runs the mirror {self._mirror}: it has taken run {run}",
-            "Run one at a time, or give the second one another name",
+            "Run one process at a time, or give the second mirror another name",
         )
 
 
-def _run(row: Any) -> Run:
+def parse_run(row: Any) -> Run:
+    """The run of a row of the table."""
     values = row.asDict(recursive=True)
     stamp = values["commit_ts"]
     tables: Sequence[dict[str, Any]] = values["tables"] or ()
+    plain = ("mirror", "run", "state", "slot", "lsn", "commit_lsn", "progress_offset", "token")
     return Run(
-        **{name: values[name] for name in ("mirror", "run", "state", "slot", "lsn", "commit_lsn", "position", "token")},
+        **{name: values[name] for name in plain},
         commit_ts=0 if stamp is None else round(stamp.timestamp() * 1e6),
         tables=tuple(MirroredTable(**table) for table in tables),
     )

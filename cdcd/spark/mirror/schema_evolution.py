@@ -1,10 +1,10 @@
 """How a mirrored table follows its source when columns change.
 
-Before: the writers of a batch are known. After: `table_merge` alters the table, and decodes into these columns.
+Before: `table_merge` knows the writers of a batch. After: `table_merge` decodes the batch into the columns found here.
 
-What can be followed: new columns, and types that the format can widen in place. What cannot stops with a hint: another
-kind of type, and what looks like a renamed column (PostgreSQL tells no renames: the old column goes, a new one comes,
-and the rows that exist would be null in it).
+The mirror follows new columns, and types that the format can widen in place. Two changes stop it with a hint: a type of
+another kind, and a column that may have been renamed. PostgreSQL does not tell of renames: the old column goes, and a
+new one comes. The new column would be null in all rows that exist.
 """
 
 from __future__ import annotations
@@ -16,26 +16,65 @@ from functools import reduce
 from typing import Any, Final
 
 from cdcd.errors import RequestRejected
+from cdcd.spark.mirror.merge_sql import DELETED, Deletes
 from cdcd.spark.mirror.targets.target import Target, decimal_of
-from cdcd.spark.reading.types import Avro, common, common_fields, ddl
+from cdcd.spark.reading.types import Avro, common, common_fields, ddl, from_ddl
 from cdcd.spark.reading.writer_schemas import Writer
+from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, META, OP, SEQ, UNCHANGED, UNREPRESENTABLE
+from cdcd.spark.state.keyless_rows import DUPLICATE, HASH
 
-_AVRO: Final[dict[str, Avro]] = {
-    "int": "int", "bigint": "long", "float": "float", "double": "double", "boolean": "boolean", "string": "string",
-    "binary": "bytes", "date": {"type": "int", "logicalType": "date"},
-    "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
-    "timestamp_ntz": {"type": "long", "logicalType": "local-timestamp-micros"},
-}  # fmt: skip
+_OWN: Final = frozenset((COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE, DELETED, HASH, DUPLICATE, OP, UNCHANGED))
+"""Names of columns that the mirror itself uses."""
 
 
 @dataclass(frozen=True)
 class Evolution:
-    """What to do to a table before its batch is merged."""
+    """How a table must change before its batch is merged."""
 
     columns: list[dict[str, Any]]
-    """Of the batch: what to decode into; all of them are in the table after the changes."""
+    """The columns to decode the batch into; the table has all of them after the changes."""
     added: list[tuple[str, str]]
+    """Name and Spark's type."""
     widened: list[tuple[str, str]]
+    """Name and Spark's new type."""
+
+
+class TargetSchema:
+    """Makes and alters the tables of a target, so that batches fit."""
+
+    def __init__(self, target: Target, deletes: Deletes, *, follow: bool) -> None:
+        self._target = target
+        self._deletes = deletes
+        self._follow = follow
+
+    def fit(self, table: str, writers: Sequence[Writer], key: Sequence[str], *, overwrites: bool = False) -> Evolution:
+        """Make or alter the table for a batch of these writers. `overwrites`: the batch replaces all rows.
+
+        Raises RequestRejected if the table cannot follow its source, see `evolve`.
+        """
+        target = self._target
+        exists = target.exists(table)
+        existing = {n: kind for n, kind in target.columns(table).items() if n not in _OWN} if exists else {}
+        changed = evolve(target, table, existing, writers, follow=self._follow, overwrites=overwrites)
+        taken = sorted(_OWN & {column["name"] for column in changed.columns})
+        if taken:
+            raise RequestRejected(
+                f"{table}: the source has a column {taken[0]}, a name that the mirror itself uses",
+                "Rename the column in PostgreSQL, or leave it out by a column list in the publication",
+            )
+        if not exists:
+            columns = [f"`{column['name']}` {ddl(column['type'])}" for column in changed.columns]
+            own = META + (f", {DELETED} boolean" if self._deletes == "soft" else "")
+            numbers = "" if key else f", {HASH} string, {DUPLICATE} bigint"
+            target.create(table, f"{', '.join(columns)}, {own}{numbers}")
+        else:
+            marks = self._deletes == "soft" and DELETED not in target.columns(table)
+            added = [*changed.added, *([(DELETED, "boolean")] if marks else [])]
+            if added:
+                target.add_columns(table, added)
+        for name, kind in changed.widened:
+            target.widen(table, name, kind)
+        return changed
 
 
 def evolve(
@@ -47,10 +86,10 @@ def evolve(
     follow: bool,
     overwrites: bool = False,
 ) -> Evolution:
-    """What the table, with these `existing` columns of the source (name -> type), must become for a batch's writers.
+    """How a table must change for the writers of a batch. `existing`: the source's columns in it, name -> Spark's type.
 
-    `follow` leaves a table's type as it is where it cannot be widened, and casts to it; and takes a renamed column for
-    a new one. Else these raise RequestRejected; but a rename is none to what `overwrites` all rows.
+    With `follow`, a type that cannot be widened stays as it is, and values are cast to it; a renamed column counts as a
+    new one. Without `follow`, both raise RequestRejected. A batch that `overwrites` all rows may rename columns.
     """
     wanted = reduce(common_fields, (each.columns for each in writers))
     added = [(column["name"], ddl(column["type"])) for column in wanted if column["name"] not in existing]
@@ -75,7 +114,7 @@ def evolve(
                 raise RequestRejected(
                     f"{table}: column {name} is {old}, and PostgreSQL's is {ddl(avro)} now, to which {target.using} "
                     "cannot widen it",
-                    'Drop the table and load it anew, or set schema_changes = "follow" to cast to the old type',
+                    'Drop the table and load it again, or set schema_changes = "follow" to cast to the old type',
                 )
         columns.append({"name": name, "type": avro})
     return Evolution(columns, added, widened)
@@ -91,21 +130,21 @@ def _refuse_renames(table: str, existing: Mapping[str, str], writers: Sequence[W
             if same and gone in met:
                 raise RequestRejected(
                     f"{table}: some events of this run have a column {gone}, others {same[0]}, of the same type, "
-                    "instead: if it was renamed, either would be null in the other's rows",
-                    "Load it anew, with `cdcd spark snapshot`. "
-                    'If it was no rename: set schema_changes = "follow" for one run',
+                    "instead: if it was renamed, each of them would be null in the rows of the other",
+                    "Load the table again with `cdcd spark snapshot`. "
+                    'If it was not renamed: set schema_changes = "follow" for one run',
                 )
             if same:
                 raise RequestRejected(
-                    f"{table}: column {gone} went and {same[0]} came, of the same type: if that was a rename, "
-                    "it would be null in all rows that exist",
+                    f"{table}: column {gone} went and {same[0]} came, of the same type: if {gone} was renamed, "
+                    f"{same[0]} would be null in all rows that exist",
                     f"If it was renamed: ALTER TABLE {table} RENAME COLUMN {gone} TO {same[0]}. "
                     'If not: set schema_changes = "follow" for one run',
                 )
 
 
 def _parsed(kind: str) -> Avro | None:
-    """Spark's type as Avro's; None for what only stays as it is."""
+    """Spark's type as Avro's; None for a type that can only stay as it is."""
     numbers = decimal_of(kind)
     if numbers is not None:
         return {"type": "bytes", "logicalType": "decimal", "precision": numbers[0], "scale": numbers[1]}
@@ -113,4 +152,4 @@ def _parsed(kind: str) -> Avro | None:
     if found is not None:
         items = _parsed(found[1])
         return None if items is None else {"type": "array", "items": items}
-    return _AVRO.get(kind)
+    return from_ddl(kind)

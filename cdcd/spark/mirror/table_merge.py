@@ -1,27 +1,27 @@
 """One table of one run: its events between two cuts, decoded, collapsed and merged.
 
-Before: `mirror` has planned the run. After: the target's new version goes into the run's row.
+Before: `planner` has planned the run. After: the target's new version goes into the run's row.
 
-Whatever is read beside the events, the values of unchanged columns and the copies of rows without a key, is read from
-the version that the last run published. So doing it again gives the same rows, however far it got before.
+A merge may need more than the events: the values of unchanged columns, or the numbers of equal rows without a key. It
+reads these from the version that the last run published. So a second attempt gives the same rows as the first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from cdcd.errors import GapError, RequestRejected
-from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, merge
+from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, MergeSource, merge
 from cdcd.spark.mirror.run_log import MirroredTable
-from cdcd.spark.mirror.schema_evolution import Evolution, evolve
+from cdcd.spark.mirror.schema_evolution import TargetSchema
 from cdcd.spark.mirror.targets.target import Target
-from cdcd.spark.reading.decoding import decode, start
+from cdcd.spark.reading.decoding import decode, header
 from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.types import ddl
 from cdcd.spark.reading.writer_schemas import Writer, Writers
@@ -30,46 +30,42 @@ from cdcd.spark.state.as_of import check_keyed, with_unknown
 from cdcd.spark.state.collapse import (
     COMMIT_LSN,
     COMMIT_TS,
-    META,
     OP,
     SEQ,
     UNCHANGED,
     UNREPRESENTABLE,
     after_truncate,
+    batch_stats,
     collapse,
-    facts,
-    fill_moved,
-    key_names,
-    positioned,
-)
-
-_OURS: Final = frozenset(
-    (COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE, DELETED, keyless_rows.HASH, keyless_rows.COPY, OP, UNCHANGED)
+    fallible_names,
+    fill_key_changes,
+    flatten,
 )
 
 
 @dataclass(frozen=True)
-class Applied:
-    """What became of a table."""
+class MergedTable:
+    """A table after its merge."""
 
     table: MirroredTable
     events: int
 
 
-class Applier:
-    """Merges tables, one call a table. May be used by several threads."""
+class TableMerger:
+    """Merges tables, one a call. Several threads may use it."""
 
     def __init__(self, kafka: KafkaReader, writers: Writers, target: Target, deletes: Deletes, *, follow: bool) -> None:
+        """`follow`: cast to the target's type where it cannot be widened, see `schema_evolution`."""
         self._kafka = kafka
         self._writers = writers
         self._target = target
+        self._schema = TargetSchema(target, deletes, follow=follow)
         self._deletes: Deletes = deletes
-        self._follow = follow
 
-    def apply(self, plan: MirroredTable, before: MirroredTable | None, token: str) -> Applied:
-        """Bring the table of the plan from `before`, as it was published last (None: never), to the plan's offsets.
+    def merge(self, plan: MirroredTable, before: MirroredTable | None, token: str) -> MergedTable:
+        """Bring a table from `before`, its last published state (None: never published), to the plan's offsets.
 
-        `token`: the plan's own; what is made on the way is named by it.
+        `token`: the plan's; it names the temporary views.
         """
         known = () if before is None else before.offsets
         starts = [*known, *(0 for _ in range(len(plan.offsets) - len(known)))]
@@ -78,19 +74,26 @@ class Applier:
             kept = f.struct("partition", "offset", "timestamp", "key").alias("kafka")
             raw = records.where("value IS NOT NULL").select(kept, "value").persist(StorageLevel.MEMORY_AND_DISK)
             try:
-                return self._apply(raw, plan, before, token)
+                return self._merge(raw, plan, before, token)
             finally:
                 raw.unpersist()
 
+    def merged_earlier(self, plan: MirroredTable) -> MirroredTable:
+        """A table that an earlier process has merged by this plan: its key and its version."""
+        if plan.key is None:
+            keys = self._writers.of(plan.schema, plan.name, plan.topic, "key")
+            plan = replace(plan, key=list(keys[-1].key) if keys else [])
+        return replace(plan, version=self._target.version(plan.target))
+
     def load(self, table: str, rows: DataFrame, writer: Writer, key: Sequence[str]) -> int | None:
-        """Put these rows, and nothing else, into the target; returns its version."""
-        self._evolve(table, [writer], key, overwrites=True)
+        """Overwrite the target with these rows; returns its version."""
+        self._schema.fit(table, [writer], key, overwrites=True)
         if not key:
             row = f.struct(*(column["name"] for column in writer.columns))
             hashed = rows.withColumn("_row", row).withColumn("_lost", f.col(UNREPRESENTABLE))
             hashed = hashed.withColumn(keyless_rows.HASH, keyless_rows.row_hash()).drop("_row", "_lost")
-            copy = f.row_number().over(Window.partitionBy(keyless_rows.HASH).orderBy(keyless_rows.HASH))
-            rows = hashed.withColumn(keyless_rows.COPY, copy.cast("bigint"))
+            number = f.row_number().over(Window.partitionBy(keyless_rows.HASH).orderBy(keyless_rows.HASH))
+            rows = hashed.withColumn(keyless_rows.DUPLICATE, number.cast("bigint"))
         if DELETED in self._target.columns(table):
             rows = rows.withColumn(DELETED, f.lit(False))
         for name, kind in self._target.columns(table).items():
@@ -99,134 +102,118 @@ class Applier:
         rows.writeTo(table).overwrite(f.lit(True))
         return self._target.version(table)
 
-    def _apply(self, raw: DataFrame, plan: MirroredTable, before: MirroredTable | None, token: str) -> Applied:
-        writers, key = self._met(raw, plan, before)
+    def _merge(self, raw: DataFrame, plan: MirroredTable, before: MirroredTable | None, token: str) -> MergedTable:
+        values, keys = _headers(raw)
+        writers, key = batch_schemas(self._writers, values, keys, plan, before)
         if not writers:
-            return Applied(replace(plan, key=key, version=None if before is None else before.version), 0)
-        changed = self._evolve(plan.target, writers, key or ())
-        events = positioned(decode(raw, writers, changed.columns, plan.topic), changed.columns, key or ())
+            return MergedTable(replace(plan, key=key, version=None if before is None else before.version), 0)
+        columns = self._schema.fit(plan.target, writers, key or ()).columns
+        events = flatten(decode(raw, writers, columns, plan.topic), columns, key or ())
         if plan.loaded_lsn:
-            events = events.where(f.col("_pos.lsn") >= plan.loaded_lsn)
-        found = facts(events)
-        events = after_truncate(events, found)
-        emptied = found.truncated is not None
-        is_needed = (found.moved or not key) and not emptied
-        base = None if before is None or not is_needed else self._target.at(plan.target, before.version)
-        columns = changed.columns
+            events = events.where(f.col("_order.lsn") >= plan.loaded_lsn)
+        stats = batch_stats(events)
+        events = after_truncate(events, stats)
+        truncates = stats.last_truncate is not None
+        needs_base = (stats.has_incomplete_key_change or not key) and not truncates
+        base = None if before is None or not needs_base else self._target.at(plan.target, before.version)
         names = [column["name"] for column in columns]
-        if key:
-            check_keyed(found, plan.table, had_key=found.keyed or bool(before is not None and before.key))
-            if found.moved:
-                events = fill_moved(events, _with_columns(base, columns), columns, key)
-            source = collapse(events, columns, found.unchanged).withColumn(INSERTED, with_unknown())
-            merge_key, fallible = list(key), key_names(key, columns)
-        else:
-            source = self._copies(events, base, names, plan)
-            merge_key, fallible = [keyless_rows.HASH, keyless_rows.COPY], []
-            names += merge_key
         view = f"cdcd_source_{token}_{abs(hash(plan.topic))}"
-        source = source.persist(StorageLevel.MEMORY_AND_DISK)
-        source.createOrReplaceTempView(view)
+        if key:
+            check_keyed(stats, plan.table, had_key=stats.has_keyed_rows or bool(before is not None and before.key))
+            if stats.has_incomplete_key_change:
+                events = fill_key_changes(events, _with_columns(base, columns), columns, key)
+            rows = collapse(events, columns, stats.unchanged).withColumn(INSERTED, with_unknown())
+            source = MergeSource(view, key, fallible_names(key, columns), names, stats.unchanged)
+        else:
+            rows = _numbered(events, base, names, plan)
+            row_key = [keyless_rows.HASH, keyless_rows.DUPLICATE]
+            source = MergeSource(view, row_key, [], names + row_key, stats.unchanged)
+        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        rows.createOrReplaceTempView(view)
         statement = merge(
-            plan.target, view, merge_key, fallible, names, found.unchanged, deletes=self._deletes, emptied=emptied,
-            marked=DELETED in self._target.columns(plan.target),
+            plan.target, source, deletes=self._deletes, truncates=truncates,
+            has_deleted_column=DELETED in self._target.columns(plan.target),
         )  # fmt: skip
         try:
             self._target.spark.sql(statement)
         finally:
             self._target.spark.catalog.dropTempView(view)
-            source.unpersist()
-        return Applied(replace(plan, key=list(key or ()), version=self._target.version(plan.target)), found.events)
+            rows.unpersist()
+        merged = replace(plan, key=list(key or ()), version=self._target.version(plan.target))
+        return MergedTable(merged, stats.events)
 
-    def _met(
-        self, raw: DataFrame, plan: MirroredTable, before: MirroredTable | None
-    ) -> tuple[list[Writer], list[str] | None]:
-        """The schemas that wrote the batch, and the columns of the table's key."""
-        keyed = f.when(f.col("kafka.key").isNotNull(), start("kafka.key"))
-        met = raw.select(start().alias("value"), keyed.alias("key")).distinct().collect()
-        values = sorted({bytes(row["value"]) for row in met})
-        keys = sorted({bytes(row["key"]) for row in met if row["key"] is not None})
-        where = (plan.schema, plan.name, plan.topic)
-        writers = self._writers.find(values, *where, "value")
-        kinds = {each.key for each in self._writers.find(keys, *where, "key")}
-        if before is not None and before.key is not None:
-            kinds.add(tuple(before.key))
-        if len(kinds) > 1:
-            shown = " and ".join(sorted(f"({', '.join(kind)})" for kind in kinds))
-            raise RequestRejected(
-                f"the key of {plan.table} has changed, from or to {shown}: rows of before and after cannot be matched",
-                f"Drop {plan.target}, and load the table anew with `cdcd spark snapshot`",
-            )
-        if kinds:
-            return writers, list(kinds.pop())
-        known = self._writers.of(*where, "key")  # of a batch of truncates, which have no keys
-        return writers, list(known[-1].key) if known else [] if values else None
 
-    def _evolve(
-        self, table: str, writers: Sequence[Writer], key: Sequence[str], *, overwrites: bool = False
-    ) -> Evolution:
-        """Make the table, or alter it, so that the batch fits."""
-        target = self._target
-        exists = target.exists(table)
-        existing = {n: kind for n, kind in target.columns(table).items() if n not in _OURS} if exists else {}
-        changed = evolve(target, table, existing, writers, follow=self._follow, overwrites=overwrites)
-        taken = sorted(_OURS & {column["name"] for column in changed.columns})
-        if taken:
-            raise RequestRejected(
-                f"{table}: the source has a column {taken[0]}, a name that the mirror uses itself",
-                "Rename it in PostgreSQL, or leave it out by a column list in the publication",
-            )
-        if not exists:
-            columns = [f"`{column['name']}` {ddl(column['type'])}" for column in changed.columns]
-            own = META + (f", {DELETED} boolean" if self._deletes == "soft" else "")
-            copies = "" if key else f", {keyless_rows.HASH} string, {keyless_rows.COPY} bigint"
-            target.create(table, f"{', '.join(columns)}, {own}{copies}")
-        else:
-            marks = self._deletes == "soft" and DELETED not in target.columns(table)
-            added = [*changed.added, *([(DELETED, "boolean")] if marks else [])]
-            if added:
-                target.add_columns(table, added)
-        for name, kind in changed.widened:
-            target.widen(table, name, kind)
-        return changed
+def batch_schemas(
+    writers: Writers,
+    values: Sequence[bytes],
+    keys: Sequence[bytes],
+    plan: MirroredTable,
+    before: MirroredTable | None,
+) -> tuple[list[Writer], list[str] | None]:
+    """The schemas that wrote a batch, and the columns of the table's key (None: no event has come, so it is unknown).
 
-    def _copies(
-        self, events: DataFrame, base: DataFrame | None, names: Sequence[str], plan: MirroredTable
-    ) -> DataFrame:
-        """What a bag's events come to, as copies to add and to take away, numbered from 1 for each distinct row."""
-        net = keyless_rows.net(events).where("_net <> 0")
-        if base is None:
-            counted = net.withColumn("_have", f.lit(0).cast("bigint"))
-        else:
-            alive = base.where(f"NOT coalesce({DELETED}, false)") if DELETED in base.columns else base
-            have = alive.groupBy(keyless_rows.HASH).agg(f.count("*").alias("_have"))
-            counted = net.join(have, keyless_rows.HASH, "left").fillna(0, ["_have"])
-        counted = counted.persist()
-        missing = counted.where("_have + _net < 0").count()
-        if missing:
-            counted.unpersist()
-            raise GapError(
-                f"{plan.table} has no key, and {missing} rows that were deleted are not in {plan.target}",
-                "Its topic does not go back to its beginning: load it anew, with `cdcd spark snapshot`",
-            )
-        low, high = f.least("_have", f.expr("_have + _net")), f.greatest("_have", f.expr("_have + _net"))
-        numbered = counted.withColumn(keyless_rows.COPY, f.explode(f.sequence(low + 1, high)))
-        return numbered.select(
-            *(f.col("_last._row").getField(name).alias(name) for name in names),
-            keyless_rows.HASH,
-            keyless_rows.COPY,
-            f.col("_pos.lsn").alias(COMMIT_LSN),
-            f.col("_pos.seq").alias(SEQ),
-            f.col("_last._ts").alias(COMMIT_TS),
-            f.col("_last._lost").alias(UNREPRESENTABLE),
-            f.col("_last._lost").alias(INSERTED),
-            f.when(f.col("_net") > 0, "u").otherwise("d").alias(OP),
-            f.expr("cast(array() as array<string>)").alias(UNCHANGED),
+    `values`, `keys`: the headers of the batch's values and keys. Raises RequestRejected if the key has changed.
+    """
+    where = (plan.schema, plan.name, plan.topic)
+    found = writers.find(values, *where, "value")
+    kinds = {each.key for each in writers.find(keys, *where, "key")}
+    if before is not None and before.key is not None:
+        kinds.add(tuple(before.key))
+    if len(kinds) > 1:
+        shown = " and ".join(sorted(f"({', '.join(kind)})" for kind in kinds))
+        raise RequestRejected(
+            f"the key of {plan.table} has changed, from or to {shown}: rows from before and after it cannot be matched",
+            f"Drop {plan.target}, and load the table again with `cdcd spark snapshot`",
         )
+    if kinds:
+        return found, list(kinds.pop())
+    known = writers.of(*where, "key")  # for a batch of truncates, which have no keys
+    return found, list(known[-1].key) if known else [] if values else None
+
+
+def _headers(raw: DataFrame) -> tuple[list[bytes], list[bytes]]:
+    """The headers of all values, and those of all keys."""
+    key = f.when(f.col("kafka.key").isNotNull(), header("kafka.key"))
+    rows = raw.select(header().alias("value"), key.alias("key")).distinct().collect()
+    values = sorted({bytes(row["value"]) for row in rows})
+    return values, sorted({bytes(row["key"]) for row in rows if row["key"] is not None})
+
+
+def _numbered(events: DataFrame, base: DataFrame | None, names: Sequence[str], plan: MirroredTable) -> DataFrame:
+    """The rows without a key to add and to delete, equal rows numbered from 1; raises GapError if one is missing."""
+    net = keyless_rows.net_counts(events).where("_net <> 0")
+    if base is None:
+        counted = net.withColumn("_have", f.lit(0).cast("bigint"))
+    else:
+        existing = base.where(f"NOT coalesce({DELETED}, false)") if DELETED in base.columns else base
+        have = existing.groupBy(keyless_rows.HASH).agg(f.count("*").alias("_have"))
+        counted = net.join(have, keyless_rows.HASH, "left").fillna(0, ["_have"])
+    counted = counted.persist()
+    missing = counted.where("_have + _net < 0").count()
+    if missing:
+        counted.unpersist()
+        raise GapError(
+            f"{plan.table} has no key, and {missing} rows that were deleted are not in {plan.target}",
+            "Its topic does not go back to its beginning: load it again with `cdcd spark snapshot`",
+        )
+    low, high = f.least("_have", f.expr("_have + _net")), f.greatest("_have", f.expr("_have + _net"))
+    numbered = counted.withColumn(keyless_rows.DUPLICATE, f.explode(f.sequence(low + 1, high)))
+    return numbered.select(
+        *(f.col("_last._row").getField(name).alias(name) for name in names),
+        keyless_rows.HASH,
+        keyless_rows.DUPLICATE,
+        f.col("_order.lsn").alias(COMMIT_LSN),
+        f.col("_order.seq").alias(SEQ),
+        f.col("_last._ts").alias(COMMIT_TS),
+        f.col("_last._lost").alias(UNREPRESENTABLE),
+        f.col("_last._lost").alias(INSERTED),
+        f.when(f.col("_net") > 0, "u").otherwise("d").alias(OP),
+        f.expr("cast(array() as array<string>)").alias(UNCHANGED),
+    )
 
 
 def _with_columns(base: DataFrame | None, columns: Sequence[dict[str, Any]]) -> DataFrame | None:
-    """The base with a null for each column that it did not have yet."""
+    """The base, with a null column for each column that it does not have yet."""
     if base is None:
         return None
     for column in columns:

@@ -1,1 +1,1 @@
-"""The topics as DataFrames: offsets, cuts, writer schemas, decoding."""
+"""The topics as DataFrames: offsets, cuts, writer schemas, types, decoding."""

@@ -1,19 +1,22 @@
 """Cuts: which offsets of every topic belong to one LSN, read from the progress topic.
 
-Before: the sink commits table records and a slot record with the rows.
-After: `change_consumer`, `copy_format` and `mirror` read up to
-a cut, and so see exactly the transactions below its LSN, in all tables at once.
+Before: the sink commits table records and a slot record together with the rows.
+After: `topics` and the mirror's `planner` read up to a cut, and see exactly the transactions below its LSN, in all
+tables at once.
 
-The problem: the end offsets of several partitions, asked for one after the other, are no transaction boundary: a merge
-that reads up to them breaks what holds between tables. The algorithm: a cut is a slot record; of each topic the newest
-table record at or before it says where the topic ends. Readers that keep their last cut read only what came after it.
+The problem: the end offsets of several partitions, read one after the other, are no transaction boundary. A merge that
+reads up to them breaks constraints between tables. The algorithm: a cut is a slot record. For each topic, the newest
+table record at or before the slot record says where the topic ends. A reader that keeps its last cut reads only the
+records after it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame, Window
@@ -24,8 +27,8 @@ from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.records import SlotRecord, TableRecord, parse_record
 from cdcd.spark.reading.kafka import EARLIEST, KafkaReader
 
-Moment: TypeAlias = "int | str | datetime"
-"""An LSN as a number or as PostgreSQL's text, or a time (one without a zone is UTC)."""
+Position: TypeAlias = "int | str | datetime"
+"""Where to cut: an LSN as a number or as PostgreSQL's text, or a time (UTC if it has no zone)."""
 
 _VALUE: Final = """
     version int, slot string, lsn string, commit_lsn string, commit_ts bigint, transactions bigint, rows bigint,
@@ -35,24 +38,29 @@ _VALUE: Final = """
 
 @dataclass(frozen=True)
 class Cut:
-    """All tables as they were at exactly `lsn`: every transaction whose commit LSN is below it, and no other."""
+    """All tables as they stood at exactly `lsn`: every transaction with a commit LSN below it, and no other."""
 
     slot: str
     lsn: int
     commit_lsn: int
-    """Of the last transaction inside; 0 if there is none."""
+    """The commit LSN of the last transaction inside; 0 if there is none."""
     commit_ts: int
-    """Of the last transaction inside: microseconds since 1970 UTC; 0 if there is none."""
-    position: int
+    """The commit time of the last transaction inside, in microseconds since 1970 UTC; 0 if there is none."""
+    progress_offset: int
     """The offset of its slot record on the progress topic."""
     tables: Mapping[str, TableRecord] = field(repr=False)
-    """By topic: every table that has one."""
-    parked: tuple[str, ...] = ()
-    """Tables (schema.table) that stand where they were parked: their events since are not on their topics."""
+    """By topic: the table record of every table that has one."""
+    incomplete: tuple[str, ...] = ()
+    """Tables (schema.table) that are parked or deferred: their newest events are not on their own topics yet."""
 
     def ends(self, topic: str) -> tuple[int, ...]:
-        """Of each partition of the topic, the offset after the last record inside."""
+        """The end offset of each partition of the topic: the offset after the last record inside."""
         return self.tables[topic].offsets
+
+    def matching(self, patterns: Sequence[str]) -> dict[str, TableRecord]:
+        """The tables that match one of the patterns (schema.table; `*` stands for any characters), by schema.table."""
+        found = {f"{record.schema}.{record.table}": record for record in self.tables.values() if record.schema}
+        return {name: found[name] for name in sorted(found) if any(fnmatchcase(name, each) for each in patterns)}
 
     def topic(self, table: str) -> str:
         """The topic of `schema.table`; raises RequestRejected if it has none yet."""
@@ -61,75 +69,99 @@ class Cut:
                 return topic
         known = ", ".join(sorted(f"{r.schema}.{r.table}" for r in self.tables.values()))
         raise RequestRejected(
-            f"there is no topic of a table {table} at {format_lsn(self.lsn)}", f"Those that have one: {known}"
+            f"there is no topic of a table {table} at {format_lsn(self.lsn)}", f"These tables have a topic: {known}"
         )
 
 
 class Cuts:
-    """Reads the progress of one slot."""
+    """Reads the cuts of one slot from the progress topic."""
 
     def __init__(self, kafka: KafkaReader, topic: str, slot: str | None) -> None:
-        """`slot` may be None where only one feeds the topic."""
+        """`slot` may be None where only one slot feeds the topic."""
         self._kafka = kafka
         self._topic = topic
         self._slot = slot
 
     def all(self) -> DataFrame:
-        """Every cut: lsn, commit_lsn, commit_ts, transactions, rows, touched (topic -> end offsets), position."""
+        """Every cut that the topic still holds, as one row each, in their order.
+
+        Columns: lsn, commit_lsn, commit_ts, transactions, rows, touched (topic -> end offsets), progress_offset.
+        """
         slot = self._slot or self._only_slot()
         records = self._records(EARLIEST).where((f.col("key") == slot) | f.col("key").startswith(f"{slot}/"))
         later = Window.orderBy(f.col("offset").desc())
         closed = records.select("*", f.from_json("value", _VALUE).alias("record")).select(
             "key", "record.*", "offset",
-            f.last(f.when(f.col("key") == slot, f.col("offset")), ignorenulls=True).over(later).alias("position"),
+            f.last(f.when(f.col("key") == slot, f.col("offset")), ignorenulls=True).over(later)
+            .alias("progress_offset"),
         )  # fmt: skip
         is_slot = f.col("key") == slot
         touched = f.collect_list(f.when(~is_slot, f.struct("topic", "offsets")))
         own = {name: f.first(f.when(is_slot, f.col(name)), ignorenulls=True).alias(name) for name in (
             "lsn", "commit_lsn", "commit_ts", "transactions", "rows"
         )}  # fmt: skip
-        cuts = closed.where("position IS NOT NULL").groupBy("position").agg(
+        cuts = closed.where("progress_offset IS NOT NULL").groupBy("progress_offset").agg(
             *own.values(), f.map_from_entries(touched).alias("touched")
         )  # fmt: skip
         return cuts.select(
-            _lsn_number("lsn"),
-            _lsn_number("commit_lsn"),
+            _lsn_column("lsn"),
+            _lsn_column("commit_lsn"),
             f.timestamp_micros("commit_ts").alias("commit_ts"),
             "transactions",
             "rows",
             "touched",
-            "position",
-        ).orderBy("position")
+            "progress_offset",
+        ).orderBy("progress_offset")
 
-    def at(self, moment: Moment | None = None, since: Cut | None = None) -> Cut:
-        """The newest cut (None), the first one that reaches an LSN, or the last one of a time.
+    def at(self, position: Position | None = None, since: Cut | None = None) -> Cut:
+        """The newest cut (None), the first cut that reaches an LSN, or the last cut at or before a time.
 
-        `since` is an older cut that is known: only what came after it is read.
-        Raises GapError if Kafka does not hold the moment yet, or not any more; Refused if there is nothing at all.
+        `since`: an older cut that the caller knows; only the records after it are read.
+        Raises GapError if Kafka does not hold the position yet, or no longer; RequestRejected if it holds no cut.
         """
         slot = self._slot or self._only_slot()
-        if moment is None:
-            return self._read(slot, since, None)
-        if isinstance(moment, datetime):
-            aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-            found = self._slots(slot, since).where(f.col("commit_ts") <= int(aware.timestamp() * 1_000_000))
-            position, wanted = found.agg(f.max("position")).first()[0], moment.isoformat()
-        else:
-            number = parse_lsn(moment) if isinstance(moment, str) else moment
-            found = self._slots(slot, since).where(f.col("lsn") >= number)
-            position, wanted = found.agg(f.min("position")).first()[0], format_lsn(number)
         if position is None:
+            return self._read(slot, since, None)
+        if isinstance(position, datetime):
+            aware = position if position.tzinfo is not None else position.replace(tzinfo=UTC)
+            found = self._slots(slot, since).where(f.col("commit_ts") <= int(aware.timestamp() * 1_000_000))
+            offset, wanted = found.agg(f.max("progress_offset")).first()[0], position.isoformat()
+        else:
+            number = lsn_number(position)
+            found = self._slots(slot, since).where(f.col("lsn") >= number)
+            offset, wanted = found.agg(f.min("progress_offset")).first()[0], format_lsn(number)
+        if offset is None:
             newest = self._read(slot, since, None)
             raise GapError(
                 f"the topics do not hold {wanted}: the newest cut is {format_lsn(newest.lsn)}, slot {slot}",
                 "Wait until the daemon has come so far (cdcd_lag_bytes), or ask for a time that progress still covers",
             )
-        return self._read(slot, since, int(position))
+        return self._read(slot, since, int(offset))
 
-    def within(self, rows_max: int, since: Cut | None, applied: Mapping[str, Sequence[int]], position: int) -> Cut:
-        """The newest cut that is at most `rows_max` events after what is `applied`, but at least the next one.
+    def below(self, lsn: int) -> Cut | None:
+        """The last cut at or before an LSN; None if the topic does not go back so far."""
+        newest = self.all().where(f"lsn <= {lsn}").agg({"lsn": "max"}).first()
+        return None if newest[0] is None else self.at(int(newest[0]))
 
-        `applied`: end offsets by topic; `position`: of the slot record that they belong to, -1 before the first.
+    def wait_until(self, lsn: int, timeout_s: float) -> None:
+        """Wait until the newest cut is at `lsn` or after it; raises GapError after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while (newest := self.at().lsn) < lsn:
+            if time.monotonic() > deadline:
+                raise GapError(
+                    f"the topics have come to {format_lsn(newest)}, and did not reach {format_lsn(lsn)} in "
+                    f"{timeout_s:g} s",
+                    "Check that the daemon streams (cdcd_lag_bytes), or wait longer: timeout_s",
+                )
+            time.sleep(0.5)
+
+    def within(
+        self, rows_max: int, since: Cut | None, applied: Mapping[str, Sequence[int]], progress_offset: int
+    ) -> Cut:
+        """The newest cut that is at most `rows_max` events after the `applied` ones; at least the next cut.
+
+        `applied`: end offsets by topic. `progress_offset`: where the slot record that belongs to them lies; -1 before
+        the first.
         """
         slot = self._slot or self._only_slot()
         newest = self._read(slot, since, None)
@@ -140,18 +172,18 @@ class Cuts:
             behind += sum(end - start for end, start in zip(record.offsets, starts, strict=True))
         if behind <= rows_max:
             return newest
-        running = f.sum("rows").over(Window.orderBy("position"))
-        slots = self._slots(slot, since).where(f.col("position") > position)
-        slots = slots.select("position", (running <= rows_max).alias("fits"))
-        found = slots.agg(f.max(f.when(f.col("fits"), f.col("position"))), f.min("position")).first()
+        running = f.sum("rows").over(Window.orderBy("progress_offset"))
+        slots = self._slots(slot, since).where(f.col("progress_offset") > progress_offset)
+        slots = slots.select("progress_offset", (running <= rows_max).alias("fits"))
+        found = slots.agg(f.max(f.when(f.col("fits"), f.col("progress_offset"))), f.min("progress_offset")).first()
         chosen = found[0] if found[0] is not None else found[1]
         return newest if chosen is None else self._read(slot, since, int(chosen))
 
-    def _read(self, slot: str, since: Cut | None, position: int | None) -> Cut:
-        """The cut of the slot record at `position` (None: the newest)."""
+    def _read(self, slot: str, since: Cut | None, progress_offset: int | None) -> Cut:
+        """The cut of the slot record at this offset (None: the newest)."""
         records = self._records(_after(since)).where((f.col("key") == slot) | f.col("key").startswith(f"{slot}/"))
-        if position is not None:
-            records = records.where(f.col("offset") <= position)
+        if progress_offset is not None:
+            records = records.where(f.col("offset") <= progress_offset)
         with self._kafka.errors(f"reading {self._topic}"):
             newest = records.groupBy("key").agg(f.max_by("value", "offset").alias("value"), f.max("offset").alias("at"))
             found = newest.collect()
@@ -173,16 +205,16 @@ class Cuts:
         if since is not None and own.lsn < since.lsn:
             raise GapError(
                 f"the progress of slot {slot} went back from {format_lsn(since.lsn)} to {format_lsn(own.lsn)}",
-                "The topics were made anew: start the mirror over, under another name",
+                "The topics were made again: start a mirror under another name",
             )
-        parked = tuple(f"{each.schema}.{each.table}" for each in own.parked)
-        return Cut(slot, own.lsn, own.commit_lsn, own.commit_ts, at, tables, parked)
+        incomplete = tuple(f"{each.schema}.{each.table}" for each in own.parked)
+        return Cut(slot, own.lsn, own.commit_lsn, own.commit_ts, at, tables, incomplete)
 
     def _slots(self, slot: str, since: Cut | None) -> DataFrame:
         records = self._records(_after(since)).where(f.col("key") == slot)
         parsed = records.select("offset", f.from_json("value", _VALUE).alias("record"))
         return parsed.select(
-            _lsn_number("record.lsn"), "record.commit_ts", "record.rows", f.col("offset").alias("position")
+            _lsn_column("record.lsn"), "record.commit_ts", "record.rows", f.col("offset").alias("progress_offset")
         )
 
     def _only_slot(self) -> str:
@@ -205,11 +237,16 @@ class Cuts:
         return records.select(f.col("key").cast("string"), f.col("value").cast("string"), "offset")
 
 
+def lsn_number(lsn: int | str) -> int:
+    """An LSN as a number, from a number or from PostgreSQL's text."""
+    return parse_lsn(lsn) if isinstance(lsn, str) else lsn
+
+
 def _after(since: Cut | None) -> int:
-    return EARLIEST if since is None else since.position + 1
+    return EARLIEST if since is None else since.progress_offset + 1
 
 
-def _lsn_number(column: str) -> Column:
+def _lsn_column(column: str) -> Column:
     parts = f.split(column, "/")
     high, low = (f.conv(parts[index], 16, 10).cast("bigint") for index in (0, 1))
     return (f.shiftleft(high, 32) + low).alias(column.rpartition(".")[2])

@@ -1,13 +1,14 @@
-"""Bytes of records to typed events: each decoded by the schema that wrote it, then cast to types that hold them all.
+"""Bytes of records to typed events: the schema that wrote a record decodes it, then Spark casts it to common types.
 
-Before: `kafka` reads records, `writer_schemas` knows their schemas. After: `change_consumer` and `collapse`.
+Before: `kafka` reads records, `writer_schemas` knows their schemas.
+After: `topics` gives the events to users, `state.collapse` takes them.
 Source: Spark, "Apache Avro Data Source Guide" (`from_avro`).
 
 One fixed schema would turn the rows of other versions into nulls, or into other numbers. So the first bytes of each
 record choose among the writers' schemas, and all of them decode into one struct. Where Avro's own resolution is right,
-a field decodes straight into the common type. Where it is not (another scale, another type) it decodes as it was
-written, into a field of its own (names are not on the wire: the writer's schema may call it anything), and Catalyst
-casts it. A record of an unknown schema is an error.
+a field decodes straight into the common type. Where Avro's resolution is wrong (another scale, another type), the field
+decodes as it was written, into a field of its own, and Catalyst casts it. The reader may give a field of the writer's
+schema another name for this, because names are not on the wire. A record of an unknown schema is an error.
 """
 
 from __future__ import annotations
@@ -21,43 +22,47 @@ from pyspark.sql import functions as f
 from pyspark.sql.avro.functions import from_avro
 
 from cdcd.avro.envelope_fields import ENVELOPE
+from cdcd.avro.single_object import HEADER_SIZE
 from cdcd.spark.reading.types import avro_resolves, cast, common_fields, envelope
-from cdcd.spark.reading.writer_schemas import Writer
+from cdcd.spark.reading.writer_schemas import CONFLUENT_HEADER_BYTES, Writer
 
 FIELDS: Final = tuple(field.name for field in ENVELOPE)
-"""The envelope's fields that are read. An event may have more, such as a truncate's options."""
+"""The envelope's fields that readers get. An event may have more, such as a truncate's options."""
 
 _REST: Final = 2**31 - 1
+"""A length for `substring` that no value reaches."""
 
 
 def common_columns(writers: Sequence[Writer]) -> list[dict[str, Any]]:
-    """The columns of all these versions of a table, each of a type that holds what all of them hold."""
+    """The columns of all these versions of a table, each of the type that holds the values of all versions."""
     return reduce(common_fields, (writer.columns for writer in writers))
 
 
-def start(column: str = "value") -> Column:
-    """The bytes of a record that name its schema: ten, or five in Confluent's wire format."""
+def header(column: str = "value") -> Column:
+    """The first bytes of a record, which name its schema: ten, or five in Confluent's wire format."""
     value = f.col(column)
-    return f.when(f.substring(value, 1, 1) == f.lit(b"\x00"), f.substring(value, 1, 5)).otherwise(
-        f.substring(value, 1, 10)
+    is_confluent = f.substring(value, 1, 1) == f.lit(b"\x00")
+    return f.when(is_confluent, f.substring(value, 1, CONFLUENT_HEADER_BYTES)).otherwise(
+        f.substring(value, 1, HEADER_SIZE)
     )
 
 
 def decode(records: DataFrame, writers: Sequence[Writer], columns: Sequence[dict[str, Any]], topic: str) -> DataFrame:
     """Replace the column `value` of records by the envelope's fields, `before` and `after` with these columns.
 
-    `columns` must hold what `common_columns` of the writers does. Records without a value (tombstones) are left out.
+    `columns` must hold at least what `common_columns` of the writers holds. Records without a value (tombstones) are
+    left out.
     """
     versions = _versions(writers, columns)
     event: Column | None = None
     for each in reversed(writers):
-        is_its = f.startswith("value", f.lit(each.header))
+        wrote_it = f.startswith("value", f.lit(each.header))
         decoded = _from_avro(each, versions)
-        event = f.when(is_its, decoded) if event is None else event.when(is_its, decoded)
+        event = f.when(wrote_it, decoded) if event is None else event.when(wrote_it, decoded)
     unknown = f.raise_error(
         f.concat(
             f.lit(f"cdcd: a record of {topic} names a schema that was not known when the query was made: "),
-            f.lower(f.hex(start())),
+            f.lower(f.hex(header())),
             f.lit(". Start the query again: schemas are read at its start"),
         )
     )
@@ -68,9 +73,9 @@ def decode(records: DataFrame, writers: Sequence[Writer], columns: Sequence[dict
 
 
 def _versions(writers: Sequence[Writer], columns: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """What each column decodes into: itself, and other versions of it, under names that no column can have.
+    """The fields that each column decodes into: one of the common type, and one for each type that needs a cast.
 
-    `_x0_` would be the escape of a zero byte, see `avro.names`.
+    No column can have the name of such another field: `_x0_` would be the escape of a zero byte, see `avro_names`.
     """
     versions = {column["name"]: [column] for column in columns}
     for column in (column for writer in writers for column in writer.columns):
@@ -84,8 +89,8 @@ def _from_avro(writer: Writer, versions: Mapping[str, list[dict[str, Any]]]) -> 
     reader = envelope([each for known in versions.values() for each in known], writer.schema, FIELDS)
     names = {}
     for column in writer.columns:
-        same = (each["name"] for each in versions[column["name"]] if each["type"] == column["type"])
-        names[column["name"]] = next(same, column["name"])
+        of_its_type = (each["name"] for each in versions[column["name"]] if each["type"] == column["type"])
+        names[column["name"]] = next(of_its_type, column["name"])
     payload = f.substring("value", len(writer.header) + 1, _REST)
     return from_avro(payload, writer.renamed(names), {"mode": "FAILFAST", "avroSchema": reader})
 

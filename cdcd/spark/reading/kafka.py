@@ -1,15 +1,16 @@
 """Reads ranges of topics, committed records only.
 
-Before: `reading.cuts` says from which offset to which. After: `decoding` decodes the records.
+Before: `cuts` says from which offset to which. After: `decoding` decodes the records.
 Source: Spark, "Structured Streaming + Kafka Integration Guide"; KIP-98 (isolation levels).
 
-Spark's own default is read_uncommitted, which shows the rows of aborted transactions: it is always overridden here.
-A range may end before the broker has shown its last record (commit markers are written partition by partition):
-Spark's executors poll until it does. A range whose start was deleted by retention is an error, never a shorter range.
+Spark's own default is read_uncommitted, which shows the rows of aborted transactions. This module always overrides it.
+The broker may not show the last record of a range yet, because it writes commit markers partition by partition. Spark's
+executors poll until the broker does. If retention has deleted the start of a range, that is an error: a range is never
+read short.
 
-Spark has two Kafka sources for batches, and takes the older one unless told otherwise: it makes objects of each record,
-and of these the binary row that the newer one writes at once, a fifth faster. What is told is a setting of the session,
-so it is told for the moment in which the source is chosen.
+Spark has two Kafka sources for batches, and takes the older one by default. The older one makes objects of each record,
+and then a binary row of the objects. The newer one writes the binary row at once, and is a fifth faster. A setting of
+the session chooses between them, so this module changes the setting only while Spark chooses.
 """
 
 from __future__ import annotations
@@ -24,24 +25,25 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from cdcd.errors import CdcdError, GapError, KafkaUnavailable, RequestRejected
 
 Ranges: TypeAlias = "Mapping[str, tuple[Sequence[int], Sequence[int]]]"
-"""By topic: of each partition the first offset, and the one after the last."""
+"""By topic: the first offset of each partition, and the offset after the last (end-exclusive)."""
 
 EARLIEST: Final = -2
-LATEST: Final = -1
+"""Spark's own number for the first offset that the broker still has."""
 
 _OLDER_SOURCES: Final = "spark.sql.sources.useV1SourceList"
 
 
 class KafkaReader:
-    """Reads from one cluster. `options` are properties of Kafka's Java client, by its own names."""
+    """Reads from one Kafka cluster."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, options: Mapping[str, str]) -> None:
+        """`options`: properties of Kafka's Java client, by its own names."""
         self._spark = spark
         self._bootstrap = bootstrap
         self._options = {
-            # At the end of a range the consumer waits for what never comes: 500 ms a partition by default.
+            # At the end of a range the consumer waits for records that never come: 500 ms a partition by default.
             "kafka.fetch.max.wait.ms": "20",
-            # The 500 of the default make a poll of every half millisecond: reading took twice as long.
+            # With Kafka's default, 500, the consumer polls every half millisecond, and reading takes twice as long.
             "kafka.max.poll.records": "5000",
             **{f"kafka.{name}": value for name, value in options.items()},
             "kafka.bootstrap.servers": bootstrap,
@@ -59,7 +61,7 @@ class KafkaReader:
         return self._load(reader.option("endingOffsets", json.dumps(ends)))
 
     def whole(self, topic: str, since: int = EARLIEST) -> DataFrame:
-        """The records of a topic that are committed now; `since` (an offset) is for topics of one partition."""
+        """The committed records of a topic. `since`: the first offset; only for a topic of one partition."""
         reader = self._spark.read.format("kafka").options(**self._options)
         if since == EARLIEST:
             return self._load(reader.option("subscribe", topic).option("startingOffsets", "earliest"))
@@ -68,7 +70,7 @@ class KafkaReader:
         return self._load(reader.option("startingOffsets", starts).option("endingOffsets", "latest"))
 
     def _load(self, reader: DataFrameReader) -> DataFrame:
-        """With the newer of Spark's two sources."""
+        """Load with the newer of Spark's two sources."""
         conf = self._spark.conf
         older = conf.get(_OLDER_SOURCES) or ""
         conf.set(_OLDER_SOURCES, ",".join(name for name in older.split(",") if name.strip() != "kafka"))
@@ -78,33 +80,37 @@ class KafkaReader:
             conf.set(_OLDER_SOURCES, older)
 
     def stream(self, topic: str, options: Mapping[str, str]) -> DataFrame:
-        """The records of a topic as a stream; `options` are those of Spark's Kafka source."""
+        """The records of a topic as a stream. `options`: those of Spark's Kafka source."""
         reader = self._spark.readStream.format("kafka").options(**{"startingOffsets": "earliest", **options})
         return reader.options(**self._options).option("subscribe", topic).load()
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
-        """Turn what Spark raises about Kafka into errors of cdcd: GapError, RequestRejected or KafkaUnavailable."""
+        """Translate Spark's errors about Kafka into GapError, RequestRejected or KafkaUnavailable.
+
+        `what`: what the caller does, as "reading shop.progress"; the message begins with it.
+        """
         try:
             yield
         except CdcdError:
             raise
-        except Exception as error:  # Py4J's or PySpark's own, by where the job failed: the text tells more
-            named = _named(str(error), what, self._bootstrap)
-            if named is None:
+        except Exception as error:  # Py4J's or PySpark's, by where the job failed: only the text tells the cause
+            translated = _to_cdcd_error(str(error), what, self._bootstrap)
+            if translated is None:
                 raise
-            raise named from error
+            raise translated from error
 
 
-def _named(text: str, what: str, bootstrap: str) -> CdcdError | None:
+def _to_cdcd_error(text: str, what: str, bootstrap: str) -> CdcdError | None:
     if "UnknownTopicOrPartition" in text:
         return RequestRejected(
-            f"{what}: the topic does not exist at {bootstrap}", "Check bootstrap and prefix; cdcd run makes the topics"
+            f"{what}: the topic does not exist at {bootstrap}",
+            "Check bootstrap and prefix; the daemon makes the topics",
         )
     if "failOnDataLoss" in text or "Some data may have been lost" in text or "OffsetOutOfRange" in text:
         return GapError(
-            f"{what}: the topic does not hold all of the wanted range any more; retention has deleted its start",
-            "Load the mirror's table anew, with `cdcd spark snapshot`, and raise the topic's retention.ms",
+            f"{what}: retention has deleted the start of the wanted range",
+            "Load the mirror's table again with `cdcd spark snapshot`, and raise the topic's retention.ms",
         )
     if "TimeoutException" in text and "kafka" in text.lower():
         return KafkaUnavailable(

@@ -1,10 +1,10 @@
-"""Types of columns: Avro's as the writers declare them, the one that holds all versions of a column, and Spark's.
+"""Types of columns: Avro's as a writer declares it, the type that holds all versions of a column, and Spark's.
 
-Before: `writer_schemas` has parsed the schemas.
+Before: `writer_schemas` has parsed the schemas; `type_table` has one line for each kind of type.
 After: `decoding` casts to these types, `schema_evolution` alters tables to them.
-Source: Spark, "Apache Avro Data Source Guide" (which Avro type becomes which of Spark's).
+Source: Avro specification, "Schema Resolution"; Spark, "Apache Avro Data Source Guide".
 
-A type here is Avro's JSON with names resolved and unions of null taken away: "long", {"type": "bytes", "logicalType":
+A type here is Avro's JSON with names resolved and without the unions of null: "long", {"type": "bytes", "logicalType":
 "decimal", ...}, {"type": "array", "items": ...}, {"type": "record", "fields": [...]}.
 """
 
@@ -17,18 +17,19 @@ from typing import Any, Final, TypeAlias
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
+from cdcd.avro.type_forms import kind_of
+from cdcd.spark.reading.type_table import KINDS
+
 Avro: TypeAlias = "str | dict[str, Any]"
 
-_SPARK: Final = {"string": "string", "bytes": "binary", "int": "int", "long": "bigint", "float": "float",
-                 "double": "double", "boolean": "boolean"}  # fmt: skip
-_LOGICAL: Final = {"date": "date", "time-micros": "bigint", "timestamp-micros": "timestamp",
-                   "local-timestamp-micros": "timestamp_ntz", "uuid": "string"}  # fmt: skip
-_WHOLE_DIGITS: Final = {"int": 10, "long": 19}
 PRECISION_MAX: Final = 38
+"""Digits of Spark's widest decimal."""
+
+_INTEGER_DIGITS: Final = {"int": 10, "long": 19}
 
 
 def resolved(avro: Any, named: dict[str, Any]) -> Avro:
-    """A type of a schema's JSON in this module's form; `named` collects the records that later parts refer to."""
+    """A type of a schema's JSON in this module's form; `named` collects the records that later parts name."""
     if isinstance(avro, list):
         (avro,) = (branch for branch in avro if branch != "null")
     if isinstance(avro, str):
@@ -47,19 +48,14 @@ def resolved(avro: Any, named: dict[str, Any]) -> Avro:
     logical = avro.get("logicalType")
     if logical == "decimal":
         return {"type": "bytes", "logicalType": "decimal", "precision": avro["precision"], "scale": avro["scale"]}
-    return {"type": kind, "logicalType": logical} if logical in _LOGICAL else str(kind)
-
-
-def logical(avro: Avro) -> str:
-    """What names the kind of a type: "decimal", "timestamp-micros", "array", "long", ..."""
-    return avro if isinstance(avro, str) else str(avro.get("logicalType") or avro["type"])
+    return {"type": kind, "logicalType": logical} if logical in KINDS else str(kind)
 
 
 def ddl(avro: Avro) -> str:
     """The type as Spark SQL writes it."""
-    kind = logical(avro)
+    kind = kind_of(avro)
     if isinstance(avro, str):
-        return _SPARK[avro]
+        return KINDS[avro].spark
     if kind == "decimal":
         return f"decimal({avro['precision']},{avro['scale']})"
     if kind == "array":
@@ -69,14 +65,19 @@ def ddl(avro: Avro) -> str:
     if kind == "record":
         fields = [f"{field['name']}:{ddl(field['type'])}" for field in avro["fields"]]
         return f"struct<{','.join(fields)}>"
-    return _LOGICAL[kind]
+    return KINDS[kind].spark
+
+
+def from_ddl(kind: str) -> Avro | None:
+    """Spark SQL's type (of one word) as Avro's; None for a type that has no Avro type of its own here."""
+    return _FROM_SPARK.get(kind)
 
 
 def common(one: Avro, other: Avro) -> Avro:
-    """The narrowest type that holds every value of both: one of them, something wider, or else string."""
+    """The narrowest type that holds every value of both: one of them, a wider type, or else string."""
     if one == other:
         return one
-    kinds = {logical(one), logical(other)}
+    kinds = {kind_of(one), kind_of(other)}
     if kinds <= {"int", "long"}:
         return "long"
     if kinds <= {"float", "double"} or kinds in ({"int", "double"}, {"int", "float"}):
@@ -95,7 +96,7 @@ def common(one: Avro, other: Avro) -> Avro:
 
 
 def common_fields(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The fields of both, in the order of `one` and then of `other`, each of the common type."""
+    """The fields of both, first in the order of `one`, then of `other`, each of the common type."""
     types = {field["name"]: field["type"] for field in one}
     for field in other:
         types[field["name"]] = common(types.get(field["name"], field["type"]), field["type"])
@@ -104,7 +105,7 @@ def common_fields(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> lis
 
 def _common_decimal(one: Avro, other: Avro) -> Avro:
     scale = max(_scale(one), _scale(other))
-    precision = max(_whole(one), _whole(other)) + scale
+    precision = max(_integer_digits(one), _integer_digits(other)) + scale
     if precision > PRECISION_MAX:
         return "string"
     return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
@@ -114,12 +115,12 @@ def _scale(avro: Avro) -> int:
     return int(avro["scale"]) if isinstance(avro, dict) else 0
 
 
-def _whole(avro: Avro) -> int:
-    return int(avro["precision"]) - int(avro["scale"]) if isinstance(avro, dict) else _WHOLE_DIGITS[avro]
+def _integer_digits(avro: Avro) -> int:
+    return int(avro["precision"]) - int(avro["scale"]) if isinstance(avro, dict) else _INTEGER_DIGITS[avro]
 
 
 def avro_resolves(writer: Avro, reader: Avro) -> bool:
-    """Avro's own resolution gives the right values: the same logical type, or a promotion that Spark does, too.
+    """Whether Avro's own resolution gives the right values: for one logical type, or a promotion that Spark does, too.
 
     Spark ignores logical types when it resolves: decimal(10,2) read as decimal(12,4) turns 1.23 into 0.0123.
     """
@@ -138,7 +139,7 @@ def avro_resolves(writer: Avro, reader: Avro) -> bool:
 
 
 def cast(column: Column, writer: Avro, wanted: Avro) -> Column:
-    """`column` of the writer's type as the wanted one, which `common` gave: no value is lost."""
+    """`column` of the writer's type, cast to the type that `common` gave: no value is lost."""
     if writer == wanted or ddl(writer) == ddl(wanted):
         return column
     if wanted == "string":
@@ -151,7 +152,7 @@ def cast(column: Column, writer: Avro, wanted: Avro) -> Column:
 
 
 def row(column: Column, writer: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> Column:
-    """A struct of the wanted fields from a struct of the writer's; null where the writer has none of a name."""
+    """A struct of the wanted fields from the writer's struct; a field that the writer does not have is null."""
     types = {field["name"]: field["type"] for field in writer}
     return f.struct(
         *(
@@ -166,8 +167,8 @@ def row(column: Column, writer: list[dict[str, Any]], wanted: list[dict[str, Any
 
 
 def as_text(column: Column, avro: Avro) -> Column:
-    """A value as text: as PostgreSQL writes it where that is simple, else as JSON."""
-    kind = logical(avro)
+    """A value as text: as PostgreSQL writes it where Spark easily can, else as JSON."""
+    kind = kind_of(avro)
     if kind == "bytes":
         return f.concat(f.lit("\\x"), f.lower(f.hex(column)))
     if kind == "decimal" and isinstance(avro, dict):
@@ -183,7 +184,7 @@ def plain_decimal(column: Column, avro: dict[str, Any]) -> Column:
 
 
 def envelope(row_fields: list[dict[str, Any]], of: Mapping[str, Any], names: Collection[str]) -> str:
-    """A reader's schema with these row fields; else the fields of these names, as in the writer's schema `of`."""
+    """A reader's schema: of the writer's schema `of` the fields of these names, with `row_fields` as the row."""
     named = iter(range(1_000_000))
 
     def declared(avro: Avro) -> Any:
@@ -213,3 +214,15 @@ def envelope(row_fields: list[dict[str, Any]], of: Mapping[str, Any], names: Col
 
 def _nullable(name: str, avro: Any) -> dict[str, Any]:
     return {"name": name, "type": ["null", avro], "default": None}
+
+
+def _primitives_first() -> dict[str, Avro]:
+    """By Spark's type: Avro's. A plain Avro type comes before a logical type of the same Spark type."""
+    found: dict[str, Avro] = {}
+    for name, kind in KINDS.items():
+        if kind.spark:
+            found.setdefault(kind.spark, {"type": kind.base, "logicalType": name} if kind.base else name)
+    return found
+
+
+_FROM_SPARK: Final = _primitives_first()

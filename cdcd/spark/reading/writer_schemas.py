@@ -1,6 +1,6 @@
-"""The schemas that wrote a table's records, each with the bytes that its records start with.
+"""The schemas that wrote a table's records, each with the first bytes of its records.
 
-Before: the daemon has put them on the schemas topic, or into a registry. After: `decoding` decodes by them.
+Before: the daemon has put the schemas on the schemas topic, or into a registry. After: `decoding` decodes by them.
 Source: Avro specification, "Single-object encoding"; Confluent, "Schema Registry: Wire format".
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from cdcd.avro.avro_names import namespace
 from cdcd.avro.single_object import header
@@ -18,8 +18,8 @@ from cdcd.schema_registry_client import registry_client
 from cdcd.spark.reading.kafka import EARLIEST, KafkaReader
 from cdcd.spark.reading.types import Avro, resolved
 
-_CONFLUENT_HEADER: Final = 5
-_SINGLE_OBJECT_HEADER: Final = 10
+CONFLUENT_HEADER_BYTES: Final = 5
+"""Bytes before the Avro payload in Confluent's wire format: a zero byte, and the schema's id."""
 
 
 @dataclass(frozen=True)
@@ -27,26 +27,31 @@ class Writer:
     """One schema of events or of keys."""
 
     header: bytes
+    """The first bytes of its records."""
     text: str = field(repr=False)
+    """Its JSON, as published."""
     schema: Mapping[str, Any] = field(repr=False, compare=False)
 
     @property
     def columns(self) -> list[dict[str, Any]]:
-        """Of an event's schema: the row's columns, each with its name and type as `types` has them."""
+        """The row's columns in an event's schema: each one's name, and its type in the form of `types`."""
         return [{"name": each["name"], "type": each["type"]} for each in self._row()["fields"]]
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Of a key's schema: the names of the key's columns."""
+        """The names of the key's columns in a key's schema."""
         return tuple(each["name"] for each in self.schema["fields"] if "pg_type" in each)
 
     def described(self) -> list[dict[str, Any]]:
-        """The row's columns as the schema has them: with pg_type, pg_typmod and pg_name."""
+        """The row's columns as an event's schema has them: with pg_type, pg_typmod and pg_name."""
         [before] = [each for each in self.schema["fields"] if each["name"] == "before"]
         return list(before["type"][1]["fields"])
 
     def renamed(self, names: Mapping[str, str]) -> str:
-        """The schema with other names for the row's columns. Names are not on the wire: it reads the same records."""
+        """The schema's JSON with other names for the row's columns.
+
+        It reads the same records, because names are not on the wire.
+        """
         schema = json.loads(self.text)
         [before] = [each for each in schema["fields"] if each["name"] == "before"]
         for column in before["type"][1]["fields"]:
@@ -61,41 +66,42 @@ class Writer:
 
 
 def writer(start: bytes, text: str) -> Writer:
-    """A writer from the bytes that its records start with and its schema's JSON text."""
+    """A writer of its schema's JSON text; `start`: the first bytes of its records."""
     return Writer(start, text, json.loads(text))
 
 
 class Writers:
-    """Finds the schemas of tables. Asks again only for what it does not know."""
+    """Finds the schemas of tables. Asks Kafka or the registry only for schemas that it does not know."""
+
+    hint = ""
+    """Tells a user what to do if the schema of a record is nowhere to be found."""
 
     def of(self, schema: str, table: str, topic: str, subject: str) -> list[Writer]:
-        """All schemas of a table's events ("value") or keys ("key") that are known now."""
+        """All schemas of a table's events (`subject` "value") or keys ("key") that exist now."""
         raise NotImplementedError
 
     def known(self, schema: str, table: str, topic: str, subject: str) -> list[Writer]:
-        """Those of `of` that were found before."""
+        """The schemas that an earlier call has found; asks nobody."""
         raise NotImplementedError
 
     def find(self, headers: Sequence[bytes], schema: str, table: str, topic: str, subject: str) -> list[Writer]:
-        """The schemas of records that start so. Raises GapError if one is nowhere to be found: never nulls."""
+        """The schemas of records that start with these bytes; raises GapError if one of them is nowhere to be found."""
         known = {each.header: each for each in self.known(schema, table, topic, subject)}
         if not known.keys() >= set(headers):
             known = {each.header: each for each in self.of(schema, table, topic, subject)}
         missing = [start.hex() for start in headers if start not in known]
         if missing:
             raise GapError(
-                f"{topic}: records begin with {', '.join(missing)}, and no schema of {schema}.{table} is known by that",
+                f"{topic}: records begin with {', '.join(missing)}, which names no known schema of {schema}.{table}",
                 self.hint,
             )
-        return [each for start, each in known.items() if start in headers]  # as they came: columns keep their order
-
-    hint = ""
+        return [each for start, each in known.items() if start in headers]  # in their order: columns keep theirs
 
 
 class TopicWriters(Writers):
-    """Schemas on `{prefix}.schemas`."""
+    """Schemas on the topic `{prefix}.schemas`."""
 
-    hint = "Was it written by something else than cdcd? Check the prefix, and that the schemas topic was never deleted"
+    hint = "Did another program write it? Check the prefix, and that the schemas topic was never deleted"
 
     def __init__(self, kafka: KafkaReader, topic: str) -> None:
         self._kafka = kafka
@@ -125,14 +131,19 @@ class TopicWriters(Writers):
 class RegistryWriters(Writers):
     """Schemas in a Confluent-compatible registry, under `{topic}-key` and `{topic}-value`."""
 
-    hint = "Check that the registry is the one the daemon uses, and that no version of the subject was deleted"
+    hint = "Check that the daemon uses this registry, and that no version of the subject was deleted"
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        """`config` and what it raises: as `registry_client`."""
-        self._client: Any = registry_client(config)
-        self._url = without_password(str(config["url"]))
+    def __init__(self, client: Any, url: str) -> None:
+        """`client`: a SchemaRegistryClient. `url`: for messages, without a password."""
+        self._client = client
+        self._url = url
         self._known: dict[tuple[str, int], Writer] = {}
         """By subject and version."""
+
+    @classmethod
+    def connect(cls, config: Mapping[str, Any]) -> Self:
+        """Make the client; `config`, and the errors that this raises, are those of `registry_client`."""
+        return cls(registry_client(config), without_password(str(config["url"])))
 
     def of(self, schema: str, table: str, topic: str, subject: str) -> list[Writer]:
         name = f"{topic}-{subject}"
@@ -141,9 +152,9 @@ class RegistryWriters(Writers):
             for version in versions:
                 if (name, version) not in self._known:
                     found = self._client.get_version(name, version)
-                    start = b"\x00" + int(found.schema_id).to_bytes(_CONFLUENT_HEADER - 1, "big")
+                    start = b"\x00" + int(found.schema_id).to_bytes(CONFLUENT_HEADER_BYTES - 1, "big")
                     self._known[name, version] = writer(start, str(found.schema.schema_str))
-        except Exception as error:  # the client raises whatever its HTTP library does
+        except Exception as error:  # the client raises every error of its HTTP library
             if getattr(error, "http_status_code", None) == 404:
                 return []
             raise RequestRejected(

@@ -1,6 +1,7 @@
-"""A table's rows at a moment, folded from its events.
+"""A table's rows at one LSN, from its events.
 
-Before: `collapse` and `keyless_rows` say what events come to. After: `Cdc.as_of` and `verify`.
+Before: `collapse` gives the last state of each key, `keyless_rows` the counts of rows without one.
+After: `Cdc.as_of` and `Cdc.verify`.
 """
 
 from __future__ import annotations
@@ -24,131 +25,138 @@ from cdcd.spark.state.collapse import (
     UNREPRESENTABLE,
     BatchStats,
     after_truncate,
+    batch_stats,
     collapse,
-    facts,
-    fill_moved,
-    key_names,
-    positioned,
+    fallible_names,
+    fill_key_changes,
+    flatten,
 )
 
 
 def fold(events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str], table: str) -> DataFrame:
-    """The rows that all these events of a table leave: its columns, and where each row came from.
+    """The rows that all these events of a table leave: its columns and the META ones.
 
-    The events are looked through now (twice, where there is no key), and again when the rows are asked for.
+    Spark looks through the events now (twice, where there is no key), and again when the caller uses the rows.
+    Raises GapError if the events do not go back to the table's beginning.
     """
-    placed = positioned(events, columns, key)
-    found = facts(placed)
-    placed = after_truncate(placed, found)
+    flat = flatten(events, columns, key)
+    stats = batch_stats(flat)
+    flat = after_truncate(flat, stats)
     names = [column["name"] for column in columns]
-    meta = [COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE]
-    if not (key and found.keyed):  # it may get its key later
-        net = keyless_rows.net(placed)
-        if missing := net.where("_net < 0").count():
-            raise GapError(
-                f"{table} has no key, and {missing} rows that were deleted never came as they were then",
-                "Its topic does not go back to its beginning, or its columns were altered since, and its old rows with "
-                "them: load it into a mirror, with `cdcd spark snapshot`",
-            )
-        copies = net.where("_net > 0")
-        copies = copies.withColumn("_copies", f.explode(f.sequence(f.lit(1), f.col("_net").cast("int"))))
-        return copies.select(
-            *(f.col("_last._row").getField(name).alias(name) for name in names),
-            f.col("_pos.lsn").alias(COMMIT_LSN),
-            f.col("_pos.seq").alias(SEQ),
-            f.col("_last._ts").alias(COMMIT_TS),
-            f.col("_last._lost").alias(UNREPRESENTABLE),
+    if not (key and stats.has_keyed_rows):  # the table may get its key later
+        return _fold_keyless(flat, names, table)
+    check_keyed(stats, table, had_key=True)
+    if stats.has_incomplete_key_change:
+        flat = fill_key_changes(flat, None, columns, key)
+    left = collapse(flat, columns, stats.unchanged).where(f.col(OP) != "d")
+    return left.withColumn(UNREPRESENTABLE, with_unknown()).select(*names, COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE)
+
+
+def _fold_keyless(flat: DataFrame, names: Sequence[str], table: str) -> DataFrame:
+    net = keyless_rows.net_counts(flat)
+    if missing := net.where("_net < 0").count():
+        raise GapError(
+            f"{table} has no key, and {missing} rows that were deleted never came as they were then",
+            "Its topic does not go back to its beginning, or its columns were altered since, and its old rows with "
+            "them: load it into a mirror, with `cdcd spark snapshot`",
         )
-    check_keyed(found, table, had_key=True)
-    if found.moved:
-        placed = fill_moved(placed, None, columns, key)
-    left = collapse(placed, columns, found.unchanged).where(f.col(OP) != "d")
-    return left.withColumn(UNREPRESENTABLE, with_unknown()).select(*names, *meta)
+    left = net.where("_net > 0").withColumn("_number", f.explode(f.sequence(f.lit(1), f.col("_net").cast("int"))))
+    return left.select(
+        *(f.col("_last._row").getField(name).alias(name) for name in names),
+        f.col("_order.lsn").alias(COMMIT_LSN),
+        f.col("_order.seq").alias(SEQ),
+        f.col("_last._ts").alias(COMMIT_TS),
+        f.col("_last._lost").alias(UNREPRESENTABLE),
+    )
 
 
-def rolled(
+def apply_events(
     base: DataFrame, events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str], table: str
 ) -> DataFrame:
     """The rows of `base` after these later events: what a MERGE would make of them, without making it."""
-    placed = positioned(events, columns, key)
-    found = facts(placed)
-    if not found.events:
+    flat = flatten(events, columns, key)
+    stats = batch_stats(flat)
+    if not stats.events:
         return base
-    placed = after_truncate(placed, found)
-    if found.truncated is not None:
+    flat = after_truncate(flat, stats)
+    if stats.last_truncate is not None:
         base = base.limit(0)
-    names = [column["name"] for column in columns]
     for column in columns:
         if column["name"] not in base.columns:
             base = base.withColumn(column["name"], f.lit(None).cast(ddl(column["type"])))
-    kept = base.select(*names, COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE)
+    base = base.select(*(column["name"] for column in columns), COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE)
     if not key:
-        # Each row of the base came once; then it is a bag of events like any other.
-        row = f.struct(*(f.col(name).cast(ddl(c["type"])).alias(name) for name, c in zip(names, columns, strict=True)))
-        come = kept.select(row.alias("_row"), f.col(UNREPRESENTABLE).alias("_lost")).withColumn(
-            keyless_rows.HASH, keyless_rows.row_hash()
-        )
-        have = come.groupBy(keyless_rows.HASH).agg(
-            f.count("*").alias("_have"), f.first("_row").alias("_row"), f.first("_lost").alias("_lost")
-        )
-        met = have.join(
-            keyless_rows.net(placed).select(keyless_rows.HASH, "_net", "_last"), keyless_rows.HASH, "full"
-        ).fillna(0, ["_have", "_net"])
-        left = met.where("_have + _net > 0").withColumn(
-            "_copies", f.explode(f.sequence(f.lit(1), (f.col("_have") + f.col("_net")).cast("int")))
-        )
-        value = f.coalesce("_row", "_last._row")
-        return left.select(
-            *(value.getField(name).alias(name) for name in names),
-            f.coalesce("_lost", "_last._lost").alias(UNREPRESENTABLE),
-        )
-    check_keyed(found, table, had_key=False)  # it has it at the end, so that no two rows share one
-    if found.moved:
-        placed = fill_moved(placed, kept, columns, key)
-    newer = collapse(placed, columns, found.unchanged).alias("s")
-    old = kept.alias("t")
-    types = {column["name"]: ddl(column["type"]) for column in columns}
-    met_by = [f.col(f"t.{name}").eqNullSafe(f.col(f"s.{name}")) for name in key]
-    met_by += [
-        f.col(f"t.{UNREPRESENTABLE}").getItem(name).eqNullSafe(f.col(f"s.{UNREPRESENTABLE}").getItem(name))
-        for name in key_names(key, columns)
-    ]
-    joined = old.join(newer, reduce(lambda one, other: one & other, met_by), "full").where(
-        "s._op IS NULL OR s._op <> 'd'"
+        return _apply_keyless(base, flat, columns)
+    check_keyed(stats, table, had_key=False)  # the base has the key, so no two of its rows share one
+    if stats.has_incomplete_key_change:
+        flat = fill_key_changes(flat, base, columns, key)
+    return _apply_keyed(base, collapse(flat, columns, stats.unchanged), columns, key)
+
+
+def _apply_keyless(base: DataFrame, flat: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFrame:
+    row = f.struct(*(f.col(each["name"]).cast(ddl(each["type"])).alias(each["name"]) for each in columns))
+    hashed = base.select(row.alias("_row"), f.col(UNREPRESENTABLE).alias("_lost")).withColumn(
+        keyless_rows.HASH, keyless_rows.row_hash()
     )
+    have = hashed.groupBy(keyless_rows.HASH).agg(
+        f.count("*").alias("_have"), f.first("_row").alias("_row"), f.first("_lost").alias("_lost")
+    )
+    net = keyless_rows.net_counts(flat).select(keyless_rows.HASH, "_net", "_last")
+    counted = have.join(net, keyless_rows.HASH, "full").fillna(0, ["_have", "_net"])
+    left = counted.where("_have + _net > 0").withColumn(
+        "_number", f.explode(f.sequence(f.lit(1), (f.col("_have") + f.col("_net")).cast("int")))
+    )
+    value = f.coalesce("_row", "_last._row")
+    return left.select(
+        *(value.getField(each["name"]).alias(each["name"]) for each in columns),
+        f.coalesce("_lost", "_last._lost").alias(UNREPRESENTABLE),
+    )
+
+
+def _apply_keyed(
+    base: DataFrame, states: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str]
+) -> DataFrame:
+    same_key = [f.col(f"t.{name}").eqNullSafe(f.col(f"s.{name}")) for name in key]
+    same_key += [
+        f.col(f"t.{UNREPRESENTABLE}").getItem(name).eqNullSafe(f.col(f"s.{UNREPRESENTABLE}").getItem(name))
+        for name in fallible_names(key, columns)
+    ]
+    joined = base.alias("t").join(states.alias("s"), reduce(lambda one, other: one & other, same_key), "full")
+    joined = joined.where("s._op IS NULL OR s._op <> 'd'")
     is_new = f.col("s._op").isNotNull()
 
-    def value_of(name: str) -> Column:
+    def value_of(name: str, spark_type: str) -> Column:
         from_new = is_new & ~f.array_contains(f"s.{UNCHANGED}", name)
-        return f.when(from_new, f.col(f"s.{name}")).otherwise(f.col(f"t.{name}").cast(types[name])).alias(name)
+        return f.when(from_new, f.col(f"s.{name}")).otherwise(f.col(f"t.{name}").cast(spark_type)).alias(name)
 
     lost = f.when(is_new & (f.size(f"s.{UNCHANGED}") == 0), f.col(f"s.{UNREPRESENTABLE}")).when(
         is_new, f.coalesce(f"s.{UNREPRESENTABLE}", f"t.{UNREPRESENTABLE}")
     )
     return joined.select(
-        *(value_of(name) for name in names), lost.otherwise(f.col(f"t.{UNREPRESENTABLE}")).alias(UNREPRESENTABLE)
+        *(value_of(column["name"], ddl(column["type"])) for column in columns),
+        lost.otherwise(f.col(f"t.{UNREPRESENTABLE}")).alias(UNREPRESENTABLE),
     )
 
 
 def with_unknown() -> Column:
-    """UNREPRESENTABLE, and with a null text each column that no event ever had: its row is older than the topic."""
+    """UNREPRESENTABLE, with a null text for each column that no event has: its row is older than the topic."""
     unknown = f.map_from_entries(f.transform(UNCHANGED, lambda name: f.struct(name, f.lit(None).cast("string"))))
     lost = f.col(UNREPRESENTABLE)
     return f.when(f.size(UNCHANGED) == 0, lost).when(lost.isNull(), unknown).otherwise(f.map_concat(lost, unknown))
 
 
-def check_keyed(found: BatchStats, table: str, *, had_key: bool) -> None:
-    """Raises GapError if a keyed table has changes of a time without its key: they cannot be told apart by it.
+def check_keyed(stats: BatchStats, table: str, *, had_key: bool) -> None:
+    """Raise GapError if a table with a key has changes from a time without it: the key does not tell their rows apart.
 
-    `had_key`: it had the key before the newest of them.
+    `had_key`: the table had the key before the newest of the changes.
     """
-    if found.unkeyed:
+    if stats.unkeyed:
         raise GapError(
-            f"{table} has {found.unkeyed} updates or deletes from before it got its key, which name no row by that key",
-            "Load it into a mirror anew, with `cdcd spark snapshot`: the topic alone cannot give its rows",
+            f"{table} has {stats.unkeyed} updates or deletes from before it got its key, which name no row by that key",
+            "Load it into a mirror again, with `cdcd spark snapshot`: the topic alone cannot give its rows",
         )
-    if had_key and found.key_lost:
+    if had_key and stats.has_lost_key:
         raise GapError(
-            f"{table} has lost its key: rows came without one, and several may have what was the key of one",
-            "Drop the mirror's table, and load it anew with `cdcd spark snapshot`: the topic alone does not do",
+            f"{table} has lost its key: its newest rows came without one, and several may have the same old key",
+            "Drop the mirror's table, and load it again with `cdcd spark snapshot`: the topic cannot give its rows",
         )

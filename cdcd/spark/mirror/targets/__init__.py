@@ -1,1 +1,1 @@
-"""Table formats that a mirror can write: what one must do, and the two that do it."""
+"""The table formats that a mirror can write: the interface, Delta and Iceberg."""

@@ -16,17 +16,17 @@ _WIDER: frozenset[tuple[str, str]] = frozenset(
 _WHOLE = {"int": 10, "bigint": 20}
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _TAGS_SEEN = 100
-"""Versions to look back: a plan that is done again is the last thing that we did to the table."""
+"""Versions to look back. If a plan is carried out again, its MERGE is the last change that the mirror made."""
 
 
 class Delta(Target):
-    """Delta's own check makes a MERGE of a plan that was merged already do nothing, even from two processes."""
+    """Delta itself skips a MERGE of a plan that was merged already, even if two processes try it (txnAppId)."""
 
     using = "delta"
     properties: ClassVar[Mapping[str, str]] = {
         "delta.enableDeletionVectors": "true",
         "delta.enableTypeWidening": "true",
-        "delta.setTransactionRetentionDuration": "interval 1 day",  # each run leaves one, which later ones do not need
+        "delta.setTransactionRetentionDuration": "interval 1 day",  # each run leaves one, which no later run needs
     }
 
     def widens(self, old: str, new: str) -> bool:
@@ -43,7 +43,7 @@ class Delta(Target):
 
     def tagged(self, table: str, mirror: str, token: str) -> bool:
         history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}")
-        # Delta notes it with every commit: a table that was only created or altered is not merged.
+        # Delta writes the metadata into every commit, so look for a MERGE: CREATE and ALTER do not merge the table.
         return bool(history.where(f"operation = 'MERGE' AND userMetadata = '{_tag(mirror, token)}'").count())
 
     def _tags(self, mirror: str, token: str) -> dict[str, str]:
@@ -55,7 +55,7 @@ class Delta(Target):
 
     def replaced(self, table: str, mirror: str, version: int) -> bool:
         history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {_TAGS_SEEN}")
-        # One that was dropped and made again has begun to count anew.
+        # A table that was dropped and made again counts its versions from the start.
         marked = history.where(f"userMetadata = '{_mark(mirror, version)}'").where(f"version > {version}")
         return bool(marked.count())
 

@@ -1,7 +1,7 @@
 """Apache Iceberg tables.
 
-Source: Iceberg documentation, "Spark Writes", "Spark Procedures"; apache/iceberg#8809 (no idempotent writes of its own:
-the tag in a snapshot's summary, asked for before the MERGE, takes their place for a single writer).
+Source: Iceberg documentation, "Spark Writes", "Spark Procedures"; apache/iceberg#8809 (no idempotent writes).
+For a single writer, a tag in the snapshot's summary replaces idempotent writes: the mirror looks for it before a MERGE.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a mirror asks of a table format.
+"""The interface of a table format to the mirror.
 
-Before: `mirror` plans a run. After: `delta` and `iceberg` do it in their own words.
-Spark SQL's MERGE, ALTER TABLE and time travel are the same in both; versions, tags and compaction are not.
+Before: `mirror` and `table_merge` work on tables. After: `delta` and `iceberg` have the parts that differ.
+Spark SQL's MERGE, ALTER TABLE and time travel are the same for both formats; versions, tags and compaction are not.
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from pyspark.sql import DataFrame, SparkSession
 
 
 class Target:
-    """Tables of one format. Names are whole: catalog.schema.table, quoted where they need it."""
+    """Tables of one format. Table names are complete: catalog.schema.table, quoted where necessary."""
 
     using: ClassVar[str] = ""
     properties: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, spark: SparkSession, properties: Mapping[str, str]) -> None:
-        """`properties`: more TBLPROPERTIES for tables that are created."""
+        """`properties`: more TBLPROPERTIES for the tables that it creates."""
         self.spark = spark
         self._properties = {**self.properties, **properties}
 
     def exists(self, table: str) -> bool:
-        """Whether the table is there."""
+        """Whether the table exists."""
         return bool(self.spark.catalog.tableExists(table))
 
-    def create(self, table: str, columns: str, partitioned: str = "") -> None:
-        """Make the table, unless it is there."""
+    def create(self, table: str, columns: str) -> None:
+        """Make the table, unless it exists. `columns`: as in CREATE TABLE's parentheses."""
         shown = ", ".join(f"'{name}' = '{value}'" for name, value in self._properties.items())
-        by = f" PARTITIONED BY ({partitioned})" if partitioned else ""
         properties = f" TBLPROPERTIES ({shown})" if shown else ""
-        self.spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING {self.using}{by}{properties}")
+        self.spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING {self.using}{properties}")
 
     def columns(self, table: str) -> dict[str, str]:
         """The table's columns and their types, as Spark SQL writes them."""
@@ -45,7 +44,7 @@ class Target:
         self.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({shown})")
 
     def widen(self, table: str, column: str, kind: str) -> None:
-        """Change a column's type to a wider one, which `widens` has allowed."""
+        """Change a column's type to a wider type, which `widens` has allowed."""
         self.spark.sql(f"ALTER TABLE {table} ALTER COLUMN `{column}` TYPE {kind}")
 
     def widens(self, old: str, new: str) -> bool:
@@ -63,16 +62,16 @@ class Target:
         return self.spark.sql(f"SELECT * FROM {table} VERSION AS OF {version}")
 
     def empty(self, table: str) -> bool:
-        """Whether it holds no row."""
+        """Whether the table holds no row."""
         return bool(self.spark.table(table).isEmpty())
 
     def tagged(self, table: str, mirror: str, token: str) -> bool:
-        """Whether a MERGE inside `tagging(mirror, token)` was made into the table."""
+        """Whether a MERGE inside `tagging(mirror, token)` has changed the table."""
         raise NotImplementedError
 
     @contextmanager
     def tagging(self, mirror: str, token: str) -> Iterator[None]:
-        """Mark every MERGE into a table that is made inside, so that `tagged` finds it; `token` is of one plan."""
+        """Mark every MERGE inside the `with` block, so that `tagged` finds it. `token`: the plan's."""
         with self._set(self._tags(mirror, token)):
             yield
 
@@ -82,9 +81,9 @@ class Target:
 
     @contextmanager
     def replacing(self, mirror: str, version: int | None) -> Iterator[None]:
-        """Mark a table that is overwritten inside, whose published version is this one (None: there is none).
+        """Mark a table that is overwritten inside the `with` block. `version`: its published version (None: none).
 
-        A process may die before it has published what it wrote: then `replaced` tells the next one.
+        A process may overwrite a table, and die before it publishes that. `replaced` tells the next process.
         """
         with self._set(self._marks(mirror, version)):
             yield
@@ -106,7 +105,7 @@ class Target:
                 self.spark.conf.unset(name)
 
     def compact(self, table: str) -> Any:
-        """Rewrite small files into large ones; the rows stay what they are."""
+        """Rewrite small files into large ones. The rows do not change."""
         raise NotImplementedError
 
 

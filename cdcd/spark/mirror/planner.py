@@ -1,0 +1,187 @@
+"""Plans a mirror's runs: up to which cut the next run reads, and what each table looks like at that cut.
+
+Before: `reading.cuts` gives the cuts, `run_log` the last published run. After: `mirror` carries out the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cdcd.avro.avro_names import avro_name
+from cdcd.errors import GapError, RequestRejected, SettingsError
+from cdcd.lsn import format_lsn
+from cdcd.progress.records import TableRecord
+from cdcd.sink.topics import TopicNames
+from cdcd.spark.mirror.run_log import PLANNED, MirroredTable, Run
+from cdcd.spark.reading.cuts import Cut, Cuts
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far the published tables are behind Kafka."""
+
+    bytes: int
+    """WAL between the published LSN and the newest cut's."""
+    events: int
+    """Offsets, markers included, that are not merged."""
+    seconds: float
+    """Time between the last published commit and the newest commit in Kafka."""
+
+
+@dataclass(frozen=True)
+class MirrorPlace:
+    """The tables that a mirror follows, and where they go."""
+
+    name: str
+    """The mirror's name, among the mirrors that share the catalog."""
+    catalog: str
+    """catalog.schema of all its tables."""
+    patterns: Sequence[str]
+    """schema.table; `*` stands for any characters."""
+
+    def target(self, schema: str, table: str) -> str:
+        """The name of a table in the lake."""
+        return f"{self.catalog}.`{avro_name(schema).lower()}_{avro_name(table).lower()}`"
+
+
+class Planner:
+    """Plans runs. Keeps the newest cut that it has read, so that it reads each progress record once."""
+
+    def __init__(
+        self, cuts: Cuts, names: TopicNames, place: MirrorPlace, rows_max: int, on_step: Callable[[str], None]
+    ) -> None:
+        """`rows_max`: events that a run takes at most, if a cut allows that."""
+        self._cuts = cuts
+        self._names = names
+        self._place = place
+        self._rows_max = rows_max
+        self._step = on_step
+        self._cut: Cut | None = None
+
+    def newest(self) -> Cut:
+        """The newest cut in Kafka."""
+        return self._cuts.at(None, self._cut)
+
+    def plan(self, published: Run | None, loaded: Mapping[str, MirroredTable]) -> Run | None:
+        """The next run after the `published` one; None if there is nothing to do.
+
+        `loaded`: by topic, tables that were loaded and are not published yet; the run publishes them.
+        Raises RequestRejected, GapError or SettingsError if these topics cannot be mirrored after that run.
+        """
+        known = known_tables(published, loaded)
+        cut = self._next_cut(published, known, loaded)
+        if published is not None:
+            _check_continues(published, cut)
+        self._cut = self._cut if self._cut is not None and self._cut.progress_offset > cut.progress_offset else cut
+        if published is not None and not loaded and cut.progress_offset <= published.progress_offset:
+            return None
+        tables = dict(loaded)
+        for record in self._complete(cut):
+            before = known.get(record.topic)
+            if before is not None and any(old > new for old, new in zip(before.offsets, record.offsets, strict=False)):
+                raise GapError(
+                    f"the topic {record.topic} ends before the offset up to which it was mirrored: it was made again",
+                    "Load the table again with `cdcd spark snapshot`",
+                )
+            start = before or self.new_table(record.topic, record.schema, record.table)
+            tables[record.topic] = replace(start, schema=record.schema, name=record.table, offsets=list(record.offsets))
+        for record in cut.matching(self._place.patterns).values():
+            if record.topic in known:  # a table whose snapshot runs stays as it is
+                tables.setdefault(record.topic, known[record.topic])
+        _refuse_shared_targets(tables.values())
+        run = Run(
+            mirror=self._place.name,
+            run=1 if published is None else published.run + 1,
+            state=PLANNED,
+            slot=cut.slot,
+            lsn=cut.lsn,
+            commit_lsn=cut.commit_lsn,
+            commit_ts=cut.commit_ts,
+            progress_offset=cut.progress_offset,
+            tables=tuple(tables.values()),
+        )
+        # The LSN may stand still while a snapshot ends or a parked table is replayed: then there is something to do.
+        is_idle = published is not None and cut.lsn == published.lsn and not touched_topics(run, known)
+        return None if is_idle and not loaded else run
+
+    def lag(self, published: Run | None) -> Lag:
+        """How far the tables are behind the topics."""
+        cut = self.newest()
+        known = {} if published is None else published.by_topic()
+        events = sum(
+            sum(record.offsets) - (sum(known[record.topic].offsets) if record.topic in known else 0)
+            for record in self._complete(cut)
+        )
+        if published is None:
+            return Lag(cut.lsn, events, 0.0)
+        return Lag(cut.lsn - published.lsn, events, max(0, cut.commit_ts - published.commit_ts) / 1e6)
+
+    def new_table(self, topic: str, schema: str, name: str) -> MirroredTable:
+        """A table that no run has published yet."""
+        target = self._place.target(schema, name)
+        return MirroredTable(topic, schema, name, target, key=None, offsets=[], loaded_lsn=0, version=None)
+
+    def table_to_load(self, name: str) -> MirroredTable:
+        """A table of PostgreSQL (schema.table) before its load."""
+        schema, _, table = name.partition(".")
+        return self.new_table(self._names.topic(schema, table), schema, table)
+
+    def _next_cut(
+        self, published: Run | None, known: Mapping[str, MirroredTable], loaded: Mapping[str, MirroredTable]
+    ) -> Cut:
+        """The cut up to which the next run reads."""
+        offset = -1 if published is None else published.progress_offset
+        applied = {topic: table.offsets for topic, table in known.items()}
+        cut = self._cuts.within(self._rows_max, self._cut, applied, offset)
+        for name in sorted(cut.matching(self._place.patterns).keys() & set(cut.incomplete)):
+            self._step(f"{name} is parked, or its snapshot runs: until that ends the table stays as it is")
+        loaded_lsn = max((table.loaded_lsn for table in loaded.values()), default=0)
+        # A table may not be published as of an LSN before its own.
+        return self._cuts.at(loaded_lsn) if cut.lsn < loaded_lsn else cut
+
+    def _complete(self, cut: Cut) -> list[TableRecord]:
+        """The matching tables that are complete in Kafka: a table whose snapshot runs waits for the snapshot's end."""
+        found = cut.matching(self._place.patterns).values()
+        return [record for record in found if record.snapshot is None or record.snapshot.done]
+
+
+def known_tables(published: Run | None, loaded: Mapping[str, MirroredTable]) -> dict[str, MirroredTable]:
+    """By topic, what the next run starts from: each table as it was published, or loaded since."""
+    return ({} if published is None else published.by_topic()) | dict(loaded)
+
+
+def touched_topics(planned: Run, known: Mapping[str, MirroredTable]) -> set[str]:
+    """The topics that have events for this run, or whose table is new."""
+    return {t.topic for t in planned.tables if t.topic not in known or known[t.topic].offsets != t.offsets}
+
+
+def ends_below(below: Cut | None, topic: str) -> list[int]:
+    """The offsets from which on a topic may hold events that a load does not: the ends of the cut below its LSN."""
+    return list(below.ends(topic)) if below is not None and topic in below.tables else []
+
+
+def _check_continues(published: Run, cut: Cut) -> None:
+    """Raise if this is not the progress that the published run has read."""
+    if cut.slot != published.slot:
+        raise RequestRejected(
+            f"the mirror {published.mirror} follows the slot {published.slot}, not {cut.slot}",
+            "Give each slot's mirror a name of its own",
+        )
+    if cut.progress_offset < published.progress_offset or cut.lsn < published.lsn:
+        raise GapError(
+            f"the progress of slot {cut.slot} ends at {format_lsn(cut.lsn)}, offset {cut.progress_offset}, but the "
+            f"published run has read it up to {format_lsn(published.lsn)}, offset {published.progress_offset}",
+            "The topics were made again: drop the tables, and start a mirror under another name",
+        )
+
+
+def _refuse_shared_targets(tables: Iterable[MirroredTable]) -> None:
+    seen: dict[str, str] = {}
+    for table in tables:
+        other = seen.setdefault(table.target, table.table)
+        if other != table.table:
+            raise SettingsError(
+                f"{other} and {table.table} would both become {table.target}",
+                "Mirror them into two schemas, with a pattern each",
+            )

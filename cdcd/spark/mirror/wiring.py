@@ -1,0 +1,75 @@
+"""Makes a mirror: its options, and the parts that work together.
+
+Before: `Cdc.mirror` has the topics and the user's options. After: `mirror` runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from pyspark.sql import SparkSession
+
+from cdcd.errors import SettingsError
+from cdcd.spark.mirror.merge_sql import Deletes
+from cdcd.spark.mirror.mirror import Mirror
+from cdcd.spark.mirror.planner import MirrorPlace, Planner
+from cdcd.spark.mirror.run_log import RunLog
+from cdcd.spark.mirror.table_merge import TableMerger
+from cdcd.spark.mirror.targets.delta import Delta
+from cdcd.spark.mirror.targets.iceberg import Iceberg
+from cdcd.spark.mirror.targets.target import Target
+from cdcd.spark.packages import Format
+from cdcd.spark.reading.topics import Topics
+
+_TARGETS: Final[dict[str, type[Target]]] = {"delta": Delta, "iceberg": Iceberg}
+
+
+def _say_nothing(_: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class MirrorOptions:
+    """How a mirror works."""
+
+    name: str = "mirror"
+    """The mirror's name, among those that share the schema: letters, digits and _."""
+    deletes: Deletes = "hard"
+    """With "soft", deleted rows stay, and _is_deleted is set in them."""
+    schema_changes: Literal["stop", "follow"] = "stop"
+    """If the format cannot follow a change of columns: "stop" with an error, or "follow" as `schema_evolution` says."""
+    rows_max: int = 5_000_000
+    """Events that a run takes at most, if a cut allows that."""
+    parallel: int = 2
+    """Tables that are merged at the same time."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """More TBLPROPERTIES for new tables."""
+    on_step: Callable[[str], None] = _say_nothing
+    """Is called with each step before it is done."""
+
+
+def make_mirror(
+    spark: SparkSession,
+    topics: Topics,
+    tables: Sequence[str],
+    catalog: str,
+    format: Format,  # noqa: A002  # the word that Spark uses
+    options: MirrorOptions,
+) -> Mirror:
+    """Make the mirror of the `tables` (patterns of schema.table) in `catalog` (as catalog.schema).
+
+    Tables that match later join by themselves. Each is called {schema}_{table} in the catalog.
+    Raises SettingsError for an unknown format, or for a name that a mirror cannot have.
+    """
+    if format not in _TARGETS:
+        raise SettingsError(f"there is no table format {format!r}", 'Use "delta" or "iceberg"')
+    if not options.name.replace("_", "").isalnum():
+        raise SettingsError(f"{options.name!r} is no name for a mirror", "Use letters, digits and _")
+    target = _TARGETS[format](spark, options.properties)
+    place = MirrorPlace(options.name, catalog, tuple(tables))
+    planner = Planner(topics.cuts, topics.names, place, options.rows_max, options.on_step)
+    follow = options.schema_changes == "follow"
+    merger = TableMerger(topics.kafka, topics.writers, target, options.deletes, follow=follow)
+    run_log = RunLog(target, catalog, options.name)
+    return Mirror(options.name, topics.cuts, planner, run_log, merger, target, options.parallel, options.on_step)

@@ -1,0 +1,80 @@
+"""The topics of one prefix: their names, cuts and schemas, and the events of their tables as DataFrames.
+
+Before: `cuts` says where the topics end, `writer_schemas` which schemas wrote them.
+After: `Cdc` gives the events to users; the mirror reads up to its next cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from cdcd.errors import GapError, RequestRejected
+from cdcd.progress.records import TableRecord
+from cdcd.sink.topics import TopicNames
+from cdcd.spark.reading.cuts import Cuts
+from cdcd.spark.reading.decoding import common_columns, decode
+from cdcd.spark.reading.kafka import KafkaReader
+from cdcd.spark.reading.writer_schemas import Writer, Writers
+
+_KAFKA: Final = ("partition", "offset", "timestamp", "key")
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Reads the topics of one prefix. A table record, which a cut has, names the table."""
+
+    names: TopicNames
+    kafka: KafkaReader
+    cuts: Cuts
+    writers: Writers
+
+    def events(
+        self, record: TableRecord, starts: Sequence[int], since_lsn: int = 0, until_lsn: int | None = None
+    ) -> DataFrame:
+        """The events of a table from the offsets `starts` (one a partition) to the end that the record names.
+
+        Only events with a commit LSN from `since_lsn` on, and below `until_lsn`.
+        """
+        records = self.kafka.ranges({record.topic: (starts, record.offsets)})
+        events = self._decode(records, record)
+        if since_lsn:
+            events = events.where(f.col("source.commit_lsn") >= since_lsn)
+        if until_lsn is not None:
+            events = events.where(f.col("source.commit_lsn") < until_lsn)
+        return events
+
+    def stream(self, record: TableRecord, options: Mapping[str, str]) -> DataFrame:
+        """The events of a table as they come. `options`: those of Spark's Kafka source."""
+        return self._decode(self.kafka.stream(record.topic, options), record)
+
+    def columns(self, record: TableRecord) -> list[dict[str, Any]]:
+        """The columns of all versions of a table; raises RequestRejected if it has no event yet."""
+        return common_columns(self._value_writers(record))
+
+    def key(self, record: TableRecord) -> tuple[str, ...]:
+        """The columns of a table's key, none if it has none; raises GapError if the topic has keys of several kinds."""
+        keys = {each.key for each in self.writers.of(record.schema, record.table, record.topic, "key")}
+        if len(keys) > 1:
+            raise GapError(
+                f"the key of {record.schema}.{record.table} has changed: {' and '.join(map(str, sorted(keys)))}",
+                "Rows from before and after the change cannot be matched: load the table again under another prefix",
+            )
+        return next(iter(keys), ())
+
+    def _decode(self, records: DataFrame, record: TableRecord) -> DataFrame:
+        known = self._value_writers(record)
+        kept = records.select(f.struct(*_KAFKA).alias("kafka"), "value")
+        return decode(kept, known, common_columns(known), record.topic)
+
+    def _value_writers(self, record: TableRecord) -> list[Writer]:
+        found = self.writers.of(record.schema, record.table, record.topic, "value")
+        if not found:
+            raise RequestRejected(
+                f"no event of {record.schema}.{record.table} was published yet", "Its schema comes with the first event"
+            )
+        return found
