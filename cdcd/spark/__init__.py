@@ -1,7 +1,8 @@
 """The topics in Spark: read as typed DataFrames, mirrored into a lake at exact LSNs, verified, loaded.
 
 Before: the topics that `cdcd run` fills. After: DataFrames, and Delta or Iceberg tables.
-Only this package imports PySpark. From the flow it imports only the wire format's and the progress record's vocabulary.
+Only this package imports PySpark. From the flow it imports the vocabulary of the wire format and of the progress
+record, and the modules that take a snapshot of PostgreSQL.
 
     from cdcd.spark import Cdc
     cdc = Cdc(spark, bootstrap="k:9092", prefix="shop")
@@ -15,7 +16,7 @@ The way through it::
                   as_of                      states -> a table's rows at one LSN
     mirror/       planner -> table_merge     a MERGE a table
                   -> run_log                 then one row that publishes all tables
-    load                                     tables of PostgreSQL at one LSN
+    exported_snapshot -> load                tables of PostgreSQL at one LSN
     verify                                   rows compared with PostgreSQL at one LSN
 """
 

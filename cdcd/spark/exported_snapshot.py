@@ -1,134 +1,78 @@
-"""A snapshot that PostgreSQL exports to other sessions, and locks that keep its tables as it shows them.
+"""Published tables under one exported snapshot, with locks that keep them as the snapshot shows them.
 
-Before: `load` names the tables. After: the tasks of `load` read under the snapshot, by its name.
-Source: PostgreSQL, "Streaming Replication Protocol" (CREATE_REPLICATION_SLOT), "SET TRANSACTION", "LOCK".
+Before: `load` names the tables. After: many tasks of `load` take the snapshot, each for its own transaction.
+Source: PostgreSQL, "Snapshot Synchronization Functions"; `source.exported_snapshot` has the algorithm.
 
-A temporary slot gives a snapshot and its LSN: a transaction is in the snapshot exactly if it committed below the LSN.
-The connection that made the slot must stay open, and idle, as long as sessions may take the snapshot.
-
-Each table is locked (ACCESS SHARE, as a SELECT locks it) until the end, so that nobody rewrites it in the meantime. A
-table that was rewritten between the snapshot and the lock would look empty. Its file node then differs, and a new
-snapshot is taken.
-
-The daemon's snapshots have other needs: a single session takes the snapshot at once, and a lock that is not free is an
-error at once. Here many tasks take the snapshot, perhaps for hours, and a lock is waited for.
+The connection that made the slot must stay open, and idle, as long as tasks may take the snapshot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Final, Self
-from uuid import uuid4
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from typing import Final, Self, TypeAlias
 
-import psycopg
-from psycopg import sql
+from cdcd.errors import RequestRejected
+from cdcd.snapshot.reader import SnapshotConnection
+from cdcd.source.connection import Connection, CreatedSlot
+from cdcd.source.exported_snapshot import export_snapshot, lock_tables, until_unaltered
+from cdcd.source.identifiers import identifier
+from cdcd.source.published_tables import PARTITIONED, PublishedTable, published_tables
+from cdcd.source.query_runner import QueryRunner
+from cdcd.source.server_errors import SnapshotGone
+from cdcd.source.session import Session, parameters
 
-from cdcd.errors import PostgresUnavailable, RequestRejected
-from cdcd.lsn import parse_lsn
+Export: TypeAlias = "Callable[[Connection, Session], CreatedSlot]"
 
-_TRIES: Final = 5
-_LOCK_WAIT_MS: Final = 10_000
-_HEAPS: Final = b"""
-    SELECT part.oid::pg_catalog.regclass::text, n.nspname, c.relname,
-           coalesce(c.relfilenode = pg_catalog.pg_relation_filenode(c.oid), false)
-    FROM pg_catalog.unnest(%s::text[]) root (name)
-    CROSS JOIN LATERAL (
-        SELECT t.relid::oid FROM pg_catalog.pg_partition_tree(root.name::pg_catalog.regclass) t WHERE t.isleaf
-        UNION SELECT root.name::pg_catalog.regclass::oid
-    ) part (oid)
-    LEFT JOIN pg_catalog.pg_class c ON c.oid = part.oid
-    LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind IS NULL OR c.relkind = 'r'
-    ORDER BY part.oid
-"""
-"""The tables that hold the rows: the leaf partitions, or the tables themselves.
-
-The last column says whether a table still has the file that it had at the snapshot. The catalog shows the file node as
-of the snapshot, the function shows the present one. A table made after the snapshot has no row in the catalog.
-"""
+_APPLICATION: Final = "cdcd-spark"
 
 
 class ExportedSnapshot:
     """The snapshot of some tables, for a `with` block. The role needs REPLICATION, and SELECT on the tables."""
 
-    def __init__(self, dsn: str, tables: Sequence[str]) -> None:
-        """`tables`: quoted names."""
+    def __init__(self, dsn: str, publication: str, tables: Sequence[str], export: Export = export_snapshot) -> None:
+        """`tables`: schema.table of tables of the publication."""
         self._dsn = dsn
+        self._publication = publication
         self._tables = list(tables)
+        self._export = export
         self.lsn = 0
+        """The snapshot shows every transaction that committed below this LSN, and no other."""
         self.name = ""
         """For SET TRANSACTION SNAPSHOT; empty before the `with` block."""
-        self._connection: psycopg.Connection[Any] | None = None
-        """Made the slot."""
-        self._holder: psycopg.Connection[Any] | None = None
-        """Holds the locks."""
+        self.published: dict[str, PublishedTable] = {}
+        """The tables as the snapshot shows them, by schema.table."""
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        try:
-            tries = 1
-            self._export()
-            while rewritten := self._lock():
-                self._close()
-                if tries == _TRIES:
-                    raise RequestRejected(
-                        f"{rewritten[0]} was rewritten {tries} times while the snapshot was taken",
-                        "Start again while nobody alters or truncates the table",
-                    )
-                tries += 1
-                self._export()
-            return self
-        except BaseException:
-            self._close()
-            raise
+        self._open = until_unaltered(self._take)
+        return self
 
-    def _export(self) -> None:
-        try:
-            connection = psycopg.connect(self._dsn, autocommit=True, replication="database")
-            self._connection = connection
-            slot = f"cdcd_spark_{uuid4().hex[:16]}"
-            created = connection.execute(
-                f"CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT".encode()
-            ).fetchone()
-        except psycopg.OperationalError as error:
-            raise PostgresUnavailable(
-                f"PostgreSQL cannot make a snapshot: {str(error).strip()}", "Check the DSN"
-            ) from error
-        except psycopg.Error as error:
-            raise RequestRejected(
-                f"PostgreSQL refuses a snapshot: {str(error).strip()}",
-                "It needs a role with REPLICATION, a free slot (max_replication_slots) and wal_level = logical",
-            ) from error
-        assert created is not None
-        self.lsn, self.name = parse_lsn(created[1]), created[2]
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
 
-    def _lock(self) -> list[str]:
-        """Lock the tables and their partitions; returns those that were rewritten after the snapshot."""
-        try:
-            self._holder = holder = psycopg.connect(self._dsn, autocommit=True)
-            holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            holder.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(self.name)))
-            holder.execute(f"SET LOCAL lock_timeout = {_LOCK_WAIT_MS}".encode())
-            holder.execute(b"SET LOCAL idle_in_transaction_session_timeout = 0")
-            for _, schema, name, _ in holder.execute(_HEAPS, [self._tables]).fetchall():
-                if name is not None:
-                    heap = sql.Identifier(schema, name)
-                    holder.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS SHARE MODE").format(heap))
-            # Ask again: a table may have been rewritten until the lock was taken.
-            return [shown for shown, _, _, is_same in holder.execute(_HEAPS, [self._tables]) if not is_same]
-        except psycopg.Error as error:
-            raise RequestRejected(
-                f"PostgreSQL does not lock the tables for a snapshot: {str(error).strip()}",
-                "The role needs SELECT on them; if a session alters one of them, wait until it has ended",
-            ) from error
+    def _take(self) -> ExitStack:
+        """Take a snapshot and lock the tables; returns what must stay open."""
+        with ExitStack() as stack, Session(self._dsn, _APPLICATION) as session:
+            maker = stack.enter_context(Connection(self._dsn, _APPLICATION))
+            slot = self._export(maker, session)
+            holder = stack.enter_context(closing(SnapshotConnection(parameters(self._dsn, _APPLICATION))))
+            holder.see(slot.snapshot or "")
+            published = self._published(holder)
+            if missing := [table for table in self._tables if table not in published]:
+                if missing[0] in self._published(session):  # the snapshot does not show a table that was made after it
+                    raise SnapshotGone(f"{missing[0]} was made again while the snapshot was taken")
+                raise RequestRejected(f"the table {missing[0]} is no longer published")
+            wanted = [published[table] for table in self._tables]
+            lock_tables(holder, session, [table.oid for table in wanted], [table_expression(table) for table in wanted])
+            self.lsn, self.name, self.published = slot.consistent_lsn, slot.snapshot or "", published
+            return stack.pop_all()
 
-    def _close(self) -> None:
-        for connection in (self._holder, self._connection):
-            if connection is not None:
-                connection.close()  # which drops the temporary slot
-        self._holder = self._connection = None
+    def _published(self, asks: QueryRunner) -> dict[str, PublishedTable]:
+        return {f"{table.schema}.{table.name}": table for table in published_tables(asks, self._publication)}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
+
+def table_expression(table: PublishedTable) -> str:
+    """The table in FROM and LOCK TABLE: a published root with its partitions, another table without its heirs."""
+    only = "" if table.kind == PARTITIONED else "ONLY "
+    return only + identifier(table.schema, table.name)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import reduce
 from types import TracebackType
 from typing import Any, Final, Self
@@ -27,8 +26,12 @@ from cdcd.avro.type_forms import kind_of
 from cdcd.errors import RequestRejected, SettingsError
 from cdcd.reading.table_schemas import TableSchemas, published_schemas
 from cdcd.sink.topics import TopicNames
+from cdcd.source.exported_snapshot import export_snapshot
+from cdcd.source.identifiers import identifier
+from cdcd.source.published_tables import PARTITIONED, PublishedTable
+from cdcd.source.table_selection import TablePattern
 from cdcd.spark import sql_expressions as c
-from cdcd.spark.exported_snapshot import ExportedSnapshot
+from cdcd.spark.exported_snapshot import Export, ExportedSnapshot, table_expression
 from cdcd.spark.reading.types import ddl
 from cdcd.spark.reading.writer_schemas import Writer, writer
 from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, SEQ, UNREPRESENTABLE
@@ -53,7 +56,7 @@ class Snapshot:
         names: TopicNames,
         tables: Sequence[str],
         parallelism: int,
-        export: type[ExportedSnapshot] = ExportedSnapshot,
+        export: Export = export_snapshot,
     ) -> None:
         """`tables`: patterns of schema.table. `parallelism`: ranges that each table is read in."""
         self._spark = spark
@@ -61,7 +64,9 @@ class Snapshot:
         self._parallelism = parallelism
         found = published_schemas(dsn, publication, names)
         self.tables: dict[str, TableSchemas] = {
-            name: made for name, made in found.items() if any(fnmatchcase(name, each) for each in tables)
+            name: made
+            for name, made in found.items()
+            if any(TablePattern(pattern).matches_name(name) for pattern in tables)
         }
         """The published tables that match, by schema.table."""
         if not self.tables:
@@ -69,7 +74,7 @@ class Snapshot:
                 f"no table of the publication {publication} matches {', '.join(tables)}",
                 "cdcd schema lists the published tables; publication= names another publication",
             )
-        self._exported = export(dsn, [_quoted(table) for table in self.tables])
+        self._exported = ExportedSnapshot(dsn, publication, list(self.tables), export)
 
     def __enter__(self) -> Self:
         self._exported.__enter__()
@@ -100,14 +105,14 @@ class Snapshot:
         selected, made, lost = [], [], {}
         for column in self.writer(table).columns:
             name, avro = column["name"], column["type"]
-            expression = c.quoted(c.postgres_name(described[name]))
+            expression = identifier(c.postgres_name(described[name]))
             fits = c.representable(expression, avro)
             sent, value = _transported(expression, name, avro, described[name]["pg_type"])
             if fits != "true":
                 # CASE forgets a numeric's scale, and JDBC needs it.
                 kept = f"::numeric({avro['precision']},{avro['scale']})" if kind_of(avro) == "decimal" else ""
                 sent = f"(CASE WHEN {fits} THEN {sent} END){kept}"
-            selected.append(f"{sent} AS {c.quoted(name)}")
+            selected.append(f"{sent} AS {identifier(name)}")
             made.append(value.alias(name))
             if fits != "true":
                 lost[fits] = f"'{name}', CASE WHEN NOT ({fits}) THEN format('%s', {expression}) END"
@@ -122,37 +127,38 @@ class Snapshot:
 
     def read(self, table: str, selected: str, where: str = "true") -> DataFrame:
         """`SELECT selected FROM table` under the snapshot, in ranges of ctids; `where` is a condition on its result."""
-        name, published = _quoted(table), self._published(table)
         # The ctid is there for the ranges only: Spark does not fetch it.
-        query = f"(SELECT * FROM (SELECT ctid AS _ctid, {selected} FROM {name} WHERE {published}) x WHERE {where}) t"
+        query = f"(SELECT * FROM (SELECT ctid AS _ctid, {selected} {self._published(table)}) x WHERE {where}) t"
         url, properties = self._properties()
-        ranges = [condition.replace("ctid", "_ctid") for condition in self._ranges(name)]
+        ranges = [condition.replace("ctid", "_ctid") for condition in self._ranges(table)]
         return self._spark.read.jdbc(url, query, predicates=ranges, properties=properties).drop("_ctid")
 
     def sums(self, table: str, group: str, value: str, selected: str) -> DataFrame:
         """Groups of `SELECT selected FROM table`, once for each range: the group, its rows, the sum of `value`."""
-        name, published = _quoted(table), self._published(table)
         url, properties = self._properties()
         parts = [
             self._spark.read.jdbc(
                 url,
                 f"(SELECT {group}, count(*) AS rows, sum({value})::numeric(38,0) AS total"
-                f" FROM (SELECT {selected} FROM {name} WHERE {published} AND {condition}) x GROUP BY 1) t",
+                f" FROM (SELECT {selected} {self._published(table)} AND {condition}) x GROUP BY 1) t",
                 predicates=["true"],
                 properties=properties,
             )
-            for condition in self._ranges(name)
+            for condition in self._ranges(table)
         ]
         return reduce(DataFrame.unionAll, parts)
 
-    def _published(self, table: str) -> str:
-        """A condition in SQL: the publication publishes the row."""
-        row_filter = self.tables[table].row_filter
-        return f"({row_filter})" if row_filter else "true"
-
-    def _properties(self) -> tuple[str, dict[str, str]]:
+    def _table(self, table: str) -> PublishedTable:
         if not self._exported.name:
             raise SettingsError("the snapshot is not open", "Use it inside `with cdc.snapshot(...) as snapshot`")
+        return self._exported.published[table]
+
+    def _published(self, table: str) -> str:
+        """FROM and WHERE: the rows of the table that the publication publishes."""
+        row_filter = self.tables[table].row_filter
+        return f"FROM {table_expression(self._table(table))} WHERE {f'({row_filter})' if row_filter else 'true'}"
+
+    def _properties(self) -> tuple[str, dict[str, str]]:
         url, properties = jdbc(self._dsn)
         return url, properties | {
             "fetchsize": str(FETCH_ROWS),
@@ -164,21 +170,14 @@ class Snapshot:
         }
 
     def _ranges(self, name: str) -> list[str]:
-        """Conditions that divide a table's pages into ranges. `name`: quoted."""
+        """Conditions that divide the table's pages into ranges."""
+        table = self._table(name)
         with psycopg.connect(self._dsn, autocommit=True) as connection:
-            row = connection.execute(
-                b"SELECT relkind::text, pg_relation_size(oid) / current_setting('block_size')::int"
-                b" FROM pg_class WHERE oid = %s::regclass",
-                [name],
-            ).fetchone()
-        assert row is not None
-        pieces = self._parallelism if row[0] in ("r", "m") else 1  # a partitioned table mixes the ctids of its leaves
-        return ctid_ranges(int(row[1]), pieces)
-
-
-def _quoted(table: str) -> str:
-    schema, _, name = table.partition(".")
-    return f"{c.quoted(schema)}.{c.quoted(name)}"
+            [(pages,)] = connection.execute(
+                "SELECT pg_relation_size(%s::oid) / current_setting('block_size')::int", [table.oid]
+            ).fetchall()
+        pieces = 1 if table.kind == PARTITIONED else self._parallelism  # a root mixes the ctids of its leaves
+        return ctid_ranges(int(pages), pieces)
 
 
 def ctid_ranges(pages: int, pieces: int) -> list[str]:

@@ -46,11 +46,6 @@ def is_vector(pg_type: str) -> bool:
     return pg_type.rpartition(".")[2] == "vector"
 
 
-def quoted(name: str) -> str:
-    """`name` as an identifier in PostgreSQL's SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def postgres_name(described: dict[str, Any]) -> str:
     """The column's name in PostgreSQL."""
     return str(described.get("pg_name", described["name"]))

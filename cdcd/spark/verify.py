@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from cdcd.lsn import format_lsn
+from cdcd.source.identifiers import identifier
 from cdcd.spark import sql_expressions as c
 from cdcd.spark.load import Snapshot
 from cdcd.spark.reading.types import ddl
@@ -102,7 +103,7 @@ class Comparison:
         self._left_out = tuple(name for name in described if not fit[name])
         self._key = tuple(name for name in rows_key if fit[name])
         in_postgres = {
-            each["name"]: _sql_text(c.quoted(c.postgres_name(described[each["name"]])), each["type"])
+            each["name"]: _sql_text(identifier(c.postgres_name(described[each["name"]])), each["type"])
             for each in self._columns
         }
         keys = [in_postgres[name] for name in self._key] or list(in_postgres.values())

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from cdcd.source.connection import Connection, CreatedSlot
+    from cdcd.source.session import Session
     from cdcd.spark import Cdc
 
 TABLES = ["public.customers", "public.orders", "public.ledger"]
@@ -100,7 +102,7 @@ def test_a_table_that_is_rewritten_just_after_the_snapshot_is_not_read_as_empty_
     database: Database, spark: SparkSession
 ) -> None:
     from cdcd.sink.topics import TopicNames
-    from cdcd.spark.exported_snapshot import ExportedSnapshot
+    from cdcd.source.exported_snapshot import export_snapshot
     from cdcd.spark.load import Snapshot
 
     rewrites = [
@@ -108,17 +110,17 @@ def test_a_table_that_is_rewritten_just_after_the_snapshot_is_not_read_as_empty_
         "ALTER TABLE other ALTER id TYPE bigint",
     ]
 
-    class ThenRewritten(ExportedSnapshot):
-        def _export(self) -> None:
-            super()._export()
-            if rewrites:
-                connection.execute(rewrites.pop().encode())
+    def export_then_rewrite(maker: Connection, session: Session) -> CreatedSlot:
+        slot = export_snapshot(maker, session)
+        if rewrites:
+            connection.execute(rewrites.pop().encode())
+        return slot
 
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE t AS SELECT generate_series(1, 5) AS id")
         connection.execute("CREATE TABLE other AS SELECT generate_series(1, 6) AS id")
         connection.execute("CREATE PUBLICATION cdcd FOR ALL TABLES")
-        with Snapshot(spark, database.dsn, "cdcd", TopicNames("p"), ["*"], 2, ThenRewritten) as snapshot:
+        with Snapshot(spark, database.dsn, "cdcd", TopicNames("p"), ["*"], 2, export_then_rewrite) as snapshot:
             assert not rewrites
             assert snapshot.rows("public.t").count() == 7
             assert snapshot.rows("public.other").count() == 6

@@ -53,6 +53,7 @@ SPARK_KNOWS = {
     "cdcd.source.exported_snapshot",
     "cdcd.source.identifiers",
     "cdcd.source.published_tables",
+    "cdcd.source.query_runner",
     "cdcd.source.server_errors",
     "cdcd.source.session",
     "cdcd.source.table_selection",

@@ -16,7 +16,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame, Window
@@ -25,6 +24,7 @@ from pyspark.sql import functions as f
 from cdcd.errors import GapError, RequestRejected, SettingsError
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.records import SlotRecord, TableRecord, parse_record
+from cdcd.source.table_selection import TablePattern
 from cdcd.spark.reading.kafka import EARLIEST, KafkaReader
 
 Position: TypeAlias = "int | str | datetime"
@@ -59,8 +59,13 @@ class Cut:
 
     def matching(self, patterns: Sequence[str]) -> dict[str, TableRecord]:
         """The tables that match one of the patterns (schema.table; `*` stands for any characters), by schema.table."""
-        found = {f"{record.schema}.{record.table}": record for record in self.tables.values() if record.schema}
-        return {name: found[name] for name in sorted(found) if any(fnmatchcase(name, each) for each in patterns)}
+        wanted = [TablePattern(pattern) for pattern in patterns]
+        found = {
+            f"{record.schema}.{record.table}": record
+            for record in self.tables.values()
+            if record.schema and any(pattern.matches(record.schema, record.table) for pattern in wanted)
+        }
+        return {name: found[name] for name in sorted(found)}
 
     def topic(self, table: str) -> str:
         """The topic of `schema.table`; raises RequestRejected if it has none yet."""
