@@ -30,7 +30,6 @@ from cdcd.errors import PostgresUnavailable
 from cdcd.lsn import format_lsn
 from cdcd.monitoring.log_setup import Summary
 from cdcd.monitoring.metrics import Metrics
-from cdcd.monitoring.stall_detection import SERVER, SINK
 from cdcd.monitoring.status import QueueDepths, Status
 from cdcd.pgoutput.messages import COMMIT_PREPARED, PREPARE
 from cdcd.progress.daemon_requests import to_copy
@@ -92,8 +91,8 @@ class Pipeline:
         self._status_interval_s = opened.status_interval_s
         self._status = status
         status.synchronous = opened.synchronous
-        self._server_stage = status.stages[SERVER]
-        self._sink_stage = status.stages[SINK]
+        self._server_stage = status.stages.server
+        self._sink_stage = status.stages.sink
         status.depths = self._depths
         status.parked = _reasons(opened.publisher.parked)
         self._spool = opened.spool
@@ -117,7 +116,7 @@ class Pipeline:
         """The batch that ends a snapshot, and what is to be told of that when Kafka has it."""
         self._asked_s = 0.0
         self._insistence = ShutdownDetector()
-        self._turn_within_s = min(ASK_AFTER_S, status.stalled_after_s / 4)
+        self._turn_within_s = min(ASK_AFTER_S, status.stages.stalled_after_s / 4)
         self._silence = ServerLiveness(monotonic_s(), opened.wal_sender_timeout_s, self._turn_within_s)
         self._summary = Summary(log, "published")
         self._bar = ProgressBar(sys.stderr)
@@ -271,7 +270,7 @@ class Pipeline:
             if batch.transactions:
                 self._tracker.on_received(batch.end_lsn)
                 self._oldest.append((batch.end_lsn, batch.first_commit_ts))
-                self._status.oldest_us = self._oldest[0][1]
+                self._status.positions.oldest_pending_us = self._oldest[0][1]
             if batch.rows or batch.transactions:
                 self._hand_over(batch)
         elif self._assembler.received_lsn:
@@ -291,8 +290,8 @@ class Pipeline:
         elif self._assembler.last_idle_keepalive_lsn:
             self._tracker.on_keepalive(self._assembler.last_idle_keepalive_lsn)
         self._open = batch.open and (batch.rows > 0 or self._open)
-        self._status.received_lsn = self._tracker.received_lsn
-        self._status.server_lsn = max(self._status.server_lsn, self._assembler.server_lsn)
+        self._status.positions.received_lsn = self._tracker.received_lsn
+        self._status.positions.server_lsn = max(self._status.positions.server_lsn, self._assembler.server_lsn)
 
     def _hand_over(self, batch: Batch) -> None:
         self._handed_over += 1
@@ -330,7 +329,7 @@ class Pipeline:
                 self._left_s = now
             while self._oldest and self._oldest[0][0] <= durable.end_lsn:
                 self._oldest.popleft()
-            self._status.oldest_us = self._oldest[0][1] if self._oldest else 0
+            self._status.positions.oldest_pending_us = self._oldest[0][1] if self._oldest else 0
             self._note_published(durable, seconds, now)
         if self._whole is not None and self._sink.durable >= self._whole[0]:
             log.info("the snapshot is whole", extra=self._whole[1])
@@ -350,7 +349,7 @@ class Pipeline:
         if ack == self._told_lsn and not (due or asked or asking):
             return
         if asked:
-            insisting_s = self._insistence.asked(now, self._status.server_lsn)
+            insisting_s = self._insistence.asked(now, self._status.positions.server_lsn)
             if insisting_s > SHUTDOWN_WAITS_S and self._tracker.is_held_only_by_prepares:
                 raise PostgresUnavailable(
                     "PostgreSQL is shutting down, and would wait for a prepared transaction to end"
@@ -360,11 +359,11 @@ class Pipeline:
         self._assembler.reply_requested = False
         self._told_lsn = ack
         self._told_s = now
-        self._status.acked_lsn = ack
+        self._status.positions.acked_lsn = ack
 
     def _note_progress(self, now: float) -> None:
         """Say what waits at each stage, and whether it moves."""
-        self._status.turned_s = now
+        self._status.stages.last_loop_s = now
         # The server has something to say at any time, once it was asked.
         self._server_stage.note(now, self._silence.has_unanswered_probe, self._silence.last_data_s)
         tracker, sink = self._tracker, self._sink
@@ -395,7 +394,7 @@ class Pipeline:
         )
 
     def _note_published(self, durable: CommitResult, seconds: float, now: float) -> None:
-        self._status.durable_lsn = durable.end_lsn
+        self._status.positions.durable_lsn = durable.end_lsn
         counts = {
             (f"{schema}.{name}", chr(op)): events
             for (schema, name), ops in durable.counts.items()
@@ -409,8 +408,8 @@ class Pipeline:
         rows: dict[str, int] = {}
         for (relation, _), events in counts.items():
             rows[relation] = rows.get(relation, 0) + events
-        self._status.published(now, durable.transactions, rows)
-        self._status.commit_us = durable.commit_ts
+        self._status.published.add(now, durable.transactions, rows)
+        self._status.positions.last_commit_us = durable.commit_ts
         self._metrics.latency((wall_us() - durable.first_commit_ts) / 1e6)
         self._summary.add(
             now,

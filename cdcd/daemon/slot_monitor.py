@@ -57,7 +57,8 @@ class SlotMonitor:
         if state is not None:
             self._seen = True
             self._status.slot_state = state
-            self._status.server_lsn = max(self._status.server_lsn, state.wal_lsn)
+            positions = self._status.positions
+            positions.server_lsn = max(positions.server_lsn, state.wal_lsn)
             self._metrics.slot(
                 active=state.active,
                 lost=state.lost,

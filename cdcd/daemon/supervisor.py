@@ -97,10 +97,10 @@ class Supervisor:
             with self._signals():
                 self._attempts()
         except FatalError as error:
-            if self._made_slot and self.status.durable_lsn == INVALID:
+            if self._made_slot and self.status.positions.durable_lsn == INVALID:
                 error.hint = f"{error.hint.rstrip('.')}. {_LEFT_BEHIND.format(source.slot)}"
             self.status.state = State.FAILED
-            self.status.failed(monotonic_s(), error)
+            self.status.errors.add(monotonic_s(), error)
             raise
         except _TooLateError:
             log.warning("left at once, for stopping took too long: what Kafka has not committed will be sent again")
@@ -112,7 +112,7 @@ class Supervisor:
         backoff_s = BACKOFF_MIN_S
         since_s = monotonic_s()
         while not self._stop:
-            published = self.status.transactions
+            published = self.status.published.transactions
             try:
                 self._stream()
             except SlotActive as error:
@@ -132,11 +132,10 @@ class Supervisor:
                 if self._stopping():
                     log.info("stopped; what Kafka has not committed will be sent again: %s", error.message)
                     break
-                if self.status.transactions > published:
+                if self.status.published.transactions > published:
                     backoff_s = BACKOFF_MIN_S
                 self.status.state = State.RESTARTING
-                self.status.restarts += 1
-                self.status.failed(monotonic_s(), error)
+                self.status.errors.add(monotonic_s(), error, restarts=True)
                 self.metrics.restarted(error)
                 if not self._streamed and monotonic_s() + backoff_s - since_s >= FIRST_STREAM_WITHIN_S:
                     raise _given_up(error) from error
@@ -181,7 +180,7 @@ class Supervisor:
         return self.metrics.exposition(self.status, monotonic_s(), wall_us())
 
     def _alive(self) -> None:
-        self.status.turned_s = monotonic_s()
+        self.status.stages.last_loop_s = monotonic_s()
 
     def _park(self, error: Unpublishable) -> None:
         """Let the next stream send this table's events to the parked topic. Raises the error if it must stop instead.
@@ -207,8 +206,7 @@ class Supervisor:
             hint = f"Then run: cdcd unpark {name}"
         log.warning("the table %s %s: %s. %s", name, said, str(error).rstrip("."), hint)
         self.status.state = State.RESTARTING
-        self.status.restarts += 1
-        self.status.failed(monotonic_s(), error)
+        self.status.errors.add(monotonic_s(), error, restarts=True)
         self.metrics.restarted(error)
 
     def _fall_back_to_text(self, error: BinaryFormatUnsupported) -> None:
@@ -222,7 +220,7 @@ class Supervisor:
         """Wait, but not for longer than until a signal comes."""
         until = monotonic_s() + seconds
         while not self._stop and (left_s := until - monotonic_s()) > 0:
-            self.status.turned_s = monotonic_s()
+            self.status.stages.last_loop_s = monotonic_s()
             self._wake.wait(min(1.0, left_s))
             self._wake.clear()
 

@@ -1,6 +1,6 @@
-"""What the last quarter of an hour was like: samples for the plot of the status page.
+"""Samples of the last quarter of an hour, for the plots of the status page.
 
-Before: `slot_monitor` takes a sample every few seconds. After: `status_page` draws them.
+Before: the slot monitor takes a sample every few seconds. After: `status_page` draws the samples.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SAMPLES_MAX: Final = 180
-"""At one every 5 s, a quarter of an hour."""
+"""A quarter of an hour at one sample every 5 s."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,15 @@ class Sample:
 
 
 class History:
-    """The last SAMPLES_MAX samples, oldest first. One thread adds, any reads."""
+    """The last SAMPLES_MAX samples, oldest first. One thread adds, any thread reads."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
 
     def add(self, sample: Sample) -> None:
-        """Take one more; the oldest goes."""
+        """Add a sample. The oldest one is dropped if there are SAMPLES_MAX already."""
         self._samples.append(sample)
 
     def samples(self) -> tuple[Sample, ...]:
-        """All there are."""
+        """Return all samples."""
         return tuple(self._samples.copy())

@@ -132,8 +132,8 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/metrics":
             self._answer(HTTPStatus.OK, "text/plain; version=0.0.4", self.server.exposition())
         elif path == "/healthz":
-            stage, seconds = status.stalled(now_s)
-            is_alive = seconds < status.stalled_after_s
+            stage, seconds = status.longest_stall(now_s)
+            is_alive = seconds < status.stages.stalled_after_s
             message = (
                 f"alive: {status.state.value}"
                 if is_alive

@@ -206,11 +206,11 @@ class Metrics:
             gauges["cdcd_state"].labels(state.name.lower()).set(status.state is state)
         gauges["cdcd_streaming"].set(status.is_ready())
         gauges["cdcd_standby"].set(status.state is State.WAITING)
-        for stage, seconds in status.stalls(now_s).items():
+        for stage, seconds in status.stalled_s(now_s).items():
             gauges["cdcd_stalled_seconds"].labels(stage).set(seconds)
-        gauges["cdcd_lag_bytes"].set(status.lag_bytes)
-        gauges["cdcd_lag_seconds"].set(status.lag_s(now_us))
-        gauges["cdcd_last_commit_timestamp_seconds"].set(status.commit_us / 1e6)
+        gauges["cdcd_lag_bytes"].set(status.positions.lag_bytes)
+        gauges["cdcd_lag_seconds"].set(status.positions.lag_s(now_us))
+        gauges["cdcd_last_commit_timestamp_seconds"].set(status.positions.last_commit_us / 1e6)
         gauges["cdcd_parked_tables"].set(len(status.parked))
         gauges["cdcd_queue_batches"].set(depths.queue_batches)
         gauges["cdcd_queue_bytes"].set(depths.queue_bytes)

@@ -49,8 +49,8 @@ footer { margin: 2rem 0; color: var(--soft); font-size: .9rem } a { color: inher
 
 def render(status: Status, now_s: float, now_us: int, *, still: bool = False) -> str:
     """The page. Every name and message is escaped: a table's name or an error may hold any character."""
-    stage, stalled_s = status.stalled(now_s)
-    alive = stalled_s < status.stalled_after_s
+    stage, stalled_s = status.longest_stall(now_s)
+    alive = stalled_s < status.stages.stalled_after_s
     colour = status.state.name.lower() if alive or status.state is State.FAILED else "failed"
     shown = status.state.value if alive else f"stalled: nothing moves at the {stage} for {duration(stalled_s)}"
     reload_ = "" if still else f'<meta http-equiv="refresh" content="{RELOAD_S}">'
@@ -70,13 +70,14 @@ def render(status: Status, now_s: float, now_us: int, *, still: bool = False) ->
 
 
 def _flow(status: Status, now_s: float, now_us: int) -> Iterable[tuple[str, str]]:
-    yield "Lag", f"{duration(status.lag_s(now_us))}, {size(status.lag_bytes)} of WAL"
-    yield "Rows a second", f"{status.rows_rate.per_second(now_s):,.0f}"
-    yield "Since the start", f"{status.rows:,} rows in {status.transactions:,} transactions"
-    yield "End of the server's WAL", _lsn(status.server_lsn)
-    yield "Received up to", _lsn(status.received_lsn)
-    yield "Kafka holds up to", _lsn(status.durable_lsn)
-    yield "Acknowledged up to", _lsn(status.acked_lsn)
+    positions, published = status.positions, status.published
+    yield "Lag", f"{duration(positions.lag_s(now_us))}, {size(positions.lag_bytes)} of WAL"
+    yield "Rows a second", f"{published.rows_rate.per_second(now_s):,.0f}"
+    yield "Since the start", f"{published.rows:,} rows in {published.transactions:,} transactions"
+    yield "End of the server's WAL", _lsn(positions.server_lsn)
+    yield "Received up to", _lsn(positions.received_lsn)
+    yield "Kafka holds up to", _lsn(positions.durable_lsn)
+    yield "Acknowledged up to", _lsn(positions.acked_lsn)
 
 
 def _slot(status: Status) -> Iterable[tuple[str, str]]:
@@ -97,11 +98,11 @@ def _inside(status: Status, now_s: float) -> Iterable[tuple[str, str]]:
     depths = status.depths()
     yield "Waiting for Kafka", f"{size(depths.queue_bytes)} in {depths.queue_batches:,} batches"
     if depths.snapshot_tables:
-        yield "Snapshot still to take", f"{size(depths.snapshot_bytes)} of {depths.snapshot_tables:,} tables"
+        yield "Left of snapshots", f"{size(depths.snapshot_bytes)} of {depths.snapshot_tables:,} tables"
     spooled = f"{size(depths.spool_memory_bytes)} in memory, {size(depths.spool_disk_bytes)} on disk"
     yield "Spooled until they commit", f"{depths.spool_transactions:,} transactions, {spooled}"
     yield "Running for", duration(now_s - status.started_s)
-    yield "Restarts of the stream", f"{status.restarts:,}"
+    yield "Restarts of the stream", f"{status.errors.restarts:,}"
 
 
 def _facts(title: str, rows: Iterable[tuple[str, str]]) -> str:
@@ -110,7 +111,7 @@ def _facts(title: str, rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _errors(status: Status, now_s: float) -> str:
-    seen = list(status.errors.copy())
+    seen = status.errors.last()
     if not seen:
         return ""
     items = "".join(
@@ -131,7 +132,7 @@ def _parked(status: Status) -> str:
 
 
 def _tables(status: Status, now_s: float) -> str:
-    tables = status.tables.copy()
+    tables = status.published.tables.copy()
     busiest = sorted(tables.items(), key=lambda item: (-item[1].rows, item[0]))
     shown = busiest[:TABLES_SHOWN]
     lines = [

@@ -494,7 +494,7 @@ class Life:
         self.state = "opening"
         self.hurried = False
         self.wake.clear()
-        self._transactions = self.status.transactions
+        self._transactions = self.status.published.transactions
         try:
             self.opening = StreamStartup(
                 self.world.settings,
@@ -562,7 +562,7 @@ class Life:
         elif isinstance(error, RetriableError):
             if isinstance(error, SpoolFull):
                 self._may_spool = False
-            if self.status.transactions > self._transactions:
+            if self.status.published.transactions > self._transactions:
                 self._backoff_s = BACKOFF_MIN_S
             self.due = world.now + self._backoff_s
             self._backoff_s = min(BACKOFF_MAX_S, self._backoff_s * 2)

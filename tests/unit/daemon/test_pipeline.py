@@ -32,7 +32,7 @@ def pipeline() -> Pipeline:
         raise PostgresUnavailable("the database system is shutting down")
 
     made = object.__new__(Pipeline)
-    made._status = SimpleNamespace(turned_s=0.0, synchronous=False)  # type: ignore[assignment]
+    made._status = SimpleNamespace(stages=SimpleNamespace(last_loop_s=0.0), synchronous=False)  # type: ignore[assignment]
     made._server_stage = Noting()  # type: ignore[assignment]
     made._sink_stage = Noting()  # type: ignore[assignment]
     made._silence = SimpleNamespace(has_unanswered_probe=False, last_data_s=0.0)  # type: ignore[assignment]

@@ -11,7 +11,8 @@ from cdcd.clock import monotonic_s, wall_us
 from cdcd.errors import SettingsError
 from cdcd.monitoring.http_server import CONNECTIONS_MAX, REQUEST_TIMEOUT_S, MonitoringServer
 from cdcd.monitoring.metrics import Metrics
-from cdcd.monitoring.status import STALLED_AFTER_S, State, Status
+from cdcd.monitoring.stall_detection import STALLED_AFTER_S
+from cdcd.monitoring.status import State, Status
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def ask(server: MonitoringServer, path: str, method: str = "GET") -> tuple[int, 
 def test_healthz_says_whether_what_waits_moves(server: MonitoringServer, status: Status) -> None:
     status.begin_stream(monotonic_s())
     assert ask(server, "/healthz")[::2] == (200, "alive: streaming\n")
-    status.turned_s -= STALLED_AFTER_S + 1
+    status.stages.last_loop_s -= STALLED_AFTER_S + 1
     assert ask(server, "/healthz")[::2] == (503, "stalled: nothing moves at the loop for 121 s\n")
 
 

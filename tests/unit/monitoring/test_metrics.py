@@ -14,10 +14,10 @@ from cdcd.monitoring.status import QueueDepths, Status
 def status() -> Status:
     it = Status("1.0", "slot", "pub", 1000.0)
     it.begin_stream(1000.0)
-    it.server_lsn, it.durable_lsn = 0x5000, 0x4000
-    it.oldest_us = 7_000_000
+    it.positions.server_lsn, it.positions.durable_lsn = 0x5000, 0x4000
+    it.positions.oldest_pending_us = 7_000_000
     it.depths = lambda: QueueDepths(3, 700, 2, 5000, 9000)
-    it.stages[SINK].note(1001.0, True, 1)
+    it.stages.sink.note(1001.0, True, 1)
     return it
 
 
