@@ -1,1 +1,1 @@
-"""What the daemon tells about itself: status, metrics, the page, health, the log."""
+"""What the daemon tells about itself: status, metrics, status page, health checks, log."""

@@ -1,9 +1,10 @@
-"""Logging: the standard library's, one logger a module, text for people or one JSON object a line.
+"""Sets logging up: the standard library's, one logger a module, text for people or one JSON object a line.
 
-Before: `cli.main` calls `set_up` once. After: each I/O module logs through `logging.getLogger(__name__)`; what a
-line is about goes into `extra`: `log.info("slot created", extra={"slot": slot, "lsn": format_lsn(lsn)})`.
+Before: `cli.main` calls `set_up` once.
+After: each module logs through `logging.getLogger(__name__)`, and puts the facts of a line into `extra`:
+`log.info("slot created", extra={"slot": slot, "lsn": format_lsn(lsn)})`.
 
-Never logged: row values, passwords. LSNs are written `X/X`. What happens often goes through `Summary`.
+Row values and passwords are never logged. LSNs are written `X/X`. Frequent events go through `Summary`.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "
 
 
 def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
-    """Send every `cdcd.*` logger to `stream` (standard error) from `level` on, in `form` text or json.
+    """Write every `cdcd.*` logger to `stream` (default: standard error), from `level` on; `form` is text or json.
 
-    Calling it again replaces what was set up before.
+    A second call replaces what the first one set up.
     """
     out = stream or sys.stderr
-    handler = _AboveABar(out) if out.isatty() else logging.StreamHandler(out)
+    handler = _AboveProgressBar(out) if out.isatty() else logging.StreamHandler(out)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger("cdcd")
     root.handlers = [handler]
@@ -36,8 +37,8 @@ def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
     root.propagate = False
 
 
-class _AboveABar(logging.StreamHandler[TextIO]):
-    """On a terminal: a line takes the place of a bar, which is shown anew below it."""
+class _AboveProgressBar(logging.StreamHandler[TextIO]):
+    """Writes a line over the progress bar of a terminal. The bar appears below it the next time it is shown."""
 
     def format(self, record: logging.LogRecord) -> str:
         return CLEAR + super().format(record)
@@ -47,7 +48,7 @@ class TextFormatter(logging.Formatter):
     """`2026-11-21T15:39:31.123Z INFO sink: committed rows=1200 lsn=16/B374D848`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback below it where the record carries one."""
+        """Return one line, and the record's traceback below it if there is one."""
         pairs = "".join(f" {key}={_plain(value)}" for key, value in _extra(record).items())
         line = f"{_time(record)} {record.levelname} {_component(record)}: {record.getMessage()}{pairs}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
@@ -57,7 +58,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, component, message, and what `extra` gave."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object; a traceback is its `traceback`."""
+        """Return the object. The record's traceback is its `traceback`."""
         content = {"time": _time(record), "level": record.levelname.lower(), "component": _component(record)}
         content |= {"message": record.getMessage(), **_extra(record)}
         if record.exc_info:
@@ -66,16 +67,16 @@ class JsonFormatter(logging.Formatter):
 
 
 class Summary:
-    """Adds up what happens often, and logs it at info at most once an interval.
+    """Adds up frequent events, and logs them at info at most once an interval.
 
-    The state is what was counted since the last line, and when that was. The first event after a quiet interval is
-    logged at once; what follows within the interval joins the next line, which `add` or `flush` writes when it is due.
+    The first event after a quiet interval is logged at once. Later events within the interval join the next line, which
+    `add` or `flush` writes when the interval is over.
     """
 
     def __init__(
         self, logger: logging.Logger, message: str, interval_s: float = 1.0, first_after_s: float = 0.0
     ) -> None:
-        """The very first line comes no sooner than `first_after_s` behind the first event."""
+        """The very first line comes `first_after_s` after the first event at the earliest."""
         self._logger = logger
         self._message = message
         self._interval_s = interval_s
@@ -85,14 +86,14 @@ class Summary:
         self._due_s: float | None = None
 
     def add(self, now_s: float, counts: Mapping[str, int], latest: Mapping[str, object]) -> None:
-        """Count an event: `counts` are summed up, of `latest` the last value stays. `now_s` is monotonic."""
+        """Count an event at `now_s` (monotonic): `counts` are summed up, `latest` replaces what it had."""
         for name, count in counts.items():
             self._counts[name] = self._counts.get(name, 0) + count
         self._latest.update(latest)
         self.flush(now_s)
 
     def flush(self, now_s: float) -> None:
-        """Write what is counted if its time has come. Loops call it when they turn with nothing to add."""
+        """Write the line if it is due at `now_s` (monotonic). A loop calls it in turns without an event, too."""
         if self._counts and self._due_s is None:
             self._due_s = now_s + self._first_after_s
         if self._counts and self._due_s is not None and now_s >= self._due_s:
@@ -115,6 +116,6 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A value that stays one word: what has spaces, quotes or line breaks is quoted, so that a line stays a line."""
+    """Return a value as one word. Spaces, quotes and line breaks make it a quoted word, so that a line stays a line."""
     text = str(value)
     return text if text and not any(c.isspace() or c in '"=' for c in text) else json.dumps(text, ensure_ascii=False)

@@ -1,12 +1,12 @@
-"""What Prometheus reads: one table of every metric, and the object that fills it.
+"""The metrics for Prometheus: one table of them all, and the object that fills it.
 
-Before: `pipeline` and `supervisor` report what happened, in the words of the methods of `Metrics`; what is true only at
-a moment is read from `status` when Prometheus asks.
-After: `http_server` serves `exposition()` at /metrics; the alerts and the dashboard in `deploy/` are made of these
-names.
+Before: the stream's report, the slot monitor and the supervisor say what happened, by the methods of `Metrics`. Gauges
+of the moment are read from `status` when Prometheus asks.
+After: `http_server` serves `exposition()` at /metrics. The alerts and the dashboard in `deploy/` use these names.
+Source: prometheus.io, "Metric and label naming".
 
-Base units (bytes, seconds), as Prometheus asks. Labels are bounded: a relation beyond RELATIONS_MAX counts as `other`,
-a reason is the name of an error class. Source: prometheus.io, "Metric and label naming".
+Units are bytes and seconds, as Prometheus asks. Labels are bounded: relations beyond RELATIONS_MAX count as `other`, a
+reason is the name of an error class.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from prometheus_client.process_collector import ProcessCollector
 
 from cdcd.monitoring.status import State, Status
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series a counter, that nobody asks for
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody reads
 
 RELATIONS_MAX: Final = 1000
 """Distinct values of the label `relation`; rows of further tables are counted under `other`."""
 
 SCHEMAS_MAX: Final = 1000
-"""Versions of one relation's schema that are told apart."""
+"""Versions of one relation's schema that are counted one by one."""
 
 _FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _LATENCY: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 1800.0, 7200.0)
@@ -35,7 +35,7 @@ _LATENCY: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 
 @dataclass(frozen=True)
 class Metric:
-    """One row of the table: the name as Prometheus shows it, what it is, what it says."""
+    """One row of the table: name, kind and help text as Prometheus shows them."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -45,7 +45,7 @@ class Metric:
 
 
 WAL_STATUSES: Final = ("reserved", "extended", "unreserved", "lost")
-"""What pg_replication_slots.wal_status can be."""
+"""The values of pg_replication_slots.wal_status."""
 
 METRICS: Final = (
     Metric(
@@ -58,8 +58,10 @@ METRICS: Final = (
     Metric("cdcd_state", "gauge", "1 for the state that the daemon is in, 0 for the others.", ("state",)),
     Metric("cdcd_streaming", "gauge", "1 while the slot streams to this daemon, else 0."),
     Metric("cdcd_standby", "gauge", "1 while another daemon has the slot and this one stands by, else 0."),
-    Metric("cdcd_stalled_seconds", "gauge", "For how long work has waited at a stage and nothing moved.", ("stage",)),
-    Metric("cdcd_restarts_total", "counter", "Streams started again, by the error that ended the last.", ("reason",)),
+    Metric("cdcd_stalled_seconds", "gauge", "For how long work has waited at a stage while nothing moved.", ("stage",)),
+    Metric(
+        "cdcd_restarts_total", "counter", "Restarts of the stream, by the error that ended the last one.", ("reason",)
+    ),
     Metric("cdcd_lag_bytes", "gauge", "WAL that the server has written and Kafka does not hold yet."),
     Metric("cdcd_lag_seconds", "gauge", "Age of the oldest commit that Kafka is known not to hold yet."),
     Metric(
@@ -83,13 +85,13 @@ METRICS: Final = (
         _FAST,
     ),
     Metric("cdcd_queue_batches", "gauge", "Batches that wait for the producer."),
-    Metric("cdcd_queue_bytes", "gauge", "Memory that encoded events which wait for the producer take."),
+    Metric("cdcd_queue_bytes", "gauge", "Memory of the encoded events that wait for the producer."),
     Metric("cdcd_queue_max_bytes", "gauge", "The bound of cdcd_queue_bytes: sink.queue_bytes_max."),
     Metric("cdcd_spool_transactions", "gauge", "Transactions in progress or prepared, spooled until they commit."),
-    Metric("cdcd_spool_bytes", "gauge", "What the spool takes, in memory or on disk.", ("where",)),
+    Metric("cdcd_spool_bytes", "gauge", "Size of the spool, in memory or on disk.", ("where",)),
     Metric("cdcd_spool_max_bytes", "gauge", "The bounds of cdcd_spool_bytes: memory_bytes, bytes_max.", ("where",)),
-    Metric("cdcd_snapshot_tables", "gauge", "Tables that are being copied and are not whole yet."),
-    Metric("cdcd_snapshot_bytes", "gauge", "Of these tables, what is still to be read."),
+    Metric("cdcd_snapshot_tables", "gauge", "Tables whose snapshot is under way and not complete."),
+    Metric("cdcd_snapshot_bytes", "gauge", "Part of these tables that is still to be read."),
     Metric("cdcd_parked_tables", "gauge", "Tables whose events go to the parked topic instead of their own."),
     Metric("cdcd_parked_rows_total", "counter", "Events that went to the parked topic.", ("relation",)),
     Metric("cdcd_slot_active", "gauge", "1 while the server counts the slot as in use, else 0."),
@@ -103,7 +105,7 @@ METRICS: Final = (
         "WAL that may be written before the slot is in danger; +Inf without max_slot_wal_keep_size.",
     ),
 )
-"""Every metric, in the order of the status page."""
+"""Every metric."""
 
 
 class Metrics:
@@ -126,7 +128,7 @@ class Metrics:
                     metric.name, metric.help, metric.labels, registry=self.registry, buckets=metric.buckets
                 )
         ProcessCollector(registry=self.registry)  # memory, CPU and open files of the process
-        self._gauges["cdcd_slot_safe_wal_bytes"].set(inf)  # until the slot was seen: 0 would be the alarm
+        self._gauges["cdcd_slot_safe_wal_bytes"].set(inf)  # until the slot was seen: 0 would raise the alarm
         self._started = 0.0
         self._relations: set[str] = set()
         self._schemas: dict[str, set[bytes]] = {}
@@ -147,7 +149,7 @@ class Metrics:
             counter.labels(self._bounded(relation), op).inc(count)
 
     def latency(self, seconds: float) -> None:
-        """A PostgreSQL transaction became visible in Kafka so long after its commit; below 0 where clocks differ."""
+        """A transaction became visible in Kafka so long after PostgreSQL committed it; below 0 if the clocks differ."""
         self._histograms["cdcd_event_latency_seconds"].observe(max(0.0, seconds))
 
     def received(self, size_bytes: int) -> None:
@@ -155,11 +157,11 @@ class Metrics:
         self._counters["cdcd_received_bytes_total"].inc(size_bytes)
 
     def transaction(self, seconds: float) -> None:
-        """A Kafka transaction was open for so long when it was committed."""
+        """A Kafka transaction had been open for so long when it was committed."""
         self._histograms["cdcd_kafka_transaction_seconds"].observe(seconds)
 
     def schema(self, relation: str, header: bytes) -> None:
-        """Events of `relation` are about to be published whose schema `header` names."""
+        """Events of `relation` are about to be published. `header` identifies their schema."""
         relation = self._bounded(relation)
         versions = self._schemas.setdefault(relation, set())
         if len(versions) < SCHEMAS_MAX:
@@ -172,7 +174,7 @@ class Metrics:
             self._counters["cdcd_parked_rows_total"].labels(self._bounded(relation)).inc(count)
 
     def bounds(self, queue_bytes: int, spool_memory_bytes: int, spool_disk_bytes: int) -> None:
-        """What may wait inside the daemon."""
+        """The bounds of what waits inside the daemon, from the settings."""
         self._gauges["cdcd_queue_max_bytes"].set(queue_bytes)
         self._gauges["cdcd_spool_max_bytes"].labels("memory").set(spool_memory_bytes)
         self._gauges["cdcd_spool_max_bytes"].labels("disk").set(spool_disk_bytes)
@@ -180,7 +182,7 @@ class Metrics:
     def slot(
         self, *, active: bool, lost: bool, wal_status: str, retained_bytes: int, lag_bytes: int, safe_bytes: int | None
     ) -> None:
-        """What the server says of the slot now. `safe_bytes` None: no limit."""
+        """The slot as the server describes it now. `safe_bytes` None: no limit."""
         gauges = self._gauges
         gauges["cdcd_slot_active"].set(active)
         gauges["cdcd_slot_lost"].set(lost)
@@ -191,15 +193,15 @@ class Metrics:
             gauges["cdcd_slot_wal_status"].labels(status).set(status == wal_status)
 
     def restarted(self, reason: BaseException) -> None:
-        """The stream starts again because of `reason`; its class is the label, so that there are few."""
+        """The stream starts again because of `reason`. Its class is the label, so that there are few labels."""
         self._counters["cdcd_restarts_total"].labels(type(reason).__name__).inc()
 
     def exposition(self, status: Status, now_s: float, now_us: int) -> bytes:
-        """Everything in Prometheus' text format, as of now: monotonic seconds, microseconds since 1970 UTC."""
+        """Return everything in Prometheus' text format. `now_s` is monotonic, `now_us` counts from 1970 UTC."""
         gauges, depths = self._gauges, status.depths()
         gauges["cdcd_info"].labels(status.version, self._build, status.slot, status.publication).set(1)
         if not self._started:
-            # Once: what is reckoned anew differs by microseconds, and `changes()` counts every difference.
+            # Once: a second calculation differs by microseconds, and `changes()` counts every difference.
             self._started = now_us / 1e6 - (now_s - status.started_s)
             gauges["cdcd_start_time_seconds"].set(self._started)
         for state in State:

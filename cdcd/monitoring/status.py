@@ -24,7 +24,7 @@ ERRORS_MAX: Final = 5
 """The status page shows the last errors, at most so many."""
 
 RATE_WINDOW_S: Final = 10
-"""A rate is a mean over the last so many whole seconds."""
+"""A rate is a mean over the last so many full seconds."""
 
 
 class State(Enum):
@@ -56,7 +56,7 @@ class QueueDepths:
 
 
 class Rate:
-    """Events per second, over the last RATE_WINDOW_S whole seconds: a ring with one count per second.
+    """Events per second, over the last RATE_WINDOW_S full seconds: a ring with one count per second.
 
     One thread adds. Any thread reads, because `per_second` changes nothing.
     """
