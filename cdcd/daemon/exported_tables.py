@@ -1,7 +1,7 @@
 """The tables of one snapshot: locked, and described as the stream would announce them.
 
 Before: `snapshot_export` has connections that see the snapshot.
-After: `snapshot_coordinator` reads the tables, heap by heap.
+After: `snapshot_rows` reads the tables, chunk by chunk.
 """
 
 from __future__ import annotations

@@ -1,259 +1,281 @@
-"""Stitches the copies of tables into the stream: it runs up to the snapshot's LSN, the copy is published, it goes on.
+"""Brings the snapshots of tables into the stream: a state machine that each turn of the loop moves on.
 
-Before: `stream_startup` knows how far each table's copy is.
-After: `pipeline` hands on the batches, in the order of the LSNs.
+Before: `snapshot_requests` says which tables want a snapshot.
+After: `snapshot_pump` does what `turn` returns: it pauses the stream, resumes it, or hands a batch of rows on.
 
-1. A thread is to take a snapshot (`snapshot_export`). When it is ready, the stream stops where it is: the assembler has
-a
-   barrier. So the snapshot is of a later LSN. While the server lets it wait for transactions to end, the barrier moves
-   on behind them.
-2. The stream runs up to the snapshot's consistent point, and stops there.
-3. The barrier is lifted: the stream goes on with the first transaction that the snapshot does not show. What it has
-   for the tables that are being copied is set aside (`sink.parked_tables`), the others do not wait.
-4. The rows are read by several connections and published beside it, `table_copier` says as of which LSN. When a table
-is
-   whole, what was set aside follows.
+1. EXPORTING: a thread exports a snapshot (`snapshot_export`). When all is ready for it, the stream pauses where it is,
+   so that the snapshot's consistent point is a later LSN. While the server makes the export wait for transactions to
+   end, the pause moves on, past each of them.
+2. CATCHING_UP: the stream runs up to the consistent point, and pauses there.
+3. READING: the stream goes on with the first transaction that the snapshot does not show. Changes of the tables that
+   are being read are deferred (`sink.parking`), other tables do not wait. Several connections read the rows, and
+   `snapshot.encoder` gives each row its LSN. When a table is complete, its deferred changes follow.
 
-So every topic is in commit order. Whatever dies in between, the progress says how far the stream has come, and how far
-the copy of each table. The next attempt takes a new snapshot, at a later LSN, and begins with 1; the stream up to there
-is published as always. What is copied twice is copied as of a later LSN the second time, and stands behind it.
+So every topic is in commit order. If the daemon dies at any moment, the progress says how far the stream has come, and
+how far each table's snapshot. The next attempt starts at 1 with a snapshot at a later LSN, after the stream up to there
+was published as always. A row that is read twice has a later LSN the second time, and comes after the first one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, Protocol
 
-from cdcd.config.settings import Settings
-from cdcd.daemon.exported_tables import TableExport
-from cdcd.daemon.snapshot_export import ExportedSnapshot, NewTableScan, SnapshotExport
+from cdcd.daemon.exported_tables import Choose
+from cdcd.daemon.snapshot_export import NewTableScan, SnapshotExport
+from cdcd.daemon.snapshot_requests import SnapshotRequests
+from cdcd.daemon.snapshot_rows import SnapshotRows
 from cdcd.lsn import format_lsn
-from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot, wanted_again
 from cdcd.sink.batches import Batch, BatchBuilder
-from cdcd.sink.topics import TopicNames
-from cdcd.snapshot.copy_format import CopyFormat
-from cdcd.snapshot.reader import SnapshotConnection
-from cdcd.snapshot.table_copier import TableCopier
-from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.change_consumer import ChangeConsumer
 
-MESSAGES_MAX: Final = 1_000
-"""Rows that one connection gives in one turn."""
+SCAN_INTERVAL_S: Final = 10.0
+"""Between two scans for newly published tables."""
 
-BATCH_BYTES: Final = 1 << 16
-
-BLOCK_BYTES: Final = 8_192
-
-LOOK_S: Final = 10.0
+KEEPALIVE_INTERVAL_S: Final = 0.05
+"""Between two requests for a keepalive: it says how far the server is, and an idle server sends few by itself."""
 
 FIRST_LSN: Final = 1
 """Every transaction commits there or later."""
 
 
+class SnapshotState(Enum):
+    """Where the coordinator is."""
+
+    IDLE = auto()
+    """No table wants a snapshot, as far as it is known."""
+    REQUESTED = auto()
+    """A table wants a snapshot: the next turn starts the export."""
+    EXPORTING = auto()
+    CATCHING_UP = auto()
+    READING = auto()
+
+
+class Room(Protocol):
+    """What the stream and the queue allow in this turn."""
+
+    @property
+    def is_stream_paused(self) -> bool:
+        """The stream stands before the LSN where it was to pause."""
+
+    @property
+    def accepts_batch(self) -> bool:
+        """A batch can be handed on."""
+
+    @property
+    def wants_rows(self) -> bool:
+        """A batch can be handed on, and so little waits for the sink that the stream's rows would not wait long."""
+
+    @property
+    def is_sink_idle(self) -> bool:
+        """The sink has nothing to do: even a small batch is welcome."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The summary of a snapshot whose last rows were read."""
+
+    lsn: int
+    tables: int
+    rows: int
+
+    def as_log(self) -> dict[str, object]:
+        """Return the fields of the log line."""
+        return {"lsn": format_lsn(self.lsn), "tables": self.tables, "rows": self.rows}
+
+
+@dataclass(frozen=True)
+class Action:
+    """What the caller must do before the stream is read: each that is set, in this order."""
+
+    pause_before_lsn: int = 0
+    """Pause the stream before the first transaction that commits here or later."""
+    consistent_lsn: int = 0
+    """The paused stream is at this consistent point: nothing before it is missing."""
+    resumes: bool = False
+    """Let the stream go on."""
+    requests_keepalive: bool = False
+    """Ask the server for a keepalive, which says how far it is."""
+    batch: Batch | None = None
+    """Hand it on."""
+    left: Mapping[str, object] | None = None
+    """What is left after the batch, for people."""
+    finished: Finished | None = None
+    """The batch was the last one of a snapshot."""
+
+
+NOTHING: Final = Action()
+
+
+@dataclass(frozen=True)
+class SnapshotLimits:
+    """How much is read at once."""
+
+    chunk_bytes: int
+    """About how much one COPY reads."""
+    rows_max: int = 1_000
+    """Rows that one connection gives in one turn."""
+    batch_bytes: int = 1 << 16
+    """A batch is handed on when it is this large, or when the sink has nothing to do."""
+
+
 class SnapshotCoordinator:
-    """What is to be copied in one attempt. Owned by the thread that owns the stream."""
+    """The snapshots of one stream. For the thread that owns the stream; `tables_left` and `bytes_left` for any."""
 
     def __init__(
         self,
-        settings: Settings,
-        copies: Mapping[str, TableSnapshot],
-        names: TopicNames,
+        requests: SnapshotRequests,
         encoder: ChangeConsumer,
         batches: BatchBuilder,
-        wake: Callable[[], None],
-        parked: Callable[[], Container[tuple[str, str]]] = frozenset,
+        start_export: Callable[[Choose], SnapshotExport],
+        start_scan: Callable[[Choose], NewTableScan],
+        limits: SnapshotLimits,
+        *,
+        only: bool = False,
     ) -> None:
-        """`copies`: how far each table is, by topic. `encoder` writes to `batches`; both are for the copies alone.
+        """`encoder` writes to `batches`; both serve snapshots alone. With `only` the stream stays paused for good.
 
-        `parked`, called by any thread, tells which tables wait: behind what is set aside their rows would win.
+        `start_export` starts to export a snapshot of the tables that its argument chooses. `start_scan` starts to look
+        whether there is such a table.
         """
-        self._settings = settings
-        self._copies = dict(copies)
-        self._asked: set[str] = set()
-        """Topics of tables that were asked for since the snapshot was begun."""
-        self._names = names
+        self._requests = requests
         self._encoder = encoder
         self._batches = batches
-        self._wake = wake
-        self._parked = parked
-        self._looking: NewTableScan | None = None
-        self._look_s = 0.0
-        self._exporting: SnapshotExport | None = None
+        self._start_export = start_export
+        self._start_scan = start_scan
+        self._limits = limits
+        self._only = only
+        self._scan: NewTableScan | None = None
+        self._next_scan_s = 0.0
+        self._export: SnapshotExport | None = None
         self._safe_stream_lsn = 0
-        self._export: ExportedSnapshot | None = None
-        self._copier: TableCopier | None = None
-        self._begun = False
-        self._begun_s = 0.0
-        self._whole_bytes = 0
-        self._rows: dict[SnapshotConnection, CopyFormat] = {}
-        self._selected: dict[str, TableExport] = {}
-        """By topic."""
-        self.whole: dict[str, object] | None = None
-        """Of a snapshot whose last rows the last step gave: how much it was, for people. Whoever tells it clears it."""
-        self.flowing = False
-        """Rows came in the last step: there may be more of which no socket tells."""
-        self.ended = settings.snapshot.mode == "never" and all(copy.state == DONE for copy in copies.values())
-        """Nothing is left to be copied."""
+        self._rows: SnapshotRows | None = None
+        self._last_keepalive_request_s = 0.0
+        self.state = SnapshotState.REQUESTED if requests.may_want_tables else SnapshotState.IDLE
 
-    def want(self, schema: str, table: str) -> None:
-        """Copy a table afresh: somebody asks for it."""
-        topic = self._names.topic(schema, table)
-        self._copies[topic] = wanted_again(self._settings.source.slot, topic, schema, table)
-        self._asked.add(topic)
-        if self.ended:
-            self._begin_again()
+    def request(self, schema: str, table: str) -> None:
+        """Somebody asks for a fresh snapshot of a table."""
+        self._requests.request(schema, table)
+        if self.state is SnapshotState.IDLE:
+            self._begin()
 
-    def look(self, now: float) -> None:
-        """Notice, every LOOK_S seconds, tables that are published only now: call it once a turn."""
-        if not self.ended:
-            return
-        if self._looking is None:
-            if now >= self._look_s and self._may_find():
-                self._looking = NewTableScan(self._settings, self._choose, self._wake)
-        elif self._looking.found is not None:
-            if self._looking.found:
-                self._begin_again()
-            self._looking = None
-            self._look_s = now + LOOK_S
+    def turn(self, now: float, room: Room) -> Action:
+        """Go on as far as nothing must be waited for: call it once a turn. Raises what export and reading raise."""
+        if self.state is SnapshotState.IDLE:
+            self._poll_new_tables(now)
+        if self.state is SnapshotState.REQUESTED:
+            self._export = self._start_export(self._requests.choose)
+            self.state = SnapshotState.EXPORTING
+        elif self.state is SnapshotState.EXPORTING:
+            return self._poll_export(now)
+        elif self.state is SnapshotState.CATCHING_UP:
+            return self._catch_up(now, room)
+        elif self.state is SnapshotState.READING and room.wants_rows:
+            return self._read_rows(now, room)
+        return NOTHING
 
-    def _may_find(self) -> bool:
-        # One that was asked for may have been parked.
-        return self._settings.snapshot.mode != "never" or any(copy.state != DONE for copy in self._copies.values())
+    def _begin(self) -> None:
+        self._export = self._rows = None
+        self.state = SnapshotState.REQUESTED
 
-    def _begin_again(self) -> None:
-        self._exporting = self._export = self._copier = None
-        self._begun = self.ended = False
+    def _poll_new_tables(self, now: float) -> None:
+        """Notice a table that was published only now."""
+        if self._scan is None:
+            if now >= self._next_scan_s and self._requests.may_want_tables:
+                self._scan = self._start_scan(self._requests.choose)
+        elif (found := self._scan.found) is not None:
+            if found:
+                self._begin()
+            self._scan = None
+            self._next_scan_s = now + SCAN_INTERVAL_S
 
-    def advance(self, assembler: Assembler) -> None:
-        """Go on as far as nothing must be waited for: call it once a turn. Raises what taking the snapshot raised."""
-        if self.ended or self._copier is not None:
-            return
-        if self._exporting is None:
-            self._exporting = SnapshotExport(self._settings, self._choose, self._wake)
-        elif self._exporting.needs_pause:
-            self._safe_stream_lsn = FIRST_LSN
-            assembler.pause_before(FIRST_LSN)
-            self._exporting.confirm_stream_paused()
-        elif self._exporting.done:
-            self._export = self._exporting.result()
-            if self._export is None:
-                self.ended = True
-                assembler.resume()
-                return
-            self._take_on(self._export)
-            assembler.pause_before(self._export.lsn)
-        elif self._exporting.safe_stream_lsn > self._safe_stream_lsn:
-            self._safe_stream_lsn = self._exporting.safe_stream_lsn
-            assembler.pause_before(self._safe_stream_lsn)
-
-    @property
-    def lsn(self) -> int:
-        """The consistent point; 0 while there is no snapshot."""
-        return 0 if self._export is None else self._export.lsn
-
-    @property
-    def begun(self) -> bool:
-        """Rows are on their way."""
-        return self._begun and not self.ended
-
-    def readable(self) -> list[int]:
-        """The sockets that rows come from."""
-        return [connection.fileno() for connection in self._rows]
-
-    def step(self, assembler: Assembler, now: float, *, hungry: bool) -> Batch | None:
-        """Take what rows have come. The first time at the barrier: to be handed on before anything behind that is read.
-
-        It is lifted then, unless nothing but copies is wanted. Small batches are for those who are `hungry`.
-        """
-        export, copier = self._export, self._copier
-        self.flowing = False
-        begins = not self._begun
+    def _poll_export(self, now: float) -> Action:
+        export = self._export
         assert export is not None
-        assert copier is not None
-        if begins:
-            self._begun = True
-            self._begun_s = now
-            self._whole_bytes = self.bytes_left
-            copier.start()
-            if self._settings.snapshot.mode != "only":
-                assembler.resume()
-        for connection in export.connections:
-            self._read(connection, copier)
-        if copier.finished:
-            self._finish()
-        elif not (begins or hungry or self._batches.gathered_bytes >= BATCH_BYTES):
-            return None
-        batch = self._batches.take()
-        batch.copies = copier.copies()
-        # Who asked for a table while it was being copied asked for another copy: whoever starts next is to know that.
-        batch.copies += [self._copies[c.topic] for c in batch.copies if c.topic in self._asked]
-        return batch if batch.rows or batch.copies else None
+        if export.needs_pause:
+            self._safe_stream_lsn = FIRST_LSN
+            export.confirm_stream_paused()  # the caller pauses it before it reads the stream again
+            return Action(pause_before_lsn=FIRST_LSN)
+        if export.done:
+            exported = export.result()
+            if exported is None:
+                self.state = SnapshotState.IDLE
+                return Action(resumes=True)
+            self._requests.begin([table.copy for table in exported.tables])
+            self._rows = SnapshotRows(exported, self._encoder, self._batches, self._limits.chunk_bytes)
+            self.state = SnapshotState.CATCHING_UP
+            return Action(pause_before_lsn=exported.lsn, requests_keepalive=self._may_request_keepalive(now))
+        if export.safe_stream_lsn > self._safe_stream_lsn:
+            self._safe_stream_lsn = export.safe_stream_lsn
+            return Action(pause_before_lsn=self._safe_stream_lsn)
+        return NOTHING
+
+    def _catch_up(self, now: float, room: Room) -> Action:
+        if not (room.is_stream_paused and room.accepts_batch):
+            return Action(requests_keepalive=True) if self._may_request_keepalive(now) else NOTHING
+        assert self._rows is not None
+        self.state = SnapshotState.READING
+        self._rows.start(now)
+        return self._read_rows(now, room, consistent_lsn=self._rows.lsn)
+
+    def _may_request_keepalive(self, now: float) -> bool:
+        if now - self._last_keepalive_request_s < KEEPALIVE_INTERVAL_S:
+            return False
+        self._last_keepalive_request_s = now
+        return True
+
+    def _read_rows(self, now: float, room: Room, *, consistent_lsn: int = 0) -> Action:
+        """Read the rows that have come. `consistent_lsn`: these are the first, and go on in any case."""
+        rows = self._rows
+        assert rows is not None
+        rows.read(self._limits.rows_max)
+        is_large = rows.gathered_bytes >= self._limits.batch_bytes
+        if not (rows.is_finished or consistent_lsn or is_large or room.is_sink_idle):
+            return NOTHING
+        batch = rows.take_batch()
+        assert batch.copies is not None
+        batch.copies += self._requests.requested_since(batch.copies)
+        return Action(
+            consistent_lsn=consistent_lsn,
+            resumes=consistent_lsn > 0 and not self._only,
+            batch=batch if batch.rows or batch.copies else None,
+            left=rows.left(now),
+            finished=self._finish(rows) if rows.is_finished else None,
+        )
+
+    def _finish(self, rows: SnapshotRows) -> Finished:
+        tables = rows.tables
+        self._requests.finish(tables)
+        rows.close()
+        self.state = SnapshotState.IDLE
+        if self._requests.has_requests:
+            self._begin()
+        return Finished(rows.lsn, len(tables), sum(table.rows for table in tables))
+
+    def sockets(self) -> list[int]:
+        """Return the sockets that rows come from."""
+        return self._rows.sockets() if self._rows is not None and self.state is SnapshotState.READING else []
+
+    @property
+    def may_have_more_rows(self) -> bool:
+        """Rows came in the last turn that read: there may be more that no socket announces."""
+        return self._rows is not None and self._rows.may_have_more
 
     @property
     def tables_left(self) -> int:
-        """Tables of this snapshot that are not whole yet."""
-        return 0 if self._copier is None else sum(copy.state != DONE for copy in self._copier.standing)
+        """Tables whose snapshot is not complete."""
+        rows = self._rows
+        return 0 if rows is None else rows.tables_left
 
     @property
     def bytes_left(self) -> int:
-        """Of these, what nobody has begun to read."""
-        return 0 if self._copier is None else self._copier.blocks_left * BLOCK_BYTES
-
-    def left(self, now: float) -> dict[str, object]:
-        """What is left, for people: with the seconds that it will take at the rate so far."""
-        left = self.bytes_left
-        read = self._whole_bytes - left
-        eta_s = (now - self._begun_s) * left / read if read > 0 else None
-        return {"tables_left": self.tables_left, "bytes_left": left, "seconds_left": eta_s and round(eta_s)}
+        """The part of these tables that no connection has begun to read."""
+        rows = self._rows
+        return 0 if rows is None else rows.bytes_left
 
     def close(self) -> None:
-        """Let the snapshot go."""
-        if self._exporting is not None:
-            self._exporting.close()
-
-    def _choose(self, schema: str, table: str) -> TableSnapshot | None:
-        if (schema, table) in self._parked():
-            return None
-        topic = self._names.topic(schema, table)
-        known = self._copies.get(topic)
-        if known is None and self._settings.snapshot.mode != "never":
-            known = TableSnapshot(self._settings.source.slot, topic, schema, table, WANTED, 0)
-        return None if known is None or known.state == DONE else known
-
-    def _take_on(self, export: ExportedSnapshot) -> None:
-        taken = [table.copy for table in export.tables]
-        # What was asked for since its copy was chosen is asked for still.
-        self._asked.difference_update(copy.topic for copy in taken if self._copies.get(copy.topic) is copy)
-        blocks = max(1, self._settings.snapshot.chunk_bytes // BLOCK_BYTES)
-        copier = self._copier = TableCopier(self._encoder, export.lsn, export.taken_us, export.xmin, blocks)
-        for table in export.tables:
-            copier.add(table.copy, table.relation, table.heaps, table.kinds)
-            self._selected[table.copy.topic] = table
-
-    def _read(self, connection: SnapshotConnection, copier: TableCopier) -> None:
-        unit = connection.unit
-        if unit is not None:
-            messages, ended = connection.read(MESSAGES_MAX)
-            if messages:
-                self.flowing = True
-                copier.take(unit, self._rows[connection], messages)
-            if not ended:
-                return
-            copier.end(unit)
-            del self._rows[connection]
-        following = copier.next_unit()
-        if following is not None:
-            table = self._selected[following.topic]
-            connection.start(following, table.columns(), table.row_filter)
-            self._rows[connection] = copier.begin(following)
-
-    def _finish(self) -> None:
-        assert self._export is not None
-        self.ended = True
-        copies = [] if self._copier is None else self._copier.standing
-        self._copies |= {copy.topic: copy for copy in copies if copy.topic not in self._asked}
-        rows = sum(copy.rows for copy in copies)
-        self.whole = {"lsn": format_lsn(self._export.lsn), "tables": len(copies), "rows": rows}
-        self._export.close()
-        if self._asked:
-            self._begin_again()
+        """Give the snapshot up, and close its connections."""
+        if self._export is not None:
+            self._export.close()

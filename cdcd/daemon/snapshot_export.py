@@ -175,7 +175,7 @@ class SnapshotExport:
                     meanwhile=partial(self._note_wait, session, maker.backend_pid),
                 )
                 for connection in connections:
-                    connection.see(slot.snapshot or "")
+                    connection.import_snapshot(slot.snapshot or "")
             first = connections[0]
             tables = exported_tables(first, session, source.publication, self._choose)
             [(taken_us, xmin)] = first.rows(_TAKEN)

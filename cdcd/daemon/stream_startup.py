@@ -21,6 +21,7 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Final
@@ -31,7 +32,9 @@ from cdcd.avro.registry_store import RegistryStore
 from cdcd.clock import monotonic_s
 from cdcd.config.settings import Settings
 from cdcd.daemon.kafka_takeover import KafkaSession, KafkaTakeover
-from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator
+from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator, SnapshotLimits
+from cdcd.daemon.snapshot_export import NewTableScan, SnapshotExport
+from cdcd.daemon.snapshot_requests import SnapshotRequests
 from cdcd.errors import GapError, PostgresUnavailable, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.decoder import Decoder
@@ -39,9 +42,9 @@ from cdcd.progress.ack_tracker import AckTracker
 from cdcd.progress.continuity import RESNAPSHOT, Server
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import BatchBuilder
-from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.parking.wire_format import PendingParking
 from cdcd.sink.publisher import Publisher
+from cdcd.sink.worker import SinkWorker
 from cdcd.source.catalog import Catalog
 from cdcd.source.identifiers import publication_names
 from cdcd.source.privileges import check_readable
@@ -78,16 +81,17 @@ class StreamResources:
     batches: BatchBuilder
     spool: Spool
     tracker: AckTracker
-    handover: BatchQueue
+    queue: BatchQueue
     publisher: Publisher
-    policy: GroupCommit
+    sink_worker: Callable[..., SinkWorker]
+    """Takes `on_durable` and `on_end`, and returns the sink of this stream."""
     status_interval_s: float
     """How often the server must hear from us, at least."""
-    synchronous: bool
-    """COMMITs wait for us; `Status` says whether they still do."""
-    copying: SnapshotCoordinator
-    only_copies: bool
-    """When nothing is left to copy, it ends."""
+    is_synchronous: bool
+    """COMMITs wait for the daemon; `Status` says whether they still do."""
+    snapshots: SnapshotCoordinator
+    only_snapshot: bool
+    """The stream ends when no table wants a snapshot."""
     wal_sender_timeout_s: float
     """The server's patience with us; 0: it has no end."""
 
@@ -377,17 +381,24 @@ class StreamStartup:
             settings.avro.numeric, walsender.encoding, self._on_schema, self._registry(), parked
         )
         encoder = events.stream_encoder(batches)
-        copies = BatchBuilder(settings.sink.tombstones)
-        copying = SnapshotCoordinator(
-            settings,
-            kafka.copies,
-            self._taking_over.names,
-            events.snapshot_encoder(copies),
-            copies,
-            self._wake.set,
-            lambda: kafka.publisher.parked,
+        snapshot_batches = BatchBuilder(settings.sink.tombstones)
+        snapshots = SnapshotCoordinator(
+            SnapshotRequests(
+                settings.source.slot,
+                self._taking_over.names,
+                kafka.copies,
+                takes_new_tables=settings.snapshot.mode != "never",
+                parked=lambda: kafka.publisher.parked,
+            ),
+            events.snapshot_encoder(snapshot_batches),
+            snapshot_batches,
+            lambda choose: SnapshotExport(settings, choose, self._wake.set),
+            lambda choose: NewTableScan(settings, choose, self._wake.set),
+            SnapshotLimits(settings.snapshot.chunk_bytes),
+            only=settings.snapshot.mode == "only",
         )
-        self._stack.callback(copying.close)
+        self._stack.callback(snapshots.close)
+        queue = BatchQueue(BATCHES_MAX, settings.sink.queue_bytes_max, self._wake.set)
         opened = StreamResources(
             walsender=walsender,
             session=self._session,
@@ -401,13 +412,13 @@ class StreamStartup:
             batches=batches,
             spool=spool,
             tracker=AckTracker(confirmed_lsn, last.lsn if last else confirmed_lsn),
-            handover=BatchQueue(BATCHES_MAX, settings.sink.queue_bytes_max, self._wake.set),
+            queue=queue,
             publisher=kafka.publisher,
-            policy=kafka.policy,
+            sink_worker=partial(SinkWorker, kafka.publisher, kafka.policy, queue),
             status_interval_s=self._status_interval_s,
-            synchronous=commits_wait_for(self._session, settings.source.application_name),
-            copying=copying,
-            only_copies=settings.snapshot.mode == "only",
+            is_synchronous=commits_wait_for(self._session, settings.source.application_name),
+            snapshots=snapshots,
+            only_snapshot=settings.snapshot.mode == "only",
             wal_sender_timeout_s=self._wal_sender_timeout_s,
         )
         log.info("going on", extra={"from": format_lsn(last.lsn if last else confirmed_lsn)})

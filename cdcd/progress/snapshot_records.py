@@ -60,8 +60,8 @@ class TableSnapshot:
     xmin: int = 0
     """Of the first snapshot (64 bits): what later transactions wrote may not be in the ranges that are done."""
     done: tuple[CompletedRange, ...] = ()
-    again: bool = False
-    """Rows of an earlier copy are in the topic: this one starts with a truncate event."""
+    starts_with_truncate: bool = False
+    """Rows of an earlier snapshot are in the topic: this one starts with a truncate event."""
 
     def key(self) -> bytes:
         """The record's key."""
@@ -80,7 +80,7 @@ class TableSnapshot:
             "rows": self.rows,
             "xmin": self.xmin,
             "done": [[d.heap, d.file_node, d.first, d.end] for d in self.done],
-            "again": self.again,
+            "starts_with_truncate": self.starts_with_truncate,
         }
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
@@ -89,8 +89,8 @@ class TableSnapshot:
         """What the table's progress record says of it."""
         return SnapshotState(self.lsn, self.state == DONE, self.rows)
 
-    def with_blocks(self, added: CompletedRange) -> TableSnapshot:
-        """The same with one more range; neighbours become one."""
+    def with_range(self, added: CompletedRange) -> TableSnapshot:
+        """Return the same with one more range; adjacent ranges become one."""
         merged: list[CompletedRange] = []
         for each in sorted([*self.done, added], key=lambda d: (d.heap, d.file_node, d.first)):
             last = merged[-1] if merged else None
@@ -119,7 +119,7 @@ def parse_copy(key: bytes, value: bytes) -> TableSnapshot:
             rows=int(document["rows"]),
             xmin=int(document["xmin"]),
             done=tuple(CompletedRange(*map(int, numbers)) for numbers in document["done"]),
-            again=bool(document["again"]),
+            starts_with_truncate=bool(document["starts_with_truncate"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise GapError(
@@ -130,4 +130,4 @@ def parse_copy(key: bytes, value: bytes) -> TableSnapshot:
 
 def wanted_again(slot: str, topic: str, schema: str, table: str) -> TableSnapshot:
     """A table that is to be copied afresh: the copy replaces what its topic says of it."""
-    return TableSnapshot(slot, topic, schema, table, WANTED, 0, again=True)
+    return TableSnapshot(slot, topic, schema, table, WANTED, 0, starts_with_truncate=True)

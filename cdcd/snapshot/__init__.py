@@ -1,5 +1,5 @@
-"""The copy of the tables as they stood at one LSN, read in pieces beside the stream, and stitched to it there.
+"""Snapshots of tables: the rows as they stood at one LSN, read in pieces while the stream goes on.
 
-`published_tables` says what the published tables are, `plan` which blocks are to be read, `exported` takes the snapshot
-and `reader` reads under it; `rows` makes of a row of COPY what the encoder takes, `table_copier` what Kafka is to hold.
+`published_relations` says how the stream would announce the tables, `chunks` divides them, `reader` reads a chunk under
+an exported snapshot, `copy_format` parses the rows, `encoder` makes events of them and tracks each table.
 """

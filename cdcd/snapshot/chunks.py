@@ -1,16 +1,16 @@
-"""What is to be read of a table: units of work, each a range of blocks of one heap. Pure.
+"""Divides a table into chunks: ranges of blocks of one heap, each read by one COPY. Pure.
 
-Before: `source.heaps` says where the rows lie, `progress.copies` what Kafka has of them.
-After: `reader` reads a unit.
+Before: `source.heaps` says where the rows lie, `progress.snapshot_records` what Kafka has of them.
+After: `reader` reads a chunk.
 
 A table is read once from its first block to its last. After a crash the rest is read under a later snapshot, and the
-stream between the two snapshots has been published meanwhile. That does not make a row whole that had moved, by an
-UPDATE, from a block that was not read yet to one that was: the stream shows the update, but not the TOAST values that
-it left alone. So of the blocks that are done, the rows written since the first snapshot are read again. A row that is
-read twice is published twice, each time as of its own snapshot: readers that go by key take the later one.
+stream between the two snapshots has been published meanwhile. That does not suffice for a row that an UPDATE moved from
+a block that was not read yet to one that was: the stream shows the update, but not the TOAST values that it left
+unchanged. So in the blocks that are done, the rows written since the first snapshot are read a second time. They are
+published a second time, too, each time as of its own snapshot: a reader that goes by key takes the later one.
 
-Readers cannot do so in a table without a key, where rows have no name: its copy always begins with a truncate event,
-for what the stream showed of it before, and after a crash it begins again.
+In a table without a key a reader cannot tell such rows apart. So its snapshot begins with a truncate event, which
+removes what the stream showed of the table before, and after a crash it begins from the start.
 """
 
 from __future__ import annotations
@@ -26,60 +26,62 @@ XID_MASK: Final = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Chunk:
-    """One COPY."""
+    """What one COPY reads."""
 
     topic: str
-    """Of the table it belongs to."""
+    """The topic of the table."""
     heap: Heap
     first: int
     end: int
-    """Blocks, end-exclusive."""
-    last: bool
-    """Also all blocks behind `end`: the heap may have grown since it was measured."""
+    """Block numbers, end-exclusive."""
+    to_the_end: bool
+    """Blocks after `end` are read, too: the heap may have grown since it was measured."""
     changed_since: int | None
-    """Only rows written by this transaction (64 bits) or a later one."""
+    """Only rows that this transaction (64 bits) or a later one wrote; None: all rows."""
 
     @property
-    def done(self) -> CompletedRange | None:
-        """What Kafka holds once it is published; None if it did before."""
-        return (
-            None
-            if self.changed_since is not None
-            else CompletedRange(self.heap.oid, self.heap.file_node, self.first, self.end)
-        )
+    def completes(self) -> CompletedRange | None:
+        """The range that Kafka holds once the chunk is published; None if Kafka held it before."""
+        if self.changed_since is not None:
+            return None
+        return CompletedRange(self.heap.oid, self.heap.file_node, self.first, self.end)
 
 
-def begin(copy: TableSnapshot, heaps: list[Heap], keyed: bool, lsn: int, xmin: int) -> TableSnapshot:
-    """The copy as it stands when rows of the snapshot at `lsn`, whose oldest transaction is `xmin`, begin to come."""
-    assert copy.state != DONE
-    if copy.state == COPYING and keyed:
+def begin(table: TableSnapshot, heaps: list[Heap], has_key: bool, lsn: int, xmin: int) -> TableSnapshot:
+    """Return how far a table is when the first rows of a snapshot come.
+
+    `lsn` is the consistent point of that snapshot, `xmin` its oldest transaction (64 bits).
+    """
+    assert table.state != DONE
+    if table.state == COPYING and has_key:
         current = {(heap.oid, heap.file_node) for heap in heaps}
-        kept = tuple(done for done in copy.done if (done.heap, done.file_node) in current)
+        kept = tuple(done for done in table.done if (done.heap, done.file_node) in current)
         if kept:
-            # The truncate event that an asked-for copy begins with stands before these rows, and must not come again.
-            return replace(copy, lsn=lsn, done=kept, again=False)
-    again = copy.again or not keyed
-    return replace(copy, state=COPYING, lsn=lsn, xmin=xmin, done=(), again=again, rows=0 if again else copy.rows)
+            # A truncate event that the snapshot began with stands before these rows. It must not come a second time.
+            return replace(table, lsn=lsn, done=kept, starts_with_truncate=False)
+    truncate = table.starts_with_truncate or not has_key
+    rows = 0 if truncate else table.rows
+    return replace(table, state=COPYING, lsn=lsn, xmin=xmin, done=(), starts_with_truncate=truncate, rows=rows)
 
 
-def units(copy: TableSnapshot, heaps: list[Heap], blocks: int) -> list[Chunk]:
-    """What is left to read of a table, in units of about so many blocks. At least one, if the table has a heap."""
-    assert copy.state not in (WANTED, DONE)
+def divide(table: TableSnapshot, heaps: list[Heap], blocks: int) -> list[Chunk]:
+    """Return what is left to read of a table, in chunks of about `blocks` blocks. At least one if it has a heap."""
+    assert table.state not in (WANTED, DONE)
     found: list[Chunk] = []
     for heap in heaps:
         if not heap.in_blocks:
-            found.append(Chunk(copy.topic, heap, 0, 0, True, None))
+            found.append(Chunk(table.topic, heap, 0, 0, True, None))
             continue
         at = 0
-        for done in (*[d for d in copy.done if d.heap == heap.oid], None):
+        for done in (*[d for d in table.done if d.heap == heap.oid], None):
             stop = heap.blocks if done is None else done.first
             while at < stop or (done is None and at == stop == 0):
                 end = min(stop, at + blocks) if stop else 0
-                found.append(Chunk(copy.topic, heap, at, end, done is None and end == stop, None))
+                found.append(Chunk(table.topic, heap, at, end, done is None and end == stop, None))
                 at = end
                 if stop == 0:
                     break
             if done is not None:
-                found.append(Chunk(copy.topic, heap, done.first, done.end, False, copy.xmin))
+                found.append(Chunk(table.topic, heap, done.first, done.end, False, table.xmin))
                 at = done.end
     return found

@@ -1,9 +1,9 @@
-"""Rows of COPY become events: the frame of the format here, the columns in the encoder that reads the stream's, too.
+"""Parses the binary format of COPY: header, rows, trailer. The event format reads the columns of a row.
 
-Before: `reader` has messages of COPY ... TO STDOUT (FORMAT binary), each one row. After: `avro.envelope`.
+Before: `reader` has messages of COPY ... TO STDOUT (FORMAT binary), one row each. After: `transaction.change_consumer`.
 Source: PostgreSQL, "COPY", Binary Format.
 
-Hot path of the snapshot, compiled: no copy of a row is made before it is encoded.
+Hot path of the snapshot, compiled: a row is encoded from the message that it came in, which is not copied before.
 """
 
 from __future__ import annotations
@@ -20,59 +20,61 @@ SIGNATURE: Final = b"PGCOPY\n\xff\r\n\x00"
 HEADER_BYTES: Final = 19
 """Signature, flags, and the length of an extension that no server sends."""
 
-_CURE: Final = "Check that nothing between cdcd and PostgreSQL changes the stream, and report this"
+_HINT: Final = "Check that nothing between cdcd and PostgreSQL changes the stream, and report this"
 
 
 @final
 class CopyFormat:
-    """How far one COPY is: its header, rows of so many columns, its trailer."""
+    """How far one COPY is: header, rows, trailer."""
 
     def __init__(self, columns: int) -> None:
+        """`columns`: how many each row has."""
         self._columns: i64 = columns
         self._begun = False
-        self.ended = False
+        self.has_ended = False
         """The trailer has come."""
 
     def row_at(self, message: bytes) -> i64:
-        """Where the first column of the message's row is; 0 for a message that is no row (header, trailer).
+        """Return where the first column of the message's row is; 0 for a message without a row (header, trailer).
 
-        Raises DecodeError if it does not begin as one of so many columns.
+        Raises DecodeError (the server's fault) if the message begins in another way, or has another number of columns.
         """
         at: i64 = 0
         if not self._begun:
             if not message.startswith(SIGNATURE):
-                raise DecodeError("a COPY in binary format starts with other bytes than its signature", _CURE)
+                raise DecodeError("a COPY in binary format does not start with its signature", _HINT)
             self._begun = True
             at = HEADER_BYTES
             if len(message) == at:
                 return 0
         if len(message) < at + 2:
-            raise DecodeError(f"a row of COPY of {len(message)} bytes is cut off at {at}", _CURE)
+            raise DecodeError(f"a row of COPY of {len(message)} bytes is cut off at {at}", _HINT)
         columns: i64 = i64(read_i16_be(message, at))
         if columns == -1:
-            self.ended = True
+            self.has_ended = True
             return 0
         if columns != self._columns:
-            raise DecodeError(f"a row of COPY has {columns} columns, not {self._columns}", _CURE)
+            raise DecodeError(f"a row of COPY has {columns} columns, not {self._columns}", _HINT)
         return at + 2
 
 
 @final
 class TableRows:
-    """The rows of one table become events. `kinds`: for each column BINARY, or TEXT where its text was asked for."""
+    """Turns the rows of one table into events."""
 
     def __init__(self, encoder: RelationChanges, kinds: bytes) -> None:
+        """`kinds`: for each column BINARY, or TEXT where COPY gives its text."""
         self._encoder = encoder
         self._kinds = kinds
 
-    def copy(self) -> CopyFormat:
-        """A COPY of the table begins."""
+    def begin_copy(self) -> CopyFormat:
+        """A COPY of the table begins. Returns its state, for `encode`."""
         return CopyFormat(len(self._kinds))
 
     def encode(self, messages: list[bytes], copy: CopyFormat, lsn: i64) -> i64:
-        """Encode the rows among the messages of one COPY; returns how many there were.
+        """Encode the rows among the messages of one COPY, as of `lsn`; returns how many rows there were.
 
-        Raises DecodeError if one is no row of the table.
+        Raises DecodeError (the server's fault) if one is no row of the table.
         """
         count: i64 = 0
         for message in messages:
@@ -83,5 +85,5 @@ class TableRows:
         return count
 
     def truncate(self, lsn: i64) -> None:
-        """What the topic has of the table counts no more."""
+        """Encode a truncate event: readers drop what the topic has of the table."""
         self._encoder.truncate(lsn, cascade=False, restart_identity=False)

@@ -11,7 +11,7 @@ once every transaction has ended that was writing when it was asked.
 
     with Connection(dsn) as maker:
         slot = export_snapshot(maker, session)
-        reader.see(slot.snapshot)                 # SET TRANSACTION SNAPSHOT: before the maker's next command or end
+        reader.import_snapshot(slot.snapshot)     # SET TRANSACTION SNAPSHOT: before the maker's next command or end
     heaps = lock_tables(reader, session, oids)    # SnapshotGone: begin again, with a new slot
 
 A table that is rewritten between snapshot and lock looks empty under the snapshot. COPY and SELECT go by the names of

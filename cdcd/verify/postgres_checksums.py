@@ -66,7 +66,7 @@ class Checksums:
         try:
             with Connection(dsn, application_name) as maker:
                 slot = export_snapshot(maker, session)
-                connection.see(slot.snapshot or "")
+                connection.import_snapshot(slot.snapshot or "")
             published = {(table.schema, table.name): table for table in published_tables(connection, publication)}
             if missing := [table for table in tables if table not in published]:
                 raise RequestRejected(f"the table {'.'.join(missing[0])} is not published any more")

@@ -88,7 +88,7 @@ def test_a_copied_row_has_the_key_that_the_stream_gives_it(stream: Stream) -> No
         "CREATE PUBLICATION cdcd FOR ALL TABLES",
     )
     daemon = stream.daemon(snapshot={"mode": "initial"}).start()
-    daemon.wait_for_log("the snapshot is whole")
+    daemon.wait_for_log("the snapshot is complete")
     stream.sql("UPDATE included SET v = 'c'", "UPDATE deferred SET id = 3 - id")
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0

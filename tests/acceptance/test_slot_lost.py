@@ -56,7 +56,7 @@ def test_point_8_what_changed_while_there_was_no_slot_is_in_the_topics(stream: S
     stream.sql("INSERT INTO t VALUES (2000, 'newer')")
     with stream.daemon(**RESNAPSHOT).start() as daemon:
         daemon.wait_for_log("changes are missing")
-        daemon.wait_for_log("the snapshot is whole")
+        daemon.wait_for_log("the snapshot is complete")
         stream.sql("UPDATE t SET v = 'newest' WHERE id = 2000")
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
@@ -72,7 +72,7 @@ def test_point_8_killed_at_once_after_a_loss_it_is_whole_all_the_same(stream: St
         for said in ("made the slot", "going on", "took a snapshot"):
             daemon.start().wait_for_log(said)
             daemon.kill()
-        daemon.start().wait_for_log("the snapshot is whole")
+        daemon.start().wait_for_log("the snapshot is complete")
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
     check(stream)
@@ -91,7 +91,7 @@ def test_point_8_a_slot_that_has_lost_wal_is_made_again(on_rough_postgres: Strea
     finally:
         stream.sql("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
     with stream.daemon(**RESNAPSHOT).start() as daemon:
-        daemon.wait_for_log("the snapshot is whole")
+        daemon.wait_for_log("the snapshot is complete")
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
     check(stream)

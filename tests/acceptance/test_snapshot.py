@@ -148,7 +148,7 @@ def test_folding_the_topics_equals_the_tables(
                 daemon.log.unlink()
                 daemon.start()
             if _takes_a_snapshot(daemon):
-                daemon.wait_for_log("the snapshot is whole", timeout_s=90 + ROWS / 20_000)
+                daemon.wait_for_log("the snapshot is complete", timeout_s=90 + ROWS / 20_000)
             time.sleep(1)
         finally:
             writer.stop()
@@ -168,10 +168,10 @@ def test_a_table_that_is_published_later_is_copied_by_itself(
     database.execute("INSERT INTO later SELECT i, 'before' FROM generate_series(1, 1000) i")
     database.execute("CREATE PUBLICATION cdcd FOR TABLE first")
     with Daemon(tmp_path, database.dsn, broker, prefix, snapshot={"mode": "initial"}) as daemon:
-        daemon.start().wait_for_log("the snapshot is whole")
+        daemon.start().wait_for_log("the snapshot is complete")
         database.execute("ALTER PUBLICATION cdcd ADD TABLE later")
         database.execute("UPDATE later SET v = 'after' WHERE id <= 10")
-        daemon.until(lambda: daemon.log.read_text().count("the snapshot is whole") == 2, "a second snapshot", 40)
+        daemon.until(lambda: daemon.log.read_text().count("the snapshot is complete") == 2, "a second snapshot", 40)
         database.execute("DELETE FROM later WHERE id > 990")
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
@@ -191,7 +191,7 @@ def test_a_fresh_copy_that_was_asked_for_survives_a_kill(
         cdcd(daemon, "snapshot", "public.t", "--no-wait")
         time.sleep(random.uniform(0.0, 0.3))
         daemon.kill()
-        daemon.start().wait_for_log("the snapshot is whole", timeout_s=40)
+        daemon.start().wait_for_log("the snapshot is complete", timeout_s=40)
         assert cdcd(daemon, "snapshot", "public.t") == "done public.t (3,000 rows)\n"
         assert "has no table public.x" in cdcd(daemon, "snapshot", "public.t", "public.x", code=1)
         assert cdcd(daemon, "snapshot", "public.*") == "done public.t (3,000 rows)\n"

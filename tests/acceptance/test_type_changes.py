@@ -195,7 +195,7 @@ def test_bytes_of_a_database_without_encoding_are_named_and_streamed_on(stream: 
         with psycopg.connect(stream.dsn, autocommit=True, client_encoding="SQL_ASCII") as connection:
             connection.execute(b"INSERT INTO t VALUES (3, 'caf\xe9', '{\xc3\xa9}'), (4, 'caf\xc3\xa9', '{a,\xff}')")
             with stream.daemon(snapshot={"mode": "initial"}).start() as daemon:
-                daemon.wait_for_log("the snapshot is whole")
+                daemon.wait_for_log("the snapshot is complete")
                 connection.execute(b"SELECT pg_logical_emit_message(true, 'caf\xe9', 'm')")
                 connection.execute(b"INSERT INTO t VALUES (1, 'caf\xe9', '{\xc3\xa9}'), (2, 'caf\xc3\xa9', '{a,\xff}')")
                 events = _ended_well(stream, daemon, 0)

@@ -91,7 +91,7 @@ def _speed(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, giv
         said = log.read_text()
         if process.returncode:
             sys.exit(said)
-        seconds = _at(said, "the snapshot is whole") - _at(said, "took a snapshot")
+        seconds = _at(said, "the snapshot is complete") - _at(said, "took a snapshot")
         rates["cdcd"].append(given.rows / seconds)
         rates["librdkafka"].append(given.rows / _produce(kafka, f"speed-{run}", given.rows))
         print(", ".join(f"{name} {found[-1]:,.0f}" for name, found in rates.items()), "rows/s", flush=True)
@@ -163,7 +163,7 @@ def _added(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, giv
         process = subprocess.Popen([*given.cdcd.split(), "run", "--config", str(config)], stderr=output)
     done = threading.Event()
     try:
-        until(lambda: "the snapshot is whole" in log.read_text(), 60)
+        until(lambda: "the snapshot is complete" in log.read_text(), 60)
         with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
             for number in range(300):  # makes the topic, and warms the broker's JIT
                 sql.execute("INSERT INTO ticks VALUES (%s, clock_timestamp())", (-1 - number,))
@@ -176,7 +176,7 @@ def _added(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, giv
             changing.start()
             time.sleep(10)
             sql.execute("ALTER PUBLICATION added ADD TABLE orders")
-            until(lambda: log.read_text().count("the snapshot is whole") == 2, 300)
+            until(lambda: log.read_text().count("the snapshot is complete") == 2, 300)
             time.sleep(3)
             done.set()
             changing.join()
@@ -189,7 +189,7 @@ def _added(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, giv
         process.terminate()
         process.wait(20)
     said = log.read_text()
-    taken, whole = _at(said, "took a snapshot", 2), _at(said, "the snapshot is whole", 2)
+    taken, whole = _at(said, "took a snapshot", 2), _at(said, "the snapshot is complete", 2)
     late = arrivals.latencies(Topics(kafka.bootstrap, prefix))
     before = sorted(ms for at, ms in late if at < taken - 1)
     during = sorted(ms for at, ms in late if taken - 1 <= at <= whole + 1)

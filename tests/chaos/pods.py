@@ -83,7 +83,7 @@ class Pod:
     def last_words(self) -> list[str]:
         """The last of its log, without the records of what it published."""
         lines = self.log.read_text(errors="replace").splitlines()
-        return [f"{self.name}: {line}" for line in lines if "pipeline: published" not in line][-6:]
+        return [f"{self.name}: {line}" for line in lines if "stream_report: published" not in line][-6:]
 
     def stop(self) -> int | None:
         """End it in order; the exit code."""

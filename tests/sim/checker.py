@@ -8,7 +8,7 @@ What it demands, at the end of every Kafka transaction (a cut):
 2. In every partition the events come in order, a key stays in its partition, what has no key goes to one partition,
    a truncate to all. Every schema is published with or before the first record that needs it.
 3. The last record is the slot record. Its LSN cuts the ledger exactly there; the table records' offsets cut the topics.
-4. Copies of tables: see `copies_checker`.
+4. Copies of tables: see `snapshots_checker`.
 5. No status update names a position that a slot record does not cover, or that would make the server forget what is not
    in Kafka: a committed transaction, or one that is prepared.
 """
@@ -21,8 +21,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sim.copies_checker import CopiesChecker, Seen
 from sim.fake_kafka import FakeBroker, Placed, Transaction
+from sim.snapshots_checker import Seen, SnapshotsChecker
 from sim.sql import Committed, Database, Event
 
 from cdcd.lsn import format_lsn
@@ -56,7 +56,7 @@ class Checker:
         self.last: SlotRecord | None = None
         self.created = 0
         """Where the slot began: before it there is no promise."""
-        self.copies = CopiesChecker(broker, database, prefix, self._demand)
+        self.copies = SnapshotsChecker(broker, database, prefix, self._demand)
         self.copied = False
         """Tables are copied: everything is in Kafka only when that is done."""
         self._schemas: set[str] = set()

@@ -1,7 +1,7 @@
 """What tables hold after so many transactions, and where it lies in their files.
 
-Before: `sql` keeps the ledger. After: `snapshots` reads rows off the files as a COPY would; `copies_checker` folds what
-is in Kafka by the same rules, and compares.
+Before: `sql` keeps the ledger. After: `snapshots` reads rows off the files as a COPY would; `snapshots_checker` folds
+what is in Kafka by the same rules, and compares.
 
 An update or delete of a row that is not there changes no row, but an update of a keyed one makes it: the sessions of
 `sql` invent their rows, and this is how the invented ones become a table.

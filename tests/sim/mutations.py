@@ -17,7 +17,8 @@ import cdcd.sink.publisher
 import cdcd.transaction.spool
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.daemon.kafka_takeover import KafkaTakeover
-from cdcd.daemon.pipeline import Pipeline
+from cdcd.daemon.sink_link import Commit, SinkLink
+from cdcd.daemon.stream_reader import StreamReader
 from cdcd.daemon.stream_startup import StreamStartup
 from cdcd.errors import GapError
 from cdcd.pgoutput import messages
@@ -219,20 +220,20 @@ def truncate_one_partition(self: BatchBuilder, table: int, op: int, value: bytes
 # The way there
 
 
-@mutation(Pipeline, "_hand_over")
-def drop_the_batch_that_finds_no_room(self: Pipeline, batch: Any) -> None:
-    self._handover.put(batch)
+@mutation(SinkLink, "put")
+def drop_the_batch_that_finds_no_room(self: SinkLink, batch: Any) -> None:
+    self._queue.put(batch)
 
 
-@mutation(Pipeline, "_collect")
-def count_seq_anew_in_every_batch(self: Pipeline) -> None:
+@mutation(StreamReader, "_collect")
+def count_seq_anew_in_every_batch(self: StreamReader, synchronous: bool) -> None:
     encoder = self._assembler._consumer
     assert isinstance(encoder, EventEncoder)
     encoder.seq = 0
-    _collect(self)
+    _collect(self, synchronous)
 
 
-_collect = Pipeline._collect
+_collect = StreamReader._collect
 
 
 @mutation(SpooledTransactions, "abort_stream")
@@ -300,9 +301,9 @@ def commit_when_the_next_batch_comes(self: GroupCommit, now: float, open_: Any, 
     return waiting and not open_.inside
 
 
-@mutation(Pipeline, "_on_durable")
-def wake_nobody_for_the_acknowledgement(self: Pipeline, durable: Any, seconds: float) -> None:
-    self._news.append((durable, seconds))
+@mutation(SinkLink, "_on_durable")
+def wake_nobody_for_the_acknowledgement(self: SinkLink, result: Any, commit_s: float) -> None:
+    self._committed.append(Commit(result, commit_s, 0.0))
 
 
 _handover_init = BatchQueue.__init__
@@ -336,11 +337,11 @@ MUTATIONS["leave undecided what hangs"] = lambda: patch("cdcd.daemon.kafka_takeo
 # Bugs that the simulation has found
 
 
-@mutation(Pipeline, "_collect")
-def forget_that_a_transaction_began_behind_a_prepare(self: Pipeline) -> None:
+@mutation(StreamReader, "_collect")
+def forget_that_a_transaction_began_behind_a_prepare(self: StreamReader, synchronous: bool) -> None:
     """[b P r][B ...: in one burst, the tracker heard of the Begin before the Prepare, so an idle position cut it."""
     prepared = any(phase.kind == messages.PREPARE for phase in self._assembler.prepared_outcomes)
-    _collect(self)
+    _collect(self, synchronous)
     if prepared:
         self._tracker._in_transaction = False
 

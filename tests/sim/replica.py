@@ -23,14 +23,13 @@ from sim.snapshots import SimNewTableScan, SimSnapshotExport
 
 import cdcd.avro.schema_store
 import cdcd.daemon.kafka_takeover
-import cdcd.daemon.pipeline
-import cdcd.daemon.snapshot_coordinator
 import cdcd.daemon.stream_startup
 import cdcd.sink.kafka.parked_reader
 from cdcd.avro.single_object import fingerprint
 from cdcd.daemon.kafka_takeover import KafkaTakeover
 from cdcd.daemon.pipeline import Pipeline
-from cdcd.daemon.stream_startup import StreamStartup
+from cdcd.daemon.snapshot_coordinator import SnapshotLimits
+from cdcd.daemon.stream_startup import StreamResources, StreamStartup
 from cdcd.daemon.supervisor import BACKOFF_MAX_S, BACKOFF_MIN_S, STANDBY_S
 from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, PostgresUnavailable, RetriableError, SpoolFull
 from cdcd.monitoring.status import Status
@@ -394,6 +393,7 @@ class Life:
         self.link: Link | None = None
         self.taking_over: SteppedKafkaTakeover | None = None
         self.opening: StreamStartup | None = None
+        self.opened: StreamResources | None = None
         self.pipeline: Pipeline | None = None
         self.sink: SteppedSink | None = None
         self.error: BaseException | None = None
@@ -509,8 +509,16 @@ class Life:
                 self.error = None
                 self._close()
                 return
-            self.pipeline = Pipeline(opened, self.status, NoMetrics(), self.wake)  # type: ignore[arg-type]
-            sink = self.pipeline._sink
+            self.pipeline = Pipeline(
+                opened,
+                self.status,
+                NoMetrics(),  # type: ignore[arg-type]
+                self.wake,  # type: ignore[arg-type]
+                self.clock,
+                lambda: self.world.server.time_us,
+            )
+            self.opened = opened
+            sink = self.pipeline.sink.worker
             assert isinstance(sink, SteppedSink)
             self.sink = sink
             sink.start()
@@ -528,15 +536,15 @@ class Life:
             self.wake.clear()
         try:
             if self.stopping:
-                pipeline._finish()
+                pipeline.finish()
                 self.error = None
             else:
-                pipeline._turn()
-                self._measure(pipeline)
+                pipeline.turn()
+                self._measure()
                 return
         except CdcdError as error:
             self.error = error
-        pipeline._sink.stop(0.0)
+        pipeline.sink.stop(0.0)
         self.state = "closing"
 
     def _close(self) -> None:
@@ -549,7 +557,7 @@ class Life:
             sink.alive = False  # it was waited for long enough
         if self.opening is not None:
             self.opening.close()
-        self.opening = self.pipeline = self.sink = self.taking_over = self.link = None
+        self.opening = self.opened = self.pipeline = self.sink = self.taking_over = self.link = None
         self.state = "waiting"
         error = self.error
         if not isinstance(error, SlotActive):
@@ -570,12 +578,13 @@ class Life:
             assert isinstance(error, FatalError)
             world.died(self, error)
 
-    def _measure(self, pipeline: Pipeline) -> None:
+    def _measure(self) -> None:
         """Memory stays within its bounds."""
-        settings, handover = self.world.settings, pipeline._handover
+        assert self.opened is not None
+        settings, handover = self.world.settings, self.opened.queue
         assert len(handover._batches) <= self.world.batches_max, "the queue has too many batches"
         assert handover.bytes <= settings.sink.queue_bytes_max or len(handover._batches) == 1, "the queue is too large"
-        spool = pipeline._assembler._spooled._spool
+        spool = self.opened.spool
         assert spool.memory_bytes <= settings.spool.memory_bytes, "the spool takes too much memory"
         assert spool.disk_bytes <= settings.spool.bytes_max, "the spool takes too much of the disk"
         if not self.disk.torn and not self.disk.full:
@@ -643,13 +652,11 @@ def installed(world: World) -> Iterator[None]:
             "SpoolDirectory": lambda path: DiskDirectory(path, world.running[-1].disk),
             "BATCHES_MAX": world.batches_max,
             "Assembler": partial(Assembler, replay_bytes=world.replay_bytes),
+            "SinkWorker": SteppedSink,
             "monotonic_s": clock,
-        },
-        cdcd.daemon.snapshot_coordinator: {
             "SnapshotExport": SimSnapshotExport,
             "NewTableScan": SimNewTableScan,
-            "MESSAGES_MAX": world.batches_max,
-            "BATCH_BYTES": world.replay_bytes,
+            "SnapshotLimits": lambda chunk_bytes: SnapshotLimits(chunk_bytes, world.batches_max, world.replay_bytes),
         },
         cdcd.sink.kafka.parked_reader: {"PIECE_EVENTS": world.batches_max, "SCANNED_MAX": world.batches_max},
         cdcd.sink.parking.state: {"SCANNED_MAX": world.batches_max},
@@ -657,11 +664,6 @@ def installed(world: World) -> Iterator[None]:
             "KafkaProducer": lambda _, __, transactional_id, *___, **____: SimProducer(world, transactional_id),
             "KafkaAdmin": lambda *_: SimAdmin(world),
             "RangeReader": lambda _, __, topic, *___, **how: FakeReading(world.broker, topic, **how),
-        },
-        cdcd.daemon.pipeline: {
-            "SinkWorker": SteppedSink,
-            "monotonic_s": clock,
-            "wall_us": lambda: world.server.time_us,
         },
         cdcd.avro.schema_store: {"fingerprint": _fingerprint},
     }

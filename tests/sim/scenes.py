@@ -11,6 +11,8 @@ from sim.fake_kafka import Transaction
 from sim.sql import Session
 from sim.world import World
 
+from cdcd.daemon.snapshot_coordinator import SnapshotState
+
 
 class Scene(World):
     """Does `act` some times, with pauses; two_phase is on."""
@@ -255,8 +257,9 @@ class BrokenCopies(World):
 
     def _misfortune(self) -> None:
         for name, life in self.lives.items():
-            copying = life is not None and life.pipeline is not None and life.pipeline._copying.begun
-            if copying and self._faults > 0 and self.rng.random() < 0.01:
+            opened = None if life is None else life.opened
+            is_reading = opened is not None and opened.snapshots.state is SnapshotState.READING
+            if is_reading and self._faults > 0 and self.rng.random() < 0.01:
                 self._faults -= 1
                 self.kill(name, quick=True)
 

@@ -1,11 +1,11 @@
-"""PostgreSQL's part of the copies: snapshots at an LSN, the locks that keep tables as they are, and rows by COPY.
+"""PostgreSQL's part of the snapshots: the exported snapshot at an LSN, the locks on its tables, and rows by COPY.
 
 Before: `sql` has the sessions, `heaps` what tables held.
-After: `cdcd.daemon.snapshot_coordinator`, to which these play `snapshot_export` and `snapshot.reader`.
+After: `cdcd.daemon.snapshot_coordinator`. The classes here play the export and `snapshot.reader` for it.
 
-What decides, and is kept here: the server makes a snapshot once every transaction has ended that was writing when it
-was asked, and one that waits for its synchronous standby has not; between the snapshot and the lock others may alter or
-truncate a table; a snapshot dies with its connections, and they with the server.
+Three rules of the server decide, and hold here. It makes a snapshot when every transaction has ended that was writing
+when it was asked; a transaction that waits for its synchronous standby has not ended. Others may alter or truncate a
+table between the snapshot and the lock. A snapshot dies with its connections, and they die with the server.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SimSnapshot:
 
     @property
     def alive(self) -> bool:
-        """Its connections are: so its locks are held."""
+        """Whether its connections are open, and so its locks are held."""
         same = self._crashes == self.world.server.crashes and self.world.server.up
         return same and not self.closed and not self.life.dead
 
@@ -76,28 +76,28 @@ class SimConnection:
 
     def __init__(self, snapshot: SimSnapshot) -> None:
         self._snapshot = snapshot
-        self.unit: Chunk | None = None
+        self.chunk: Chunk | None = None
         self._messages: list[bytes] = []
         self._due = 0.0
 
     def fileno(self) -> int:
         return -2
 
-    def start(self, unit: Chunk, columns: Sequence[object], row_filter: str) -> None:
+    def start(self, chunk: Chunk, columns: Sequence[object], row_filter: str) -> None:
         self._check()
         snapshot = self._snapshot
-        table = snapshot.tables[unit.heap.oid]
-        self.unit = unit
-        end = None if unit.last else unit.end
-        rows = rows_of(snapshot.file(table), unit.first, end, unit.changed_since)
+        table = snapshot.tables[chunk.heap.oid]
+        self.chunk = chunk
+        end = None if chunk.to_the_end else chunk.end
+        rows = rows_of(snapshot.file(table), chunk.first, end, chunk.changed_since)
         self._messages = [*(_message(table, row) for row in rows), _TRAILER]
         self._messages[0] = _HEADER + self._messages[0]
 
     def read(self, messages_max: int) -> tuple[list[bytes], bool]:
         self._check()
-        assert self.unit is not None
+        assert self.chunk is not None
         world = self._snapshot.world
-        shown, now = self._snapshot.tables[self.unit.heap.oid], world.server.tables[self.unit.heap.oid]
+        shown, now = self._snapshot.tables[self.chunk.heap.oid], world.server.tables[self.chunk.heap.oid]
         if shown.name != now.name or not set(shown.columns) <= set(now.columns):
             raise SnapshotGone(f"{shown.name} was altered meanwhile")
         if world.now < self._due:
@@ -107,7 +107,7 @@ class SimConnection:
         messages, self._messages = self._messages[:wanted], self._messages[wanted:]
         ended = not self._messages
         if ended:
-            self.unit = None
+            self.chunk = None
         return messages, ended
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class SimConnection:
 
 
 class SimSnapshotExport:
-    """Plays `exporting.Exporting`: goes on a little whenever it is looked at."""
+    """Plays `SnapshotExport`: goes on a little whenever its state is asked for."""
 
     world: World
 
@@ -133,19 +133,19 @@ class SimSnapshotExport:
         self._result: ExportedSnapshot | None = None
         self._error: CdcdError | None = None
         self._ended = False
-        self._stopped = False
+        self._is_paused = False
         self.safe_stream_lsn = 0
 
     @property
     def needs_pause(self) -> bool:
-        return not self._stopped and self.world.rng.random() < 0.5
+        return not self._is_paused and self.world.rng.random() < 0.5
 
     def confirm_stream_paused(self) -> None:
-        self._stopped = True
+        self._is_paused = True
 
     @property
     def done(self) -> bool:
-        if self._stopped and not self._ended and self.world.rng.random() < 0.5:
+        if self._is_paused and not self._ended and self.world.rng.random() < 0.5:
             try:
                 if not self.world.server.up or self._crashes != self.world.server.crashes:
                     raise PostgresUnavailable("the server is not there")
@@ -209,7 +209,7 @@ class SimSnapshotExport:
 
 
 class SimNewTableScan:
-    """Plays `exporting.Looking`."""
+    """Plays `NewTableScan`."""
 
     world: World
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import sim.mutations_copies
+import sim.mutations_snapshots
 from sim.mutations import MUTATIONS
 from sim.scenes import (
     BrokenCopies,
@@ -33,8 +33,8 @@ PLAYED = {
     "trust the disk": TornSpool,
     "take the rows of undecided progress for visible": MarkersLost,
     "take where the slot began for an acknowledgement": MarkersLost,
-    **dict.fromkeys(sim.mutations_copies.NAMES, CopiedTables),
-    **dict.fromkeys(sim.mutations_copies.OF_BROKEN_COPIES, BrokenCopies),
+    **dict.fromkeys(sim.mutations_snapshots.NAMES, CopiedTables),
+    **dict.fromkeys(sim.mutations_snapshots.OF_BROKEN_SNAPSHOTS, BrokenCopies),
 }
 """These show so seldom that they have a scene of their own."""
 

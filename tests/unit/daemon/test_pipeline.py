@@ -1,70 +1,263 @@
-"""What the pipeline says of what waits, without servers."""
+"""The loop on played parts: a server that a test speaks for, and a sink whose thread never runs."""
 
 from __future__ import annotations
 
-from math import inf
-from types import SimpleNamespace
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
-from cdcd.daemon.pipeline import SHUTDOWN_WAITS_FOR_KAFKA_S, Pipeline
+from cdcd.avro.codecs.lookup import TypeOptions
+from cdcd.avro.event_encoder import EventEncoder
+from cdcd.avro.schema_store import FingerprintStore
+from cdcd.daemon.pipeline import Pipeline
+from cdcd.daemon.shutdown_policy import WAIT_FOR_KAFKA_S
+from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator, SnapshotLimits
+from cdcd.daemon.snapshot_requests import SnapshotRequests
+from cdcd.daemon.stream_startup import StreamResources
 from cdcd.errors import PostgresUnavailable
+from cdcd.monitoring.metrics import Metrics
+from cdcd.monitoring.stall_detection import SINK
+from cdcd.monitoring.status import Status
+from cdcd.pgoutput.decoder import Decoder
 from cdcd.progress.ack_tracker import AckTracker
 from cdcd.sink.batch_queue import BatchQueue
+from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.kafka_transaction import CommitResult
+from cdcd.sink.topics import TopicNames
+from cdcd.source.stream_messages import PrimaryKeepalive
+from cdcd.transaction.assembler import Assembler
+
+STATUS_INTERVAL_S = 10.0
+SESSION_FD = 7
 
 
-class Noting:
-    """A stage that remembers what it was told last."""
+class PlayedStream:
+    """Gives the frames that a test puts in, and keeps what it is told."""
 
-    waits = False
+    local = False
+    standby = False
 
-    def note(self, now: float, waits: bool, mark: object = None) -> None:
-        assert now >= 0
-        assert mark is not None
-        self.waits = waits
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.acks: list[int] = []
+        self.waits: list[tuple[float, bool]] = []
+        self.ready: list[int] = []
+        self.read_bytes = 0
+        self.is_stopped = False
+
+    def read(self, frames_max: int, bytes_max: int) -> list[bytes]:
+        frames, self.frames = self.frames, []
+        self.read_bytes = sum(map(len, frames))
+        return frames
+
+    def send_status(self, written: int, flushed: int, applied: int, reply: bool = False) -> None:
+        self.acks.append(flushed)
+
+    def wait(self, timeout_s: float, *wake: int, reading: bool = True) -> list[int]:
+        self.waits.append((timeout_s, reading))
+        return self.ready
+
+    def fileno(self) -> int:
+        return 3
+
+    def stop(self) -> bool:
+        self.is_stopped = True
+        return True
+
+
+class PlayedSession:
+    """A session of a server that lets nobody in any more."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+
+    def sockets(self) -> list[int]:
+        return [SESSION_FD]
+
+    def ended(self, ready: list[int]) -> bool:
+        return self.has_ended and SESSION_FD in ready
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        raise PostgresUnavailable("the database system is shutting down")
+
+
+class PlayedWorker:
+    """The sink's thread: what it makes durable, a test says."""
+
+    committing = False
+
+    def __init__(self, on_durable: Callable[[Any, float], None], on_end: Any) -> None:
+        self._on_durable = on_durable
+        self.durable = self.published = 0
+        self.error: Exception | None = None
+        self.stopped_within_s: list[float] = []
+
+    def commit(self, end_lsn: int) -> None:
+        self.durable += 1
+        self._on_durable(CommitResult(end_lsn, 0, 0, 0, 0, 0, 0, {}, {}, {}, 0.0), 0.01)
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def start(self) -> None:
+        pass
+
+    def stop(self, within_s: float) -> None:
+        self.stopped_within_s.append(within_s)
+
+    def join(self, wait_s: float) -> bool:
+        return True
+
+
+class PlayedWake:
+    fd = 5
+
+    def set(self) -> None:
+        pass
+
+    def clear(self) -> None:
+        pass
+
+
+class PlayedPublisher:
+    parked: dict[Any, Any] = {}  # noqa: RUF012 - nobody changes it
+
+
+class Played:
+    """A pipeline, and its parts. `now` is its clock."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.stream = PlayedStream()
+        self.session = PlayedSession()
+        self.status = Status("1.0", "slot", "pub", self.now)
+        self.queue = BatchQueue(64, 1 << 20, lambda: None)
+        self.tracker = AckTracker(100, 100)
+        self.status.begin_stream(self.now)
+        batches = BatchBuilder(tombstones=False)
+        encoder = EventEncoder(batches, FingerprintStore(batches), TypeOptions())
+        nothing = cast("Any", None)
+        requests = SnapshotRequests("s", TopicNames("p"), {}, takes_new_tables=False)
+        resources = StreamResources(
+            walsender=cast("Any", self.stream),
+            session=cast("Any", self.session),
+            assembler=Assembler(Decoder(streaming_parallel=False), nothing, encoder, nothing, 100),
+            batches=batches,
+            spool=nothing,
+            tracker=self.tracker,
+            queue=self.queue,
+            publisher=cast("Any", PlayedPublisher()),
+            sink_worker=cast("Any", PlayedWorker),
+            status_interval_s=STATUS_INTERVAL_S,
+            is_synchronous=False,
+            snapshots=SnapshotCoordinator(requests, encoder, batches, nothing, nothing, SnapshotLimits(8192)),
+            only_snapshot=False,
+            wal_sender_timeout_s=60.0,
+        )
+        self.pipeline = Pipeline(resources, self.status, Metrics("pure"), cast("Any", PlayedWake()), lambda: self.now)
+        self.worker = cast("PlayedWorker", self.pipeline.sink.worker)
+
+    def turn(self, after_s: float = 0.0) -> None:
+        self.now += after_s
+        self.pipeline.turn()
+
+    def keepalive(self, wal_end: int, *, reply: bool = False) -> None:
+        self.stream.frames.append(PrimaryKeepalive(wal_end, 0, reply).encode())
+
+    def sink_has_work(self) -> bool:
+        return self.status.stalled_s(self.now + 60)[SINK] > 0
 
 
 @pytest.fixture
-def pipeline() -> Pipeline:
-    """Behind it a Kafka that never answers, before it a server that lets nobody in any more."""
-
-    def refuse(_: str) -> None:
-        raise PostgresUnavailable("the database system is shutting down")
-
-    made = object.__new__(Pipeline)
-    made._status = SimpleNamespace(stages=SimpleNamespace(last_loop_s=0.0), synchronous=False)  # type: ignore[assignment]
-    made._server_stage = Noting()  # type: ignore[assignment]
-    made._sink_stage = Noting()  # type: ignore[assignment]
-    made._silence = SimpleNamespace(has_unanswered_probe=False, last_data_s=0.0)  # type: ignore[assignment]
-    made._tracker = AckTracker(100, 100)
-    made._handover = BatchQueue(64, 1 << 20, lambda: None)
-    made._pending = None
-    made._sink = SimpleNamespace(published=0)  # type: ignore[assignment]
-    made._handed_over = made._idle_lsn = 0
-    made._idled_s, made._status_interval_s = -inf, 10.0
-    made._assembler = SimpleNamespace(reply_requested=True)  # type: ignore[assignment]
-    made._session = SimpleNamespace(rows=refuse)  # type: ignore[assignment]
-    made._left_s = 0.0
-    return made
+def played() -> Played:
+    return Played()
 
 
-def test_a_shutdown_does_not_wait_for_an_idle_position_that_kafka_does_not_take(pipeline: Pipeline) -> None:
-    pipeline._tracker.on_keepalive(200)
-    pipeline._offer_idle(1.0)
-    assert pipeline._handover.take(0) is not None, "the sink has it"
-    pipeline._note_progress(1.0)
-    assert pipeline._sink_stage.waits, "and health sees that it does not move"  # type: ignore[attr-defined]
-    pipeline._left_s = 1.0
-    pipeline._note_progress(1.0 + SHUTDOWN_WAITS_FOR_KAFKA_S / 2)
+def test_a_position_without_rows_goes_to_kafka_and_is_acknowledged_when_kafka_has_it(played: Played) -> None:
+    played.keepalive(200)
+    played.turn()
+    batch = played.queue.take(0)
+    assert batch is not None
+    assert (batch.rows, batch.end_lsn) == (0, 200)
+    assert played.stream.acks == [100]
+    played.worker.commit(200)
+    played.turn(0.001)
+    assert played.stream.acks == [100, 200], "at once"
+    assert played.status.positions.acked_lsn == 200
+
+
+def test_a_server_that_asks_for_a_reply_gets_the_idle_position_without_waiting_for_the_interval(played: Played) -> None:
+    played.keepalive(200)
+    played.turn()
+    assert played.queue.take(0) is not None
+    played.worker.commit(200)
+    played.keepalive(300)
+    played.turn(1.0)
+    assert not played.queue.waiting, "the interval is not over"
+    assert played.stream.waits[-1] == (STATUS_INTERVAL_S - 1, True)
+    played.keepalive(301, reply=True)
+    played.turn(0.001)
+    batch = played.queue.take(0)
+    assert batch is not None
+    assert batch.end_lsn == 301
+
+
+def test_a_server_is_answered_but_not_read_while_a_batch_waits_for_room(played: Played) -> None:
+    played.queue.close()  # it takes nothing more
+    played.keepalive(200)
+    played.turn()
+    assert played.pipeline.sink.is_blocked
+    played.keepalive(300)
+    played.turn(STATUS_INTERVAL_S)
+    assert played.stream.frames, "nothing was read"
+    assert played.stream.acks == [100, 100]
+    assert not played.stream.waits[-1][1], "what the server sends stays in the socket"
+
+
+def test_a_shutdown_does_not_wait_for_an_idle_position_that_kafka_does_not_take(played: Played) -> None:
+    played.keepalive(200)
+    played.turn()
+    assert played.queue.take(0) is not None, "the sink has it"
+    assert played.sink_has_work(), "and health sees that it does not move"
+    played.session.has_ended, played.stream.ready = True, [SESSION_FD]
+    played.turn()
+    played.session.has_ended = False
+    played.turn(WAIT_FOR_KAFKA_S / 2)
     with pytest.raises(PostgresUnavailable, match="shutting down"):
-        pipeline._note_progress(1.1 + SHUTDOWN_WAITS_FOR_KAFKA_S)
+        played.turn(0.1 + WAIT_FOR_KAFKA_S / 2)
 
 
-def test_nothing_waits_once_the_idle_position_is_durable(pipeline: Pipeline) -> None:
-    pipeline._tracker.on_keepalive(200)
-    pipeline._offer_idle(1.0)
-    assert pipeline._handover.take(0) is not None
-    pipeline._tracker.on_durable(200)
-    pipeline._left_s = 1.0
-    pipeline._note_progress(1000.0)
-    assert not pipeline._sink_stage.waits  # type: ignore[attr-defined]
+def test_nothing_waits_once_the_idle_position_is_durable(played: Played) -> None:
+    played.keepalive(200)
+    played.turn()
+    assert played.queue.take(0) is not None
+    played.session.has_ended, played.stream.ready = True, [SESSION_FD]
+    played.turn()
+    played.worker.commit(200)
+    played.turn(100.0)
+    assert not played.sink_has_work()
+
+
+def test_an_error_of_the_sink_ends_the_stream_and_what_was_committed_counts(played: Played) -> None:
+    played.worker.commit(150)
+    played.worker.error = PostgresUnavailable("the sink has failed")
+
+    def stopping() -> bool:
+        played.tracker.on_keepalive(150)
+        return False
+
+    with pytest.raises(PostgresUnavailable, match="the sink has failed"):
+        played.pipeline.run(stopping)
+    assert played.status.positions.durable_lsn == 150
+    assert played.worker.stopped_within_s == [0.0]
+
+
+def test_a_stop_acknowledges_what_the_sink_has_finished_and_ends_the_stream(played: Played) -> None:
+    played.turn()
+    played.tracker.on_keepalive(150)
+    played.worker.commit(150)
+    played.pipeline.run(lambda: True)
+    assert played.stream.acks[-1] == 150
+    assert played.stream.is_stopped

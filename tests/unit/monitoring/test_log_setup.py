@@ -85,7 +85,9 @@ def test_a_summary_is_logged_at_most_once_an_interval_and_loses_no_count() -> No
 
 def test_the_very_first_line_can_be_made_to_wait_and_loses_no_count() -> None:
     out = lines("json")
-    summary = log_setup.Summary(logging.getLogger("cdcd.daemon.pipeline"), "copied", interval_s=5.0, first_after_s=1.0)
+    summary = log_setup.Summary(
+        logging.getLogger("cdcd.daemon.pipeline"), "published snapshot rows", interval_s=5.0, first_after_s=1.0
+    )
     for half in range(20):
         summary.add(100 + half / 2, {"rows": 2}, {})
     assert [json.loads(line)["rows"] for line in out.getvalue().splitlines()] == [6, 20]

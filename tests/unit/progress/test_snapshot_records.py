@@ -10,7 +10,16 @@ from cdcd.progress.records import SnapshotState
 from cdcd.progress.snapshot_records import COPYING, DONE, CompletedRange, TableSnapshot, parse_copy
 
 COPY = TableSnapshot(
-    "s", "p.public.t", "public", "t", COPYING, 0x1600000000, 7, 1 << 40, (CompletedRange(5, 6, 0, 100),), again=True
+    "s",
+    "p.public.t",
+    "public",
+    "t",
+    COPYING,
+    0x1600000000,
+    7,
+    1 << 40,
+    (CompletedRange(5, 6, 0, 100),),
+    starts_with_truncate=True,
 )
 
 
@@ -29,13 +38,13 @@ def test_a_record_that_cannot_be_understood_is_refused(value: bytes) -> None:
 def test_neighbouring_ranges_become_one_and_others_stay_apart() -> None:
     copy = replace(COPY, done=())
     for first, end in ((10, 20), (0, 10), (30, 40), (20, 25)):
-        copy = copy.with_blocks(CompletedRange(5, 6, first, end))
-    copy = copy.with_blocks(CompletedRange(9, 6, 25, 30))
+        copy = copy.with_range(CompletedRange(5, 6, first, end))
+    copy = copy.with_range(CompletedRange(9, 6, 25, 30))
     assert copy.done == (CompletedRange(5, 6, 0, 25), CompletedRange(5, 6, 30, 40), CompletedRange(9, 6, 25, 30))
 
 
 def test_a_range_of_a_heap_that_was_rewritten_is_no_neighbour() -> None:
-    copy = replace(COPY, done=(CompletedRange(5, 6, 0, 10),)).with_blocks(CompletedRange(5, 7, 10, 20))
+    copy = replace(COPY, done=(CompletedRange(5, 6, 0, 10),)).with_range(CompletedRange(5, 7, 10, 20))
     assert len(copy.done) == 2
 
 

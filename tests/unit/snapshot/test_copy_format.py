@@ -63,18 +63,18 @@ def test_a_row_of_copy_is_the_event_that_an_insert_would_be_but_for_its_op(
     ours, theirs = Table(keys, "f"), Table(keys, "f")  # a key from the catalog: parts of it may be null
     ours.encoder.begin_snapshot(99, 1_700_000_000_000_000)
     table = TableRows(ours.changes, KINDS)
-    copy = table.copy()
+    copy = table.begin_copy()
     first = [HEADER, row(*values[0])] if alone else [HEADER + row(*values[0])]
     assert table.encode([*first, *(row(*each) for each in values[1:])], copy, 42) == len(values)
-    assert not copy.ended
+    assert not copy.has_ended
     assert table.encode([TRAILER], copy, 42) == 0
-    assert copy.ended
+    assert copy.has_ended
     theirs.encoder.begin(99, 1_700_000_000_000_000, 0)
     for each in values:
         new = [v if v is None or KINDS[at] == ord("t") else Binary(v) for at, v in enumerate(each)]
         theirs.changes.insert(encode(m.Insert(0, 7, tuple_of(new))), 5, 42)
     theirs.encoder.commit(100)
-    op = 11  # behind the header of the schema and the length of the string
+    op = 11  # after the header of the schema and the length of the string
     wanted = theirs.records()
     for message in wanted:
         value = message["value"]
@@ -100,7 +100,7 @@ def test_a_row_of_copy_is_the_event_that_an_insert_would_be_but_for_its_op(
 )
 def test_what_is_no_row_of_the_table_is_refused(message: bytes) -> None:
     table = TableRows(Table([0]).changes, KINDS)
-    copy = table.copy()
+    copy = table.begin_copy()
     with pytest.raises(DecodeError, match=r"of COPY|no value for the key column"):
         table.encode([HEADER, message], copy, 42)
 
@@ -108,4 +108,4 @@ def test_what_is_no_row_of_the_table_is_refused(message: bytes) -> None:
 def test_another_format_is_refused() -> None:
     table = TableRows(Table([0]).changes, KINDS)
     with pytest.raises(DecodeError, match="signature"):
-        table.encode([b"1\ttext\n"], table.copy(), 42)
+        table.encode([b"1\ttext\n"], table.begin_copy(), 42)

@@ -57,8 +57,8 @@ def test_what_is_logged_takes_the_place_of_the_line() -> None:
     try:
         log_setup.set_up("info", "text", out)
         ProgressBar(out).show("half")
-        logging.getLogger("cdcd.daemon.snapshot_coordinator").info("the snapshot is whole")
+        logging.getLogger("cdcd.daemon.snapshot_coordinator").info("the snapshot is complete")
     finally:
         root.handlers, root.level, root.propagate = before
     assert out.getvalue().startswith(f"{CLEAR}half{CLEAR}20")
-    assert out.getvalue().endswith("the snapshot is whole\n")
+    assert out.getvalue().endswith("the snapshot is complete\n")

@@ -1,13 +1,14 @@
-"""Judges the copies of tables: every row that a snapshot shows, once, and topics that give the tables at every cut.
+"""Judges the snapshots of tables: each row that a snapshot shows comes once, and topics give the tables at every cut.
 
 Before: `checker` has the events of a Kafka transaction, `snapshots` tells what each snapshot showed. After: `checker`.
 
-What it demands:
+It demands:
 
-1. An event of a copy stands at the LSN of a snapshot that was taken, and its row is what that snapshot shows.
-2. What was set aside while a table is copied comes later on the table's own topic, byte by byte, once and in order.
-3. At every cut, a topic whose copy is whole and which has nothing set aside gives the table as it was at that LSN: what
-   was there before the slot, too.
+1. An event of a snapshot stands at the LSN of a snapshot that was taken, and its row is what that snapshot shows.
+2. Changes that were deferred while a table was read come later on the table's own topic, byte by byte, once and in
+   order.
+3. At every cut, a topic gives the table as it was at that LSN, rows from before the slot included: if the table's
+   snapshot is complete and no change of it is deferred.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Seen:
         return self.value["source"]["commit_lsn"], self.value["source"]["seq"]
 
 
-class CopiesChecker:
-    """One world's judge of copies. `demand` raises if its first argument does not hold."""
+class SnapshotsChecker:
+    """One world's judge of snapshots. `demand` raises if its first argument does not hold."""
 
     def __init__(
         self, broker: FakeBroker, database: Database, prefix: str, demand: Callable[[bool, str], None]
@@ -56,21 +57,21 @@ class CopiesChecker:
         self._prefix = prefix
         self._demand = demand
         self._shown: dict[int, dict[str, dict[Identity, Row]]] = {}
-        """By consistent point and topic: rows that no event has shown yet."""
+        """By consistent point and topic: rows without an event so far."""
         self._positions: set[tuple[int, int]] = set()
         self._folds: dict[str, Fold] = {}
-        self._aside: dict[str, deque[Seen]] = {}
+        self._deferred: dict[str, deque[Seen]] = {}
         self._assemblies: dict[str, PartAssembler] = {}
         self.standing: dict[str, TableSnapshot] = {}
         self._tables: dict[tuple[str, str], Fold] = {}
         self._asked: dict[str, int] = {}
-        """By topic, where a fresh copy was asked for last."""
+        """By topic, the LSN of the last request for a fresh snapshot."""
         self._at = 0
-        """How many transactions of the ledger are in `_tables`."""
+        """How many transactions of the ledger `_tables` holds."""
         self._changes: Counter[Any] = Counter()
-        """Of each topic, and of each table."""
+        """By topic, and by table."""
         self._compared: dict[str, object] = {}
-        """By topic, the state that was compared last."""
+        """By topic, the state at the last comparison."""
 
     def took(self, snapshot: SimSnapshot, tables: Iterable[Table]) -> None:
         """A snapshot was taken of these tables."""
@@ -85,10 +86,10 @@ class CopiesChecker:
     def _topic(self, table: Table) -> str:
         return f"{self._prefix}.{table.schema}.{table.name}"
 
-    # Set aside
+    # Deferred changes
 
     def parked(self, records: Iterable[Placed], decode: Callable[[bytes], Any]) -> list[Seen]:
-        """The events that are set aside by these records: as if they were on their own topics."""
+        """Return the events that these records of the parked topic hold, as if they were on their own topics."""
         found: list[Seen] = []
         for placed in records:
             assert placed.key is not None
@@ -100,34 +101,34 @@ class CopiesChecker:
             assert event.value is not None
             copies = range(len(self._broker.topics[topic]) if event.everywhere else 1)
             seen = [Seen(topic, number, event.key, event.value, decode(event.value)) for number in copies]
-            self._aside.setdefault(topic, deque()).append(seen[0])
+            self._deferred.setdefault(topic, deque()).append(seen[0])
             found += seen
         return found
 
     def take_replayed(self, events: list[Seen]) -> list[Seen]:
-        """Take what was set aside, and the copies, from the events of a Kafka transaction; the others are returned."""
+        """Judge the deferred changes and the snapshots' rows among the events of a transaction; return the others."""
         others = []
         for event in sorted(events, key=lambda each: each.position):
-            aside = self._aside.get(event.topic)
+            deferred = self._deferred.get(event.topic)
             if event.position[0] + 1 in self._shown:
-                self._judge_copied(event)
-            elif aside and event.position >= aside[0].position:
-                self._judge_replayed(event, aside)
+                self._judge_snapshot_row(event)
+            elif deferred and event.position >= deferred[0].position:
+                self._judge_replayed(event, deferred)
             else:
                 others.append(event)
         return others
 
-    def _judge_replayed(self, event: Seen, aside: deque[Seen]) -> None:
-        wanted = aside[0]
+    def _judge_replayed(self, event: Seen, deferred: deque[Seen]) -> None:
+        wanted = deferred[0]
         last = len(self._broker.topics[event.topic]) - 1 if event.value["op"] == "t" else event.partition
         self._demand(
             (event.position, event.key, event.data) == (wanted.position, wanted.key, wanted.data),
-            f"{event.topic}: {wanted.position} was set aside and is next, but there is {event.position}",
+            f"{event.topic}: {wanted.position} was deferred and is next, but there is {event.position}",
         )
         if event.partition == last:
-            aside.popleft()
+            deferred.popleft()
 
-    def _judge_copied(self, event: Seen) -> None:
+    def _judge_snapshot_row(self, event: Seen) -> None:
         lsn, value = event.position[0] + 1, event.value
         what = f"{event.topic} at the snapshot of {lsn:X}: "
         shown = self._shown[lsn].get(event.topic)
@@ -139,7 +140,7 @@ class CopiesChecker:
         self._positions.add(event.position)
         self._demand(value["op"] == "r", what + f"an event {value['op']}")
         self._demand(value["source"]["lsn"] == event.position[0], what + "the LSN of a row")
-        self._demand(value["unchanged"] == value["unrepresentable"] == [], what + "a row that is not whole")
+        self._demand(value["unchanged"] == value["unrepresentable"] == [], what + "a row with values left out")
         row = value["after"]
         identity = next((each for each, of in shown.items() if of == row), None)
         self._demand(identity is not None, what + f"{row} is not one of the rows left, {list(shown.values())[:3]}")
@@ -149,7 +150,7 @@ class CopiesChecker:
     # Cuts
 
     def fold(self, events: Iterable[Seen], copies: Iterable[Placed], decode: Callable[[bytes], Any]) -> None:
-        """Take what a Kafka transaction has put on the tables' own topics, and what it says of their copies."""
+        """Take the events of a Kafka transaction on the tables' own topics, and its records of their snapshots."""
         done: set[tuple[str, tuple[int, int]]] = set()
         for event in sorted(events, key=lambda each: each.position):
             if (event.topic, event.position) in done or event.value["op"] == "m":
@@ -165,7 +166,7 @@ class CopiesChecker:
             self.standing[copy.topic] = copy
 
     def compare(self, published: int, last: SlotRecord) -> None:
-        """Compare what is whole at a cut that has so many transactions of the ledger."""
+        """Compare topics with tables at a cut that holds `published` transactions of the ledger."""
         for committed in self._db.ledger[self._at : published]:
             for event in committed.events:
                 if event.op == "m":
@@ -181,9 +182,9 @@ class CopiesChecker:
         for table in self._db.server.tables.values():
             topic = self._topic(table)
             name = (table.schema, table.name)
-            aside = bool(self._aside.get(topic))
-            self._demand(not aside or name in parked, f"{topic}: what was set aside is forgotten")
-            if not self._is_whole(topic) or name in parked:
+            deferred = bool(self._deferred.get(topic))
+            self._demand(not deferred or name in parked, f"{topic}: what was deferred is forgotten")
+            if not self._is_complete(topic) or name in parked:
                 continue
             state = (self._changes[topic], self._changes[table_of(name)], table)
             if self._compared.get(topic) == state:
@@ -198,11 +199,11 @@ class CopiesChecker:
             )
 
     def done(self) -> bool:
-        """Whether every table is copied, and nothing set aside."""
+        """Whether every table's snapshot is complete, and no change is deferred."""
         topics = [self._topic(table) for table in self._db.server.tables.values()]
-        return all(self._is_whole(topic) and not self._aside.get(topic) for topic in topics)
+        return all(self._is_complete(topic) and not self._deferred.get(topic) for topic in topics)
 
-    def _is_whole(self, topic: str) -> bool:
+    def _is_complete(self, topic: str) -> bool:
         copy = self.standing.get(topic)
         return copy is not None and copy.state == DONE and copy.lsn > self._asked.get(topic, 0)
 

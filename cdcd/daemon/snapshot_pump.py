@@ -1,0 +1,125 @@
+"""Does what the snapshot coordinator decides: pauses and resumes the stream, hands rows on, shows people how far it is.
+
+Before: `snapshot_coordinator` returns an action a turn. After: `sink_link` gets the batches, in the order of the LSNs.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Final
+
+from cdcd.daemon.sink_link import SinkLink
+from cdcd.daemon.snapshot_coordinator import NOTHING, Finished, SnapshotCoordinator, SnapshotState
+from cdcd.monitoring.log_setup import Summary
+from cdcd.progress.ack_tracker import AckTracker
+from cdcd.source.replication_stream import ReplicationStream
+from cdcd.terminal.progress_bar import COPY_FIRST_S, ProgressBar, SnapshotBar
+from cdcd.transaction.assembler import Assembler
+
+log = logging.getLogger(__name__)
+
+QUEUED_BYTES_MAX: Final = 1 << 20
+"""Rows of a snapshot are added while less than this waits for the sink, because the stream's rows wait for them."""
+
+PROGRESS_INTERVAL_S: Final = 5.0
+
+
+class SnapshotPump:
+    """The snapshots of one stream on their way to the sink. For the thread that owns the stream."""
+
+    def __init__(
+        self,
+        coordinator: SnapshotCoordinator,
+        stream: ReplicationStream,
+        assembler: Assembler,
+        tracker: AckTracker,
+        sink: SinkLink,
+        *,
+        only: bool = False,
+    ) -> None:
+        """`only`: nothing but snapshots is wanted, so they may fill the queue."""
+        self._coordinator = coordinator
+        self._stream = stream
+        self._assembler = assembler
+        self._tracker = tracker
+        self._sink = sink
+        self._only = only
+        self._bar = ProgressBar(sys.stderr)
+        self._progress = self._begin_progress()
+        self._finished_snapshot: tuple[int, Finished] | None = None
+        """How many batches Kafka must have for the snapshot to be there, and the snapshot."""
+
+    def turn(self, now: float) -> None:
+        """Move the snapshots on. Raises what `SnapshotCoordinator.turn` raises."""
+        action = self._coordinator.turn(now, self)
+        if action is NOTHING:
+            return
+        if action.pause_before_lsn:
+            self._assembler.pause_before(action.pause_before_lsn)
+        if action.consistent_lsn:
+            self._tracker.on_keepalive(action.consistent_lsn)
+        if action.resumes:
+            self._assembler.resume()
+        if action.requests_keepalive:
+            ack = self._tracker.ack()
+            self._stream.send_status(ack, ack, ack, reply=True)
+        batch = action.batch
+        if batch is not None:
+            if batch.rows and action.left is not None:
+                self._progress.add(now, {"rows": batch.rows}, action.left)
+            # Nothing was committed for this daemon between the consistent point and the server's position.
+            batch.end_lsn = self._tracker.server_position if action.consistent_lsn else 0
+            self._sink.put(batch)
+        if action.finished is not None:
+            self._finished_snapshot = self._sink.handed_over, action.finished
+            self._progress = self._begin_progress()
+
+    def on_durable(self, batches: int) -> None:
+        """Kafka has the first so many batches of the stream: say so if a snapshot ended with them."""
+        if self._finished_snapshot is not None and batches >= self._finished_snapshot[0]:
+            log.info("the snapshot is complete", extra=self._finished_snapshot[1].as_log())
+            self._finished_snapshot = None
+
+    def sockets(self) -> list[int]:
+        """Return the sockets to wait on for rows; none while there is no room for rows."""
+        sockets = self._coordinator.sockets()
+        return sockets if sockets and self.wants_rows else []
+
+    @property
+    def may_have_more_rows(self) -> bool:
+        """Rows came in the last turn: there may be more that no socket announces."""
+        return self._coordinator.may_have_more_rows
+
+    @property
+    def is_all_done(self) -> bool:
+        """Nothing but snapshots is wanted, and Kafka has them."""
+        return self._only and self._coordinator.state is SnapshotState.IDLE and self._sink.is_drained
+
+    # The room that the coordinator asks for
+
+    @property
+    def is_stream_paused(self) -> bool:
+        """See Room."""
+        return self._assembler.is_paused
+
+    @property
+    def accepts_batch(self) -> bool:
+        """See Room."""
+        return not self._sink.is_blocked
+
+    @property
+    def wants_rows(self) -> bool:
+        """See Room."""
+        return not self._sink.is_blocked and (self._only or self._sink.queued_bytes < QUEUED_BYTES_MAX)
+
+    @property
+    def is_sink_idle(self) -> bool:
+        """See Room."""
+        return self._sink.is_idle
+
+    def _begin_progress(self) -> SnapshotBar | Summary:
+        """Make what shows the progress of one snapshot."""
+        if self._bar.on:
+            return SnapshotBar(self._bar)
+        return Summary(log, "published snapshot rows", PROGRESS_INTERVAL_S, COPY_FIRST_S)

@@ -1,0 +1,127 @@
+"""Reads the rows of one exported snapshot into batches, over several connections at once.
+
+Before: `snapshot_export` has the snapshot, its tables and connections.
+After: the coordinator hands the batches on. `snapshot.encoder` makes the events and says how far each table is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cdcd.daemon.exported_tables import TableExport
+from cdcd.daemon.snapshot_export import ExportedSnapshot
+from cdcd.progress.snapshot_records import DONE, TableSnapshot
+from cdcd.sink.batches import Batch, BatchBuilder
+from cdcd.snapshot.copy_format import CopyFormat
+from cdcd.snapshot.encoder import SnapshotEncoder
+from cdcd.snapshot.reader import SnapshotConnection
+from cdcd.transaction.change_consumer import ChangeConsumer
+
+BLOCK_BYTES: Final = 8_192
+
+
+class SnapshotRows:
+    """The rows of one snapshot. For the thread that owns the stream; `tables_left` and `bytes_left` for any."""
+
+    def __init__(
+        self, export: ExportedSnapshot, encoder: ChangeConsumer, batches: BatchBuilder, chunk_bytes: int
+    ) -> None:
+        """`encoder` writes to `batches`; both serve snapshots alone. `chunk_bytes`: about how much one COPY reads."""
+        self._export = export
+        self._batches = batches
+        self._encoder = SnapshotEncoder(
+            encoder, export.lsn, export.taken_us, export.xmin, max(1, chunk_bytes // BLOCK_BYTES)
+        )
+        self._tables: dict[str, TableExport] = {}
+        """By topic."""
+        for table in export.tables:
+            self._encoder.add_table(table.copy, table.relation, table.heaps, table.kinds)
+            self._tables[table.copy.topic] = table
+        self._reading: dict[SnapshotConnection, CopyFormat] = {}
+        self._started_s = 0.0
+        self._total_bytes = 0
+        self.may_have_more = False
+        """The last `read` gave rows: there may be more that no socket announces."""
+
+    @property
+    def lsn(self) -> int:
+        """The consistent point."""
+        return self._export.lsn
+
+    def start(self, now: float) -> None:
+        """The stream is at the consistent point: the rows come now."""
+        self._started_s = now
+        self._total_bytes = self.bytes_left
+        self._encoder.start()
+
+    def read(self, rows_max: int) -> None:
+        """Encode the rows that have come, at most so many of each connection, and give idle connections a chunk.
+
+        Never waits. Raises what the connections raise: the snapshot cannot be read any more then.
+        """
+        self.may_have_more = False
+        for connection in self._export.connections:
+            self._read(connection, rows_max)
+
+    def _read(self, connection: SnapshotConnection, rows_max: int) -> None:
+        chunk = connection.chunk
+        if chunk is not None:
+            messages, ended = connection.read(rows_max)
+            if messages:
+                self.may_have_more = True
+                self._encoder.encode(chunk, self._reading[connection], messages)
+            if not ended:
+                return
+            self._encoder.end_chunk(chunk)
+            del self._reading[connection]
+        following = self._encoder.next_chunk()
+        if following is not None:
+            table = self._tables[following.topic]
+            connection.start(following, table.columns(), table.row_filter)
+            self._reading[connection] = self._encoder.begin_chunk(following)
+
+    def take_batch(self) -> Batch:
+        """Return the rows that were read since the last call, and how far the tables have come with them."""
+        batch = self._batches.take()
+        batch.copies = self._encoder.take_changed()
+        return batch
+
+    def sockets(self) -> list[int]:
+        """Return the sockets that rows come from."""
+        return [connection.fileno() for connection in self._reading]
+
+    @property
+    def gathered_bytes(self) -> int:
+        """The keys and values that `take_batch` would return."""
+        return self._batches.gathered_bytes
+
+    @property
+    def is_finished(self) -> bool:
+        """Every row was read."""
+        return self._encoder.is_finished
+
+    @property
+    def tables(self) -> list[TableSnapshot]:
+        """How far each table is."""
+        return self._encoder.tables
+
+    @property
+    def tables_left(self) -> int:
+        """Tables that are not complete."""
+        return sum(table.state != DONE for table in self._encoder.tables)
+
+    @property
+    def bytes_left(self) -> int:
+        """The part of the tables that no connection has begun to read."""
+        return self._encoder.blocks_left * BLOCK_BYTES
+
+    def left(self, now: float) -> dict[str, object]:
+        """Return what is left, for people, with the seconds that it takes at the rate so far."""
+        left = self.bytes_left
+        read = self._total_bytes - left
+        eta_s = (now - self._started_s) * left / read if read > 0 else None
+        return {"tables_left": self.tables_left, "bytes_left": left, "seconds_left": eta_s and round(eta_s)}
+
+    def close(self) -> None:
+        """Close the connections, and with them the snapshot."""
+        self._export.close()

@@ -1,0 +1,110 @@
+"""Reports what moves through one stream to the status, the metrics and the log.
+
+Before: the loop says what was received, and what Kafka committed.
+After: `status` and `metrics` show it; the log gets at most one line a second.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from cdcd.clock import wall_us
+from cdcd.daemon.sink_link import Commit
+from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator
+from cdcd.lsn import format_lsn
+from cdcd.monitoring.log_setup import Summary
+from cdcd.monitoring.metrics import Metrics
+from cdcd.monitoring.status import QueueDepths, Status
+from cdcd.progress.records import ParkedTable
+from cdcd.sink.batch_queue import BatchQueue
+from cdcd.transaction.spool import Spool
+
+log = logging.getLogger(__name__)
+
+
+class StreamReport:
+    """The report of one stream. For the thread that owns the stream."""
+
+    def __init__(self, status: Status, metrics: Metrics, wall_clock_us: Callable[[], int] = wall_us) -> None:
+        """`wall_clock_us` returns microseconds since 1970 UTC."""
+        self._status = status
+        self._metrics = metrics
+        self._wall_clock_us = wall_clock_us
+        self._pending_commits: deque[tuple[int, int]] = deque()
+        """Received, and not in Kafka: by batch, where its last transaction ends, and when its first one committed."""
+        self._summary = Summary(log, "published")
+
+    def show_depths(self, queue: BatchQueue, spool: Spool, snapshots: SnapshotCoordinator) -> None:
+        """Let the status show what waits in these. Each may be read in any thread."""
+
+        def depths() -> QueueDepths:
+            return QueueDepths(
+                queue_batches=queue.batches,
+                queue_bytes=queue.bytes,
+                spool_transactions=spool.transactions,
+                spool_memory_bytes=spool.memory_bytes,
+                spool_disk_bytes=spool.disk_bytes,
+                snapshot_tables=snapshots.tables_left,
+                snapshot_bytes=snapshots.bytes_left,
+            )
+
+        self._status.depths = depths
+
+    def on_read(self, size_bytes: int) -> None:
+        """Bytes came from the server."""
+        self._metrics.received(size_bytes)
+
+    def on_received(self, end_lsn: int, first_commit_us: int) -> None:
+        """Transactions up to `end_lsn` were received; the first of them committed at `first_commit_us` (since 1970)."""
+        self._pending_commits.append((end_lsn, first_commit_us))
+        self._status.positions.oldest_pending_us = self._pending_commits[0][1]
+
+    def on_positions(self, received_lsn: int, server_lsn: int) -> None:
+        """The stream came to `received_lsn`, and the server's WAL ends at `server_lsn`."""
+        positions = self._status.positions
+        positions.received_lsn = received_lsn
+        positions.server_lsn = max(positions.server_lsn, server_lsn)
+
+    def on_durable(self, end_lsn: int) -> None:
+        """Kafka holds everything before `end_lsn`."""
+        pending = self._pending_commits
+        while pending and pending[0][0] <= end_lsn:
+            pending.popleft()
+        self._status.positions.oldest_pending_us = pending[0][1] if pending else 0
+
+    def on_published(self, now: float, commit: Commit) -> None:
+        """A Kafka transaction was committed; `now` is monotonic."""
+        status, metrics, result = self._status, self._metrics, commit.result
+        status.positions.durable_lsn = result.end_lsn
+        counts = {
+            (f"{schema}.{name}", chr(op)): events
+            for (schema, name), ops in result.counts.items()
+            for op, events in ops.items()
+        }
+        metrics.transaction(commit.open_s)
+        metrics.published(result.transactions, counts, result.bytes, commit.commit_s)
+        metrics.parked({f"{schema}.{name}": events for (schema, name), events in result.parked_counts.items()})
+        self.on_parked(result.parked)
+        if not result.transactions:
+            return
+        rows: dict[str, int] = {}
+        for (relation, _), events in counts.items():
+            rows[relation] = rows.get(relation, 0) + events
+        status.published.add(now, result.transactions, rows)
+        status.positions.last_commit_us = result.commit_ts
+        metrics.latency((self._wall_clock_us() - result.first_commit_ts) / 1e6)
+        self._summary.add(
+            now,
+            {"rows": result.rows, "transactions": result.transactions, "kafka_commits": 1},
+            {"lsn": format_lsn(result.end_lsn)},
+        )
+
+    def on_parked(self, parked: Mapping[tuple[str, str], ParkedTable]) -> None:
+        """These tables are parked from now on, by schema and name."""
+        self._status.parked = {f"{schema}.{name}": table.reason for (schema, name), table in parked.items()}
+
+    def flush(self, now: float) -> None:
+        """Write the log line if its time has come; `now` is monotonic."""
+        self._summary.flush(now)

@@ -1,0 +1,328 @@
+"""The coordinator's states, moved on with a played export and played connections."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from cdcd.avro.codecs.lookup import TypeOptions
+from cdcd.avro.event_encoder import EventEncoder
+from cdcd.avro.schema_store import FingerprintStore
+from cdcd.daemon.exported_tables import Choose, TableExport
+from cdcd.daemon.snapshot_coordinator import (
+    FIRST_LSN,
+    KEEPALIVE_INTERVAL_S,
+    NOTHING,
+    SCAN_INTERVAL_S,
+    Action,
+    Finished,
+    SnapshotCoordinator,
+    SnapshotLimits,
+    SnapshotState,
+)
+from cdcd.daemon.snapshot_export import ExportedSnapshot
+from cdcd.daemon.snapshot_requests import SnapshotRequests
+from cdcd.errors import PostgresUnavailable
+from cdcd.progress.snapshot_records import COPYING, DONE, WANTED
+from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.topics import TopicNames
+from cdcd.snapshot.copy_format import SIGNATURE
+from cdcd.source.heaps import Heap
+from cdcd.source.pg_types import PgType
+from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
+
+LSN = 0x5000
+NOW = 1000.0
+HEADER = SIGNATURE + bytes(8)
+TRAILER = b"\xff\xff"
+
+
+@dataclass
+class PlayedRoom:
+    is_stream_paused: bool = False
+    accepts_batch: bool = True
+    wants_rows: bool = True
+    is_sink_idle: bool = True
+
+
+class PlayedConnection:
+    """Gives the rows that the test puts into `arrived`."""
+
+    def __init__(self) -> None:
+        self.chunk: Any = None
+        self.arrived: list[bytes] = []
+        self.is_closed = False
+
+    def fileno(self) -> int:
+        return 42
+
+    def start(self, chunk: Any, columns: object, row_filter: str) -> None:
+        self.chunk = chunk
+
+    def read(self, rows_max: int) -> tuple[list[bytes], bool]:
+        messages, self.arrived = self.arrived, []
+        ended = TRAILER in messages
+        if ended:
+            self.chunk = None
+        return messages, ended
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class PlayedExport:
+    choose: Choose
+    needs_pause: bool = False
+    done: bool = False
+    safe_stream_lsn: int = 0
+    is_paused: bool = False
+    exported: ExportedSnapshot | None = None
+    error: Exception | None = None
+    is_closed: bool = False
+
+    def confirm_stream_paused(self) -> None:
+        self.needs_pause = False
+        self.is_paused = True
+
+    def result(self) -> ExportedSnapshot | None:
+        if self.error is not None:
+            raise self.error
+        return self.exported
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class PlayedScan:
+    found: bool | None = None
+
+
+@dataclass
+class Played:
+    """A coordinator, and what it started."""
+
+    takes_new_tables: bool = True
+    only: bool = False
+    exports: list[PlayedExport] = field(default_factory=list)
+    scans: list[PlayedScan] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.room = PlayedRoom()
+        self.connection = PlayedConnection()
+        self.batches = BatchBuilder(tombstones=False)
+        self.requests = SnapshotRequests("s", TopicNames("p"), {}, takes_new_tables=self.takes_new_tables)
+        self.coordinator = SnapshotCoordinator(
+            self.requests,
+            EventEncoder(self.batches, FingerprintStore(self.batches), TypeOptions()),
+            self.batches,
+            cast("Callable[[Choose], Any]", self._start_export),
+            cast("Callable[[Choose], Any]", self._start_scan),
+            SnapshotLimits(8192, rows_max=100, batch_bytes=1 << 16),
+            only=self.only,
+        )
+
+    def _start_export(self, choose: Choose) -> PlayedExport:
+        self.exports.append(PlayedExport(choose))
+        return self.exports[-1]
+
+    def _start_scan(self, _: Choose) -> PlayedScan:
+        self.scans.append(PlayedScan())
+        return self.scans[-1]
+
+    def turn(self, now: float = NOW) -> Action:
+        return self.coordinator.turn(now, self.room)
+
+    def is_in(self, state: SnapshotState) -> bool:
+        return self.coordinator.state is state
+
+    def exported(self, blocks: int = 1) -> ExportedSnapshot:
+        """One table with an int column, exported at LSN."""
+        wanted = self.requests.choose("public", "t")
+        assert wanted is not None
+        column = ResolvedColumn("id", PgType(23, "pg_catalog", "int4"), -1, True)
+        heap = Heap(1, "public", "t", 10, blocks, 0, True, False)
+        table = TableExport(wanted, ResolvedRelation(1, "public", "t", "d", [column]), [heap], b"b", "")
+        return ExportedSnapshot(LSN, 1_700_000_000_000_000, 700, [table], cast("Any", [self.connection]))
+
+    def catch_up(self, blocks: int = 1) -> Action:
+        """Bring it to the consistent point, and begin to read."""
+        self.turn()
+        export = self.exports[-1]
+        export.done, export.exported = True, self.exported(blocks)
+        self.turn()
+        self.room.is_stream_paused = True
+        return self.turn()
+
+
+def row(number: int) -> bytes:
+    return struct.pack("!hii", 1, 4, number)
+
+
+def test_the_stream_pauses_where_it_is_before_the_snapshot_is_taken() -> None:
+    it = Played()
+    assert it.is_in(SnapshotState.REQUESTED)
+    assert it.turn() == NOTHING
+    assert it.is_in(SnapshotState.EXPORTING)
+    assert it.turn() == NOTHING, "the export is not ready"
+    it.exports[0].needs_pause = True
+    assert it.turn() == Action(pause_before_lsn=FIRST_LSN)
+    assert it.exports[0].is_paused
+
+
+def test_the_pause_moves_on_while_the_server_makes_the_export_wait() -> None:
+    it = Played()
+    it.turn()
+    it.exports[0].needs_pause = True
+    it.turn()
+    it.exports[0].safe_stream_lsn = 0x300
+    assert it.turn() == Action(pause_before_lsn=0x300)
+    assert it.turn() == NOTHING
+    it.exports[0].safe_stream_lsn = 0x400
+    assert it.turn() == Action(pause_before_lsn=0x400)
+
+
+def test_the_stream_runs_up_to_the_consistent_point_and_an_idle_server_is_asked_how_far_it_is() -> None:
+    it = Played()
+    it.turn()
+    it.exports[0].done, it.exports[0].exported = True, it.exported()
+    assert it.turn() == Action(pause_before_lsn=LSN, requests_keepalive=True)
+    assert it.is_in(SnapshotState.CATCHING_UP)
+    assert it.turn(NOW + KEEPALIVE_INTERVAL_S / 2) == NOTHING
+    assert it.turn(NOW + 2 * KEEPALIVE_INTERVAL_S) == Action(requests_keepalive=True)
+
+
+def test_no_row_is_read_before_the_stream_stands_at_the_consistent_point_with_room_for_a_batch() -> None:
+    it = Played()
+    it.turn()
+    it.exports[0].done, it.exports[0].exported = True, it.exported()
+    it.turn()
+    it.room.is_stream_paused, it.room.accepts_batch = True, False
+    assert it.turn() == NOTHING
+    assert it.is_in(SnapshotState.CATCHING_UP)
+    it.room.accepts_batch, it.room.wants_rows = True, False
+    assert it.turn().consistent_lsn == LSN, "the first batch waits for no more than that"
+
+
+def test_the_first_batch_says_which_tables_are_read_and_the_stream_goes_on_with_it() -> None:
+    it = Played()
+    action = it.catch_up()
+    assert it.is_in(SnapshotState.READING)
+    assert action.resumes
+    assert action.consistent_lsn == LSN
+    assert action.batch is not None
+    assert action.batch.copies is not None
+    [table] = action.batch.copies
+    assert (table.topic, table.state, table.lsn) == ("p.public.t", COPYING, LSN)
+    assert it.coordinator.sockets() == [42]
+
+
+def test_where_only_snapshots_are_wanted_the_stream_stays_paused() -> None:
+    action = Played(only=True).catch_up()
+    assert action.consistent_lsn == LSN
+    assert not action.resumes
+
+
+def test_rows_are_handed_on_while_there_is_room_and_the_last_batch_ends_the_snapshot() -> None:
+    it = Played()
+    it.catch_up(blocks=2)
+    it.connection.arrived = [HEADER + row(1), row(2)]
+    it.room.wants_rows = False
+    assert it.turn() == NOTHING
+    it.room.wants_rows = True
+    action = it.turn(NOW + 1)
+    assert action.batch is not None
+    assert action.batch.rows == 2
+    assert it.coordinator.may_have_more_rows
+    assert action.left == {"tables_left": 1, "bytes_left": 8192, "seconds_left": 1}
+    it.connection.arrived = [TRAILER]
+    it.turn(NOW + 1)
+    it.connection.arrived = [HEADER + row(3), TRAILER]
+    action = it.turn(NOW + 2)
+    assert action.batch is not None
+    assert action.batch.copies is not None
+    [table] = action.batch.copies
+    assert (table.state, table.rows) == (DONE, 3)
+    assert action.finished == Finished(LSN, 1, 3)
+    assert it.is_in(SnapshotState.IDLE)
+    assert it.connection.is_closed
+    assert it.coordinator.sockets() == []
+    assert (it.coordinator.tables_left, it.coordinator.bytes_left) == (0, 0)
+
+
+def test_small_batches_are_for_an_idle_sink() -> None:
+    it = Played()
+    it.catch_up()
+    it.connection.arrived = [HEADER + row(1)]
+    it.room.is_sink_idle = False
+    assert it.turn() == NOTHING
+    it.room.is_sink_idle = True
+    action = it.turn()
+    assert action.batch is not None
+    assert action.batch.rows == 1
+
+
+def test_a_table_that_is_asked_for_while_it_is_read_gets_another_snapshot() -> None:
+    it = Played()
+    it.catch_up()
+    it.coordinator.request("public", "t")
+    it.connection.arrived = [HEADER + row(1), TRAILER]
+    action = it.turn()
+    assert action.finished is not None
+    assert action.batch is not None
+    assert action.batch.copies is not None
+    assert [table.state for table in action.batch.copies] == [DONE, WANTED], "the next daemon knows of it"
+    assert it.is_in(SnapshotState.REQUESTED)
+    it.turn()
+    assert len(it.exports) == 2
+    assert it.requests.choose("public", "t") is not None
+
+
+def test_the_stream_goes_on_where_no_table_wants_a_snapshot_after_all() -> None:
+    it = Played()
+    it.turn()
+    it.exports[0].done = True
+    assert it.turn() == Action(resumes=True)
+    assert it.is_in(SnapshotState.IDLE)
+
+
+def test_a_newly_published_table_is_found_by_the_next_scan() -> None:
+    it = Played()
+    it.turn()
+    it.exports[0].done = True
+    it.turn()
+    it.turn()
+    [scan] = it.scans
+    scan.found = False
+    it.turn()
+    it.turn(NOW + SCAN_INTERVAL_S - 1)
+    assert len(it.scans) == 1
+    it.turn(NOW + SCAN_INTERVAL_S)
+    it.scans[1].found = True
+    assert it.turn(NOW + SCAN_INTERVAL_S) == NOTHING
+    assert it.is_in(SnapshotState.EXPORTING), "the export starts in the same turn"
+
+
+def test_nothing_is_looked_for_where_no_table_can_want_a_snapshot() -> None:
+    it = Played(takes_new_tables=False)
+    assert it.is_in(SnapshotState.IDLE)
+    assert it.turn() == NOTHING
+    assert it.scans == []
+    it.coordinator.request("public", "t")
+    it.turn()
+    assert len(it.exports) == 1
+
+
+def test_what_ends_the_export_ends_the_stream() -> None:
+    it = Played()
+    it.turn()
+    it.exports[0].done, it.exports[0].error = True, PostgresUnavailable("gone")
+    with pytest.raises(PostgresUnavailable, match="gone"):
+        it.turn()
+    it.coordinator.close()
+    assert it.exports[0].is_closed

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from cdcd.daemon.sink_link import Commit
+from cdcd.daemon.stream_report import StreamReport
+from cdcd.monitoring.metrics import Metrics
+from cdcd.monitoring.status import Status
+from cdcd.progress.records import ParkedTable
+from cdcd.sink.kafka_transaction import CommitResult
+
+
+def commit(end_lsn: int, transactions: int = 2) -> Commit:
+    counts = {("public", "a"): {ord("c"): 3, ord("u"): 1}} if transactions else {}
+    parked = {("public", "b"): ParkedTable("public", "b", "too large", 0, 0)}
+    return Commit(
+        CommitResult(end_lsn, end_lsn - 8, 9_000_000, 8_000_000, transactions, 4, 700, counts, {}, parked, 0.0),
+        0.01,
+        0.2,
+    )
+
+
+@pytest.fixture
+def status() -> Status:
+    return Status("1.0", "slot", "pub", 1000.0)
+
+
+def test_the_oldest_received_commit_is_pending_until_kafka_has_it(status: Status) -> None:
+    report = StreamReport(status, Metrics("pure"))
+    report.on_received(100, 1_000_000)
+    report.on_received(200, 2_000_000)
+    assert status.positions.oldest_pending_us == 1_000_000
+    report.on_durable(100)
+    assert status.positions.oldest_pending_us == 2_000_000
+    report.on_durable(300)
+    assert status.positions.oldest_pending_us == 0
+
+
+def test_a_commit_moves_the_position_the_counts_and_the_parked_tables(status: Status) -> None:
+    metrics = Metrics("pure")
+    report = StreamReport(status, metrics, lambda: 8_500_000)
+    report.on_published(1001.0, commit(200))
+    assert status.positions.durable_lsn == 200
+    assert status.positions.last_commit_us == 9_000_000
+    assert (status.published.transactions, status.published.rows) == (2, 4)
+    assert status.published.tables["public.a"].rows == 4
+    assert status.parked == {"public.b": "too large"}
+    value = metrics.registry.get_sample_value
+    assert value("cdcd_event_latency_seconds_sum") == 0.5
+    assert value("cdcd_kafka_transaction_seconds_sum") == 0.2
+    assert value("cdcd_rows_total", {"relation": "public.a", "op": "c"}) == 3
+
+
+def test_a_commit_without_transactions_moves_only_the_position(status: Status) -> None:
+    metrics = Metrics("pure")
+    StreamReport(status, metrics).on_published(1001.0, commit(200, transactions=0))
+    assert status.positions.durable_lsn == 200
+    assert status.positions.last_commit_us == 0
+    assert status.published.transactions == 0
+    assert metrics.registry.get_sample_value("cdcd_event_latency_seconds_count") == 0
+
+
+def test_the_end_of_the_wal_never_goes_back(status: Status) -> None:
+    report = StreamReport(status, Metrics("pure"))
+    status.positions.server_lsn = 500  # the slot monitor has seen more
+    report.on_positions(100, 400)
+    assert (status.positions.received_lsn, status.positions.server_lsn) == (100, 500)
+    report.on_positions(600, 600)
+    assert status.positions.server_lsn == 600
