@@ -8,7 +8,7 @@ What it demands, at the end of every Kafka transaction (a cut):
 2. In every partition the events come in order, a key stays in its partition, what has no key goes to one partition,
    a truncate to all. Every schema is published with or before the first record that needs it.
 3. The last record is the slot record. Its LSN cuts the ledger exactly there; the table records' offsets cut the topics.
-4. Copies of tables: see `snapshots_checker`.
+4. Snapshots of tables: see `snapshots_checker`.
 5. No status update names a position that a slot record does not cover, or that would make the server forget what is not
    in Kafka: a committed transaction, or one that is prepared.
 """
@@ -56,9 +56,9 @@ class Checker:
         self.last: SlotRecord | None = None
         self.created = 0
         """Where the slot began: before it there is no promise."""
-        self.copies = SnapshotsChecker(broker, database, prefix, self._demand)
-        self.copied = False
-        """Tables are copied: everything is in Kafka only when that is done."""
+        self.snapshots = SnapshotsChecker(broker, database, prefix, self._demand)
+        self.has_snapshots = False
+        """Tables have snapshots: everything is in Kafka only when these are complete."""
         self._schemas: set[str] = set()
         self._key_partition: dict[tuple[str, bytes | None], int] = {}
         self._in_partition: dict[tuple[str, int], tuple[int, int]] = {}
@@ -105,18 +105,18 @@ class Checker:
             for placed in rows
         ]
         self._judge_partitions(seen)
-        aside = self.copies.parked(parked, self._decode)
-        streamed = self.copies.take_replayed(seen)
+        aside = self.snapshots.parked(parked, self._decode)
+        streamed = self.snapshots.take_replayed(seen)
         inside = self._judge_rows(streamed + aside)
         for placed in rows:
             where = placed.topic, placed.partition
             self._demand(placed.offset >= self._cut.get(where, 0), f"{where} {placed.offset} lies before the last cut")
             self._ends[where] = placed.offset + 1
-        self.copies.fold(seen, copies, self._decode)
+        self.snapshots.fold(seen, copies, self._decode)
         touched = {event.topic for event in seen} | {parse_copy(p.key or b"", p.value or b"").topic for p in copies}
         self._judge_progress(progress, inside, len({event.position for event in seen + aside}), touched)
         assert self.last is not None
-        self.copies.compare(self.published, self.last)
+        self.snapshots.compare(self.published, self.last)
 
     def _judge_partitions(self, seen: list[Seen]) -> None:
         for event in seen:
@@ -275,7 +275,7 @@ class Checker:
         """Whether everything that was committed is in Kafka, and the slot knows."""
         self.look()
         slot = self._db.server.slot
-        whole = self._next() is None and (not self.copied or self.copies.done())
+        whole = self._next() is None and (not self.has_snapshots or self.snapshots.done())
         return whole and slot is not None and slot.confirmed >= self._db.server.end
 
     def close(self) -> None:

@@ -207,14 +207,14 @@ class TornSpool(Scene):
         self.resolve(commit=True)
 
 
-class CopiedTables(World):
-    """Tables that hold much are copied slowly, copies are asked for, and whatever befalls the world befalls it then."""
+class SnapshotsUnderFaults(World):
+    """Large tables are read slowly, fresh snapshots are asked for, and all faults of the world happen meanwhile."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, 40)
-        if not self.checker.copied:
-            self._copy_tables()
-        self.copy_pace_s = 0.3
+        if not self.checker.has_snapshots:
+            self._take_snapshots()
+        self.snapshot_pace_s = 0.3
         self._is_calm = False
         self._faults = 10
         self._fault_chance = self.rng.choice([0.01, 0.03])
@@ -227,23 +227,23 @@ class CopiedTables(World):
             self.database.message()
 
 
-class BrokenCopies(World):
-    """A copy is broken off again and again, while rows move from block to block, and large values are left alone.
+class BrokenSnapshots(World):
+    """A snapshot breaks many times, while rows move from block to block, and updates leave large values unchanged.
 
-    A copy that was asked for, and broken off, went on with the truncate event that it had begun with: the rows that
-    were there already were gone.
+    A requested snapshot that broke went on with the truncate event that it had begun with: that removed the rows which
+    were there already.
     """
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, 60)
-        if not self.checker.copied:
-            self._copy_tables()
+        if not self.checker.has_snapshots:
+            self._take_snapshots()
         while len(self.database.ledger) < 40:
             self.database.act()
         self.database.end_all()
         self.database.unsent_share = 0.9
         self.database.request_share = 1.0
-        self.copy_pace_s = 0.3
+        self.snapshot_pace_s = 0.3
         self._sql_pause = 0.05
         self._is_calm = False
         self._faults = self.rng.randint(2, 5)
@@ -265,6 +265,6 @@ class BrokenCopies(World):
 
 
 SCENES = [
-    BrokenCopies, CopiedTables, RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts, MarkersLost,
+    BrokenSnapshots, SnapshotsUnderFaults, RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts, MarkersLost,
     LostWhileTakingOver, ZombieThatPublishes, TornSpool,
 ]  # fmt: skip

@@ -102,7 +102,7 @@ class SimConnection:
             raise SnapshotGone(f"{shown.name} was altered meanwhile")
         if world.now < self._due:
             return [], False
-        self._due = world.now + world.rng.random() * world.copy_pace_s
+        self._due = world.now + world.rng.random() * world.snapshot_pace_s
         wanted = min(messages_max, world.rng.choice([1, 2, 1000]))
         messages, self._messages = self._messages[:wanted], self._messages[wanted:]
         ended = not self._messages
@@ -115,7 +115,7 @@ class SimConnection:
 
     def _check(self) -> None:
         world = self._snapshot.world
-        if not self._snapshot.alive or world.breaks_copies():
+        if not self._snapshot.alive or world.breaks_snapshot():
             self._snapshot.closed = True
             raise PostgresUnavailable("the connection of the snapshot ended")
 

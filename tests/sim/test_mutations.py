@@ -6,12 +6,12 @@ import pytest
 import sim.mutations_snapshots
 from sim.mutations import MUTATIONS
 from sim.scenes import (
-    BrokenCopies,
-    CopiedTables,
+    BrokenSnapshots,
     LostWhileTakingOver,
     MarkersLost,
     PreparedWithoutRows,
     RolledBackBeforeALargeOne,
+    SnapshotsUnderFaults,
     TornSpool,
     TwoFirstStarts,
     ZombieThatPublishes,
@@ -33,8 +33,8 @@ PLAYED = {
     "trust the disk": TornSpool,
     "take the rows of undecided progress for visible": MarkersLost,
     "take where the slot began for an acknowledgement": MarkersLost,
-    **dict.fromkeys(sim.mutations_snapshots.NAMES, CopiedTables),
-    **dict.fromkeys(sim.mutations_snapshots.OF_BROKEN_SNAPSHOTS, BrokenCopies),
+    **dict.fromkeys(sim.mutations_snapshots.NAMES, SnapshotsUnderFaults),
+    **dict.fromkeys(sim.mutations_snapshots.OF_BROKEN_SNAPSHOTS, BrokenSnapshots),
 }
 """These show so seldom that they have a scene of their own."""
 

@@ -44,8 +44,8 @@ class Failure(Exception):
         self.error = error
 
 
-COPIED = 0.35
-"""Of the worlds, so many begin with tables that hold something."""
+WITH_SNAPSHOTS = 0.35
+"""The share of worlds whose tables hold rows before there is a slot."""
 
 MARKER_LOST = 0.1
 """Of the Kafka transactions that are aborted, so many stay undecided in their partitions."""
@@ -107,16 +107,16 @@ class World:
         self._stops: list[tuple[str, FatalError]] = []
         self._expects_gap = False
         self._snapshots: list[SimSnapshot] = []
-        self.copy_pace_s = 0.0
+        self.snapshot_pace_s = 0.0
         """How long it takes a connection to read the next rows of a snapshot, at most."""
-        if not two_phase and rng.random() < COPIED:
-            self._copy_tables()
+        if not two_phase and rng.random() < WITH_SNAPSHOTS:
+            self._take_snapshots()
 
-    def _copy_tables(self) -> None:
-        """What the tables hold before there is a slot is copied."""
-        copied = SnapshotSettings(workers=self.rng.randint(1, 3), chunk_bytes=8192)
-        self.settings = self.settings.model_copy(update={"snapshot": copied})
-        self.checker.copied = True
+    def _take_snapshots(self) -> None:
+        """Fill the tables before there is a slot: these rows come by snapshots."""
+        taken = SnapshotSettings(workers=self.rng.randint(1, 3), chunk_bytes=8192)
+        self.settings = self.settings.model_copy(update={"snapshot": taken})
+        self.checker.has_snapshots = True
         self.database.locked = lambda: set().union(*(each.locked for each in self._snapshots if each.alive))
         self.database.truncate_weight = 0
         for _ in range(self.rng.choice([0, 100, 300])):
@@ -126,7 +126,7 @@ class World:
         self.database.request_share = 0.5
         self.database.rewrite_share = 0.2
         self._sql_pause = self.rng.choice([0.002, 0.02, 0.1])
-        self.copy_pace_s = self.rng.choice([0.0, 0.05, 0.3, 0.3])
+        self.snapshot_pace_s = self.rng.choice([0.0, 0.05, 0.3, 0.3])
 
     @staticmethod
     def _settings(rng: Random, *, two_phase: bool) -> Settings:
@@ -170,7 +170,7 @@ class World:
                 raise BrokenPromise(f"{HEALED_S:g} s after the faults stopped not everything is in Kafka")
             self.step()
         self.checker.close()
-        if self._is_calm and not self.checker.copied:
+        if self._is_calm and not self.checker.has_snapshots:
             self.checker.demand_prompt(acks=not self.settings.source.two_phase)
         if self.rng.random() < 0.1 and self.checker.last is not None:
             self._move_slot()
@@ -292,7 +292,7 @@ class World:
         self._sql_due = self.now + self.rng.random() * self._sql_pause
         if self.rng.random() < 0.02:
             self._sql_due += self.rng.random() * 8
-        if self.server.slot is not None or not self.checker.copied:
+        if self.server.slot is not None or not self.checker.has_snapshots:
             self._left -= 1
         if self.server.slot is None:
             return  # the slot waits for a moment without transactions; nothing before it counts
@@ -323,16 +323,16 @@ class World:
         self.checker.created = lsn
         self.checker.published = len(self.database.ledger)
 
-    # Copies
+    # Snapshots
 
     def took(self, snapshot: SimSnapshot, tables: list[Table]) -> None:
         """A snapshot was taken of these tables, which are locked."""
         self.note(f"{snapshot.life.name} has a snapshot at {snapshot.lsn:X} of {[table.name for table in tables]}")
         self._snapshots.append(snapshot)
-        self.checker.copies.took(snapshot, tables)
+        self.checker.snapshots.took(snapshot, tables)
 
-    def breaks_copies(self) -> bool:
-        """Whether a snapshot's connection breaks just now."""
+    def breaks_snapshot(self) -> bool:
+        """Whether a snapshot's connection breaks now."""
         return self._faults > 0 and self.rng.random() < 0.002
 
     @staticmethod
