@@ -57,7 +57,7 @@ class ExportedSnapshot:
             maker = stack.enter_context(Connection(self._dsn, _APPLICATION))
             slot = self._export(maker, session)
             holder = stack.enter_context(closing(SnapshotConnection(parameters(self._dsn, _APPLICATION))))
-            holder.see(slot.snapshot or "")
+            holder.import_snapshot(slot.snapshot or "")
             published = self._published(holder)
             if missing := [table for table in self._tables if table not in published]:
                 if missing[0] in self._published(session):  # the snapshot does not show a table that was made after it

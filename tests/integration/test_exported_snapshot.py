@@ -40,7 +40,7 @@ def reader(database: Database, session: Session) -> Iterator[SnapshotConnection]
     """A connection that sees a snapshot of now."""
     reader = SnapshotConnection(parameters(database.dsn, "cdcd test"))
     with Connection(database.dsn) as maker:
-        reader.see(export_snapshot(maker, session).snapshot or "")
+        reader.import_snapshot(export_snapshot(maker, session).snapshot or "")
     yield reader
     reader.close()
 

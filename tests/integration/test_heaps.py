@@ -40,7 +40,7 @@ def test_what_a_snapshot_can_show_no_more_is_found(database: Database, what: str
     ):
         exporter.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         [(name,)] = exporter.execute("SELECT pg_export_snapshot()").fetchall()
-        snapshot.see(name)
+        snapshot.import_snapshot(name)
         database.execute(statement)
         found = [heap for own in heaps(snapshot, oids).values() for heap in own]
         assert [heap.name for heap in altered_heaps(snapshot, session, found)] == altered
