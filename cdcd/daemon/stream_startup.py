@@ -46,13 +46,13 @@ from cdcd.sink.parking.wire_format import PendingParking
 from cdcd.sink.publisher import Publisher
 from cdcd.sink.worker import SinkWorker
 from cdcd.source.catalog import Catalog
-from cdcd.source.identifiers import publication_names
 from cdcd.source.privileges import check_readable
 from cdcd.source.publication import Publication
 from cdcd.source.replication_stream import ReplicationStream, status_interval_s
 from cdcd.source.session import Locked, Session
 from cdcd.source.slot import Slot
 from cdcd.source.slot_conflicts import SlotConflicts
+from cdcd.source.start_options import start_options, streaming_mode
 from cdcd.source.synchronous_standby import commits_wait_for
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.event_format import EventFormat
@@ -257,34 +257,19 @@ class StreamStartup:
         self._taking_over.refuse_early(self._published() or [])
 
     def _options(self, server_version: int, binary: bool) -> dict[str, str]:
-        """What START_REPLICATION asks of pgoutput. Raises RequestRejected if the server is too old for a setting."""
         source = self._settings.source
-        streaming = self._streaming_mode(server_version)
-        options = {
-            "proto_version": str(_protocol(streaming, source.two_phase)),
-            "publication_names": publication_names([source.publication]),
-            "binary": str(binary).lower(),
-            "messages": str(source.messages).lower(),
-        }
-        if streaming != "off":
-            options["streaming"] = streaming
-        if source.two_phase:
-            _needs(server_version, 15, "source.two_phase", "Set source.two_phase = false")
-            options["two_phase"] = "on"
-        if source.origin != "any":
-            _needs(server_version, 16, f"source.origin = {source.origin}", 'Set source.origin = "any"')
-            options["origin"] = source.origin
-        return options
+        return start_options(
+            source.publication,
+            server_version,
+            binary=binary,
+            messages=source.messages,
+            streaming=self._streaming_mode(server_version),
+            two_phase=source.two_phase,
+            origin=source.origin,
+        )
 
     def _streaming_mode(self, server_version: int) -> str:
-        wanted = self._settings.source.streaming
-        if not self._may_spool or wanted == "off":
-            return "off"
-        if wanted == "auto":
-            return "parallel" if server_version >= 160_000 else "on"
-        if wanted == "parallel":
-            _needs(server_version, 16, "source.streaming = parallel", 'Set source.streaming = "auto"')
-        return wanted
+        return streaming_mode(self._settings.source.streaming if self._may_spool else "off", server_version)
 
     # Kafka
 
@@ -423,17 +408,3 @@ class StreamStartup:
         )
         log.info("going on", extra={"from": format_lsn(last.lsn if last else confirmed_lsn)})
         return opened
-
-
-def _protocol(streaming: str, two_phase: bool) -> int:
-    """The least version of the protocol that has what is asked for."""
-    if streaming == "parallel":
-        return 4
-    if two_phase:
-        return 3
-    return 1 if streaming == "off" else 2
-
-
-def _needs(server_version: int, major: int, setting: str, hint: str) -> None:
-    if server_version < major * 10_000:
-        raise RequestRejected(f"{setting} needs PostgreSQL {major}, this is {server_version // 10_000}", hint)

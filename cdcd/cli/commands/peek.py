@@ -23,10 +23,10 @@ from cdcd.errors import BinaryFormatUnsupported, GapError, RequestRejected
 from cdcd.lsn import parse_lsn
 from cdcd.sink.topics import TopicNames
 from cdcd.source.catalog import Catalog
-from cdcd.source.identifiers import publication_names
 from cdcd.source.server_errors import SlotActive, start_refused
 from cdcd.source.session import Session, StatementRejected
 from cdcd.source.slot import Slot
+from cdcd.source.start_options import ORIGIN_SINCE, start_options
 
 CHANGES_PER_EVENT: Final = 4
 """For the first question: an event takes Begin, Relation, the change, and Commit."""
@@ -105,17 +105,15 @@ def _events(
 
 
 def _options(settings: Settings, server_version: int, *, binary: bool) -> dict[str, str]:
-    """What the daemon asks of pgoutput, but only for transactions that have ended: protocol 1."""
+    """What the daemon asks of pgoutput, but for whole transactions only."""
     source = settings.source
-    options = {
-        "proto_version": "1",
-        "publication_names": publication_names([source.publication]),
-        "binary": str(binary).lower(),
-        "messages": str(source.messages).lower(),
-    }
-    if source.origin != "any" and server_version >= 160_000:
-        options["origin"] = source.origin
-    return options
+    return start_options(
+        source.publication,
+        server_version,
+        binary=binary,
+        messages=source.messages,
+        origin=source.origin if server_version >= ORIGIN_SINCE else "any",
+    )
 
 
 def _messages(session: Session, slot: str, wanted: int, options: Mapping[str, str]) -> list[tuple[int, bytes]]:
