@@ -40,10 +40,14 @@ from cdcd.lsn import format_lsn
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.progress.ack_tracker import AckTracker
 from cdcd.progress.continuity import RESNAPSHOT, Server
+from cdcd.progress.records import SlotRecord
+from cdcd.reading.slot_progress import kafka_clients, validate_sink
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.kafka.progress_store import ProgressStore
 from cdcd.sink.parking.wire_format import PendingParking
 from cdcd.sink.publisher import Publisher
+from cdcd.sink.topics import TopicNames
 from cdcd.sink.worker import SinkWorker
 from cdcd.source.catalog import Catalog
 from cdcd.source.privileges import check_readable
@@ -129,7 +133,10 @@ class StreamStartup:
         self._slot = Slot(self._session, settings.source.slot)
         self._status_interval_s = settings.source.status_interval_s
         self._wal_sender_timeout_s = 0.0
-        self._taking_over = KafkaTakeover(settings, wake.set, stopping, parking)
+        self._kafka = kafka_clients(settings)
+        self._stack.callback(self._kafka.close)
+        self._names = TopicNames(settings.sink.prefix, settings.sink.topic)
+        self._taking_over = KafkaTakeover(settings, self._kafka, wake.set, stopping, parking)
         self._stack.callback(self._taking_over.close)
 
     def close(self) -> None:
@@ -174,7 +181,7 @@ class StreamStartup:
         if kafka is None:
             return None
         self._refuse_rivals(kafka.cluster_id)
-        if not kafka.whole:
+        if not kafka.is_contiguous:
             kafka = self._declare_gap(kafka, state.confirmed_flush_lsn)
         return self._assemble(walsender, catalog, state.confirmed_flush_lsn, kafka, self._spool(identity.system_id))
 
@@ -223,7 +230,7 @@ class StreamStartup:
                 f"the slot {source.slot} does not exist, and source.create is false",
                 "Run cdcd slot create, which makes it as these settings want it; or set source.create = true",
             )
-        last = self._taking_over.last_record()
+        last = self._last_record()
         if self._slot.state() is not None:
             return  # another daemon has made it meanwhile, and may have published already
         if last is not None and not resnapshot:
@@ -244,6 +251,11 @@ class StreamStartup:
         self.made_slot = True
         log.info("made the slot", extra={"slot": source.slot, "lsn": format_lsn(created.consistent_lsn)})
 
+    def _last_record(self) -> SlotRecord | None:
+        sink, slot = self._settings.sink, self._settings.source.slot
+        fenced = sink.delivery == "exactly_once"
+        return ProgressStore(self._kafka, self._names, slot, fenced=fenced, stopping=self._stopping).last_record()
+
     def _refuse_early(self) -> None:
         """Raise what would end the stream as soon as it has begun, for a reason that needs a person."""
         self._registry()
@@ -253,8 +265,9 @@ class StreamStartup:
                     check_readable(self._session, self._settings.source.publication)
         except Locked:
             log.warning("a published table is locked: whether the role may copy all tables is not known")
-        self._refuse_rivals(self._taking_over.cluster_id())
-        self._taking_over.refuse_early(self._published() or [])
+        self._refuse_rivals(self._kafka.admin.cluster_id())
+        topics = [self._names.topic(*table) for table in self._published() or []]
+        validate_sink(self._settings, self._kafka, topics)
 
     def _options(self, server_version: int, binary: bool) -> dict[str, str]:
         source = self._settings.source
@@ -304,7 +317,7 @@ class StreamStartup:
 
         Each row would be there twice.
         """
-        slot, example = self._settings.source.slot, self._taking_over.names.topic("schema", "table")
+        slot, example = self._settings.source.slot, self._names.topic("schema", "table")
         conflicts = SlotConflicts(self._session, cluster_id, example)
         conflicts.announce(slot)  # before looking: of two that come at once, one at least sees the other
         try:
@@ -343,7 +356,7 @@ class StreamStartup:
         avro = self._settings.avro
         if avro.registry_url is None:
             return None
-        return RegistryStore(avro.registry_url, self._taking_over.names.topic, avro.registry_config)
+        return RegistryStore(avro.registry_url, self._names.topic, avro.registry_config)
 
     def _spool(self, system_id: str) -> Spool:
         """Only now that we hold the slot is the directory surely ours: other servers may have slots of its name."""
@@ -370,7 +383,7 @@ class StreamStartup:
         snapshots = SnapshotCoordinator(
             SnapshotRequests(
                 settings.source.slot,
-                self._taking_over.names,
+                self._names,
                 kafka.copies,
                 takes_new_tables=settings.snapshot.mode != "never",
                 parked=lambda: kafka.publisher.parked,

@@ -7,14 +7,15 @@ After: the command prints the findings, in this order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from cdcd.config.settings import Settings
 from cdcd.config.transport_security import insecure_connections
-from cdcd.daemon.kafka_takeover import last_record, reading
 from cdcd.errors import CdcdError
 from cdcd.preflight import kafka, postgres, progress, registry
 from cdcd.preflight.findings import Finding, of_error, warning
 from cdcd.preflight.postgres_facts import gather as ask_postgres
+from cdcd.reading.slot_progress import kafka_clients, last_record, validate_sink
 from cdcd.sink.kafka.cluster_facts import gather as ask_kafka
 from cdcd.sink.topics import TopicNames
 from cdcd.source.session import Session, dsn_parameters
@@ -42,7 +43,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
             brokers, names, tables, partitions=sink.partitions, replication_factor=sink.replication_factor
         )
         if sink.replication_factor <= brokers.brokers:  # else another finding says so
-            yield from _rejected(settings, published)
+            yield from _rejected(settings, tables)
         if published:
             yield from _slot_conflicts(settings, brokers.cluster_id, names, published)
         yield from progress.judge(last_record(settings), slot_exists=slot_exists)
@@ -68,10 +69,10 @@ def _slot_conflicts(
         yield of_error("slot conflicts", failure)
 
 
-def _rejected(settings: Settings, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+def _rejected(settings: Settings, topics: list[str]) -> Iterator[Finding]:
     """Whether librdkafka rejects a property, or the brokers reject the topics that would be made."""
     try:
-        with reading(settings) as kafka_reader:
-            kafka_reader.refuse_early(tables)
+        with closing(kafka_clients(settings)) as clients:
+            validate_sink(settings, clients, topics)
     except CdcdError as failure:
         yield of_error("sink", failure)

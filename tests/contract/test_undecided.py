@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdcd.config.settings import Settings
-from cdcd.daemon.kafka_takeover import reading
 from cdcd.progress.records import SlotRecord, TableRecord
 from cdcd.sink.hanging_transactions import committed
-from cdcd.sink.kafka.admin import KafkaAdmin
+from cdcd.sink.kafka.clients import KafkaClients
 from cdcd.sink.kafka.producer import KafkaProducer
+from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
 from cdcd.sink.topics import TopicNames, TopicSpec
 
 
@@ -24,13 +23,10 @@ class Kafka:
     """The topics of a slot. A second producer's transaction stands for one of ours whose marker never came."""
 
     def __init__(self, broker: str, prefix: str) -> None:
-        self.settings = Settings(
-            source={"dsn": "host=nowhere", "slot": "s"},  # type: ignore[arg-type]
-            sink={"bootstrap_servers": broker, "prefix": prefix},  # type: ignore[arg-type]
-        )
         self.names = TopicNames(prefix, "{prefix}.{schema}.{table}")
         self.table = self.names.topic("public", "t")
-        self.admin = KafkaAdmin(broker, "contract", {})
+        self.clients = KafkaClients(broker, "contract", {})
+        self.admin = self.clients.admin
         for topic in (self.names.progress, self.table):
             self.admin.ensure(TopicSpec(topic, 1, 1))
         self.ours, self.marker_lost = (KafkaProducer(broker, "contract", f"{prefix}-{n}") for n in range(2))
@@ -51,10 +47,14 @@ class Kafka:
         producer.produce(self.names.progress, 0, [{"key": each.key(), "value": each.value()} for each in (table, slot)])
         producer.flush()
 
+    def undecided(self) -> UndecidedTransactions:
+        """As the daemon of the slot "s" sees them, which publishes one table."""
+        return UndecidedTransactions(self.clients, self.names, "s", [self.table], time.sleep, never)
+
     def close(self) -> None:
         self.ours.close()
         self.marker_lost.close()
-        self.admin.close()
+        self.clients.close()
 
 
 @pytest.fixture
@@ -75,11 +75,10 @@ def test_undecided_progress_was_committed_if_its_rows_can_be_read(undecided: Kaf
     second = kafka.rows(kafka.ours, commit=commit)
     kafka.marker_lost.begin()
     kafka.progress(kafka.marker_lost, 0x200, second)
-    with reading(kafka.settings) as over:
-        began = time.monotonic()
-        while (hanging := kafka.admin.unstable(kafka.names.progress)) == {} or kafka.admin.unstable(kafka.table):
-            assert time.monotonic() - began < 10
-        known = over._know(0x100, hanging)
+    began = time.monotonic()
+    while (hanging := kafka.admin.unstable(kafka.names.progress)) == {} or kafka.admin.unstable(kafka.table):
+        assert time.monotonic() - began < 10
+    known = kafka.undecided().gather_evidence(0x100, hanging)
     assert time.monotonic() - began < 10
     assert known.visible is not None
     assert known.undecided is not None
@@ -88,7 +87,9 @@ def test_undecided_progress_was_committed_if_its_rows_can_be_read(undecided: Kaf
 
 
 @pytest.mark.parametrize("first", ["s", "other"])
-def test_what_is_undecided_is_ours_where_its_first_record_or_the_table_is(undecided: Kafka, first: str) -> None:
+def test_what_is_undecided_is_ours_where_its_first_record_or_the_table_is(
+    undecided: Kafka, prefix: str, first: str
+) -> None:
     kafka = undecided
     second = "other" if first == "s" else "s"
     strangers = kafka.names.topic("public", "strangers")
@@ -98,7 +99,5 @@ def test_what_is_undecided_is_ours_where_its_first_record_or_the_table_is(undeci
         producer.produce(kafka.names.progress, 0, [{"key": f"{slot}/x".encode(), "value": b"{}"}])
         producer.produce(kafka.table if slot == "s" else strangers, 0, [{"key": b"k", "value": b"v"}])
         producer.flush()
-    with reading(kafka.settings) as over:
-        over._tables = [kafka.table]
-        found = over.unstable(f"{kafka.settings.sink.prefix}.")
+    found = kafka.undecided().unstable(f"{prefix}.")
     assert found.keys() == {(kafka.table, 0), *([(kafka.names.progress, 0)] if first == "s" else [])}

@@ -28,6 +28,7 @@ from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.group_commit import GroupCommit
 from cdcd.sink.hanging_transactions import Evidence
 from cdcd.sink.kafka.alternating_producer import AlternatingProducer
+from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
 from cdcd.sink.kafka_transaction import KafkaTransaction
 from cdcd.sink.publisher import Publisher
 from cdcd.source.stream_messages import decode_keepalive
@@ -171,8 +172,8 @@ def fence_with_the_second_producer_when_its_turn_comes(self: Any, stopping: Any)
 
 @mutation(SteppedKafkaTakeover, "_take_over")
 def read_the_progress_before_fencing(self: Any, server: Any) -> Any:
-    last = self.last_record()
-    self.last_record = lambda: last
+    last = self._progress.last_record()
+    self._progress.last_record = lambda: last
     return KafkaTakeover._take_over(self, server)
 
 
@@ -315,7 +316,7 @@ def wake_nobody_when_there_is_room(self: BatchQueue, batches_max: int, bytes_max
 
 
 MUTATIONS["take the rows of undecided progress for visible"] = lambda: patch.object(
-    KafkaTakeover, "_rows_visible", lambda *_: True
+    UndecidedTransactions, "_rows_visible", lambda *_: True
 )
 
 
@@ -375,7 +376,7 @@ MUTATIONS["take the news of another daemon for a gap"] = lambda: patch.object(
 @mutation(StreamStartup, "_ensure_slot")
 def take_the_slot_of_another_daemon_for_a_lost_one(self: StreamStartup, walsender: Any) -> None:
     """Two daemons started at once: between our two questions the other made the slot, and published."""
-    if self._slot.state() is None and self._taking_over.last_record() is not None:
+    if self._slot.state() is None and self._last_record() is not None:
         raise GapError("the slot does not exist any more")
     _ensure_slot(self, walsender)
 

@@ -22,8 +22,8 @@ from sim.fake_postgres import Link, Walsender
 from sim.snapshots import SimNewTableScan, SimSnapshotExport
 
 import cdcd.avro.schema_store
-import cdcd.daemon.kafka_takeover
 import cdcd.daemon.stream_startup
+import cdcd.sink.kafka.clients
 import cdcd.sink.kafka.parked_reader
 from cdcd.avro.single_object import fingerprint
 from cdcd.daemon.kafka_takeover import KafkaTakeover
@@ -110,14 +110,11 @@ class SteppedKafkaTakeover(KafkaTakeover):
 
     def start(self, server: Any, *_: Any) -> None:
         self._server = server
-        self._tables = None  # one slot feeds all topics of the world
+        self._topics = None  # one slot feeds all topics of the world
         self.world.running[-1].taking_over = self
 
     def run(self) -> None:
         self._run(self._server)
-
-    def refuse_early(self, *_: Any) -> None:
-        pass
 
     def _pause(self, seconds: float) -> None:
         self.world.meanwhile(0.5)
@@ -646,6 +643,7 @@ def installed(world: World) -> Iterator[None]:
             "Publication": SimPublication,
             "SlotConflicts": lambda *_: SimSlotConflicts(),
             "check_readable": lambda *_: None,
+            "validate_sink": lambda *_: None,
             "ReplicationStream": SimReplicationStream,
             "KafkaTakeover": SteppedKafkaTakeover,
             "BatchQueue": SteppedBatchQueue,
@@ -660,7 +658,7 @@ def installed(world: World) -> Iterator[None]:
         },
         cdcd.sink.kafka.parked_reader: {"PIECE_EVENTS": world.batches_max, "SCANNED_MAX": world.batches_max},
         cdcd.sink.parking.state: {"SCANNED_MAX": world.batches_max},
-        cdcd.daemon.kafka_takeover: {
+        cdcd.sink.kafka.clients: {
             "KafkaProducer": lambda _, __, transactional_id, *___, **____: SimProducer(world, transactional_id),
             "KafkaAdmin": lambda *_: SimAdmin(world),
             "RangeReader": lambda _, __, topic, *___, **how: FakeReading(world.broker, topic, **how),

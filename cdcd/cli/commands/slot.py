@@ -15,10 +15,10 @@ from typing import TextIO
 
 from cdcd.cli.commands import Load
 from cdcd.config.settings import Settings
-from cdcd.daemon.kafka_takeover import last_record
 from cdcd.errors import CdcdError, GapError, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import SlotRecord
+from cdcd.reading.slot_progress import last_record
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot, SlotState

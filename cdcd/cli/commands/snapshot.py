@@ -18,11 +18,11 @@ from typing import Final, TextIO
 from cdcd.cli.commands import Load
 from cdcd.cli.commands.daemon_request import send_request
 from cdcd.config.settings import Settings
-from cdcd.daemon.kafka_takeover import reading
 from cdcd.errors import RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import SNAPSHOT
 from cdcd.progress.snapshot_records import DONE
+from cdcd.reading.slot_progress import open_progress
 from cdcd.source.published_tables import published_names
 from cdcd.source.session import Session
 from cdcd.source.table_selection import select_published
@@ -45,7 +45,7 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
     Raises RequestRejected if a table is not published or is parked, or if the daemon cannot get requests.
     """
     source = settings.source
-    with reading(settings) as progress:
+    with open_progress(settings) as progress:
         with Session(source.dsn, source.application_name) as session:
             published = {
                 f"{schema}.{name}": (schema, name) for schema, name in published_names(session, source.publication)
@@ -58,7 +58,7 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
         if wait:
             log.info("requested; waiting for the daemon", extra={"tables": len(requested)})
         while wait and requested:
-            snapshots = progress.copies()
+            snapshots = progress.snapshots()
             for topic, (name, lsn) in list(requested.items()):
                 found = snapshots.get(topic)
                 if found is not None and found.lsn > lsn:
@@ -78,9 +78,9 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
 
 def summary(settings: Settings, out: TextIO) -> bool:
     """Write which rows of each table Kafka has, after a run with `--snapshot-only`; returns whether all are there."""
-    with reading(settings) as progress:
+    with open_progress(settings) as progress:
         progress.settle()
-        snapshots = sorted(progress.copies().values(), key=lambda each: (each.schema, each.table))
+        snapshots = sorted(progress.snapshots().values(), key=lambda each: (each.schema, each.table))
     width = max((len(f"{each.schema}.{each.table}") for each in snapshots), default=0)
     for each in snapshots:
         name = f"{each.schema}.{each.table}"

@@ -18,11 +18,12 @@ from typing import Final, TextIO
 from cdcd.cli.commands import Load
 from cdcd.cli.commands.daemon_request import send_request
 from cdcd.config.settings import Settings
-from cdcd.daemon.kafka_takeover import KafkaTakeover, reading
 from cdcd.errors import RequestRejected, SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import DISCARD, UNPARK
 from cdcd.progress.records import ParkedTable
+from cdcd.reading.slot_progress import open_progress
+from cdcd.sink.kafka.progress_store import ProgressStore
 from cdcd.source.session import Session
 from cdcd.source.table_selection import select_tables
 
@@ -51,7 +52,7 @@ def unpark(
     Raises RequestRejected if a table is not parked, if the daemon cannot get requests, or if Kafka refuses the events
     again.
     """
-    with reading(settings) as progress:
+    with open_progress(settings) as progress:
         parked = progress.parked()
         if not tables:
             show = _as_json if as_json else _as_text
@@ -73,7 +74,7 @@ def unpark(
                 out.flush()
 
 
-def _wait(progress: KafkaTakeover, name: str, lsn: int) -> None:
+def _wait(progress: ProgressStore, name: str, lsn: int) -> None:
     is_logged = False
     while True:
         last = progress.last_record()

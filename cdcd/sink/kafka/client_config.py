@@ -92,6 +92,13 @@ def transaction_timeout_ms(allowed_ms: int | None, properties: Mapping[str, Prop
     return wanted_ms if allowed_ms is None else min(wanted_ms, allowed_ms)
 
 
+def transactional_ids(prefix: str, slot: str, delivery: str) -> tuple[str | None, ...]:
+    """The transactional.id of each producer of a slot; None for the one that delivers at least once."""
+    if delivery != "exactly_once":
+        return (None,)
+    return (f"{prefix}-{slot}", f"{prefix}-{slot}.2")  # a slot's name has no full stop: no other daemon has this one
+
+
 def producer_config(
     bootstrap: str,
     client_id: str,

@@ -1,0 +1,50 @@
+"""Opens what Kafka holds of the slot, by the settings: for the commands that run beside a daemon and take over nothing.
+
+Before: `cli.main` has loaded the settings.
+After: `sink.kafka.progress_store` reads; `cdcd slot`, `snapshot`, `unpark` and `check` show it or wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from cdcd.config.settings import Settings
+from cdcd.progress.records import SlotRecord
+from cdcd.sink.kafka.client_config import transactional_ids
+from cdcd.sink.kafka.clients import KafkaClients
+from cdcd.sink.kafka.progress_store import ProgressStore
+from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
+
+
+def kafka_clients(settings: Settings) -> KafkaClients:
+    """The clients of the cluster that the settings name. Raises SettingsError for properties that belong to cdcd."""
+    sink = settings.sink
+    return KafkaClients(sink.bootstrap_servers, settings.source.application_name, sink.librdkafka)
+
+
+@contextmanager
+def open_progress(settings: Settings) -> Iterator[ProgressStore]:
+    """The progress of the slot, for as long as the context lasts."""
+    sink = settings.sink
+    with closing(kafka_clients(settings)) as kafka:
+        names = TopicNames(sink.prefix, sink.topic)
+        yield ProgressStore(kafka, names, settings.source.slot, fenced=sink.delivery == "exactly_once")
+
+
+def last_record(settings: Settings) -> SlotRecord | None:
+    """The last slot record, None if there is none yet. Raises as Kafka's readers do."""
+    with open_progress(settings) as progress:
+        return progress.last_record()
+
+
+def validate_sink(settings: Settings, kafka: KafkaClients, topics: list[str]) -> None:
+    """Raise what librdkafka and the brokers have against the settings, or against making `topics` and cdcd's own.
+
+    Fences nobody, and makes no topic. Raises KafkaUnavailable while Kafka does not answer.
+    """
+    sink = settings.sink
+    own = own_specs(TopicNames(sink.prefix, sink.topic), sink.replication_factor, sink.topic_config)
+    made = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
+    [transactional_id, *_] = transactional_ids(sink.prefix, settings.source.slot, sink.delivery)
+    kafka.validate(transactional_id, *own, *made)

@@ -1,0 +1,81 @@
+"""What Kafka holds of one slot: the last slot record, the parked tables, and how far each table's snapshot is.
+
+Before: `publisher` has committed it with the rows that it is about.
+After: the daemon goes on from there at a start; `cdcd slot`, `snapshot`, `unpark` and `check` only look.
+Source: `progress.records` and `progress.snapshot_records` have the format.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from cdcd.progress.records import ParkedTable, SlotRecord, parse_slot_record, slot_key
+from cdcd.progress.snapshot_records import TableSnapshot, parse_copy
+from cdcd.sink.kafka.clients import KafkaClients
+from cdcd.sink.kafka.progress_reader import KafkaProgressReader
+from cdcd.sink.topics import TopicNames
+
+SETTLE_S: Final = 10.0
+_SETTLE_POLL_S: Final = 0.02
+
+
+class ProgressStore:
+    """The progress of one slot, read only. All methods raise as Kafka's readers do."""
+
+    def __init__(
+        self,
+        kafka: KafkaClients,
+        names: TopicNames,
+        slot: str,
+        *,
+        fenced: bool,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """With `fenced` producers only the newest one writes, so the last slot record counts. Else the highest counts.
+
+        `stopping` ends the reading early: what it returns then is of no use.
+        """
+        self._kafka = kafka
+        self.names = names
+        self._slot = slot
+        self._rank = None if fenced else _position
+        self._stopping = stopping
+
+    def last_record(self) -> SlotRecord | None:
+        """The last slot record that can be read now, None if there is none.
+
+        It is final only once the daemon's producer has started.
+        """
+        key = slot_key(self._slot)
+        value = self._reader(self.names.progress, self._rank).last(frozenset({key}), self._stopping).get(key)
+        return None if value is None else parse_slot_record(key, value)
+
+    def parked(self) -> dict[str, ParkedTable]:
+        """The tables that are parked because Kafka refused their events, by `schema.table`, as can be read now."""
+        last = self.last_record()
+        parked = last.parked if last is not None else ()
+        return {f"{each.schema}.{each.table}": each for each in parked if not each.copying}
+
+    def snapshots(self) -> dict[str, TableSnapshot]:
+        """How far the snapshot of each table is, by topic, as can be read now."""
+        found = self._reader(self.names.snapshots, None).every(self._stopping)
+        snapshots = [parse_copy(key, value) for key, value in found.items()]
+        return {each.topic: each for each in snapshots if each.slot == self._slot}
+
+    def settle(self) -> None:
+        """Wait until the snapshots that were committed a moment ago can be read, for SETTLE_S at most.
+
+        Kafka says that a transaction is committed before its partitions show it.
+        """
+        deadline = time.monotonic() + SETTLE_S
+        while self._kafka.admin.unstable(self.names.snapshots) and time.monotonic() < deadline:
+            time.sleep(_SETTLE_POLL_S)
+
+    def _reader(self, topic: str, rank: Callable[[bytes, bytes], int] | None) -> KafkaProgressReader:
+        return KafkaProgressReader(self._kafka.range_reader(topic), rank)
+
+
+def _position(key: bytes, value: bytes) -> int:
+    return parse_slot_record(key, value).lsn

@@ -1,0 +1,159 @@
+"""Finds the transactions that Kafka left undecided, tells this slot's from other slots', and reads what became of them.
+
+Before: the producer has started, so that the coordinator knows of no open transaction of this slot.
+After: `hanging_transactions` commits or aborts them.
+Source: KIP-98 (control records, the last stable offset).
+
+Trap: other slots write to cdcd's own topics, too. An open transaction of another slot holds back the last stable offset
+of these topics, so later commits of this slot are invisible. That does not mean that nothing was committed. So:
+
+- An undecided record belongs to this slot only if it is on the topic of one of its tables, or if its key starts with
+  the slot's name. Schemas have no owner: there, every undecided record may be this slot's.
+- If the undecided record on the progress topic belongs to another slot, the daemon waits until it is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from cdcd.clock import monotonic_s
+from cdcd.errors import KafkaUnavailable
+from cdcd.progress.records import TableRecord, parse_record, parse_slot_record, slot_key, table_key
+from cdcd.sink.hanging_transactions import Evidence, TopicPartition
+from cdcd.sink.kafka.clients import KafkaClients
+from cdcd.sink.kafka.progress_reader import KafkaProgressReader
+from cdcd.sink.topics import TopicNames
+
+OTHERS_S: Final = 60.0
+"""How long the daemon waits for another slot's transaction. Then PostgreSQL gets its walsender back for a while."""
+_OTHERS_POLL_S: Final = 0.1
+
+
+class UndecidedTransactions:
+    """The undecided transactions of one slot. For one thread; all methods raise as Kafka's readers do."""
+
+    def __init__(
+        self,
+        kafka: KafkaClients,
+        names: TopicNames,
+        slot: str,
+        topics: Collection[str] | None,
+        pause: Callable[[float], None],
+        stopping: Callable[[], bool],
+        clock: Callable[[], float] = monotonic_s,
+    ) -> None:
+        """`topics` are those that this slot alone writes to: its tables' and the messages'. None: they are not known.
+
+        `pause` waits for so many seconds, or less if `stopping` turns true, which ends all reading early.
+        """
+        self._kafka = kafka
+        self._names = names
+        self._slot = slot
+        self._topics = topics
+        self._pause = pause
+        self._stopping = stopping
+        self._clock = clock
+        self._shared = frozenset({names.progress, names.schemas, names.snapshots, names.parked})
+        """The topics that other slots write to as well."""
+
+    def wait_for_others(self) -> None:
+        """Wait until all that this slot committed can be read, unless the undecided progress is this slot's own.
+
+        Raises KafkaUnavailable if another slot's transaction stays open.
+        """
+        progress = self._names.progress
+        log_end = self._kafka.range_reader(progress).bounds()
+        stable = self._kafka.range_reader(progress, stable=True)
+        deadline = self._clock() + OTHERS_S
+        while log_end is not None and not self._stopping():
+            bounds = stable.bounds()
+            if bounds is None or bounds[1] >= log_end[1] or self._may_be_own((progress, 0), bounds[1]):
+                return
+            if self._clock() >= deadline:
+                raise KafkaUnavailable(
+                    f"another slot's Kafka transaction has been open on {progress} for {OTHERS_S:.0f} s, and hides "
+                    "what was committed since",
+                    "Start that slot's daemon again, which ends it. Else Kafka does, after its transaction.timeout.ms; "
+                    "kafka-transactions.sh find-hanging names one that it has forgotten",
+                )
+            self._pause(_OTHERS_POLL_S)
+
+    def unstable(self, prefix: str) -> dict[TopicPartition, int]:
+        """Plays `UnstableOffsets`: partitions whose undecided transaction may be this slot's, and where it begins."""
+        found = self._kafka.admin.unstable(prefix)
+        return {place: begin for place, begin in found.items() if self._may_be_own(place, begin)}
+
+    def gather_evidence(self, confirmed_lsn: int, hanging: Mapping[TopicPartition, int]) -> Evidence:
+        """What the progress tells of the transactions that are undecided in `hanging`; it may be one of these places.
+
+        `hanging` holds where each undecided transaction begins, `confirmed_lsn` is what PostgreSQL was acknowledged.
+        """
+        names, slot = self._names, self._slot
+        begin = hanging.get((names.progress, 0))
+        progress = {} if begin is None else self._undecided_progress(begin)
+        undecided = progress.pop(slot_key(slot), None)
+        # Visible messages say nothing: they may be another slot's.
+        counted = {topic: record for topic, record in _table_records(progress).items() if topic != names.messages}
+        tables = {topic for topic, _ in hanging} - self._shared - {names.messages}
+        keys = frozenset(table_key(slot, topic) for topic in tables | counted.keys())
+        stable = KafkaProgressReader(self._kafka.range_reader(names.progress, stable=True), None)
+        visible = stable.last(keys | {slot_key(slot)}, self._stopping)
+        seen = visible.pop(slot_key(slot), None)
+        known = _table_records(visible)
+        return Evidence(
+            confirmed_lsn,
+            None if seen is None else parse_slot_record(slot_key(slot), seen),
+            None if undecided is None else parse_slot_record(slot_key(slot), undecided),
+            any(self._rows_visible(record, known.get(topic), hanging) for topic, record in counted.items()),
+            known,
+            {topic: {"key": table_key(slot, ""), "value": None} for topic in self._shared},
+        )
+
+    def _is_own_key(self, key: bytes) -> bool:
+        slot = slot_key(self._slot)
+        return key == slot or key.startswith(slot + b"/")
+
+    def _undecided_progress(self, begin: int) -> dict[bytes, bytes]:
+        """The last value of each of this slot's keys in the progress from offset `begin` on, undecided as it is."""
+        reader, found = self._kafka.range_reader(self._names.progress, undecided=True), dict[bytes, bytes]()
+        _, end = reader.bounds() or (0, 0)
+        with reader.consumer() as consumer:
+            for _, message in reader.read(consumer, begin, end, self._stopping):
+                key, value = message.key(), message.value()
+                if key and value and self._is_own_key(key):
+                    found[key] = value
+        return found
+
+    def _may_be_own(self, place: TopicPartition, begin: int) -> bool:
+        """Whether the undecided transaction that begins at `begin` can be this slot's."""
+        topic, partition = place
+        if topic not in self._shared:
+            return self._topics is None or topic in self._topics
+        if topic == self._names.schemas:
+            return True
+        reader = self._kafka.range_reader(topic, partition=partition, undecided=True)
+        with reader.consumer() as consumer:
+            first = reader.read(consumer, begin, begin + 1, self._stopping)
+            return any(self._is_own_key(message.key() or b"") for _, message in first)
+
+    def _rows_visible(
+        self, counted: TableRecord, before: TableRecord | None, hanging: Mapping[TopicPartition, int]
+    ) -> bool:
+        """Whether a row can be read that `counted` has and the record `before` has not."""
+        for partition, end in enumerate(counted.offsets):
+            if (counted.topic, partition) in hanging:
+                continue
+            start = 0 if before is None or partition >= len(before.offsets) else before.offsets[partition]
+            reader = self._kafka.range_reader(counted.topic, partition=partition)
+            start = max(start, (reader.bounds() or (0, 0))[0])
+            with reader.consumer() as consumer:
+                if any(True for _ in reader.read(consumer, start, end, self._stopping)):
+                    return True
+        return False
+
+
+def _table_records(found: Mapping[bytes, bytes]) -> dict[str, TableRecord]:
+    """The table records among these, by topic."""
+    records = [parse_record(key, value) for key, value in found.items()]
+    return {record.topic: record for record in records if isinstance(record, TableRecord)}
