@@ -17,28 +17,25 @@ The order is what makes the progress final:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from threading import Event, Thread
+from threading import Thread
 
-from cdcd.avro.registry_store import RegistryStore
 from cdcd.config.settings import Settings
+from cdcd.daemon.clients import Clients
+from cdcd.daemon.schema_registry import registry_headers
 from cdcd.progress.continuity import Server, check_continuity
 from cdcd.progress.snapshot_records import TableSnapshot
-from cdcd.reading.schema_finder import SchemaFinder
+from cdcd.reading.slot_progress import progress_store
 from cdcd.sink.group_commit import GATHER_S, GroupCommit
 from cdcd.sink.hanging_transactions import decide_hanging
 from cdcd.sink.interfaces import Producer
 from cdcd.sink.kafka.alternating_producer import AlternatingProducer
-from cdcd.sink.kafka.client_config import client_config, transactional_ids
-from cdcd.sink.kafka.clients import KafkaClients
-from cdcd.sink.kafka.progress_store import ProgressStore
+from cdcd.sink.kafka.client_config import transactional_ids
+from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
-from cdcd.sink.kafka_transaction import Table
-from cdcd.sink.parking.registry_headers import RegistryHeaders
-from cdcd.sink.parking.state import Rename
 from cdcd.sink.parking.wire_format import PendingParking
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.topics import TopicNames, own_specs
@@ -50,7 +47,7 @@ class KafkaSession:
 
     publisher: Publisher
     policy: GroupCommit
-    copies: Mapping[str, TableSnapshot]
+    snapshots: Mapping[str, TableSnapshot]
     """How far the snapshot of each table is, by topic."""
     is_contiguous: bool
     """The slot has all that Kafka lacks: else a gap is to be declared."""
@@ -64,36 +61,34 @@ class KafkaTakeover:
     def __init__(
         self,
         settings: Settings,
-        kafka: KafkaClients,
+        clients: Clients,
+        kafka: KafkaCluster,
         wake: Callable[[], None],
         stopping: Callable[[], bool],
         parking: PendingParking | None = None,
     ) -> None:
         """`wake` is called when it is done; `stopping` ends it early; `parking` says which tables to park besides."""
         self._settings = settings
+        self._clients = clients
         self._kafka = kafka
         self._wake = wake
         self._stopping = stopping
         self._parking = parking
         self._names = TopicNames(settings.sink.prefix, settings.sink.topic)
-        self._topics: list[str] | None = []
-        self._closed = Event()
+        self._topics: Collection[str] | None = []
+        self._closed = clients.event()
         self._done: Future[KafkaSession | None] = Future()
         self._thread: Thread | None = None
         self._producer: Producer | None = None
-        sink, slot = settings.sink, settings.source.slot
-        self._progress = ProgressStore(
-            kafka, self._names, slot, fenced=sink.delivery == "exactly_once", stopping=self._ended
-        )
+        self._progress = progress_store(settings, kafka, self._ended)
 
-    def start(self, server: Server, tables: Iterable[Table] | None) -> None:
+    def start(self, server: Server, topics: Collection[str] | None) -> None:
         """Begin; `server` must be where the progress ends, or it is refused.
 
-        `tables` (schema, name) are published; None: it is not known which.
+        `topics` are those that this slot alone writes to; None: they are not known.
         """
-        known = None if tables is None else [self._names.topic(*table) for table in tables]
-        self._topics = None if known is None else [self._names.messages, *known]
-        self._thread = Thread(target=self._run, args=(server,), name="cdcd-taking-over", daemon=True)
+        self._topics = topics
+        self._thread = self._clients.thread(partial(self._run, server), "cdcd-kafka-takeover")
         self._thread.start()
 
     @property
@@ -127,14 +122,6 @@ class KafkaTakeover:
     def _ended(self) -> bool:
         return self._closed.is_set() or self._stopping()
 
-    def _rename(self) -> Rename | None:
-        avro, sink = self._settings.avro, self._settings.sink
-        if avro.registry_url is None:
-            return None
-        registry = RegistryStore(avro.registry_url, self._names.topic, avro.registry_config)
-        config = client_config(sink.bootstrap_servers, self._settings.source.application_name, sink.librdkafka)
-        return RegistryHeaders(registry, SchemaFinder(config, self._names.schemas, None).find)
-
     def _take_over(self, server: Server) -> KafkaSession | None:
         sink, slot, names, kafka = self._settings.sink, self._settings.source.slot, self._names, self._kafka
         exactly_once = sink.delivery == "exactly_once"
@@ -151,12 +138,14 @@ class KafkaTakeover:
         if not producer.start(self._ended):
             return None
         if exactly_once:
-            undecided = UndecidedTransactions(kafka, names, slot, self._topics, self._pause, self._ended)
+            undecided = UndecidedTransactions(
+                kafka, names, slot, self._topics, self._pause, self._ended, self._clients.monotonic_s
+            )
             undecided.wait_for_others()
             gather_evidence = partial(undecided.gather_evidence, server.confirmed_lsn)
             decide_hanging(undecided, producers, f"{sink.prefix}.", gather_evidence, self._pause, self._ended)
         last = self._progress.last_record()
-        copies = self._progress.snapshots()
+        snapshots = self._progress.snapshots()
         if self._ended():
             return None
         resnapshot = self._settings.source.on_slot_lost == "resnapshot"
@@ -168,10 +157,10 @@ class KafkaTakeover:
             TopicSettings(sink.partitions, sink.replication_factor, sink.topic_config),
             Source(slot, server.system_id, server.timeline),
             last,
-            {topic: copy.snapshot for topic, copy in copies.items()},
+            {topic: each.snapshot for topic, each in snapshots.items()},
             parking=self._parking,
             parked_reader=kafka.parked_reader(names.parked),
-            rename=self._rename(),
+            rename=registry_headers(self._settings, names),
         )
         policy = GroupCommit(
             sink.transaction_rows_max,
@@ -180,4 +169,4 @@ class KafkaTakeover:
             timeout_ms if exactly_once else None,
             GATHER_S if exactly_once else 0.0,
         )
-        return KafkaSession(publisher, policy, copies, is_contiguous, kafka.admin.cluster_id())
+        return KafkaSession(publisher, policy, snapshots, is_contiguous, kafka.admin.cluster_id())

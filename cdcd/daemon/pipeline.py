@@ -27,7 +27,7 @@ from cdcd.daemon.snapshot_pump import SnapshotPump
 from cdcd.daemon.status_updates import StatusUpdates
 from cdcd.daemon.stream_reader import StreamReader
 from cdcd.daemon.stream_report import StreamReport
-from cdcd.daemon.stream_startup import StreamResources
+from cdcd.daemon.wiring import StreamResources
 from cdcd.errors import PostgresUnavailable
 from cdcd.lsn import format_lsn
 from cdcd.monitoring.metrics import Metrics
@@ -59,7 +59,8 @@ class Pipeline:
 
         `wake` ends the waiting of the loop; any thread may set it.
         """
-        stream, tracker, interval_s = resources.walsender, resources.tracker, resources.status_interval_s
+        server, tracker = resources.server, resources.tracker
+        stream, interval_s = server.stream, server.status_interval_s
         self._clock = clock
         self._wake = wake
         self._status = status
@@ -82,8 +83,8 @@ class Pipeline:
         )
         self._idle = IdleAdvance(interval_s)
         loop_within_s = status.stages.stalled_after_s / 4
-        self._updates = StatusUpdates(clock(), interval_s, resources.wal_sender_timeout_s, loop_within_s)
-        self._server = ServerWatch(resources.session, is_standby=stream.standby, recovery_check_interval_s=interval_s)
+        self._updates = StatusUpdates(clock(), interval_s, server.wal_sender_timeout_s, loop_within_s)
+        self._server = ServerWatch(server.session, is_standby=stream.standby, recovery_check_interval_s=interval_s)
         status.synchronous = resources.is_synchronous
         self._report.show_depths(resources.queue, resources.spool, resources.snapshots)
         self._report.on_parked(resources.publisher.parked)

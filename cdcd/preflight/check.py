@@ -15,7 +15,7 @@ from cdcd.errors import CdcdError
 from cdcd.preflight import kafka, postgres, progress, registry
 from cdcd.preflight.findings import Finding, of_error, warning
 from cdcd.preflight.postgres_facts import gather as ask_postgres
-from cdcd.reading.slot_progress import kafka_clients, last_record, validate_sink
+from cdcd.reading.slot_progress import kafka_cluster, last_record, validate_sink
 from cdcd.sink.kafka.cluster_facts import gather as ask_kafka
 from cdcd.sink.topics import TopicNames
 from cdcd.source.session import Session, dsn_parameters
@@ -72,7 +72,7 @@ def _slot_conflicts(
 def _rejected(settings: Settings, topics: list[str]) -> Iterator[Finding]:
     """Whether librdkafka rejects a property, or the brokers reject the topics that would be made."""
     try:
-        with closing(kafka_clients(settings)) as clients:
+        with closing(kafka_cluster(settings)) as clients:
             validate_sink(settings, clients, topics)
     except CdcdError as failure:
         yield of_error("sink", failure)

@@ -6,30 +6,37 @@ After: `sink.kafka.progress_store` reads; `cdcd slot`, `snapshot`, `unpark` and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 from cdcd.config.settings import Settings
 from cdcd.progress.records import SlotRecord
 from cdcd.sink.kafka.client_config import transactional_ids
-from cdcd.sink.kafka.clients import KafkaClients
+from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.progress_store import ProgressStore
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
 
 
-def kafka_clients(settings: Settings) -> KafkaClients:
+def kafka_cluster(settings: Settings) -> KafkaCluster:
     """The clients of the cluster that the settings name. Raises SettingsError for properties that belong to cdcd."""
     sink = settings.sink
-    return KafkaClients(sink.bootstrap_servers, settings.source.application_name, sink.librdkafka)
+    return KafkaCluster(sink.bootstrap_servers, settings.source.application_name, sink.librdkafka)
+
+
+def progress_store(
+    settings: Settings, kafka: KafkaCluster, stopping: Callable[[], bool] = lambda: False
+) -> ProgressStore:
+    """The progress of the slot that the settings name; `stopping` ends its reading early."""
+    sink = settings.sink
+    names = TopicNames(sink.prefix, sink.topic)
+    return ProgressStore(kafka, names, settings.source.slot, fenced=sink.delivery == "exactly_once", stopping=stopping)
 
 
 @contextmanager
 def open_progress(settings: Settings) -> Iterator[ProgressStore]:
     """The progress of the slot, for as long as the context lasts."""
-    sink = settings.sink
-    with closing(kafka_clients(settings)) as kafka:
-        names = TopicNames(sink.prefix, sink.topic)
-        yield ProgressStore(kafka, names, settings.source.slot, fenced=sink.delivery == "exactly_once")
+    with closing(kafka_cluster(settings)) as kafka:
+        yield progress_store(settings, kafka)
 
 
 def last_record(settings: Settings) -> SlotRecord | None:
@@ -38,7 +45,7 @@ def last_record(settings: Settings) -> SlotRecord | None:
         return progress.last_record()
 
 
-def validate_sink(settings: Settings, kafka: KafkaClients, topics: list[str]) -> None:
+def validate_sink(settings: Settings, kafka: KafkaCluster, topics: list[str]) -> None:
     """Raise what librdkafka and the brokers have against the settings, or against making `topics` and cdcd's own.
 
     Fences nobody, and makes no topic. Raises KafkaUnavailable while Kafka does not answer.

@@ -95,5 +95,8 @@ class ProgressReader(Protocol):
 class ParkedReader(Protocol):
     """What is on the parked topic. Raises as Producer does."""
 
+    scanned_max: int
+    """After so many offsets a piece ends, whatever it holds."""
+
     def read(self, key: bytes, offset: int) -> ParkedPiece:
         """The next committed events under `key` from `offset` on."""

@@ -9,7 +9,7 @@ import pytest
 
 from cdcd.progress.records import SlotRecord, TableRecord
 from cdcd.sink.hanging_transactions import committed
-from cdcd.sink.kafka.clients import KafkaClients
+from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.producer import KafkaProducer
 from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
 from cdcd.sink.topics import TopicNames, TopicSpec
@@ -25,7 +25,7 @@ class Kafka:
     def __init__(self, broker: str, prefix: str) -> None:
         self.names = TopicNames(prefix, "{prefix}.{schema}.{table}")
         self.table = self.names.topic("public", "t")
-        self.clients = KafkaClients(broker, "contract", {})
+        self.clients = KafkaCluster(broker, "contract", {})
         self.admin = self.clients.admin
         for topic in (self.names.progress, self.table):
             self.admin.ensure(TopicSpec(topic, 1, 1))

@@ -18,10 +18,10 @@ from support.daemon import environment
 
 SHORTENED = """
 import sys
-from cdcd.cli import main
+from cdcd.cli.main import main
 from cdcd.daemon import supervisor
 supervisor.FIRST_STREAM_WITHIN_S = 3.0
-sys.exit(cli.main(["run"]))
+sys.exit(main(["run"]))
 """
 
 
@@ -44,7 +44,7 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("missing", ["postgres", "broker"])
-def test_a_server_that_was_never_there_ends_the_daemon_with_the_cure(
+def test_a_server_that_was_never_there_ends_the_daemon_with_the_hint(
     postgres: servers.PostgreSQL, broker: str, log: Path, prefix: str, missing: str
 ) -> None:
     dsn = postgres.dsn()
@@ -61,7 +61,7 @@ def test_a_server_that_was_never_there_ends_the_daemon_with_the_cure(
     assert ("source.dsn" if missing == "postgres" else "sink.bootstrap_servers") in last
     assert "Traceback" not in log.read_text()
     if missing == "postgres":
-        assert sum("WARNING supervisor: starting again" in line for line in before) >= 3
+        assert sum("WARNING daemon.supervisor: starting again" in line for line in before) >= 3
     else:
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("DROP PUBLICATION cdcd")

@@ -15,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from cdcd.errors import Fenced, KafkaUnavailable, RequestRejected
 from cdcd.sink.batches import Message
 from cdcd.sink.interfaces import Offsets
+from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.topics import TopicSpec
 
 
@@ -282,6 +284,12 @@ class FakeAdmin:
     def keeps_leader(self, topic: str) -> bool:
         return topic in self._broker.topics and self._broker.keeps_leaders
 
+    def transaction_timeout_max_ms(self) -> int:
+        return 900_000
+
+    def cluster_id(self) -> str:
+        return "sim"
+
     def end_offsets(self, partitions: Mapping[str, int]) -> dict[str, list[int]]:
         self._broker.on_call("end_offsets")
         return {
@@ -335,6 +343,24 @@ class FakeReading:
                 yield record.offset, Read(record)
         if not self._undecided and self._broker.stable_end(log) < stop and not stopping():
             raise KafkaUnavailable(f"some producer has left a transaction open in {self.topic}")
+
+
+class FakeKafkaCluster(KafkaCluster):
+    """Plays `cdcd.sink.kafka.cluster.KafkaCluster` over a broker in memory."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        super().__init__("fake", "fake", {})
+        self.admin: Any = FakeAdmin(broker)
+        self._broker = broker
+
+    def producer(self, transactional_id: str | None, timeout_ms: int, known_topic: str) -> FakeProducer:
+        return FakeProducer(self._broker, transactional_id)
+
+    def range_reader(
+        self, topic: str, *, partition: int = 0, isolation: str = "read_committed", end: str = "log_end"
+    ) -> Any:
+        there = topic in self._existing
+        return FakeReading(self._broker, topic, partition, isolation == "read_uncommitted", end == "last_stable", there)
 
 
 class Read:

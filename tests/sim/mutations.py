@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from sim.replica import SimProducer, SimReplicationStream, SteppedKafkaTakeover
+from sim.replica import SimProducer, SimReplicationStream
 
 import cdcd.sink.hanging_transactions
 import cdcd.sink.publisher
@@ -18,8 +18,8 @@ import cdcd.transaction.spool
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.daemon.kafka_takeover import KafkaTakeover
 from cdcd.daemon.sink_link import Commit, SinkLink
+from cdcd.daemon.slot_setup import SlotSetup
 from cdcd.daemon.stream_reader import StreamReader
-from cdcd.daemon.stream_startup import StreamStartup
 from cdcd.errors import GapError
 from cdcd.pgoutput import messages
 from cdcd.progress.ack_tracker import AckTracker
@@ -170,11 +170,14 @@ def fence_with_the_second_producer_when_its_turn_comes(self: Any, stopping: Any)
     return bool(first.start(stopping))
 
 
-@mutation(SteppedKafkaTakeover, "_take_over")
+@mutation(KafkaTakeover, "_take_over")
 def read_the_progress_before_fencing(self: Any, server: Any) -> Any:
     last = self._progress.last_record()
     self._progress.last_record = lambda: last
-    return KafkaTakeover._take_over(self, server)
+    return _take_over(self, server)
+
+
+_take_over = KafkaTakeover._take_over
 
 
 @mutation(Publisher, "_slot_record")
@@ -373,12 +376,12 @@ MUTATIONS["take the news of another daemon for a gap"] = lambda: patch.object(
 )
 
 
-@mutation(StreamStartup, "_ensure_slot")
-def take_the_slot_of_another_daemon_for_a_lost_one(self: StreamStartup, walsender: Any) -> None:
+@mutation(SlotSetup, "ensure")
+def take_the_slot_of_another_daemon_for_a_lost_one(self: SlotSetup, stream: Any) -> None:
     """Two daemons started at once: between our two questions the other made the slot, and published."""
-    if self._slot.state() is None and self._last_record() is not None:
+    if self._slot.state() is None and self._progress.last_record() is not None:
         raise GapError("the slot does not exist any more")
-    _ensure_slot(self, walsender)
+    _ensure_slot(self, stream)
 
 
-_ensure_slot = StreamStartup._ensure_slot
+_ensure_slot = SlotSetup.ensure

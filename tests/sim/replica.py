@@ -3,46 +3,45 @@
 Before: `world` gives a turn to the main thread or to the sink thread of a replica, and decides what fails.
 After: the daemon's own code: everything of cdcd but the modules that talk to sockets is what runs in production.
 
-What is played here: the clients (`Walsender`, `Session`, `Slot`, `Catalog`), the threads (`SinkWorker` is stepped,
-`KafkaTakeover` runs while the opening waits), `Wake`, and the supervisor's loop. `installed` puts them in place.
+What is played here: what `SimClients` makes (connections, the disk, the clock), the threads (`SinkWorker` is stepped,
+the take-over runs while the start-up waits), the wake-up pipe, and the supervisor's loop. Nothing of cdcd is replaced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cache, partial
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from unittest.mock import patch
 
 from sim.fake_disk import DiskDirectory
-from sim.fake_kafka import FakeAdmin, FakeProducer, FakeReading
+from sim.fake_kafka import FakeKafkaCluster, FakeProducer
 from sim.fake_postgres import Link, Walsender
 from sim.snapshots import SimNewTableScan, SimSnapshotExport
 
-import cdcd.avro.schema_store
-import cdcd.daemon.stream_startup
-import cdcd.sink.kafka.clients
-import cdcd.sink.kafka.parked_reader
-from cdcd.avro.single_object import fingerprint
-from cdcd.daemon.kafka_takeover import KafkaTakeover
+from cdcd.daemon.clients import Clients, Sizes
+from cdcd.daemon.exported_tables import Choose
 from cdcd.daemon.pipeline import Pipeline
-from cdcd.daemon.snapshot_coordinator import SnapshotLimits
-from cdcd.daemon.stream_startup import StreamResources, StreamStartup
+from cdcd.daemon.stream_startup import Fallbacks, StreamStartup
 from cdcd.daemon.supervisor import BACKOFF_MAX_S, BACKOFF_MIN_S, STANDBY_S
+from cdcd.daemon.wiring import StreamResources
 from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, PostgresUnavailable, RetriableError, SpoolFull
 from cdcd.monitoring.status import Status
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import Batch
 from cdcd.sink.group_commit import GATHER_S
+from cdcd.sink.interfaces import ParkedReader, Producer
+from cdcd.sink.kafka.parked_reader import KafkaParkedReader
+from cdcd.sink.topics import TopicSpec
 from cdcd.sink.worker import SinkWorker
 from cdcd.source.connection import SystemIdentity
 from cdcd.source.pg_types import PgType
 from cdcd.source.server_errors import SlotActive
+from cdcd.source.session import Locked
 from cdcd.source.slot import SlotState
 from cdcd.source.stream_messages import StatusUpdate
-from cdcd.transaction.assembler import Assembler
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -74,14 +73,42 @@ class NoMetrics:
         return lambda *_: None
 
 
+class SimEvent:
+    """Plays `threading.Event`: whoever waits lets the world go on."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, timeout_s: float) -> None:
+        self._world.meanwhile(0.5)
+
+
+class SteppedThread:
+    """Plays `threading.Thread`: runs to its end when the scheduler says so, while `stream_startup` waits for it."""
+
+    def __init__(self, life: Life, target: Callable[[], None]) -> None:
+        self._life = life
+        self.run = target
+
+    def start(self) -> None:
+        self._life.taking_over = self
+
+    def join(self) -> None:
+        pass
+
+
 class SteppedSink(SinkWorker):
     """A sink without a thread: `world` calls `step`."""
 
-    world: World
-
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        life = self.world.running[-1]
-        super().__init__(*arguments, **named, clock=life.clock)
+        super().__init__(*arguments, **named)
         self.alive = False
         self.due = 0.0
 
@@ -101,23 +128,6 @@ class SteppedBatchQueue(BatchQueue):
 
     def take(self, wait_s: float, *, copies: bool = True) -> Batch | None:
         return super().take(0.0, copies=copies)
-
-
-class SteppedKafkaTakeover(KafkaTakeover):
-    """Runs to its end when the scheduler says so, while `stream_startup` waits for it."""
-
-    world: World
-
-    def start(self, server: Any, *_: Any) -> None:
-        self._server = server
-        self._topics = None  # one slot feeds all topics of the world
-        self.world.running[-1].taking_over = self
-
-    def run(self) -> None:
-        self._run(self._server)
-
-    def _pause(self, seconds: float) -> None:
-        self.world.meanwhile(0.5)
 
 
 class SimProducer(FakeProducer):
@@ -155,11 +165,11 @@ class SimProducer(FakeProducer):
 class SimSession:
     """Plays `source.session.Session`."""
 
-    world: World
     encoding = "UTF8"
 
-    def __init__(self, dsn: str, application_name: str) -> None:
-        self._life = self.world.running[-1]
+    def __init__(self, world: World, life: Life) -> None:
+        self.world = world
+        self._life = life
         self.check()
 
     def check(self) -> None:
@@ -175,7 +185,10 @@ class SimSession:
 
     def rows(self, query: object, parameters: object = None) -> list[tuple[str]]:
         self.check()
-        return [("cdcd" if self.world.server.synchronous else "",)]
+        text = str(query)
+        if "synchronous_standby_names" in text:
+            return [("cdcd" if self.world.server.synchronous else "",)]
+        return [("sim",)] if "current_user" in text else []
 
     def lock_timeout(self, seconds: float) -> AbstractContextManager[None]:
         self.check()
@@ -246,36 +259,23 @@ _TYPES = {
 
 
 class SimPublication:
-    """Plays `source.publication.Publication`."""
-
-    def __init__(self, session: SimSession, name: str) -> None:
-        pass
+    """Plays `source.publication.Publication`: its tables are locked, so that no topic counts as another slot's."""
 
     def exists(self) -> bool:
         return True
 
     def tables(self) -> list[Any]:
-        return []
-
-
-class SimSlotConflicts:
-    """Plays `source.rivals.Rivals`: there is one slot."""
-
-    def announce(self, slot: str) -> None:
-        pass
-
-    def check(self, slot: str, tables: list[Any]) -> None:
-        pass
+        raise Locked("a published table is locked", "55P03")
 
 
 class SimReplicationStream:
-    """Plays `source.walsender.Walsender`, over a `Link`."""
+    """Plays `source.replication_stream.ReplicationStream`, over a `Link`."""
 
-    world: World
     encoding = "UTF8"
 
-    def __init__(self, dsn: str, application_name: str) -> None:
-        self._life = self.world.running[-1]
+    def __init__(self, world: World, life: Life) -> None:
+        self.world = world
+        self._life = life
         self._life.check()
         if not self.world.server.up:
             raise PostgresUnavailable("the server is not there")
@@ -385,10 +385,11 @@ class Life:
         self.jumped = False
         self.busy: set[str] = set()
         """The threads whose code is on the stack just now."""
+        self.clients = SimClients(world, self)
         self.wake = SimWake()
         self.status = Status("sim", "s", "p", world.now)
         self.link: Link | None = None
-        self.taking_over: SteppedKafkaTakeover | None = None
+        self.taking_over: SteppedThread | None = None
         self.opening: StreamStartup | None = None
         self.opened: StreamResources | None = None
         self.pipeline: Pipeline | None = None
@@ -495,11 +496,10 @@ class Life:
         try:
             self.opening = StreamStartup(
                 self.world.settings,
-                None,
-                self._may_spool,
-                self.wake,
+                self.clients,
+                Fallbacks(streaming_allowed=self._may_spool),
+                self.wake,  # type: ignore[arg-type]
                 lambda: self.stopping,
-                lambda: None,  # type: ignore[arg-type]
             )
             opened = self.opening.open()
             if opened is None:
@@ -511,8 +511,8 @@ class Life:
                 self.status,
                 NoMetrics(),  # type: ignore[arg-type]
                 self.wake,  # type: ignore[arg-type]
-                self.clock,
-                lambda: self.world.server.time_us,
+                self.clients.monotonic_s,
+                self.clients.wall_us,
             )
             self.opened = opened
             sink = self.pipeline.sink.worker
@@ -619,69 +619,74 @@ class Life:
         sink.due = self.world.now + (GATHER_S if sink._gathers else 1.0)
 
 
-@contextmanager
-def installed(world: World) -> Iterator[None]:
-    """Put the played parts in the places of those that talk to the world."""
-    for owner in (
-        SteppedSink,
-        SteppedKafkaTakeover,
-        SimSession,
-        SimReplicationStream,
-        SimSnapshotExport,
-        SimNewTableScan,
-    ):
-        owner.world = world  # type: ignore[attr-defined]
+class SimClients(Clients):
+    """Plays `daemon.clients.Clients` for one process."""
 
-    def clock() -> float:
-        return world.running[-1].clock()
+    def __init__(self, world: World, life: Life) -> None:
+        super().__init__(world.settings)
+        self.sizes = Sizes(world.batches_max, world.replay_bytes, world.batches_max, world.replay_bytes)
+        self._world = world
+        self._life = life
 
-    parts: dict[Any, dict[str, Any]] = {
-        cdcd.daemon.stream_startup: {
-            "Session": SimSession,
-            "Slot": SimSlot,
-            "Catalog": SimCatalog,
-            "Publication": SimPublication,
-            "SlotConflicts": lambda *_: SimSlotConflicts(),
-            "check_readable": lambda *_: None,
-            "validate_sink": lambda *_: None,
-            "ReplicationStream": SimReplicationStream,
-            "KafkaTakeover": SteppedKafkaTakeover,
-            "BatchQueue": SteppedBatchQueue,
-            "SpoolDirectory": lambda path: DiskDirectory(path, world.running[-1].disk),
-            "BATCHES_MAX": world.batches_max,
-            "Assembler": partial(Assembler, replay_bytes=world.replay_bytes),
-            "SinkWorker": SteppedSink,
-            "monotonic_s": clock,
-            "SnapshotExport": SimSnapshotExport,
-            "NewTableScan": SimNewTableScan,
-            "SnapshotLimits": lambda chunk_bytes: SnapshotLimits(chunk_bytes, world.batches_max, world.replay_bytes),
-        },
-        cdcd.sink.kafka.parked_reader: {"PIECE_EVENTS": world.batches_max, "SCANNED_MAX": world.batches_max},
-        cdcd.sink.parking.state: {"SCANNED_MAX": world.batches_max},
-        cdcd.sink.kafka.clients: {
-            "KafkaProducer": lambda _, __, transactional_id, *___, **____: SimProducer(world, transactional_id),
-            "KafkaAdmin": lambda *_: SimAdmin(world),
-            "RangeReader": lambda _, __, topic, *___, **how: FakeReading(world.broker, topic, **how),
-        },
-        cdcd.avro.schema_store: {"fingerprint": _fingerprint},
-    }
-    with ExitStack() as stack:
-        for module, names in parts.items():
-            stack.enter_context(patch.multiple(module, **names))
-        yield
+    def session(self) -> Any:
+        return SimSession(self._world, self._life)
+
+    def slot(self, session: Any) -> Any:
+        return SimSlot(session, self._settings.source.slot)
+
+    def catalog(self, session: Any) -> Any:
+        return SimCatalog(session)
+
+    def publication(self, session: Any) -> Any:
+        return SimPublication()
+
+    def replication_stream(self) -> Any:
+        return SimReplicationStream(self._world, self._life)
+
+    def snapshot_export(self, choose: Choose, wake: Callable[[], None]) -> Any:
+        return SimSnapshotExport(self._world, self._life, choose)
+
+    def new_table_scan(self, choose: Choose, wake: Callable[[], None]) -> Any:
+        return SimNewTableScan(self._world, choose)
+
+    def kafka(self) -> Any:
+        return SimKafkaCluster(self._world)
+
+    def spool_directory(self, path: Path) -> Any:
+        return DiskDirectory(path, self._life.disk)
+
+    def batch_queue(self, on_room: Callable[[], None]) -> BatchQueue:
+        return SteppedBatchQueue(self.sizes.batches_max, self._settings.sink.queue_bytes_max, on_room)
+
+    def sink_worker(self) -> Callable[..., SinkWorker]:
+        return partial(SteppedSink, clock=self.monotonic_s)
+
+    def thread(self, target: Callable[[], None], name: str) -> Any:
+        return SteppedThread(self._life, target)
+
+    def event(self) -> Any:
+        return SimEvent(self._world)
+
+    def monotonic_s(self) -> float:
+        return self._life.clock()
+
+    def wall_us(self) -> int:
+        return self._world.server.time_us
 
 
-class SimAdmin(FakeAdmin):
-    """Plays `KafkaAdmin`."""
+class SimKafkaCluster(FakeKafkaCluster):
+    """Plays `KafkaCluster` for one process; its producers die with it, and what it reads of a replay is small."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.broker)
+        self._world = world
 
-    def transaction_timeout_max_ms(self) -> int:
-        return 900_000
+    def producer(self, transactional_id: str | None, timeout_ms: int, known_topic: str) -> Producer:
+        return SimProducer(self._world, transactional_id)
 
-    def cluster_id(self) -> str:
-        return "sim"
+    def parked_reader(self, topic: str) -> ParkedReader:
+        reader: Any = self.range_reader(topic)
+        return KafkaParkedReader(reader, self._world.batches_max, self._world.batches_max)
 
-
-_fingerprint = cache(fingerprint)
+    def validate(self, transactional_id: str | None, *specs: TopicSpec) -> None:
+        pass

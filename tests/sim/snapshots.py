@@ -10,14 +10,13 @@ table between the snapshot and the lock. A snapshot dies with its connections, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.fake_postgres import Table
 from sim.heaps import File, Row, files, rows_of, table_of
 from sim.sql import INT4
 
-from cdcd.config.settings import Settings
 from cdcd.daemon.exported_tables import Choose, TableExport
 from cdcd.daemon.snapshot_export import ExportedSnapshot
 from cdcd.errors import CdcdError, PostgresUnavailable
@@ -123,11 +122,10 @@ class SimConnection:
 class SimSnapshotExport:
     """Plays `SnapshotExport`: goes on a little whenever its state is asked for."""
 
-    world: World
-
-    def __init__(self, settings: Settings, choose: Choose, wake: Callable[[], None]) -> None:
+    def __init__(self, world: World, life: Life, choose: Choose) -> None:
+        self.world = world
+        self._life = life
         self._choose = choose
-        self._life = self.world.running[-1]
         self._crashes = self.world.server.crashes
         self._steps = self._take()
         self._result: ExportedSnapshot | None = None
@@ -189,7 +187,7 @@ class SimSnapshotExport:
                 oids = {table.oid for table, _ in wanted}
                 if (yield from self._lock(oids)):
                     snapshot.locked |= oids
-                    relations = Relations(world.catalog())
+                    relations = Relations(self._life.clients.catalog(self._life.clients.session()))
                     tables = [snapshot.described(table, copy, relations) for table, copy in wanted]
                     if not any(heap.rewritten for table in tables for heap in table.heaps):
                         world.took(snapshot, [table for table, _ in wanted])
@@ -211,9 +209,8 @@ class SimSnapshotExport:
 class SimNewTableScan:
     """Plays `NewTableScan`."""
 
-    world: World
-
-    def __init__(self, settings: Settings, choose: Choose, wake: Callable[[], None]) -> None:
+    def __init__(self, world: World, choose: Choose) -> None:
+        self.world = world
         self._choose = choose
 
     @property

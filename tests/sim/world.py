@@ -21,7 +21,7 @@ from sim.checker import BrokenPromise, Checker
 from sim.fake_disk import Disk
 from sim.fake_kafka import FakeBroker, Transaction
 from sim.fake_postgres import TIMEOUT_S, Link, Server, Table
-from sim.replica import Life, SimCatalog, SimSession, installed
+from sim.replica import Life
 from sim.snapshots import SimSnapshot
 from sim.sql import TABLES, Database
 
@@ -155,8 +155,7 @@ class World:
         """Live through it; raises Failure."""
         logging.getLogger("cdcd").setLevel(logging.CRITICAL + 1)
         try:
-            with installed(self):
-                self._live()
+            self._live()
         except Exception as error:
             raise Failure(self.seed, error, list(self.trace)) from error
 
@@ -334,11 +333,6 @@ class World:
     def breaks_snapshot(self) -> bool:
         """Whether a snapshot's connection breaks now."""
         return self._faults > 0 and self.rng.random() < 0.002
-
-    @staticmethod
-    def catalog() -> SimCatalog:
-        """The server's, as of now."""
-        return SimCatalog(SimSession("d", "sim"))
 
     def hang_up(self, link: Link) -> None:
         """The client closes: the server notices soon."""

@@ -10,11 +10,11 @@ from typing import TextIO
 
 from cdcd.cli.commands import Load
 from cdcd.cli.commands.snapshot import summary
-from cdcd.daemon import supervisor
+from cdcd.daemon import process
 
 
 def execute(given: Namespace, load: Load, out: TextIO) -> bool:
     """Run the daemon. With `--snapshot-only`, print a summary at the end; returns whether the snapshot is complete."""
     settings = load().settings
-    supervisor.run(settings)
+    process.run(settings)
     return summary(settings, out) if given.snapshot_only else True

@@ -19,9 +19,14 @@ PIECE_BYTES: Final = 4 << 20
 class KafkaParkedReader:
     """Plays `producer.ParkedReader`. For one thread."""
 
-    def __init__(self, reading: RangeReader) -> None:
-        """`reading`: of the parked topic. Asks nothing yet."""
+    def __init__(self, reading: RangeReader, events_max: int = PIECE_EVENTS, scanned_max: int = SCANNED_MAX) -> None:
+        """`reading`: of the parked topic. Asks nothing yet.
+
+        A piece holds at most `events_max` events, and ends when `scanned_max` offsets were read.
+        """
         self._reading = reading
+        self._events_max = events_max
+        self.scanned_max = scanned_max
 
     def read(self, key: bytes, offset: int) -> ParkedPiece:
         """The next events under `key` from `offset` on.
@@ -46,14 +51,14 @@ class KafkaParkedReader:
             for at, message in self._reading.read(consumer, offset, stop):
                 value = message.value()
                 if message.key() != key or value is None:
-                    if at - offset >= SCANNED_MAX and assembly.whole:
+                    if at - offset >= self.scanned_max and assembly.whole:
                         return ParkedPiece(events, at + 1, at + 1 >= stop)
                     continue
                 event = assembly.add(at, value)
                 size += len(value)
                 if event is not None:
                     events.append(event)
-                    if len(events) >= PIECE_EVENTS or size >= PIECE_BYTES:
+                    if len(events) >= self._events_max or size >= PIECE_BYTES:
                         return ParkedPiece(events, at + 1, at + 1 >= stop)
         if not assembly.whole:
             raise GapError(

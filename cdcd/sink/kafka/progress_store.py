@@ -13,7 +13,7 @@ from typing import Final
 
 from cdcd.progress.records import ParkedTable, SlotRecord, parse_slot_record, slot_key
 from cdcd.progress.snapshot_records import TableSnapshot, parse_copy
-from cdcd.sink.kafka.clients import KafkaClients
+from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.topics import TopicNames
 
@@ -26,7 +26,7 @@ class ProgressStore:
 
     def __init__(
         self,
-        kafka: KafkaClients,
+        kafka: KafkaCluster,
         names: TopicNames,
         slot: str,
         *,

@@ -21,7 +21,7 @@ from cdcd.clock import monotonic_s
 from cdcd.errors import KafkaUnavailable
 from cdcd.progress.records import TableRecord, parse_record, parse_slot_record, slot_key, table_key
 from cdcd.sink.hanging_transactions import Evidence, TopicPartition
-from cdcd.sink.kafka.clients import KafkaClients
+from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.topics import TopicNames
 
@@ -35,7 +35,7 @@ class UndecidedTransactions:
 
     def __init__(
         self,
-        kafka: KafkaClients,
+        kafka: KafkaCluster,
         names: TopicNames,
         slot: str,
         topics: Collection[str] | None,
@@ -64,7 +64,7 @@ class UndecidedTransactions:
         """
         progress = self._names.progress
         log_end = self._kafka.range_reader(progress).bounds()
-        stable = self._kafka.range_reader(progress, stable=True)
+        stable = self._kafka.range_reader(progress, end="last_stable")
         deadline = self._clock() + OTHERS_S
         while log_end is not None and not self._stopping():
             bounds = stable.bounds()
@@ -97,7 +97,7 @@ class UndecidedTransactions:
         counted = {topic: record for topic, record in _table_records(progress).items() if topic != names.messages}
         tables = {topic for topic, _ in hanging} - self._shared - {names.messages}
         keys = frozenset(table_key(slot, topic) for topic in tables | counted.keys())
-        stable = KafkaProgressReader(self._kafka.range_reader(names.progress, stable=True), None)
+        stable = KafkaProgressReader(self._kafka.range_reader(names.progress, end="last_stable"), None)
         visible = stable.last(keys | {slot_key(slot)}, self._stopping)
         seen = visible.pop(slot_key(slot), None)
         known = _table_records(visible)
@@ -116,7 +116,10 @@ class UndecidedTransactions:
 
     def _undecided_progress(self, begin: int) -> dict[bytes, bytes]:
         """The last value of each of this slot's keys in the progress from offset `begin` on, undecided as it is."""
-        reader, found = self._kafka.range_reader(self._names.progress, undecided=True), dict[bytes, bytes]()
+        reader, found = (
+            self._kafka.range_reader(self._names.progress, isolation="read_uncommitted"),
+            dict[bytes, bytes](),
+        )
         _, end = reader.bounds() or (0, 0)
         with reader.consumer() as consumer:
             for _, message in reader.read(consumer, begin, end, self._stopping):
@@ -132,7 +135,7 @@ class UndecidedTransactions:
             return self._topics is None or topic in self._topics
         if topic == self._names.schemas:
             return True
-        reader = self._kafka.range_reader(topic, partition=partition, undecided=True)
+        reader = self._kafka.range_reader(topic, partition=partition, isolation="read_uncommitted")
         with reader.consumer() as consumer:
             first = reader.read(consumer, begin, begin + 1, self._stopping)
             return any(self._is_own_key(message.key() or b"") for _, message in first)

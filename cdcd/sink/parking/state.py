@@ -27,7 +27,7 @@ from cdcd.progress.snapshot_records import COPYING, DONE, TableSnapshot
 from cdcd.sink.batches import Batch
 from cdcd.sink.interfaces import ParkedReader
 from cdcd.sink.kafka_transaction import Table
-from cdcd.sink.parking.wire_format import SCANNED_MAX, ParkedPiece, PendingParking, batch_of
+from cdcd.sink.parking.wire_format import ParkedPiece, PendingParking, batch_of
 
 Rename: TypeAlias = "Callable[[Table, str, bytes], bytes]"
 """Gives a parked record (of a table; "key" or "value") the header that its own topic's readers know."""
@@ -163,7 +163,7 @@ class ParkedTables:
                 passed += self._replay(batch, table, parked)
             except (GapError, DecodeError) as error:
                 raise Unpublishable(error.message, error.hint, table=table, gone=True) from error
-            if batch.rows or passed >= SCANNED_MAX:
+            if batch.rows or (self._reader is not None and passed >= self._reader.scanned_max):
                 break  # but what has nothing to replay, as most that was copied, is told of together
         return batch
 

@@ -14,7 +14,7 @@ from cdcd.daemon.pipeline import Pipeline
 from cdcd.daemon.shutdown_policy import WAIT_FOR_KAFKA_S
 from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator, SnapshotLimits
 from cdcd.daemon.snapshot_requests import SnapshotRequests
-from cdcd.daemon.stream_startup import StreamResources
+from cdcd.daemon.wiring import ServerConnection, StreamResources
 from cdcd.errors import PostgresUnavailable
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.stall_detection import SINK
@@ -140,9 +140,18 @@ class Played:
         encoder = EventEncoder(batches, FingerprintStore(batches), TypeOptions())
         nothing = cast("Any", None)
         requests = SnapshotRequests("s", TopicNames("p"), {}, takes_new_tables=False)
-        resources = StreamResources(
-            walsender=cast("Any", self.stream),
+        server = ServerConnection(
+            stream=cast("Any", self.stream),
             session=cast("Any", self.session),
+            catalog=nothing,
+            system_id="1",
+            confirmed_lsn=100,
+            streaming_mode="off",
+            status_interval_s=STATUS_INTERVAL_S,
+            wal_sender_timeout_s=60.0,
+        )
+        resources = StreamResources(
+            server=server,
             assembler=Assembler(Decoder(streaming_parallel=False), nothing, encoder, nothing, 100),
             batches=batches,
             spool=nothing,
@@ -150,11 +159,9 @@ class Played:
             queue=self.queue,
             publisher=cast("Any", PlayedPublisher()),
             sink_worker=cast("Any", PlayedWorker),
-            status_interval_s=STATUS_INTERVAL_S,
             is_synchronous=False,
             snapshots=SnapshotCoordinator(requests, encoder, batches, nothing, nothing, SnapshotLimits(8192)),
             only_snapshot=False,
-            wal_sender_timeout_s=60.0,
         )
         self.pipeline = Pipeline(resources, self.status, Metrics("pure"), cast("Any", PlayedWake()), lambda: self.now)
         self.worker = cast("PlayedWorker", self.pipeline.sink.worker)

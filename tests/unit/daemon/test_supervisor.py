@@ -1,37 +1,120 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from cdcd.config.settings import Settings
-from cdcd.daemon.supervisor import Supervisor
-from cdcd.errors import KafkaUnavailable
-from cdcd.monitoring.status import State
+from cdcd.daemon.clients import Clients
+from cdcd.daemon.supervisor import FIRST_STREAM_WITHIN_S, Supervisor
+from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, Unpublishable
+from cdcd.monitoring.metrics import Metrics
+from cdcd.monitoring.status import State, Status
+from cdcd.wakeup import WakeupPipe
+
+TABLE = ("public", "a")
+
+
+class SetClock(Clients):
+    """Makes no connection; its clock stands until it is set."""
+
+    now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+
+class FailingStartup:
+    """Plays StreamStartup: fails as it is told to, each time with the next error; the last one once more."""
+
+    slot_created = False
+
+    def __init__(self, fail: Callable[[], CdcdError]) -> None:
+        self._fail = fail
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self
+
+    def open(self) -> None:
+        raise self._fail()
+
+    def close(self) -> None:
+        pass
+
+
+class Daemon:
+    """A supervisor with nothing around it."""
+
+    def __init__(self, fail: Callable[[], CdcdError], **sink: str) -> None:
+        settings = Settings(source={"dsn": "host=x"}, sink={"bootstrap_servers": "k:9092", **sink})
+        self.clients = SetClock(settings)
+        self.status = Status("test", "s", "p", 0.0)
+        self.wake = WakeupPipe()
+        self.stops = False
+        self.supervisor = Supervisor(
+            settings, self.clients, self.status, Metrics("pure"), self.wake, lambda: self.stops, FailingStartup(fail)
+        )
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Daemon]]:
+    made: list[Daemon] = []
+
+    def make(fail: Callable[[], CdcdError], **sink: str) -> Daemon:
+        made.append(Daemon(fail, **sink))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.wake.close()
 
 
 @pytest.mark.parametrize("after_s", [0.0, 3600.0])
 def test_a_stream_that_ends_while_it_is_told_to_stop_is_not_started_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, after_s: float
+    make: Callable[..., Daemon], caplog: pytest.LogCaptureFixture, after_s: float
 ) -> None:
     """Not even a daemon that never streamed fails then, however long it has tried."""
-    now = [0.0]
-    monkeypatch.setattr("cdcd.daemon.supervisor.monotonic_s", lambda: now[0])
-    supervisor = Supervisor(Settings(source={"dsn": "host=x"}, sink={"bootstrap_servers": "k:9092"}))
 
-    def stream() -> None:
-        now[0] += after_s
-        supervisor._stop = True
-        raise KafkaUnavailable("Kafka is away", "Look at it.")
+    def fail() -> CdcdError:
+        assert not daemon.stops, "it starts again"
+        daemon.clients.now_s += after_s
+        daemon.stops = True
+        return KafkaUnavailable("Kafka is away", "Look at it.")
 
-    monkeypatch.setattr(supervisor, "_stream", stream)
-    monkeypatch.setattr(supervisor, "_sleep", lambda _: pytest.fail("it waits"))
-    log = logging.Logger("own")  # noqa: LOG001 - other tests change the one that all share
-    log.addHandler(caplog.handler)
-    monkeypatch.setattr("cdcd.daemon.supervisor.log", log)
-    supervisor._attempts()
-    supervisor._wake.close()
-    assert supervisor.status.state is State.STOPPING
+    daemon = make(fail)
+    with caplog.at_level(logging.INFO, "cdcd.daemon.supervisor"):
+        daemon.supervisor.run()
+    assert daemon.status.state is State.STOPPING
     [line] = caplog.messages
     assert line.startswith("stopped; ")
     assert "Kafka is away" in line
+
+
+def test_a_daemon_that_never_streamed_gives_up_after_a_minute(make: Callable[..., Daemon]) -> None:
+    def fail() -> CdcdError:
+        daemon.clients.now_s += FIRST_STREAM_WITHIN_S
+        return KafkaUnavailable("Kafka is away", "Look at it.")
+
+    daemon = make(fail)
+    with pytest.raises(FatalError, match="no stream came about in 60 s: Kafka is away"):
+        daemon.supervisor.run()
+    assert daemon.status.state is State.FAILED
+
+
+@pytest.mark.parametrize("setting", ["stop", "park"])
+def test_a_daemon_does_not_stop_for_parked_events_that_are_gone_whatever_the_setting(
+    make: Callable[..., Daemon], setting: str
+) -> None:
+    def fail() -> CdcdError:
+        if daemon.status.errors.restarts:
+            daemon.stops = True
+            return KafkaUnavailable("Kafka is away", "Look at it.")
+        error = Unpublishable("the events were removed", "Keep them", table=TABLE, gone=True)
+        error.unparking = True
+        return error
+
+    daemon = make(fail, on_unpublishable=setting)
+    daemon.supervisor.run()
+    assert daemon.supervisor._fallbacks.parking.refused == {TABLE: "the events were removed"}

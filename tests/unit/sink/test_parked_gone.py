@@ -6,8 +6,6 @@ import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
 from cdcd.avro.event_encoder import CREATE
-from cdcd.config.settings import Settings
-from cdcd.daemon.supervisor import Supervisor
 from cdcd.errors import GapError, Unpublishable
 from cdcd.progress.daemon_requests import DISCARD, UNPARK, request
 from cdcd.progress.records import SlotRecord, parse_slot_record
@@ -15,7 +13,7 @@ from cdcd.progress.snapshot_records import WANTED, parse_copy
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
-from cdcd.sink.parking.wire_format import PendingParking
+from cdcd.sink.parking.wire_format import SCANNED_MAX, PendingParking
 from cdcd.sink.publisher import Publisher, Source, TopicSettings
 from cdcd.sink.topics import TopicNames
 
@@ -30,6 +28,7 @@ class Life:
         self.broker = FakeBroker()
         self.parking = PendingParking()
         self.lsn = 0
+        self.scanned_max = SCANNED_MAX
         self.start()
 
     def last(self) -> SlotRecord | None:
@@ -39,7 +38,7 @@ class Life:
     def start(self) -> None:
         producer = FakeProducer(self.broker, "p-s")
         producer.start(lambda: False)
-        reader = KafkaParkedReader(FakeReading(self.broker, NAMES.parked))  # type: ignore[arg-type]
+        reader = KafkaParkedReader(FakeReading(self.broker, NAMES.parked), scanned_max=self.scanned_max)  # type: ignore[arg-type]
         self.publisher = Publisher(
             producer,
             FakeAdmin(self.broker),
@@ -131,9 +130,8 @@ def test_nothing_is_given_up_of_a_table_that_is_not_parked(life: Life) -> None:
     assert life.topic(A) == [b"1", b"3", b"4"]
 
 
-def test_other_tables_events_are_passed_piece_by_piece(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdcd.sink.kafka.parked_reader.SCANNED_MAX", 4)
-    monkeypatch.setattr("cdcd.sink.parking.state.SCANNED_MAX", 4)
+def test_other_tables_events_are_passed_piece_by_piece(life: Life) -> None:
+    life.scanned_max = 4
     life.parking.parked[B] = "too large"
     life.start()
     for number in range(10):
@@ -145,18 +143,6 @@ def test_other_tables_events_are_passed_piece_by_piece(life: Life, monkeypatch: 
         offsets += [each.offset for each in life.publisher.last.parked if each.table == "a"]  # type: ignore[union-attr]
     assert life.topic(A) == [b"1", b"3"]
     assert len(offsets) >= 2, "each piece is durable"
-
-
-@pytest.mark.parametrize("setting", ["stop", "park"])
-def test_a_daemon_does_not_stop_for_what_is_gone_whatever_the_setting(setting: str) -> None:
-    supervisor = Supervisor(
-        Settings(source={"dsn": "host=x"}, sink={"bootstrap_servers": "k:9092", "on_unpublishable": setting})
-    )
-    error = Unpublishable("the events were removed", "Keep them", table=A, gone=True)
-    error.unparking = True
-    supervisor._park(error)
-    assert supervisor._parking.refused == {A: "the events were removed"}
-    supervisor._wake.close()
 
 
 def test_a_parked_topic_that_is_not_there_is_a_gap() -> None:

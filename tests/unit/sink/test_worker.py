@@ -37,6 +37,7 @@ class Sink:
         admin: Callable[[FakeBroker], FakeAdmin] = FakeAdmin,
     ) -> None:
         self.broker = FakeBroker()
+        self.events_max = 5_000
         self.producer = FakeProducer(self.broker, "id")
         self.producer.start(lambda: False)
         source = Source("s", "1", 1)
@@ -65,7 +66,10 @@ class Sink:
 
     def copied(self, state: str, *, rows: int = 0, end_lsn: int = 0) -> Batch:
         """A batch of the copy of `table`: what is set aside meanwhile can be replayed from then on."""
-        self.thread._publisher._parked._reader = KafkaParkedReader(FakeReading(self.broker, "p.parked"))  # type: ignore[arg-type]
+        self.thread._publisher._parked._reader = KafkaParkedReader(
+            FakeReading(self.broker, "p.parked"),
+            self.events_max,  # type: ignore[arg-type]
+        )
         for _ in range(rows):
             self.builder.add(self.table, ord("r"), b"k", b"copied")
         batch = self.builder.take()
@@ -239,11 +243,9 @@ def test_what_was_committed_does_not_wait_for_the_rows_of_a_snapshot_behind_it()
     sink.end()
 
 
-def test_a_replay_takes_turns_with_the_stream_and_what_is_copied_stands_behind_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("cdcd.sink.kafka.parked_reader.PIECE_EVENTS", 1)
+def test_a_replay_takes_turns_with_the_stream_and_what_is_copied_stands_behind_it() -> None:
     sink = Sink(GroupCommit(rows_max=1, bytes_max=1 << 40, linger_ms=0, timeout_ms=1 << 30))
+    sink.events_max = 1
     publisher = sink.thread._publisher
     other = sink.builder.open_table("public", "u")
     assert sink.handover.put(sink.copied(COPYING, end_lsn=5))

@@ -111,6 +111,7 @@ class FakeParkedReader:
     def __init__(self, broker: FakeBroker, piece: int) -> None:
         self._broker = broker
         self._piece = piece
+        self.scanned_max = wire_format.SCANNED_MAX
         self.read_for: list[bytes] = []
 
     def read(self, key: bytes, offset: int) -> ParkedPiece:

@@ -1,4 +1,4 @@
-"""Makes the clients of one Kafka cluster, and remembers which topics exist.
+"""One Kafka cluster, as one daemon or one command sees it: makes its clients, and remembers which topics exist.
 
 Before: plain arguments from the settings.
 After: `kafka.progress_store` and `kafka.undecided_transactions` read with them; the take-over starts the producers.
@@ -17,8 +17,8 @@ from cdcd.sink.kafka.range_reader import RangeReader
 from cdcd.sink.topics import TopicSpec
 
 
-class KafkaClients:
-    """One cluster, as one daemon or one command sees it. `close` ends the admin client; the others are the caller's."""
+class KafkaCluster:
+    """`close` ends the admin client; the other clients belong to the caller."""
 
     def __init__(self, bootstrap: str, client_id: str, properties: Mapping[str, Property]) -> None:
         """Connects to nothing yet. `properties` are librdkafka's, for all clients."""
@@ -48,12 +48,13 @@ class KafkaClients:
         )
 
     def range_reader(
-        self, topic: str, *, partition: int = 0, undecided: bool = False, stable: bool = False
+        self, topic: str, *, partition: int = 0, isolation: str = "read_committed", end: str = "log_end"
     ) -> RangeReader:
-        """A reader of one partition; `undecided` and `stable` as RangeReader has them."""
+        """A reader of one partition; `isolation` may be "read_uncommitted", `end` "last_stable"."""
         return RangeReader(
             self._bootstrap, self._client_id, topic, self.admin, self._properties,
-            partition=partition, undecided=undecided, stable=stable, there=topic in self._existing,
+            partition=partition, undecided=isolation == "read_uncommitted", stable=end == "last_stable",
+            there=topic in self._existing,
         )  # fmt: skip
 
     def parked_reader(self, topic: str) -> ParkedReader:

@@ -1,0 +1,73 @@
+"""The publication at a start: makes it if it is missing, and learns from it which tables and types are published.
+
+Before: `stream_startup` has a session.
+After: the publication exists; `slot_setup` and the take-over know the tables, START_REPLICATION whether values come in
+binary form.
+Source: PostgreSQL, "CREATE PUBLICATION"; "Logical Streaming Replication Parameters" (`binary`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from cdcd.avro.codecs.lookup import has_known_binary
+from cdcd.config.settings import SourceSettings
+from cdcd.errors import RequestRejected
+from cdcd.source.catalog import Catalog
+from cdcd.source.publication import Publication
+from cdcd.source.session import Locked, Session
+
+log = logging.getLogger(__name__)
+
+LOCK_TIMEOUT_S: Final = 1.0
+"""How long a question waits for a lock: its holder may itself wait for the daemon, its synchronous standby."""
+
+
+class PublicationSetup:
+    """One start's view of the publication. All methods raise as Session does."""
+
+    def __init__(self, source: SourceSettings, session: Session, publication: Publication) -> None:
+        """`publication` is seen through `session`."""
+        self._source = source
+        self._session = session
+        self._publication = publication
+
+    def ensure(self) -> None:
+        """Make the publication if it is missing. Raises RequestRejected if the settings forbid that."""
+        source = self._source
+        if self._publication.exists():
+            return
+        if not source.create:
+            raise RequestRejected(
+                f"the publication {source.publication} does not exist, and source.create is false",
+                f'Run: CREATE PUBLICATION "{source.publication}" FOR TABLE ...; or set source.create = true',
+            )
+        self._publication.create(source.tables)
+        log.info("made the publication", extra={"publication": source.publication})
+
+    def choose_binary(self, catalog: Catalog) -> bool:
+        """Whether every published type has a binary form that cdcd reads. False if a lock hides the types."""
+        try:
+            with self._session.lock_timeout(LOCK_TIMEOUT_S):
+                types = catalog.published_types(self._source.publication)
+        except Locked:
+            log.warning("streaming in text mode: a published table is locked, so its types are not known")
+            return False
+        encoding = self._session.encoding
+        unknown = [each.qualified for each in types if not has_known_binary(each, encoding)]
+        if unknown:
+            log.warning("streaming in text mode: no binary form is known of a type", extra={"types": ",".join(unknown)})
+        return not unknown
+
+    def tables(self) -> list[tuple[str, str]]:
+        """Schema and name of the published tables."""
+        return self._publication.tables()
+
+    def tables_if_unlocked(self) -> list[tuple[str, str]] | None:
+        """The published tables; None if another session's lock hides them."""
+        try:
+            with self._session.lock_timeout(LOCK_TIMEOUT_S):
+                return self.tables()
+        except Locked:
+            return None

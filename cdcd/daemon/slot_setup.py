@@ -1,0 +1,141 @@
+"""The slot at a start: makes it if it is missing, once nothing is known that would end the stream at once.
+
+Before: `publication_setup` has the publication.
+After: `stream_startup` streams from the slot.
+Source: PostgreSQL, "Replication Slots"; "CREATE_REPLICATION_SLOT".
+
+A slot that nobody reads keeps WAL for ever. So before a slot is made, everything is checked that would end the stream
+again, as far as it can be known: the registry, the role's rights, other slots, the brokers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from cdcd.config.settings import Settings
+from cdcd.daemon.clients import Clients
+from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S, PublicationSetup
+from cdcd.daemon.schema_registry import registry_store
+from cdcd.errors import GapError, PostgresUnavailable, RequestRejected
+from cdcd.lsn import format_lsn
+from cdcd.progress.continuity import RESNAPSHOT
+from cdcd.reading.slot_progress import progress_store, validate_sink
+from cdcd.sink.kafka.cluster import KafkaCluster
+from cdcd.sink.topics import TopicNames
+from cdcd.source.privileges import check_readable
+from cdcd.source.replication_stream import ReplicationStream
+from cdcd.source.session import Locked, Session
+from cdcd.source.slot_conflicts import SlotConflicts
+
+log = logging.getLogger(__name__)
+
+
+class SlotSetup:
+    """One start's view of the slot."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clients: Clients,
+        session: Session,
+        publication: PublicationSetup,
+        kafka: KafkaCluster,
+        stopping: Callable[[], bool],
+    ) -> None:
+        """`stopping` ends the reading of the progress early."""
+        self._settings = settings
+        self._session = session
+        self._publication = publication
+        self._kafka = kafka
+        self._slot = clients.slot(session)
+        self._progress = progress_store(settings, kafka, stopping)
+        self._names = TopicNames(settings.sink.prefix, settings.sink.topic)
+        self.slot_created = False
+        """The slot was missing, and this start has made it."""
+
+    def ensure(self, stream: ReplicationStream) -> None:
+        """Make the slot if it is missing, over `stream`; one that has lost WAL is made afresh if the settings say so.
+
+        Raises GapError if Kafka holds changes of a slot that is gone, RequestRejected if something forbids the slot.
+        """
+        source = self._settings.source
+        resnapshot = source.on_slot_lost == "resnapshot"
+        state = self._slot.state()
+        if state is not None and state.lost and resnapshot:
+            log.warning("dropping the slot, which has lost WAL", extra={"slot": source.slot})
+            self._slot.drop()
+            state = None
+        if state is not None:
+            return
+        if not source.create:
+            raise RequestRejected(
+                f"the slot {source.slot} does not exist, and source.create is false",
+                "Run cdcd slot create, which makes it as these settings want it; or set source.create = true",
+            )
+        last = self._progress.last_record()
+        if self._slot.state() is not None:
+            return  # another daemon has made it meanwhile, and may have published already
+        if last is not None and not resnapshot:
+            raise GapError(
+                f"the slot {source.slot} does not exist any more, but Kafka holds its changes up to "
+                f"{format_lsn(last.lsn)}: what was changed since is not to be had",
+                f"{RESNAPSHOT} Or take a new slot name (source.slot) or a new sink.prefix",
+            )
+        self._check_before_slot_creation()
+        try:
+            created = stream.create_slot(
+                source.slot, two_phase=source.two_phase, failover=source.failover, blockers=self._slot.writers
+            )
+        except RequestRejected:
+            if self._slot.state() is None:
+                raise
+            return  # another daemon was faster by a moment
+        self.slot_created = True
+        log.info("made the slot", extra={"slot": source.slot, "lsn": format_lsn(created.consistent_lsn)})
+
+    def _check_before_slot_creation(self) -> None:
+        """Raise what would end the stream as soon as it has begun, for a reason that needs a person."""
+        registry_store(self._settings, self._names)
+        try:
+            with self._session.lock_timeout(LOCK_TIMEOUT_S):
+                if self._settings.snapshot.mode != "never":
+                    check_readable(self._session, self._settings.source.publication)
+        except Locked:
+            log.warning("a published table is locked: whether the role may copy all tables is not known")
+        self.check_conflicts(self._kafka.admin.cluster_id())
+        tables = self._publication.tables_if_unlocked() or []
+        validate_sink(self._settings, self._kafka, [self._names.topic(*table) for table in tables])
+
+    def check_conflicts(self, cluster_id: str) -> None:
+        """Raise RequestRejected if another slot publishes the same tables to the same topics of the cluster.
+
+        Each row would be there twice.
+        """
+        slot = self._settings.source.slot
+        conflicts = SlotConflicts(self._session, cluster_id, self._names.topic("schema", "table"))
+        conflicts.announce(slot)  # before the look: of two daemons that start at once, one at least sees the other
+        try:
+            with self._session.lock_timeout(LOCK_TIMEOUT_S):
+                conflicts.check(slot, self._publication.tables())
+        except Locked:
+            log.warning("a published table is locked: whether another slot publishes it, too, is not known")
+
+    def positions(self) -> tuple[int, int]:
+        """The slot's `confirmed_flush_lsn`, and where the server's WAL ends.
+
+        Nobody else moves the slot once this daemon streams from it. Raises PostgresUnavailable if the slot is gone.
+        """
+        state = self._slot.state()
+        if state is None or state.confirmed_flush_lsn is None:
+            raise PostgresUnavailable(f"the slot {self._settings.source.slot} vanished while it was being opened")
+        return state.confirmed_flush_lsn, state.wal_lsn
+
+    def check_holding(self, stream: ReplicationStream) -> None:
+        """Raise PostgresUnavailable if another connection than `stream` has the slot.
+
+        Then another daemon has published meanwhile, which looks like a gap.
+        """
+        state = self._slot.state()
+        if state is None or state.active_pid != stream.backend_pid:
+            raise PostgresUnavailable("another connection took the slot while Kafka was being taken over")

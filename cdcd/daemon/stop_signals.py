@@ -1,0 +1,58 @@
+"""SIGTERM and SIGINT ask the daemon to stop; if that takes too long, the daemon leaves at once.
+
+Before: the operating system, a person or Kubernetes sends the signal.
+After: `supervisor` and `pipeline` see `received`, and finish in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+from cdcd.wakeup import WakeupPipe
+
+log = logging.getLogger(__name__)
+
+STOP_WITHIN_S: Final = 9.0
+
+
+class StopTookTooLong(BaseException):
+    """Leave at once. What Kafka has not committed is sent again, so nothing is lost."""
+
+
+class StopSignals:
+    """Whether a signal came. For the main thread."""
+
+    def __init__(self, wake: WakeupPipe) -> None:
+        """A signal sets `wake`, so that no wait goes on."""
+        self._wake = wake
+        self.received = False
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle the signals within this context. It raises StopTookTooLong STOP_WITHIN_S after the first one."""
+
+        def stop(number: int, _: FrameType | None) -> None:
+            if not self.received:
+                log.info("stopping", extra={"signal": signal.Signals(number).name})
+                self.received = True
+                signal.setitimer(signal.ITIMER_REAL, STOP_WITHIN_S)
+            self._wake.set()
+
+        def give_up(_: int, __: FrameType | None) -> None:
+            raise StopTookTooLong
+
+        handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGALRM: give_up}
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        wakeup_fd = signal.set_wakeup_fd(self._wake.write_fd, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.set_wakeup_fd(wakeup_fd)
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,149 @@
+"""Builds the parts of one stream and joins them: the only module that knows them all.
+
+Before: `stream_startup` streams from the slot, and Kafka is taken over.
+After: `pipeline` runs on what was built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import gettempdir
+
+from cdcd.avro.avro_format import AvroFormat
+from cdcd.config.settings import Settings
+from cdcd.daemon.clients import Clients
+from cdcd.daemon.kafka_takeover import KafkaSession
+from cdcd.daemon.schema_registry import registry_store
+from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator, SnapshotLimits
+from cdcd.daemon.snapshot_requests import SnapshotRequests
+from cdcd.pgoutput.decoder import Decoder
+from cdcd.progress.ack_tracker import AckTracker
+from cdcd.sink.batch_queue import BatchQueue
+from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.publisher import Publisher
+from cdcd.sink.topics import TopicNames
+from cdcd.sink.worker import SinkWorker
+from cdcd.source.catalog import Catalog
+from cdcd.source.replication_stream import ReplicationStream
+from cdcd.source.session import Session
+from cdcd.source.synchronous_standby import commits_wait_for
+from cdcd.transaction.assembler import Assembler
+from cdcd.transaction.event_format import EventFormat
+from cdcd.transaction.relations import Relations
+from cdcd.transaction.spool import Spool
+
+
+@dataclass(frozen=True)
+class ServerConnection:
+    """PostgreSQL, as one stream sees it."""
+
+    stream: ReplicationStream
+    session: Session
+    """Besides the stream: when the server shuts down, it ends the session first."""
+    catalog: Catalog
+    system_id: str
+    confirmed_lsn: int
+    """The slot's `confirmed_flush_lsn` when the stream began."""
+    streaming_mode: str
+    """How transactions in progress come: as `start_options.streaming_mode` says."""
+    status_interval_s: float
+    """How often the server must hear from the daemon, at least."""
+    wal_sender_timeout_s: float
+    """How long the server waits for the daemon; 0: without end."""
+
+
+@dataclass(frozen=True)
+class StreamResources:
+    """What a pipeline runs on."""
+
+    server: ServerConnection
+    is_synchronous: bool
+    """COMMITs wait for the daemon; `Status` says whether they still do."""
+    assembler: Assembler
+    batches: BatchBuilder
+    spool: Spool
+    tracker: AckTracker
+    queue: BatchQueue
+    publisher: Publisher
+    sink_worker: Callable[..., SinkWorker]
+    """Takes `on_durable` and `on_end`, and returns the sink of this stream."""
+    snapshots: SnapshotCoordinator
+    only_snapshot: bool
+    """The stream ends when every snapshot is published."""
+
+
+def assemble(
+    settings: Settings,
+    clients: Clients,
+    server: ServerConnection,
+    kafka: KafkaSession,
+    stack: ExitStack,
+    wake: Callable[[], None],
+    on_schema: Callable[[str, bytes], None],
+) -> StreamResources:
+    """Build all parts of a stream; `stack` closes them.
+
+    `wake` interrupts the pipeline's waiting. `on_schema` gets each relation whose events come, with the header that
+    names its schema.
+    """
+    names, last = TopicNames(settings.sink.prefix, settings.sink.topic), kafka.publisher.last
+    spool = _spool(settings, clients, server.system_id)
+    stack.callback(spool.close)
+    batches = BatchBuilder(settings.sink.tombstones, settings.source.slot)
+    parked, registry = frozenset(kafka.publisher.parked), registry_store(settings, names)
+    events: EventFormat = AvroFormat(settings.avro.numeric, server.stream.encoding, on_schema, registry, parked)
+    encoder = events.stream_encoder(batches)
+    snapshot_batches = BatchBuilder(settings.sink.tombstones)
+    sizes = clients.sizes
+    snapshots = SnapshotCoordinator(
+        SnapshotRequests(
+            settings.source.slot,
+            names,
+            kafka.snapshots,
+            takes_new_tables=settings.snapshot.mode != "never",
+            parked=lambda: kafka.publisher.parked,
+        ),
+        events.snapshot_encoder(snapshot_batches),
+        snapshot_batches,
+        lambda choose: clients.snapshot_export(choose, wake),
+        lambda choose: clients.new_table_scan(choose, wake),
+        SnapshotLimits(settings.snapshot.chunk_bytes, sizes.snapshot_rows, sizes.snapshot_batch_bytes),
+        only=settings.snapshot.mode == "only",
+    )
+    stack.callback(snapshots.close)
+    queue = clients.batch_queue(wake)
+    durable_lsn = last.lsn if last else 0
+    return StreamResources(
+        server=server,
+        is_synchronous=commits_wait_for(server.session, settings.source.application_name),
+        assembler=Assembler(
+            Decoder(streaming_parallel=server.streaming_mode == "parallel"),
+            Relations(server.catalog),
+            encoder,
+            spool,
+            durable_lsn,
+            replay_bytes=sizes.replay_bytes,
+        ),
+        batches=batches,
+        spool=spool,
+        tracker=AckTracker(server.confirmed_lsn, last.lsn if last else server.confirmed_lsn),
+        queue=queue,
+        publisher=kafka.publisher,
+        sink_worker=partial(clients.sink_worker(), kafka.publisher, kafka.policy, queue),
+        snapshots=snapshots,
+        only_snapshot=settings.snapshot.mode == "only",
+    )
+
+
+def _spool(settings: Settings, clients: Clients, system_id: str) -> Spool:
+    """Only now that the daemon holds the slot is the directory surely its own.
+
+    Slots of other servers may have the same name, so the directory has the server's id, too.
+    """
+    spool, slot = settings.spool, settings.source.slot
+    parent = Path(spool.directory) if spool.directory else Path(gettempdir()) / "cdcd-spool"
+    return Spool(clients.spool_directory(parent / f"{slot}-{system_id}"), spool.memory_bytes, spool.bytes_max)
