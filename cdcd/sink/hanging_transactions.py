@@ -1,31 +1,34 @@
-"""Decides what an earlier producer of ours left undecided in some partitions, although its transaction has ended.
+"""Commits or aborts what Kafka left undecided in some partitions, although the transaction has ended.
 
-Before: the producer has started, so that the coordinator knows of no open transaction of ours. After: the progress is
-read, and the topics are published to.
+Before: the producers have started, so that the coordinator knows of no open transaction of this slot.
+After: the take-over reads the progress; the publisher writes to the topics.
 Source: KIP-98 (control records), KIP-890; `TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue`.
 
-The problem: a coordinator that has to write the marker of a transaction into a partition without a leader takes the
-partition for deleted, and calls the transaction complete (Kafka 4.3.1, while a broker with unreplicated partitions
-shuts down). The records "hang": nobody sees them, and the next marker of our producer id in that partition decides
-*them*, too, whatever their own transaction came to. Rows that were given up, and sent again, would be published twice;
-rows that were committed, and acknowledged, would be lost with the next abort.
+The problem: when a transaction ends, its coordinator writes a marker into each of its partitions. If a partition has no
+leader at that moment, the coordinator takes the partition for deleted, and calls the transaction complete (Kafka 4.3.1,
+while a broker with unreplicated partitions shuts down). The records of that partition "hang": no reader sees them. The
+next marker of the same producer id in that partition decides them, too, whatever became of their own transaction. If
+that was aborted, the server sends its rows again, and a commit marker publishes the hanging ones a second time. If it
+was committed, PostgreSQL was acknowledged, and an abort marker loses the hanging rows.
 
-What they came to, the progress tells:
+The progress tells what became of the transaction:
 
-1. PostgreSQL was acknowledged more than the visible progress holds, and an undecided slot record has it: that
-   transaction was committed. So all that is undecided is.
+1. PostgreSQL was acknowledged more than the visible progress holds, and an undecided slot record holds that much. The
+   transaction of this record was committed. So everything undecided was.
 2. The progress itself is undecided, and rows that its undecided table records count are visible in a partition that
-   had its marker: that transaction was committed. So all that is undecided is.
-3. A partition's records begin below the end offset that the visible table record of the topic gives: committed.
-4. Anything else was not acknowledged, and comes again: aborted.
+   got its marker. The transaction was committed. So everything undecided was.
+3. The undecided records of a partition begin below the end offset that the visible table record of its topic gives.
+   They were committed.
+4. Otherwise PostgreSQL was not acknowledged, and sends the rows again. The transaction was aborted.
 
-A marker is put there by a transaction of one record for each such partition, of each of our producers: nobody tells
-whose records they are. The record says nothing: in cdcd's own topics it is the tombstone of a key that nobody has, in a
-table's topic, if it commits, one without a key. (What stands there behind an undecided record may have been given up.)
+For each such partition every producer of the slot writes a transaction of one record, because nothing tells which
+producer wrote the hanging records. That record means nothing. In cdcd's own topics it is the tombstone of a key that
+never existed. In a table's topic that is to be committed it is a tombstone without a key. In one that is to be aborted
+no reader ever sees it.
 
-What this cannot mend: a later transaction of ours that has rows in the same partition, and dies before it commits, lets
-the coordinator abort both; and two of ours that are undecided in one partition, and came to different ends. Replicated
-topics do not get there: their partitions are not without a leader.
+Two cases are beyond repair. If a later transaction of this slot has rows in the same partition, and dies before it
+commits, the coordinator may abort both. And two transactions of this slot may hang in one partition, one committed and
+one aborted. Replicated topics do not get there, because their partitions keep a leader.
 """
 
 from __future__ import annotations
@@ -48,91 +51,96 @@ TopicPartition: TypeAlias = "tuple[str, int]"
 ROUNDS: Final = 3
 LOOKS: Final = 4
 PAUSE_S: Final = 0.25
-"""Between two looks: an open transaction of somebody else's usually ends meanwhile."""
+"""Between two looks. An open transaction of another producer usually ends in this time."""
 
 
 class UnstableOffsets(Protocol):
-    """Who can say which partitions hold undecided transactions: `kafka.admin`."""
+    """Knows which partitions hold undecided transactions: `kafka.admin`, `kafka.undecided_transactions`."""
 
     def unstable(self, prefix: str) -> Mapping[TopicPartition, int]:
-        """Partitions of topics with this prefix that hold an undecided transaction, with the offset it begins at."""
+        """Partitions of topics with this prefix that hold an undecided transaction, and the offset where it begins."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the progress tells of them."""
+    """What the progress tells of the undecided transactions."""
 
     confirmed_lsn: int
-    """What PostgreSQL was acknowledged."""
+    """Up to here PostgreSQL was acknowledged."""
     visible: SlotRecord | None
+    """The last slot record that can be read."""
     undecided: SlotRecord | None
-    """The slot record that is undecided itself, if one is."""
+    """The last slot record that is undecided itself, if there is one."""
     rows_visible: bool
     """Rows that undecided table records count can be read."""
     tables: Mapping[str, TableRecord]
-    """The visible table records of the topics concerned."""
+    """The visible table records, by topic, of the topics in question."""
     fillers: Mapping[str, Message]
-    """For each of cdcd's own topics, a record that says nothing but whose it is: it may stay undecided, too."""
+    """By topic of cdcd's own: a record that says only which slot wrote it. It may stay undecided, too."""
 
 
-def committed(hanging: Mapping[TopicPartition, int], known: Evidence) -> set[TopicPartition]:
-    """Which of the partitions hold records of a transaction that was committed."""
-    if known.rows_visible or _was_told(known):
+def committed(hanging: Mapping[TopicPartition, int], evidence: Evidence) -> set[TopicPartition]:
+    """Which of the partitions hold records of a transaction that was committed.
+
+    `hanging` gives the offset at which the undecided records of each partition begin.
+    """
+    if evidence.rows_visible or _was_acknowledged(evidence):
         return set(hanging)
     return {
         (topic, partition)
         for (topic, partition), begin in hanging.items()
-        if (record := known.tables.get(topic)) is not None
+        if (record := evidence.tables.get(topic)) is not None
         and partition < len(record.offsets)
         and begin < record.offsets[partition]
     }
 
 
-def _was_told(known: Evidence) -> bool:
-    """Whether PostgreSQL was acknowledged what is undecided."""
-    if known.undecided is None:
+def _was_acknowledged(evidence: Evidence) -> bool:
+    """Whether the acknowledgement of PostgreSQL includes what is undecided."""
+    if evidence.undecided is None:
         return False
-    if known.visible is None:  # before the first acknowledgement the slot is confirmed to where it began
-        return known.confirmed_lsn == known.undecided.lsn
-    return known.visible.lsn < known.confirmed_lsn <= known.undecided.lsn
+    if evidence.visible is None:  # before the first acknowledgement the slot is confirmed to where it began
+        return evidence.confirmed_lsn == evidence.undecided.lsn
+    return evidence.visible.lsn < evidence.confirmed_lsn <= evidence.undecided.lsn
 
 
 def decide_hanging(
     admin: UnstableOffsets,
     producers: Sequence[Producer],
     prefix: str,
-    know: Callable[[Mapping[TopicPartition, int]], Evidence],
+    gather_evidence: Callable[[Mapping[TopicPartition, int]], Evidence],
     sleep: Callable[[float], None],
     stopping: Callable[[], bool],
 ) -> int:
-    """Commit or abort what stays undecided; returns in how many partitions. Raises what admin and producer raise.
+    """Commit or abort what stays undecided; returns in how many partitions. Raises what admin and producers raise.
 
-    `know` is asked with the partitions concerned, and where their undecided records begin. Another producer's open
-    transaction looks the same for a moment, and is not touched by what we write: so only what stays where it is, is
-    taken for ours.
+    `gather_evidence` gets the partitions in question, each with the offset at which its undecided records begin.
+
+    An open transaction of another slot looks the same for a moment. The markers of these producers do not decide it. So
+    only what stays where it is over LOOKS looks counts as this slot's.
     """
     decided = 0
     for _ in range(ROUNDS):
-        hanging = _staying(admin, prefix, sleep, stopping)
+        hanging = _still_unstable(admin, prefix, sleep, stopping)
         if not hanging:
             return decided
-        known = know(hanging)
+        evidence = gather_evidence(hanging)
         if stopping():
-            return decided  # what is known may be a part of it
-        to_commit = committed(hanging, known)
+            return decided  # the evidence may be incomplete
+        to_commit = committed(hanging, evidence)
         log.warning(
             "deciding transactions that Kafka left undecided",
             extra={"committed": len(to_commit), "aborted": len(hanging) - len(to_commit)},
         )
         for producer in producers:
-            _mark(producer, hanging.keys() - to_commit, known.fillers, commit=False)
-            _mark(producer, to_commit, known.fillers, commit=True)
+            _write_marker(producer, hanging.keys() - to_commit, evidence.fillers, commit=False)
+            _write_marker(producer, to_commit, evidence.fillers, commit=True)
         decided += len(hanging)
-    log.warning("transactions that are not ours stay undecided", extra={"prefix": prefix})
+    log.warning("transactions of other producers stay undecided", extra={"prefix": prefix})
     return decided
 
 
-def _mark(
+def _write_marker(
     producer: Producer, places: AbstractSet[TopicPartition], fillers: Mapping[str, Message], *, commit: bool
 ) -> None:
     if not places:
@@ -148,14 +156,14 @@ def _mark(
         producer.abort()
 
 
-def _staying(
+def _still_unstable(
     admin: UnstableOffsets, prefix: str, sleep: Callable[[float], None], stopping: Callable[[], bool]
 ) -> dict[TopicPartition, int]:
-    staying = dict(admin.unstable(prefix))
+    found = dict(admin.unstable(prefix))
     for _ in range(LOOKS - 1):
-        if not staying or stopping():
+        if not found or stopping():
             return {}
         sleep(PAUSE_S)
         now = admin.unstable(prefix)
-        staying = {place: offset for place, offset in staying.items() if now.get(place) == offset}
-    return staying
+        found = {place: offset for place, offset in found.items() if now.get(place) == offset}
+    return found

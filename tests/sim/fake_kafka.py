@@ -351,16 +351,16 @@ class FakeKafkaCluster(KafkaCluster):
     def __init__(self, broker: FakeBroker) -> None:
         super().__init__("fake", "fake", {})
         self.admin: Any = FakeAdmin(broker)
-        self._broker = broker
+        self.broker = broker
 
     def producer(self, transactional_id: str | None, timeout_ms: int, known_topic: str) -> FakeProducer:
-        return FakeProducer(self._broker, transactional_id)
+        return FakeProducer(self.broker, transactional_id)
 
     def range_reader(
         self, topic: str, *, partition: int = 0, isolation: str = "read_committed", end: str = "log_end"
     ) -> Any:
         there = topic in self._existing
-        return FakeReading(self._broker, topic, partition, isolation == "read_uncommitted", end == "last_stable", there)
+        return FakeReading(self.broker, topic, partition, isolation == "read_uncommitted", end == "last_stable", there)
 
 
 class Read:

@@ -329,7 +329,7 @@ def _told_of_where_the_slot_began(known: Evidence) -> bool:
 
 
 MUTATIONS["take where the slot began for an acknowledgement"] = lambda: patch.object(
-    cdcd.sink.hanging_transactions, "_was_told", _told_of_where_the_slot_began
+    cdcd.sink.hanging_transactions, "_was_acknowledged", _told_of_where_the_slot_began
 )
 _decide_hanging = cdcd.sink.hanging_transactions.decide_hanging
 MUTATIONS["leave undecided what hangs of the second producer"] = lambda: patch(

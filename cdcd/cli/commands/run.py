@@ -1,6 +1,6 @@
 """`cdcd run`: the daemon, until SIGTERM or Ctrl-C.
 
-Before: `cli.main` has parsed the options. After: `daemon.supervisor` streams the slot into Kafka.
+Before: `cli.main` has parsed the options. After: `daemon.process` streams the slot into Kafka.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Kafka left undecided is decided by what the progress tells."""
+"""The progress tells what became of the transactions that Kafka left undecided."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def known(
 HANGING = {("p.t", 0): 10, ("p.t", 1): 5, ("p.progress", 0): 7}
 
 
-def test_what_postgresql_was_told_of_was_committed() -> None:
+def test_what_postgresql_was_acknowledged_was_committed() -> None:
     assert committed(HANGING, known(confirmed=0x200, visible=0x100, undecided=0x200)) == set(HANGING)
     assert committed(HANGING, known(confirmed=0x200, visible=0, undecided=0x200)) == set(HANGING)
 
@@ -43,7 +43,7 @@ def test_what_postgresql_will_send_again_was_not() -> None:
     assert committed(HANGING, known(confirmed=0x100, visible=0x100)) == set()
 
 
-def test_where_the_slot_began_was_told_to_nobody() -> None:
+def test_where_the_slot_began_is_no_acknowledgement() -> None:
     assert committed(HANGING, known(confirmed=0x100, visible=0, undecided=0x200)) == set()
 
 
@@ -62,7 +62,7 @@ def test_progress_whose_rows_can_be_read_was_committed_though_postgresql_was_not
     assert committed(hanging, known(confirmed=0x100, visible=0x100, undecided=0x200)) == set()
 
 
-def test_who_is_told_to_stop_while_it_asks_decides_nothing_by_half_an_answer() -> None:
+def test_a_stop_amid_the_evidence_decides_nothing() -> None:
     class Admin:
         def unstable(self, prefix: str) -> Mapping[TopicPartition, int]:
             return HANGING
@@ -81,8 +81,8 @@ def test_who_is_told_to_stop_while_it_asks_decides_nothing_by_half_an_answer() -
     assert not broker.topics
 
 
-def test_what_is_put_into_the_progress_to_abort_says_whose_it_is() -> None:
-    # Its own marker may be lost, too: then nobody knew it, and whoever started waited for another slot's transaction.
+def test_the_record_that_aborts_progress_says_which_slot_wrote_it() -> None:
+    # Its own marker may be lost, too. Without the slot's key the next start took it for another slot's, and waited.
     class Admin:
         looks = 0
 

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+from sim.fake_kafka import FakeBroker, FakeKafkaCluster, FakeProducer
+
+from cdcd.errors import KafkaUnavailable
+from cdcd.sink.kafka.undecided_transactions import OTHERS_S, UndecidedTransactions
+from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
+
+NAMES = TopicNames("p")
+TABLE = NAMES.topic("public", "t")
+
+
+class Slot:
+    """The slot "s" and another one write to the same cluster; a pause takes as long as it says."""
+
+    def __init__(self, topics: list[str] | None) -> None:
+        self.kafka = FakeKafkaCluster(FakeBroker())
+        self.kafka.ensure(*own_specs(NAMES, 1, {}), TopicSpec(TABLE, 1, 1))
+        self.now_s = 0.0
+        self.undecided = UndecidedTransactions(
+            self.kafka, NAMES, "s", topics, self.pause, lambda: False, lambda: self.now_s
+        )
+
+    def pause(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def leave_open(self, slot: str, *topics: str) -> FakeProducer:
+        producer = FakeProducer(self.kafka.broker, f"p-{slot}")
+        producer.start(lambda: False)
+        producer.begin()
+        for topic in topics:
+            producer.produce(topic, 0, [{"key": f"{slot}/x".encode(), "value": b"{}"}])
+        return producer
+
+    def found(self) -> set[str]:
+        return {topic for topic, _ in self.undecided.unstable("p.")}
+
+
+def test_the_key_says_whose_an_undecided_record_of_a_shared_topic_is() -> None:
+    slot = Slot([TABLE])
+    slot.leave_open("s", NAMES.snapshots)
+    slot.leave_open("other", NAMES.progress)
+    assert slot.found() == {NAMES.snapshots}
+
+
+def test_schemas_have_no_owner_so_each_may_be_this_slots() -> None:
+    slot = Slot([TABLE])
+    slot.leave_open("other", NAMES.schemas)
+    assert slot.found() == {NAMES.schemas}
+
+
+@pytest.mark.parametrize(("topics", "found"), [([TABLE], {TABLE}), ([], set()), (None, {TABLE})])
+def test_a_tables_topic_belongs_to_the_slot_that_publishes_the_table(topics: list[str] | None, found: set[str]) -> None:
+    slot = Slot(topics)
+    slot.leave_open("other", TABLE)
+    assert slot.found() == found
+
+
+def test_the_open_progress_of_another_slot_is_waited_for_but_not_without_end() -> None:
+    slot = Slot([TABLE])
+    slot.leave_open("other", NAMES.progress)
+    with pytest.raises(
+        KafkaUnavailable, match=r"another slot's Kafka transaction has been open on p\.progress for 60 s"
+    ):
+        slot.undecided.wait_for_others()
+    assert slot.now_s >= OTHERS_S
+
+
+def test_nobody_waits_once_the_progress_can_be_read_or_if_the_slots_own_record_hides_it() -> None:
+    slot = Slot([TABLE])
+    slot.leave_open("other", NAMES.progress).commit()
+    slot.undecided.wait_for_others()
+    slot.leave_open("s", NAMES.progress)
+    slot.undecided.wait_for_others()
+    assert slot.now_s == 0
