@@ -349,7 +349,8 @@ class FakeKafkaCluster(KafkaCluster):
     """Plays `cdcd.sink.kafka.cluster.KafkaCluster` over a broker in memory."""
 
     def __init__(self, broker: FakeBroker) -> None:
-        super().__init__("fake", "fake", {})
+        # Without the real one, which starts threads.
+        self._existing, self._properties = frozenset(), {}
         self.admin: Any = FakeAdmin(broker)
         self.broker = broker
 
