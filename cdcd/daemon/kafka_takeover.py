@@ -28,16 +28,16 @@ from cdcd.daemon.clients import Clients
 from cdcd.daemon.schema_registry import registry_headers
 from cdcd.progress.continuity import Server, check_continuity
 from cdcd.progress.snapshot_records import TableSnapshot
-from cdcd.reading.slot_progress import progress_store
-from cdcd.sink.group_commit import GATHER_S, GroupCommit
+from cdcd.reading.slot_progress import delivery, progress_store
+from cdcd.sink.commit_schedule import CommitSchedule
 from cdcd.sink.hanging_transactions import decide_hanging
 from cdcd.sink.interfaces import Producer
-from cdcd.sink.kafka.alternating_producer import AlternatingProducer
-from cdcd.sink.kafka.client_config import transactional_ids
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
+from cdcd.sink.parking.state import ParkedTables
 from cdcd.sink.parking.wire_format import PendingParking
-from cdcd.sink.publisher import Publisher, Source, TopicSettings
+from cdcd.sink.publisher import Publisher, Source
+from cdcd.sink.table_topics import TableTopics, TopicSettings
 from cdcd.sink.topics import TopicNames, own_specs
 
 
@@ -46,7 +46,7 @@ class KafkaSession:
     """What a take-over gives: Kafka as one daemon has it for itself."""
 
     publisher: Publisher
-    policy: GroupCommit
+    schedule: CommitSchedule
     snapshots: Mapping[str, TableSnapshot]
     """How far the snapshot of each table is, by topic."""
     is_contiguous: bool
@@ -80,6 +80,7 @@ class KafkaTakeover:
         self._done: Future[KafkaSession | None] = Future()
         self._thread: Thread | None = None
         self._producer: Producer | None = None
+        self._delivery = delivery(settings)
         self._progress = progress_store(settings, kafka, self._ended)
 
     def start(self, server: Server, topics: Collection[str] | None) -> None:
@@ -103,7 +104,7 @@ class KafkaTakeover:
     def close(self) -> None:
         """End the thread, then the producers: an open Kafka transaction is aborted."""
         self._closed.set()
-        self._kafka.admin.hurry(0.0)
+        self._kafka.admin.shorten_deadlines(0.0)
         if self._thread is not None:
             self._thread.join()
         if self._producer is not None:
@@ -124,20 +125,16 @@ class KafkaTakeover:
 
     def _take_over(self, server: Server) -> KafkaSession | None:
         sink, slot, names, kafka = self._settings.sink, self._settings.source.slot, self._names, self._kafka
-        exactly_once = sink.delivery == "exactly_once"
         timeout_ms = kafka.transaction_timeout_ms()
         if self._ended():
             return None
         # The producers connect while the topics are made sure of.
-        producers = [
-            kafka.producer(each, timeout_ms, names.progress)
-            for each in transactional_ids(sink.prefix, slot, sink.delivery)
-        ]
-        producer = self._producer = AlternatingProducer(*producers) if exactly_once else producers[0]
+        producers = list(self._delivery.producers(kafka, timeout_ms, names.progress))
+        producer = self._producer = self._delivery.combined(producers)
         kafka.ensure(*own_specs(names, sink.replication_factor, sink.topic_config))
         if not producer.start(self._ended):
             return None
-        if exactly_once:
+        if self._delivery.leaves_hanging_transactions:
             undecided = UndecidedTransactions(
                 kafka, names, slot, self._topics, self._pause, self._ended, self._clients.monotonic_s
             )
@@ -150,23 +147,16 @@ class KafkaTakeover:
             return None
         resnapshot = self._settings.source.on_slot_lost == "resnapshot"
         is_contiguous = check_continuity(last, slot, server, resnapshot=resnapshot)
-        publisher = Publisher(
-            producer,
+        topics = TableTopics(
             kafka.admin,
             names,
             TopicSettings(sink.partitions, sink.replication_factor, sink.topic_config),
-            Source(slot, server.system_id, server.timeline),
-            last,
             {topic: each.snapshot for topic, each in snapshots.items()},
-            parking=self._parking,
-            parked_reader=kafka.parked_reader(names.parked),
-            rename=registry_headers(self._settings, names),
         )
-        policy = GroupCommit(
-            sink.transaction_rows_max,
-            sink.transaction_bytes_max,
-            min(sink.transaction_linger_ms, timeout_ms // 4),
-            timeout_ms if exactly_once else None,
-            GATHER_S if exactly_once else 0.0,
+        rename = registry_headers(self._settings, names)
+        tables = ParkedTables(topics, slot, last, self._parking, kafka.parked_reader(names.parked), rename)
+        publisher = Publisher(producer, topics, Source(slot, server.system_id, server.timeline), last, tables)
+        schedule = self._delivery.schedule(
+            sink.transaction_rows_max, sink.transaction_bytes_max, sink.transaction_linger_ms, timeout_ms
         )
-        return KafkaSession(publisher, policy, snapshots, is_contiguous, kafka.admin.cluster_id())
+        return KafkaSession(publisher, schedule, snapshots, is_contiguous, kafka.admin.cluster_id())

@@ -79,12 +79,12 @@ class SinkLink:
     @property
     def has_work(self) -> bool:
         """Batches wait for the sink."""
-        return self.is_blocked or self._queue.waiting
+        return self.is_blocked or self._queue.has_batch
 
     @property
     def is_idle(self) -> bool:
         """The queue is empty: the sink has nothing to do."""
-        return not self._queue.waiting
+        return not self._queue.has_batch
 
     @property
     def queued_bytes(self) -> int:

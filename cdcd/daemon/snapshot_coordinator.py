@@ -235,12 +235,12 @@ class SnapshotCoordinator:
         if not (rows.is_finished or consistent_lsn or is_large or room.is_sink_idle):
             return NOTHING
         batch = rows.take_batch()
-        assert batch.copies is not None
-        batch.copies += self._requests.requested_since(batch.copies)
+        assert batch.snapshot_records is not None
+        batch.snapshot_records += self._requests.requested_since(batch.snapshot_records)
         return Action(
             consistent_lsn=consistent_lsn,
             resumes=consistent_lsn > 0 and not self._only,
-            batch=batch if batch.rows or batch.copies else None,
+            batch=batch if batch.rows or batch.snapshot_records else None,
             left=rows.left(now),
             finished=self._finish(rows) if rows.is_finished else None,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 
-from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot, wanted_again
+from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot, wanted_snapshot
 from cdcd.sink.topics import TopicNames
 
 
@@ -40,7 +40,7 @@ class SnapshotRequests:
     def request(self, schema: str, table: str) -> None:
         """Somebody asks for a fresh snapshot of a table."""
         topic = self._names.topic(schema, table)
-        self._snapshots[topic] = wanted_again(self._slot, topic, schema, table)
+        self._snapshots[topic] = wanted_snapshot(self._slot, topic, schema, table)
         self._requested.add(topic)
 
     def choose(self, schema: str, table: str) -> TableSnapshot | None:

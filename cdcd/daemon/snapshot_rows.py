@@ -82,8 +82,8 @@ class SnapshotRows:
 
     def take_batch(self) -> Batch:
         """Return the rows that were read since the last call, and how far the tables have come with them."""
-        batch = self._batches.take()
-        batch.copies = self._encoder.take_changed()
+        batch = self._batches.build()
+        batch.snapshot_records = self._encoder.take_changed()
         return batch
 
     def sockets(self) -> list[int]:

@@ -79,10 +79,10 @@ class StreamReader:
 
     def _collect(self, synchronous: bool) -> None:
         """Hand on what the assembler made of the frames, and tell the tracker."""
-        assembler, tracker, batch = self._assembler, self._tracker, self._batches.take()
+        assembler, tracker, batch = self._assembler, self._tracker, self._batches.build()
         # A COMMIT that waits for this daemon does not wait for later rows.
-        batch.far = batch.open and (synchronous or assembler.commit_is_distant)
-        batch.flowing = self._pacing.has_backlog and not synchronous
+        batch.commit_is_distant = batch.ends_inside_transaction and (synchronous or assembler.commit_is_distant)
+        batch.more_expected = self._pacing.has_backlog and not synchronous
         for content in batch.requests:
             table = to_copy(content)
             if table is not None:
@@ -109,5 +109,5 @@ class StreamReader:
             tracker.on_begin()
         elif assembler.last_idle_keepalive_lsn:
             tracker.on_keepalive(assembler.last_idle_keepalive_lsn)
-        self._has_open_rows = batch.open and (batch.rows > 0 or self._has_open_rows)
+        self._has_open_rows = batch.ends_inside_transaction and (batch.rows > 0 or self._has_open_rows)
         self._report.on_positions(tracker.received_lsn, assembler.server_lsn)

@@ -133,7 +133,7 @@ def assemble(
         tracker=AckTracker(server.confirmed_lsn, last.lsn if last else server.confirmed_lsn),
         queue=queue,
         publisher=kafka.publisher,
-        sink_worker=partial(clients.sink_worker(), kafka.publisher, kafka.policy, queue),
+        sink_worker=partial(clients.sink_worker(), kafka.publisher, kafka.schedule, queue),
         snapshots=snapshots,
         only_snapshot=settings.snapshot.mode == "only",
     )

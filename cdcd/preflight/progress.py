@@ -24,10 +24,10 @@ def judge(last: SlotRecord | None, *, slot_exists: bool | None) -> Iterator[Find
         yield error("progress", f"Kafka holds changes up to {where}, but the slot {last.slot} is gone", hint)
     else:
         yield ok("progress", f"Kafka holds all changes up to {where}")
+    for deferred in last.deferred:
+        name = f"{deferred.schema}.{deferred.table}"
+        yield ok("deferred", f"The snapshot of the table {name} runs; the changes made meanwhile follow")
     for table in last.parked:
         name = f"{table.schema}.{table.table}"
-        if table.copying:
-            yield ok("parked", f"The table {name} is being copied; its changes since then follow")
-            continue
         said = f"The table {name} is parked since {format_lsn(table.lsn)}: {table.reason}"
         yield warning("parked", said, f"Mend that, then run: cdcd unpark {name}")

@@ -1,17 +1,19 @@
-"""The progress as it stands in Kafka, on `{prefix}.progress`: slot records and table records, JSON and back.
+"""The progress on the topic `{prefix}.progress`: slot records and table records, to JSON and back.
 
-Before: `ack_tracker` and `sink.publisher` know what is durable.
-After: `sink.publisher` writes these as the last records of
-each Kafka transaction; at start the newest slot record says where to go on, and readers (Spark) cut topics by them.
+Before: `sink.publisher` knows what a Kafka transaction holds.
+After: `sink.publisher` writes these as the last records of each Kafka transaction. At start the newest slot record says
+where to go on. Readers (Spark) cut topics by these records.
 
 The format, stable since version 1. Keys are text: `{slot}` for a slot record, `{slot}/{topic}` for a table record
 (a slot's name holds no `/`). Values are JSON objects with sorted keys, UTF-8. LSNs are in PostgreSQL's text form
-(`"16/B374D848"`): exact in every JSON reader, which numbers above 2**53 are not, and ready to paste into SQL.
+(`"16/B374D848"`): every JSON reader keeps them exactly, unlike numbers above 2**53, and a person can paste them into
+SQL.
 
 A slot record and everything before it in its partition is a *cut*: all tables as they were at exactly `lsn`. The
-table records since the last slot record say up to which offset the topics touched belong to it.
+table records since the slot record before say up to which offset their topics belong to the cut.
 
-Tombstones say nothing: that of `{slot}/`, which names no topic, stands before the table records of a transaction.
+Tombstones say nothing. The tombstone of `{slot}/`, which names no topic, stands before the table records of a
+transaction.
 """
 
 from __future__ import annotations
@@ -19,75 +21,92 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from cdcd.errors import GapError
 from cdcd.lsn import format_lsn, parse_lsn
 
 VERSION: Final = 1
-"""Goes up when a reader of today would misread what is written; new fields alone do not change it."""
+"""Goes up when a reader of the version before would misread the records; new fields alone do not change it."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class ParkedTable:
-    """A table whose events go to the parked topic, from the place on where its own topic ends."""
+    """A refused table: Kafka does not take its events, so they go to the parked topic instead of the table's own."""
 
     schema: str
     table: str
     reason: str
     lsn: int
-    """Everything that was committed before it is on the table's own topic."""
+    """The table's own topic has every change that was committed before this LSN."""
     offset: int
-    """On the parked topic, no record of this table before it is still to be replayed."""
-    unparking: bool = False
-    """It is to be replayed, and that has not come to its end."""
-    copying: bool = False
-    """Nothing is wrong with it: its snapshot is being copied, and what was committed since stands behind that."""
+    """The replay starts at this offset of the parked topic, or later."""
+    is_replaying: bool = False
+    """Its parked events are on their way to its own topic."""
 
     def document(self) -> dict[str, object]:
-        """The part of the slot record's JSON that tells of it."""
-        return {
-            "schema": self.schema,
-            "table": self.table,
-            "reason": self.reason,
-            "lsn": format_lsn(self.lsn),
-            "offset": self.offset,
-            "unparking": self.unparking,
-            **({"copying": True} if self.copying else {}),
-        }
+        """Return this table's part of the slot record's JSON."""
+        return {**_deferred_document(self), "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class DeferredTable:
+    """A table whose snapshot runs: its events go to the parked topic until the snapshot is finished."""
+
+    schema: str
+    table: str
+    lsn: int
+    """The table's own topic has every change that was committed before this LSN."""
+    offset: int
+    """The replay starts at this offset of the parked topic, or later."""
+    is_replaying: bool = False
+    """Its parked events are on their way to its own topic, after the snapshot's rows."""
+
+    reason: ClassVar[str] = "its snapshot runs"
+
+    def document(self) -> dict[str, object]:
+        """Return this table's part of the slot record's JSON."""
+        return _deferred_document(self)
 
 
 @dataclass(frozen=True)
 class SlotRecord:
-    """Everything up to `lsn` is in Kafka, and nothing else of this slot is."""
+    """Everything up to `lsn` is in Kafka, and nothing beyond it of this slot is."""
 
     slot: str
     lsn: int
     """End LSN of the last transaction inside, or a later position up to which nothing was left to publish."""
     commit_lsn: int
-    """Of the last transaction published; 0 before the first."""
+    """Commit LSN of the last transaction published; 0 before the first."""
     commit_ts: int
-    """Of the last transaction published: microseconds since 1970 UTC; 0 before the first."""
+    """Commit time of the last transaction published: microseconds since 1970 UTC; 0 before the first."""
     system_id: str
-    """Of the PostgreSQL cluster, as IDENTIFY_SYSTEM writes it."""
+    """The PostgreSQL cluster's, as IDENTIFY_SYSTEM writes it."""
     timeline: int
     transactions: int
     """PostgreSQL transactions in this Kafka transaction; 0 in a record that only closes a cut on an idle slot."""
     rows: int
     """Events in this Kafka transaction."""
     parked: tuple[ParkedTable, ...] = ()
-    """Tables of which the cut is not complete: their events are on the parked topic, not on their own."""
+    """Refused tables: their events since are on the parked topic."""
     gap_lsn: int = 0
-    """Not 0: what was committed from there up to `lsn` is missing, and every table is to be copied afresh."""
+    """Not 0: changes committed from there up to `lsn` are missing, and every table needs a new snapshot."""
+    deferred: tuple[DeferredTable, ...] = ()
+    """Tables whose snapshot runs: their events since are on the parked topic."""
+
+    @property
+    def incomplete(self) -> tuple[ParkedTable | DeferredTable, ...]:
+        """The tables whose own topics do not reach to `lsn`: the rest of their events is on the parked topic."""
+        return (*self.parked, *self.deferred)
 
     def key(self) -> bytes:
-        """The record's key on the progress topic."""
+        """Return the record's key on the progress topic."""
         return slot_key(self.slot)
 
     def value(self) -> bytes:
-        """The record's value: the JSON that the module describes."""
+        """Return the record's value: the JSON that the module describes."""
         document: dict[str, object] = {
             "version": VERSION,
             "slot": self.slot,
@@ -103,25 +122,23 @@ class SlotRecord:
             document["gap_lsn"] = format_lsn(self.gap_lsn)
         if self.parked:
             document["parked"] = [table.document() for table in self.parked]
+        if self.deferred:
+            document["deferred"] = [table.document() for table in self.deferred]
         return _dump(document)
 
 
 @dataclass(frozen=True)
 class SnapshotState:
-    """How far the initial copy of a table has come. A table that is never copied has none."""
+    """How far a table's snapshot is. A table that never gets one has none."""
 
     lsn: int
-    """The consistent point: changes that were committed before it are in the copy, later ones are in the stream."""
+    """The consistent point: the snapshot has the changes committed before it, the stream has the later ones."""
     done: bool
     rows: int
 
     def document(self) -> dict[str, object]:
-        """The part of the table record's JSON that tells of it."""
+        """Return the snapshot's part of the table record's JSON."""
         return {"lsn": format_lsn(self.lsn), "done": self.done, "rows": self.rows}
-
-    def covers(self, commit_lsn: int) -> bool:
-        """Whether the copy already holds what the transaction with this commit LSN did."""
-        return self.done and commit_lsn < self.lsn
 
 
 @dataclass(frozen=True)
@@ -133,17 +150,17 @@ class TableRecord:
     schema: str
     table: str
     commit_lsn: int
-    """Of the last transaction of this Kafka transaction: the one the offsets stand for."""
+    """Commit LSN of the last PostgreSQL transaction up to which the topic is complete."""
     offsets: tuple[int, ...]
-    """Of each partition, the offset after its last record (end-exclusive)."""
+    """The offset after the last record of each partition (end-exclusive)."""
     snapshot: SnapshotState | None = None
 
     def key(self) -> bytes:
-        """The record's key on the progress topic."""
+        """Return the record's key on the progress topic."""
         return table_key(self.slot, self.topic)
 
     def value(self) -> bytes:
-        """The record's value: the JSON that the module describes."""
+        """Return the record's value: the JSON that the module describes."""
         snapshot = self.snapshot
         return _dump(
             {
@@ -160,19 +177,19 @@ class TableRecord:
 
 
 def slot_key(slot: str) -> bytes:
-    """The key of a slot's records."""
+    """Return the key of a slot's records."""
     return slot.encode()
 
 
 def table_key(slot: str, topic: str) -> bytes:
-    """The key of the records of a topic that a slot feeds."""
+    """Return the key of the table records of a topic that a slot feeds."""
     return f"{slot}/{topic}".encode()
 
 
 def parse_record(key: bytes, value: bytes) -> SlotRecord | TableRecord:
     """Read one record of the progress topic.
 
-    Raises GapError if it cannot be understood: someone else wrote to the topic, or a newer cdcd did. Guessing where to
+    Raises GapError if it cannot be understood: another program, or a newer cdcd, wrote to the topic. To guess where to
     go on could skip rows.
     """
     if b"/" in key:
@@ -186,7 +203,7 @@ def parse_slot_record(key: bytes, value: bytes) -> SlotRecord:
 
 
 class _Fields:
-    """A JSON object, read strictly: what is missing or of another type is a ValueError with the field's name."""
+    """A JSON object, read strictly: a field that is missing or of another type is a ValueError with its name."""
 
     def __init__(self, document: object) -> None:
         if not isinstance(document, dict):
@@ -249,12 +266,21 @@ def _slot_record(fields: _Fields) -> SlotRecord:
                 reason=each.text("reason"),
                 lsn=each.lsn("lsn"),
                 offset=each.number("offset"),
-                unparking=each.flag("unparking"),
-                copying=each.has("copying") and each.flag("copying"),
+                is_replaying=each.flag("replaying"),
             )
             for each in fields.each("parked")
         ),
         gap_lsn=fields.lsn("gap_lsn") if fields.has("gap_lsn") else 0,
+        deferred=tuple(
+            DeferredTable(
+                schema=each.text("schema"),
+                table=each.text("table"),
+                lsn=each.lsn("lsn"),
+                offset=each.number("offset"),
+                is_replaying=each.flag("replaying"),
+            )
+            for each in fields.each("deferred")
+        ),
     )
 
 
@@ -288,6 +314,16 @@ def _parsed(key: bytes, value: bytes, build: Callable[[_Fields], T]) -> T:
             "Run the cdcd version that wrote it, and keep other producers off the progress topic.",
         ) from None
     return record
+
+
+def _deferred_document(table: ParkedTable | DeferredTable) -> dict[str, object]:
+    return {
+        "schema": table.schema,
+        "table": table.table,
+        "lsn": format_lsn(table.lsn),
+        "offset": table.offset,
+        "replaying": table.is_replaying,
+    }
 
 
 def _dump(document: dict[str, object]) -> bytes:

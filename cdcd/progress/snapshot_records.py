@@ -1,15 +1,16 @@
-"""How far the copy of each table has come, as it stands in Kafka on `{prefix}.snapshots`: a record a table.
+"""How far the snapshot of each table is, on the topic `{prefix}.snapshots`: one record a table.
 
-Before: `snapshot.copier` says what it has read. After: `sink.publisher` writes it in the Kafka transaction that has the
-rows; at start it says what is left to copy.
+Before: `snapshot.table_copier` says what it has read.
+After: `sink.publisher` writes the record in the Kafka transaction that has the rows. At start it says what is left to
+read.
 
-The topic is compacted and small, so that it is read whole: the progress topic keeps a week of every commit, and what
-is said there of a table that nobody touches is far back. What readers need (the consistent point, and whether the copy
-is whole) is in the table's progress record as well, see `record.SnapshotState`.
+The topic is compacted and small, and read whole. (The progress topic keeps a week of every commit, so the record of a
+table that nobody touches is far back there.) The table's progress record repeats what readers need: the consistent
+point, and whether the snapshot is finished. See `records.SnapshotState`.
 
-A copy is read in ranges of blocks of the table's heap, under a snapshot that is gone when the daemon dies. The next
-snapshot is a later one. So that ranges which are done need not be read again, the record keeps what tells which of
-their rows were changed since: the first snapshot's xmin, and each heap's file node (a rewrite moves every row).
+A snapshot reads a table in ranges of blocks of its heap. PostgreSQL's exported snapshot is gone when the daemon dies;
+the next one is later. A later start must know which finished ranges have changed rows. So the record keeps the xmin of
+the first exported snapshot, and the file node of each heap (a rewrite moves every row).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from cdcd.progress.records import SnapshotState, table_key
 VERSION: Final = 1
 
 WANTED: Final = "wanted"
-"""Nothing of it is in Kafka that counts: it is to be copied from the start."""
-COPYING: Final = "copying"
+"""Kafka has no rows that count: the snapshot begins at the start."""
+RUNNING: Final = "running"
 DONE: Final = "done"
 
 
@@ -37,7 +38,7 @@ class CompletedRange:
     heap: int
     """The OID of the table or partition."""
     file_node: int
-    """What it was stored in: `pg_class.relfilenode`."""
+    """The heap's file when the range was read: `pg_class.relfilenode`."""
     first: int
     end: int
     """Block numbers, end-exclusive."""
@@ -45,30 +46,30 @@ class CompletedRange:
 
 @dataclass(frozen=True)
 class TableSnapshot:
-    """The copy of one table."""
+    """The snapshot of one table."""
 
     slot: str
     topic: str
     schema: str
     table: str
     state: str
-    """WANTED, COPYING or DONE."""
+    """WANTED, RUNNING or DONE."""
     lsn: int
     """The consistent point of the newest snapshot that rows come from; 0 before the first row."""
     rows: int = 0
-    """Rows published, those that were read twice included."""
+    """Rows published; a row that was read twice counts twice."""
     xmin: int = 0
-    """Of the first snapshot (64 bits): what later transactions wrote may not be in the ranges that are done."""
+    """The xmin of the first exported snapshot (64 bits): finished ranges may lack what later transactions wrote."""
     done: tuple[CompletedRange, ...] = ()
     starts_with_truncate: bool = False
-    """Rows of an earlier snapshot are in the topic: this one starts with a truncate event."""
+    """The topic has rows of an earlier snapshot: this one starts with a truncate event."""
 
     def key(self) -> bytes:
-        """The record's key."""
+        """Return the record's key."""
         return table_key(self.slot, self.topic)
 
     def value(self) -> bytes:
-        """The record's value: JSON with sorted keys."""
+        """Return the record's value: JSON with sorted keys."""
         document = {
             "version": VERSION,
             "slot": self.slot,
@@ -86,11 +87,11 @@ class TableSnapshot:
 
     @property
     def snapshot(self) -> SnapshotState:
-        """What the table's progress record says of it."""
+        """The part of it that the table's progress record repeats."""
         return SnapshotState(self.lsn, self.state == DONE, self.rows)
 
     def with_range(self, added: CompletedRange) -> TableSnapshot:
-        """Return the same with one more range; adjacent ranges become one."""
+        """Return this record with one more finished range; adjacent ranges become one."""
         merged: list[CompletedRange] = []
         for each in sorted([*self.done, added], key=lambda d: (d.heap, d.file_node, d.first)):
             last = merged[-1] if merged else None
@@ -101,13 +102,13 @@ class TableSnapshot:
         return replace(self, done=tuple(merged))
 
 
-def parse_copy(key: bytes, value: bytes) -> TableSnapshot:
-    """Read one record; raises GapError if it cannot be understood: guessing could leave rows out."""
+def parse_snapshot_record(key: bytes, value: bytes) -> TableSnapshot:
+    """Read one record; raises GapError if it cannot be understood: to guess could leave rows out."""
     try:
         document = json.loads(value)
         if document["version"] != VERSION:
             raise ValueError(f"version {document['version']}; this cdcd reads version {VERSION}")
-        if document["state"] not in (WANTED, COPYING, DONE):
+        if document["state"] not in (WANTED, RUNNING, DONE):
             raise ValueError(f"state {document['state']!r}")
         return TableSnapshot(
             slot=document["slot"],
@@ -128,6 +129,6 @@ def parse_copy(key: bytes, value: bytes) -> TableSnapshot:
         ) from None
 
 
-def wanted_again(slot: str, topic: str, schema: str, table: str) -> TableSnapshot:
-    """A table that is to be copied afresh: the copy replaces what its topic says of it."""
+def wanted_snapshot(slot: str, topic: str, schema: str, table: str) -> TableSnapshot:
+    """Return the record that asks for a new snapshot, which replaces all rows that the topic has."""
     return TableSnapshot(slot, topic, schema, table, WANTED, 0, starts_with_truncate=True)

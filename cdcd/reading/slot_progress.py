@@ -11,8 +11,9 @@ from contextlib import closing, contextmanager
 
 from cdcd.config.settings import Settings
 from cdcd.progress.records import SlotRecord
-from cdcd.sink.kafka.client_config import transactional_ids
+from cdcd.sink.kafka.client_config import KafkaConnection
 from cdcd.sink.kafka.cluster import KafkaCluster
+from cdcd.sink.kafka.delivery import Delivery, delivery_of
 from cdcd.sink.kafka.progress_store import ProgressStore
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
 
@@ -20,7 +21,13 @@ from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
 def kafka_cluster(settings: Settings) -> KafkaCluster:
     """The clients of the cluster that the settings name. Raises SettingsError for properties that belong to cdcd."""
     sink = settings.sink
-    return KafkaCluster(sink.bootstrap_servers, settings.source.application_name, sink.librdkafka)
+    connection = KafkaConnection(sink.bootstrap_servers, settings.source.application_name, sink.librdkafka)
+    return KafkaCluster(connection)
+
+
+def delivery(settings: Settings) -> Delivery:
+    """The delivery mode that the settings name."""
+    return delivery_of(settings.sink.delivery, settings.sink.prefix, settings.source.slot)
 
 
 def progress_store(
@@ -29,7 +36,7 @@ def progress_store(
     """The progress of the slot that the settings name; `stopping` ends its reading early."""
     sink = settings.sink
     names = TopicNames(sink.prefix, sink.topic)
-    return ProgressStore(kafka, names, settings.source.slot, fenced=sink.delivery == "exactly_once", stopping=stopping)
+    return ProgressStore(kafka, names, settings.source.slot, delivery(settings).rank, stopping)
 
 
 @contextmanager
@@ -53,5 +60,4 @@ def validate_sink(settings: Settings, kafka: KafkaCluster, topics: list[str]) ->
     sink = settings.sink
     own = own_specs(TopicNames(sink.prefix, sink.topic), sink.replication_factor, sink.topic_config)
     made = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
-    [transactional_id, *_] = transactional_ids(sink.prefix, settings.source.slot, sink.delivery)
-    kafka.validate(transactional_id, *own, *made)
+    kafka.validate(delivery(settings).producers, *own, *made)

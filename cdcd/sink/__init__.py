@@ -1,8 +1,17 @@
-"""Publishes whole PostgreSQL transactions to Kafka, exactly once, with the progress that they make.
+"""Publishes complete PostgreSQL transactions to Kafka, exactly once, together with the progress.
 
-In the order of the flow: `batches` gathers events by table, `batch_queue` carries batches to the thread that owns the
-producer, `thread` is that thread, `group_commit` says when a Kafka transaction ends, `publisher` puts rows, table
-records and slot record into it, `kafka_transaction` keeps count of them, `topics` and `partition` say where each goes;
-`parking.state` knows which tables' events go to the parked topic instead, `parking` what they look like there. Only the
-modules called `kafka_*` know confluent-kafka; the others see what `producer` describes.
+In the order of the flow:
+
+    batches              gathers events by table
+    batch_queue          carries batches to the thread that owns the producer
+    worker               is that thread
+    commit_schedule      decides what it does next, and so when a Kafka transaction is committed
+    publisher            puts rows, table records and slot record into a Kafka transaction
+    kafka_transaction    what one Kafka transaction holds
+    table_topics         finds and makes the topics
+    topics, partitioner  name the topics, and the partition of each record
+    parking/             parked and deferred tables: their events go to the parked topic
+    hanging_transactions decides what an earlier producer left undecided
+    interfaces           what all of these ask of Kafka
+    kafka/               the only modules that know confluent-kafka
 """

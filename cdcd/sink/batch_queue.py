@@ -1,10 +1,11 @@
-"""The bounded queue between the thread that owns the replication connection and the one that owns the producer.
+"""The bounded queue between the thread that owns the replication connection and the thread that owns the producer.
 
-Before: the source thread puts batches, and goes on answering the server when there is no room.
-After: `worker` takes them.
+Before: the source thread puts batches. If there is no room, it goes on answering the server.
+After: `worker` gets them.
 
-It is the backpressure of the whole daemon: bounded in batches and in bytes, by what the batches really occupy.
-Neither side polls: the taker sleeps on a condition; the putter, once refused, is woken through `on_room`.
+The queue is the backpressure of the whole daemon. It is bounded in batches and in bytes of memory.
+Neither side polls: the sink thread sleeps on a condition; the source thread is woken through `on_room` once `put` was
+refused.
 """
 
 from __future__ import annotations
@@ -12,39 +13,58 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from threading import Condition
-from typing import Final
+from typing import Final, NamedTuple
 
 from cdcd.sink.batches import Batch
 
 _ROW_OVERHEAD_BYTES: Final = 320
-"""Of a message in memory beside its key and value: a dict of two, two bytes objects, a place in a list."""
+"""The memory of a message besides its key and value: a dict of two, two bytes objects, a place in a list."""
+
+
+class QueueHead(NamedTuple):
+    """The next batch, and what else waits in the queue."""
+
+    batch: Batch | None = None
+    """The next batch; None if the queue is empty."""
+    has_stream_batch: bool = False
+    """A batch of the stream is in the queue: rows of a snapshot do not count."""
+    has_later_commit: bool = False
+    """A batch after the next one ends a PostgreSQL transaction."""
+
+
+EMPTY: Final = QueueHead()
 
 
 def occupied_bytes(batch: Batch) -> int:
-    """About what a batch occupies in memory."""
+    """Return about how many bytes a batch takes in memory."""
     return batch.bytes + _ROW_OVERHEAD_BYTES * batch.rows
 
 
 class BatchQueue:
-    """First in, first out. `put` and `take` are for one thread each; all other methods for any."""
+    """First in, first out.
+
+    `put` is for the source thread; `wait`, `head` and `get` are for the sink thread; the rest is for any thread.
+    """
 
     def __init__(self, batches_max: int, bytes_max: int, on_room: Callable[[], None]) -> None:
-        """`on_room` is called, in the taking thread, when there is room again after `put` was refused."""
+        """The sink thread calls `on_room` when there is room after `put` was refused."""
         self._batches_max = batches_max
         self._bytes_max = bytes_max
         self._on_room = on_room
         self._batches: deque[Batch] = deque()
         self._bytes = 0
-        self._ends = 0
-        self._copies = 0
+        self._commits = 0
+        """Batches inside that end a PostgreSQL transaction."""
+        self._snapshots = 0
+        """Batches inside that hold rows of a snapshot."""
         self._refused = False
         self._closed = False
         self._changed = Condition()
 
     def put(self, batch: Batch) -> bool:
-        """Hand over a batch; False, at once, if there is no room (or the other side has gone: see `thread.check`).
+        """Add a batch; False, at once, if there is no room, or if the queue is closed (then see `SinkWorker.check`).
 
-        A batch larger than the whole queue is taken when the queue is empty.
+        An empty queue takes any batch, however large.
         """
         size = occupied_bytes(batch)
         with self._changed:
@@ -54,63 +74,56 @@ class BatchQueue:
                 return False
             self._batches.append(batch)
             self._bytes += size
-            self._ends += batch.transactions > 0
-            self._copies += batch.copies is not None
+            self._commits += batch.transactions > 0
+            self._snapshots += batch.snapshot_records is not None
             self._changed.notify()
             return True
 
-    def take(self, wait_s: float, *, copies: bool = True) -> Batch | None:
-        """The next batch, as soon as there is one; None if none came within `wait_s` seconds, or after `close`.
-
-        Without `copies` also if it holds rows of a snapshot: one may come while this waits.
-        """
+    def wait(self, seconds: float) -> bool:
+        """Wait until there is a batch, at most so long; at once after `close`. Returns whether there is one."""
         with self._changed:
             if not self._batches and not self._closed:
-                self._changed.wait(wait_s)
-            if not self._batches or (not copies and self.copies_next):
-                return None
+                self._changed.wait(seconds)
+            return bool(self._batches)
+
+    def head(self) -> QueueHead:
+        """Return what waits, without taking it out."""
+        if not self._batches:
+            return EMPTY
+        batch = self._batches[0]
+        later_commits = self._commits - (batch.transactions > 0)
+        return QueueHead(batch, len(self._batches) > self._snapshots, later_commits > 0)
+
+    def get(self) -> Batch:
+        """Take the next batch out; there must be one."""
+        with self._changed:
             batch = self._batches.popleft()
             self._bytes -= occupied_bytes(batch)
-            self._ends -= batch.transactions > 0
-            self._copies -= batch.copies is not None
-            room = self._refused
+            self._commits -= batch.transactions > 0
+            self._snapshots -= batch.snapshot_records is not None
+            was_refused = self._refused
             self._refused = False
-        if room:
+        if was_refused:
             self._on_room()
         return batch
 
     def close(self) -> None:
-        """Take in no more, and let nobody wait; what is inside can still be taken."""
+        """Refuse more batches and end every wait; the batches inside can still be taken out."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     @property
     def batches(self) -> int:
-        """How many are inside."""
+        """How many batches are inside."""
         return len(self._batches)
 
     @property
-    def waiting(self) -> bool:
-        """Whether a batch could be taken at once."""
+    def has_batch(self) -> bool:
+        """Whether a batch is inside."""
         return bool(self._batches)
 
     @property
-    def stream_waiting(self) -> bool:
-        """Whether a batch of the stream is inside, which rows of a snapshot are not."""
-        return len(self._batches) > self._copies
-
-    @property
-    def copies_next(self) -> bool:
-        """Whether the next batch holds rows of a snapshot. For the taking thread."""
-        return bool(self._batches) and self._batches[0].copies is not None
-
-    @property
-    def end_waiting(self) -> bool:
-        """Whether the end of a transaction is inside: if the batch taken last is open, the end of the one it opens."""
-        return self._ends > 0
-
-    @property
     def bytes(self) -> int:
-        """What is inside occupies about this much memory."""
+        """About how much memory the batches inside take."""
         return self._bytes

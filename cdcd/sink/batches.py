@@ -1,15 +1,14 @@
 """Events on their way to Kafka, gathered by table in commit order.
 
-Before: `avro.envelope` adds records one by one, in the thread that owns the replication connection.
-After: `publisher` takes whole batches, in the thread that owns the producer: it knows the topics' partitions, and
-decides which batches share a Kafka transaction.
+Before: `avro.event_encoder` adds records one by one, in the thread that owns the replication connection.
+After: `publisher` puts whole batches into Kafka transactions, in the thread that owns the producer.
 
-Hot path, compiled: `add` costs one dict and one list append a row; the dict is what confluent-kafka's `produce_batch`
-takes.
+Hot path, compiled: `add` costs one dict and one list append a row. confluent-kafka's `produce_batch` takes the dict as
+it is.
 
-A batch that is open holds no row of a whole transaction: those came in the batch before. So whoever commits Kafka
-transactions can do it where a large PostgreSQL transaction begins, and nothing small waits for its end. To divide a
-batch after the fact, each table remembers where the open transaction began in it: one comparison a row.
+An open batch holds only rows of the unfinished transaction; complete transactions were put into the previous batch. So
+a Kafka transaction can be committed where a large PostgreSQL transaction begins, and small ones do not wait for its
+end. To divide a batch afterwards, each table remembers where the open transaction began in it: one comparison a row.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Message: TypeAlias = "dict[str, bytes | None]"
 DELETE: Final = 0x64
 _TOMBSTONE: Final = 0
 _OPS: Final = b"crudtm"
-"""Every op of the envelope."""
+"""All ops of the event envelope."""
 
 
 class TableBatch:
@@ -56,7 +55,7 @@ class TableBatch:
         return {op: events for op, events in counts.items() if events}
 
     def cut(self) -> TableBatch:
-        """Take the last transaction's records out of this batch, into a new one."""
+        """Move the last transaction's records out of this batch, into a new one, and return that."""
         at = self.begins_at
         rest = TableBatch(self.schema, self.name)
         rest.transaction = self.transaction
@@ -70,9 +69,9 @@ class TableBatch:
 
 
 class Batch:
-    """Whole PostgreSQL transactions, or a piece of a large one; what follows its last piece is whole again.
+    """Complete PostgreSQL transactions, or a part of a large one. Complete ones may follow its last part.
 
-    Handed over whole, never shared.
+    A batch changes hands as a whole; two threads never share one.
     """
 
     def __init__(self) -> None:
@@ -86,37 +85,37 @@ class Batch:
         self.transactions: i64 = 0
         """Transactions that end in this batch."""
         self.commit_lsn: i64 = 0
-        """Of the last transaction that ends in this batch; 0 if none does."""
+        """Commit LSN of the last transaction that ends in this batch; 0 if none does."""
         self.end_lsn: i64 = 0
-        """Of the last transaction that ends in this batch, or the position that an idle batch carries; else 0."""
+        """End LSN of the last transaction that ends in this batch, or the position of an idle batch; else 0."""
         self.commit_ts: i64 = 0
-        """Of the last transaction that ends in this batch, microseconds since 1970 UTC."""
+        """Commit time of the last transaction that ends in this batch, microseconds since 1970 UTC."""
         self.first_commit_ts: i64 = 0
-        """Of the first transaction that ends in this batch."""
+        """Commit time of the first transaction that ends in this batch, microseconds since 1970 UTC."""
         self.requests: list[bytes] = []
-        """What the daemon is asked for, in its place: effective when the batch is durable."""
-        self.open = False
-        """The batch ends inside a transaction: more of it follows in the next one."""
-        self.far = False
-        """It is open, and the end of that transaction may be far."""
-        self.flowing = False
-        """The stream comes as a backlog: what follows, follows within milliseconds."""
-        self.copies: list[TableSnapshot] | None = None
-        """Not None: rows of a snapshot, and how far it has come with them. They are beside the transactions."""
+        """Requests to the daemon that came with these transactions: effective when the batch is durable."""
+        self.ends_inside_transaction = False
+        """The batch ends inside a transaction: more of it follows in the next batch."""
+        self.commit_is_distant = False
+        """The batch ends inside a transaction whose commit may be distant."""
+        self.more_expected = False
+        """The stream comes as a backlog: the next batch follows within milliseconds."""
+        self.snapshot_records: list[TableSnapshot] | None = None
+        """Not None: the batch holds rows of snapshots, no transactions; these records say how far the snapshots are."""
 
 
 class BatchBuilder(RecordConsumer):
-    """Gathers records into a batch until `take` is called."""
+    """Gathers records into a batch until `build` is called."""
 
     def __init__(self, tombstones: bool, slot: str = "") -> None:
-        """Requests to other slots than `slot` are left out; without it, none."""
+        """The builder leaves out requests to other slots than `slot`; without `slot` it keeps all."""
         self._tombstones = tombstones
         self._slot = slot
         self._numbers: dict[tuple[str, str], int] = {}
         self._names: list[tuple[str, str]] = []
         self._gathering: list[TableBatch | None] = []
         self._touched: list[int] = []
-        """Numbers of the tables that are being gathered, in the order in which they came."""
+        """Numbers of the tables in the batch, in the order of their first records."""
         self._batch = Batch()
         self._continued = False
         """The batch began inside a transaction."""
@@ -124,13 +123,13 @@ class BatchBuilder(RecordConsumer):
         """Number of the last transaction that began."""
         self._whole_rows: i64 = 0
         self._whole_bytes: i64 = 0
-        """What the batch held when that transaction began."""
+        """Rows and bytes in the batch when that transaction began: those of complete transactions."""
         self._commit_lsn: i64 = 0
         self._commit_ts: i64 = 0
 
     @property
     def gathered_bytes(self) -> int:
-        """Keys and values that `take` would give."""
+        """Bytes of the keys and values in the batch that `build` would return."""
         return self._batch.bytes
 
     def open_table(self, schema: str, name: str) -> int:
@@ -154,7 +153,7 @@ class BatchBuilder(RecordConsumer):
         self._commit_ts = commit_ts
         self._transaction += 1
         batch = self._batch
-        batch.open = True
+        batch.ends_inside_transaction = True
         self._whole_rows = batch.rows
         self._whole_bytes = batch.bytes
 
@@ -187,7 +186,7 @@ class BatchBuilder(RecordConsumer):
 
     def commit(self, end_lsn: i64) -> None:
         batch = self._batch
-        batch.open = False
+        batch.ends_inside_transaction = False
         batch.transactions += 1
         batch.commit_lsn = self._commit_lsn
         batch.commit_ts = self._commit_ts
@@ -195,18 +194,18 @@ class BatchBuilder(RecordConsumer):
             batch.first_commit_ts = self._commit_ts
         batch.end_lsn = end_lsn
 
-    def take(self) -> Batch:
-        """What was gathered since the last call; empty if it has neither rows nor transactions.
+    def build(self) -> Batch:
+        """Return the batch gathered since the last call; it may have neither rows nor transactions.
 
-        If it ends inside a transaction, what is whole comes alone, and the beginning of that transaction with the next
-        call.
+        If it would end inside a transaction, it holds the complete transactions alone; the next call returns the
+        beginning of the unfinished one.
         """
         batch = self._batch
         following = Batch()
-        following.open = batch.open
-        divided = batch.open and batch.transactions > 0 and (self._whole_rows > 0 or self._continued)
+        following.ends_inside_transaction = batch.ends_inside_transaction
+        divided = batch.ends_inside_transaction and batch.transactions > 0 and (self._whole_rows > 0 or self._continued)
         if divided:
-            batch.open = False
+            batch.ends_inside_transaction = False
             following.rows = batch.rows - self._whole_rows
             following.bytes = batch.bytes - self._whole_bytes
             batch.rows = self._whole_rows
@@ -226,7 +225,7 @@ class BatchBuilder(RecordConsumer):
         if batch.rows == 0:
             # A batch without rows may never be published: its schemas travel with the first rows that follow.
             following.schemas, batch.schemas = batch.schemas, following.schemas
-        self._continued = batch.open
+        self._continued = batch.ends_inside_transaction
         self._batch = following
         return batch
 

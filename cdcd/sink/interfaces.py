@@ -1,32 +1,34 @@
-"""What the sink asks of Kafka: the parts that the `kafka_*` modules play, and a fake in the tests.
+"""The sink's demands on Kafka, as protocols.
 
-Before: `publisher` and `worker` call these.
-After: the broker, or `tests/sim/fake_kafka.py`; `tests/contract/test_producer.py` holds both to the same promises.
+Before: `publisher`, `table_topics` and `worker` call these.
+After: `kafka/` plays them with confluent-kafka, `tests/sim/fake_kafka.py` in memory. `tests/contract/test_producer.py`
+holds both to the same promises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeAlias
 
 from cdcd.sink.batches import Message
-from cdcd.sink.parking.wire_format import ParkedPiece
+from cdcd.sink.parking.wire_format import ParkedChunk
 from cdcd.sink.topics import TopicSpec
 
 Offsets: TypeAlias = "Mapping[tuple[str, int], int]"
-"""Of a (topic, partition), the offset after its last record (end-exclusive)."""
+"""By (topic, partition), the offset after its last record (end-exclusive)."""
 
 
 class Producer(Protocol):
     """One producer: transactional (exactly once) or merely idempotent (at least once).
 
-    Every method raises Restart (KafkaUnavailable) if the broker could not do it now, and Stop (Fenced, RequestRejected)
-    if it never will. After either the producer can only be closed.
+    Every method raises a RetriableError (KafkaUnavailable) if the broker could not do it now, and a FatalError (Fenced,
+    RequestRejected) if the broker never will. After either the producer can only be closed.
     """
 
     @property
-    def transactional(self) -> bool:
-        """It delivers exactly once."""
+    def is_transactional(self) -> bool:
+        """Readers see records when their transaction is committed; else as soon as they are written."""
 
     def start(self, stopping: Callable[[], bool]) -> bool:
         """Take over the transactional.id: fence a zombie and end its open transaction. False if `stopping` said so."""
@@ -34,25 +36,28 @@ class Producer(Protocol):
     def begin(self) -> None:
         """Open a transaction."""
 
-    def prepare(self) -> None:
-        """There is a moment to spare: do what the next `begin` can be spared, as far as that is possible now."""
+    def begin_next(self) -> None:
+        """Do early what the next `begin` needs, as far as that is possible now: there is a moment to spare."""
 
     def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
-        """Hand over records of one partition, in order. The list is the producer's from now on."""
+        """Hand over records of one partition, in order. The producer keeps the list."""
 
     def flush(self) -> Offsets:
         """Wait until all records of the open transaction are written; returns where each partition touched ends."""
 
     def commit(self) -> None:
-        """Make the open transaction visible, wholly. After a Restart it may or may not be: the progress tells."""
+        """Make the open transaction visible, wholly.
+
+        After a RetriableError it may or may not be visible: the progress tells.
+        """
 
     def abort(self) -> None:
         """Give up the open transaction, if there is one."""
 
-    def serve(self) -> None:
-        """Nothing to do for now: let the client do its housekeeping, and raise what it found."""
+    def poll(self) -> None:
+        """Let the client do its housekeeping while no batch comes, and raise the errors that it found."""
 
-    def hurry(self, within_s: float) -> None:
+    def shorten_deadlines(self, within_s: float) -> None:
         """From now on no call takes longer than this in all. May be called by another thread."""
 
     def close(self) -> None:
@@ -60,43 +65,70 @@ class Producer(Protocol):
 
 
 class TopicAdmin(Protocol):
-    """What there is on the broker. Raises as Producer does."""
+    """The topics on the broker. Raises as Producer does."""
 
-    def hurry(self, within_s: float) -> None:
+    def shorten_deadlines(self, within_s: float) -> None:
         """From now on no call takes longer than this in all. May be called by another thread."""
 
     def ensure(self, *specs: TopicSpec) -> list[int]:
-        """Make the topics that are missing; returns how many partitions each has in truth."""
+        """Make the topics that are missing; returns how many partitions each really has."""
 
     def keeps_leader(self, topic: str) -> bool:
-        """Whether the topic has a leader as long as any other has one: it is replicated, or there is but one broker."""
+        """Whether the topic has a leader as long as any other has: it is replicated, or there is only one broker."""
 
     def end_offsets(self, partitions: Mapping[str, int]) -> dict[str, list[int]]:
-        """By topic, given with how many partitions it has, the high watermark of each partition.
+        """Return the high watermark of each partition, by topic; `partitions` says how many partitions each topic has.
 
-        It is where the next record would go, whoever's transactions are open.
+        The high watermark is the next record's offset, even if transactions are open.
         """
 
 
+class Record(Protocol):
+    """A record as a consumer gets it."""
+
+    def key(self) -> bytes | None:
+        """Return the key."""
+
+    def value(self) -> bytes | None:
+        """Return the value; None for a tombstone."""
+
+
+class PartitionReader(Protocol):
+    """Reads ranges of offsets of one partition. Raises as Producer does."""
+
+    topic: str
+
+    def bounds(self) -> tuple[int, int] | None:
+        """Return the partition's first offset and its end; None if there is no such topic."""
+
+    def consumer(self) -> AbstractContextManager[Any]:
+        """Return a consumer for `read`."""
+
+    def read(
+        self, consumer: Any, start: int, stop: int, stopping: Callable[[], bool] = ...
+    ) -> Iterator[tuple[int, Record]]:
+        """Yield the records with offsets in [start, stop), each with its offset, until `stop` or until `stopping()`."""
+
+
 class ProgressReader(Protocol):
-    """What committed Kafka transactions left on the progress topic. Raises as Producer does."""
+    """Reads what committed Kafka transactions left on a topic of records by key. Raises as Producer does."""
 
     def last(self, keys: frozenset[bytes], stopping: Callable[[], bool]) -> dict[bytes, bytes]:
-        """The last committed value of each key; one that was never written, or was deleted, is missing.
+        """Return the last committed value of each key; a key that was never written, or was deleted, is missing.
 
-        To be called once the producer has started, which ends the transactions of those before it.
+        Call it once the producer has started: the start ends the open transactions of earlier producers.
         Returns what it has so far if `stopping` said so.
         """
 
     def every(self, stopping: Callable[[], bool]) -> dict[bytes, bytes]:
-        """The last committed value of every key, of a topic that is small; else as `last`."""
+        """Return the last committed value of every key, of a small topic. Otherwise like `last`."""
 
 
 class ParkedReader(Protocol):
-    """What is on the parked topic. Raises as Producer does."""
+    """Reads parked events back. Raises as Producer does."""
 
     scanned_max: int
-    """After so many offsets a piece ends, whatever it holds."""
+    """A chunk ends when this many offsets were read: other tables' events lie between. The stream waits meanwhile."""
 
-    def read(self, key: bytes, offset: int) -> ParkedPiece:
-        """The next committed events under `key` from `offset` on."""
+    def read(self, key: bytes, offset: int) -> ParkedChunk:
+        """Return the next committed events under `key` from `offset` on."""

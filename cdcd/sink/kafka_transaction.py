@@ -1,7 +1,7 @@
-"""What one Kafka transaction holds: while it is open, and when its commit has made it durable.
+"""One Kafka transaction: the account of its contents while it is open, and the result of its commit.
 
-Before: `publisher` opens it, and notes what it publishes into it. After: `group_commit` sees how large and how old it
-is; what is durable goes back to the pipeline.
+Before: `publisher` opens it, and notes each batch that it puts into it.
+After: `commit_schedule` sees how large and how old it is; its result goes to the pipeline.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 from cdcd.progress.records import ParkedTable, SlotRecord, SnapshotState
 from cdcd.sink.batches import Batch, TableBatch
-from cdcd.sink.group_commit import KafkaTransactionStats
 
 Table: TypeAlias = "tuple[str, str]"
 """PostgreSQL's schema and name."""
@@ -20,15 +19,16 @@ Table: TypeAlias = "tuple[str, str]"
 
 @dataclass(frozen=True)
 class CommitResult:
-    """What a committed Kafka transaction holds."""
+    """The events and positions that a committed Kafka transaction made durable."""
 
     end_lsn: int
-    """Everything before it is in Kafka: what may be acknowledged."""
+    """Everything before it is in Kafka: PostgreSQL may be acknowledged this LSN."""
     commit_lsn: int
     commit_ts: int
-    """Of the last PostgreSQL transaction inside, microseconds since 1970 UTC; as in the record before if none is."""
+    """Commit LSN and time (microseconds since 1970 UTC) of the last PostgreSQL transaction inside. If none is inside,
+    both are those of the record before."""
     first_commit_ts: int
-    """Of the first PostgreSQL transaction inside; 0 if none is."""
+    """Commit time of the first PostgreSQL transaction inside; 0 if none is."""
     transactions: int
     rows: int
     bytes: int
@@ -39,50 +39,56 @@ class CommitResult:
     parked: Mapping[Table, ParkedTable]
     """The tables that are parked from here on."""
     opened_at: float
-    """When the Kafka transaction was opened, as `publish` was told."""
+    """When the Kafka transaction was opened: seconds, on the clock of the publisher's caller."""
 
 
 class Topic:
-    """A table's topic, once it was touched."""
+    """A table's topic, once something was published to it."""
 
     def __init__(self, name: str, table: Table, offsets: list[int], snapshot: SnapshotState | None) -> None:
         self.name = name
         self.table = table
         self.offsets = offsets
-        """Of each partition, where our last flushed record ends; at first, where the partition does."""
+        """The offset after this slot's last written record, for each partition; at first, where the partition ends."""
         self.snapshot = snapshot
 
     @property
     def partitions(self) -> int:
-        """How many it has."""
+        """How many the topic has."""
         return len(self.offsets)
 
 
 class KafkaTransaction:
-    """Of the open Kafka transaction, so far."""
+    """The open Kafka transaction."""
 
-    def __init__(self, opened_at: float, first: bool) -> None:
+    def __init__(self, opened_at: float, *, is_first: bool = False) -> None:
+        """`opened_at`: seconds, on the caller's clock. `is_first`: nothing was committed since the start."""
         self.opened_at = opened_at
-        self.first = first
-        self.inside = False
+        self.is_first = is_first
+        self.is_inside = False
+        """It ends, so far, inside a PostgreSQL transaction."""
+        self.more_expected = False
+        """The next batch follows within milliseconds."""
         self.end_lsn = 0
+        """End LSN of the last complete PostgreSQL transaction inside; 0 if there is none."""
         self.commit_lsn = 0
         self.commit_ts = 0
         self.first_commit_ts = 0
         self.transactions = 0
         self.rows = 0
         self.bytes = 0
-        self.gap_lsn = 0
         self.touched: dict[str, Topic] = {}
-        self.opens_progress = False
-        """The progress has its first record in it."""
+        """The tables' topics that it has records for, by name."""
+        self.has_progress = False
+        """It has a record for the progress partition."""
         self.counts: dict[Table, dict[int, int]] = {}
         self.parked_counts: dict[Table, int] = {}
 
     def add(self, batch: Batch) -> None:
         """Note a batch that was published."""
-        if batch.copies is None:
-            self.inside = batch.open
+        if batch.snapshot_records is None:
+            self.is_inside = batch.ends_inside_transaction
+        self.more_expected = batch.more_expected
         self.rows += batch.rows
         self.bytes += batch.bytes
         self.transactions += batch.transactions
@@ -99,13 +105,16 @@ class KafkaTransaction:
         for op, events in table.counts.items():
             counts[op] = counts.get(op, 0) + events
 
-    @property
-    def seen(self) -> KafkaTransactionStats:
-        """As the policy of commits sees it."""
-        return KafkaTransactionStats(self.opened_at, self.rows, self.bytes, self.inside, self.end_lsn, self.first)
+    def count_parked(self, table: TableBatch) -> None:
+        """Note the events of a refused table that went to the parked topic."""
+        name = (table.schema, table.name)
+        self.parked_counts[name] = self.parked_counts.get(name, 0) + sum(table.counts.values())
 
-    def durable(self, record: SlotRecord, parked: Mapping[Table, ParkedTable]) -> CommitResult:
-        """What its commit has made durable; `record` was its last, `parked` are the tables parked from here on."""
+    def result(self, record: SlotRecord, parked: Mapping[Table, ParkedTable]) -> CommitResult:
+        """Return what its commit has made durable.
+
+        `record` is its slot record; `parked` are the tables that are parked from then on.
+        """
         return CommitResult(
             end_lsn=record.lsn,
             commit_lsn=record.commit_lsn,

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: the one that Kafka's Java clients would pick for its key.
+"""Which partition a record goes to: the partition that Kafka's Java clients would pick for its key.
 
 Before: `batches` gathers the records of a table in commit order.
 After: `publisher` hands each partition's list to the producer, one call per topic and partition.
@@ -23,7 +23,7 @@ _M: Final[i64] = 0x5BD1_E995
 
 
 def murmur2(key: bytes) -> i64:
-    """Kafka's 32-bit murmur2 of `key`, as an unsigned number (Java prints the same bits signed)."""
+    """Return Kafka's 32-bit murmur2 of `key`, as an unsigned number (Java prints the same bits signed)."""
     size: i64 = len(key)
     whole: i64 = size & ~3
     h: i64 = _SEED ^ size
@@ -49,15 +49,15 @@ def murmur2(key: bytes) -> i64:
 
 
 def partition_for(key: bytes, partitions: i64) -> i64:
-    """The partition, 0 to `partitions` - 1, of a record with this key."""
+    """Return the partition, 0 to `partitions` - 1, of a record with this key."""
     return (murmur2(key) & 0x7FFF_FFFF) % partitions
 
 
 def split(messages: list[Message], everywhere: list[int], partitions: i64) -> list[list[Message]]:
-    """Divide the records of one table among its partitions, each in the order of `messages`.
+    """Return the records of each partition of one table, in the order of `messages`.
 
-    A record without a key goes to partition 0. `everywhere` holds the ascending indexes of records that every
-    partition gets, in its place in the order. The lists are new; the messages in them are shared.
+    A record without a key goes to partition 0. `everywhere` holds the ascending indexes of the records that go to every
+    partition; they keep their place in the order. The lists are new; the messages in them are shared.
     """
     if partitions == 1:
         return [messages.copy()]

@@ -1,55 +1,43 @@
 """Batches in, Kafka transactions out: rows, table records and slot record become visible together, or never.
 
-Before: `worker` takes batches in commit order from the thread that owns the replication connection.
-After: the producer (`interfaces`); what a commit made durable goes back to `progress.tracker`.
-Source: DESIGN.md, "Exactly once, and what is acknowledged".
+Before: `worker` gets batches, in commit order, from the thread that owns the replication connection.
+After: the producer (`interfaces`); the result of a commit goes back to `progress.ack_tracker`.
 
-The rule: a Kafka transaction holds whole PostgreSQL transactions, in commit order. Its last records are its progress: a
-table record for each topic it touched, then one slot record. After any error the publisher is thrown away, with all it
-knew: the next one starts from what `read_committed` shows.
+The rule: a Kafka transaction holds complete PostgreSQL transactions, in commit order. Its last records are its
+progress: a table record for each topic it touched, then one slot record. After any error the publisher is thrown away,
+with all it knew: the next one starts from the progress that `read_committed` shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from cdcd.errors import SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import DISCARD, table_of, to_copy
-from cdcd.progress.records import ParkedTable, SlotRecord, SnapshotState, TableRecord, table_key
-from cdcd.progress.snapshot_records import TableSnapshot, wanted_again
+from cdcd.progress.records import ParkedTable, SlotRecord, TableRecord, table_key
+from cdcd.progress.snapshot_records import TableSnapshot, wanted_snapshot
 from cdcd.sink.batches import Batch, Message, TableBatch
-from cdcd.sink.group_commit import KafkaTransactionStats
-from cdcd.sink.interfaces import ParkedReader, Producer, TopicAdmin
+from cdcd.sink.interfaces import Producer
 from cdcd.sink.kafka_transaction import CommitResult, KafkaTransaction, Table, Topic
-from cdcd.sink.parking.state import ParkedTables, Rename
-from cdcd.sink.parking.wire_format import PendingParking, records
+from cdcd.sink.parking.state import ParkedTables
+from cdcd.sink.parking.wire_format import records
 from cdcd.sink.partitioner import partition_for, split
-from cdcd.sink.topics import TopicNames, TopicSpec, own_specs, parked_spec
+from cdcd.sink.table_topics import TableTopics
 
 _PROGRESS_PARTITION: Final = 0
 _PARKED_PARTITION: Final = 0
 _SNAPSHOTS_PARTITION: Final = 0
 _PARKED_RECORDS: Final = 500
-"""Handed to the producer at once: with their parts they are large."""
-
-
-@dataclass(frozen=True)
-class TopicSettings:
-    """How a table's topic is made if it is missing."""
-
-    partitions: int
-    replication_factor: int
-    config: Mapping[str, str] = field(default_factory=dict)
+"""Parked records in one call of the producer: they are large."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Whose progress this is: it goes into every slot record."""
+    """The slot and the server whose progress this is: they are in every slot record."""
 
     slot: str
     system_id: str
@@ -62,48 +50,27 @@ class Publisher:
     def __init__(
         self,
         producer: Producer,
-        admin: TopicAdmin,
-        names: TopicNames,
-        settings: TopicSettings,
+        topics: TableTopics,
         source: Source,
         last: SlotRecord | None,
-        snapshots: Mapping[str, SnapshotState] | None = None,
-        parking: PendingParking | None = None,
-        parked_reader: ParkedReader | None = None,
-        rename: Rename | None = None,
+        tables: ParkedTables | None = None,
     ) -> None:
-        """`last` is the slot record to go on from, None before the first; `snapshots` are by topic, from the progress.
+        """`last` is the slot record to go on from, None before the first; `tables` says which tables are parked or
+        deferred from there on, None: as in `last`.
 
-        `parking` is what is to be parked besides; `parked_reader` and `rename` serve to replay what was: without
-        `rename` the records are what they were.
-
-        Makes the topics for progress and schemas if they are missing; raises as TopicAdmin does.
+        The producer has started. Raises as TopicAdmin does.
         """
         self._producer = producer
-        self._admin = admin
-        self._names = names
-        self._settings = settings
+        self._topics = topics
         self._source = source
         self._last = last
-        self._snapshots = dict(snapshots or {})
-        self._topics: dict[str, Topic] = {}
-        self._by_table: dict[Table, Topic] = {}
         self._open: KafkaTransaction | None = None
-        self._first = True
+        self._is_first = True
         """Nothing was committed yet."""
-        *_, self._schema_partitions = admin.ensure(*own_specs(names, settings.replication_factor, settings.config))
-        # Our next marker on the progress partition also decides records left hanging there (`hanging_transactions`).
+        # The next marker on the progress partition also decides records left hanging there (`hanging_transactions`).
         # If that partition can lose its leader, add it to the transaction only after the rows are written.
-        self._opens_early = producer.transactional and admin.keeps_leader(names.progress)
-        self._parked_is_there = False  # the topic: somebody may have removed it since it was made
-        self._parked = ParkedTables(
-            last,
-            parking or PendingParking(),
-            parked_reader,
-            rename,
-            lambda table: table_key(source.slot, names.topic(*table)),
-            self._parked_end,
-        )
+        self._opens_progress_early = producer.is_transactional and topics.progress_keeps_leader()
+        self._parked = tables or ParkedTables(topics, source.slot, last)
 
     @property
     def last(self) -> SlotRecord | None:
@@ -111,274 +78,247 @@ class Publisher:
         return self._last
 
     @property
-    def open(self) -> KafkaTransactionStats | None:
+    def open(self) -> KafkaTransaction | None:
         """The open Kafka transaction, None if there is none."""
-        return None if self._open is None else self._open.seen
+        return self._open
 
     @property
     def parked(self) -> Mapping[Table, ParkedTable]:
-        """The tables whose events go to the parked topic because they are refused. For any thread."""
-        return {table: parked for table, parked in self._parked.tables.items() if not parked.copying}
+        """The parked tables. For any thread."""
+        return self._parked.parked
 
     @property
-    def unparking(self) -> bool:
-        """Parked events are to be replayed: call `unpark` between two Kafka transactions."""
-        return self._parked.unparking
+    def has_replay(self) -> bool:
+        """Parked events are to be replayed: call `replay` between two Kafka transactions."""
+        return self._parked.has_replay
 
     @property
-    def renamed(self) -> bool:
-        """A table is unparked whose records only a new stream names right."""
-        return self._parked.renamed
+    def needs_new_stream(self) -> bool:
+        """A table was unparked, and only a new stream writes the right schema headers for it."""
+        return self._parked.needs_new_stream
 
-    def hurry(self, within_s: float) -> None:
+    def shorten_deadlines(self, within_s: float) -> None:
         """From now on no call to Kafka lasts longer than this. May be called by another thread."""
-        self._producer.hurry(within_s)
-        self._admin.hurry(within_s)
+        self._producer.shorten_deadlines(within_s)
+        self._topics.shorten_deadlines(within_s)
 
-    def serve(self) -> None:
-        """Nothing comes for now: let the producer do its housekeeping. Raises what it found."""
-        with self._naming():
-            self._producer.serve()
+    def poll(self) -> None:
+        """Let the producer do its housekeeping while no batch comes. Raises the errors that it found."""
+        with self._naming_table():
+            self._producer.poll()
 
     def publish(self, batch: Batch, now: float) -> None:
-        """Produce a batch into the open Kafka transaction; opens one (at `now`, monotonic seconds) if need be.
+        """Produce a batch into the open Kafka transaction; opens one (at `now`, monotonic seconds) if none is open.
 
         Raises what the producer raises; SettingsError if two tables would share a topic; Unpublishable if the events of
         one table are refused. Then the publisher is done.
         """
-        with self._naming():
+        with self._naming_table():
             self._publish(batch, now)
 
     def _publish(self, batch: Batch, now: float) -> None:
         self._check_order(batch)
-        at = self._open
-        if at is None:
-            self._producer.begin()
-            at = self._open = KafkaTransaction(now, self._first)
+        transaction = self._open or self._begin(now)
         if batch.schemas:
             self._publish_schemas(batch.schemas)
-        if batch.copies:
-            self._parked.copied(batch.copies, batch.end_lsn)
-        tables: dict[Table, TableBatch] = {}
+        is_snapshot = batch.snapshot_records is not None
+        if batch.snapshot_records:
+            self._parked.on_snapshots(batch.snapshot_records, batch.end_lsn)
+        published: dict[Table, TableBatch] = {}
         for table in batch.tables:
-            parked = self._parked.get((table.schema, table.name), copied=batch.copies is not None)
-            if parked is not None:
-                self._park(at, parked, table)
+            parked = self._parked.get((table.schema, table.name), is_snapshot=is_snapshot)
+            if parked is None:
+                published[table.schema, table.name] = table
             else:
-                tables[table.schema, table.name] = table
-        self._find(tables)
-        for name, table in tables.items():
-            topic = self._by_table[name]
-            at.touched[topic.name] = topic
-            at.count(table)
+                if isinstance(parked, ParkedTable):
+                    transaction.count_parked(table)
+                self._park(table, parked.reason)
+        self._topics.find(published)
+        for name, table in published.items():
+            topic = self._topics[name]
+            transaction.touched[topic.name] = topic
+            transaction.count(table)
             for partition, messages in enumerate(split(table.messages, table.everywhere, topic.partitions)):
                 if messages:
                     self._producer.produce(topic.name, partition, messages)
-        if batch.copies:
-            self._publish_copies(batch.copies)
-        at.add(batch)
+        if batch.snapshot_records:
+            self._publish_snapshot_records(transaction, batch.snapshot_records)
+        transaction.add(batch)
         for content in batch.requests:
             if table_of(DISCARD, content) is not None:
-                self._producer.flush()  # what is on its way there is given up, too, and nothing of it half
+                # The table's parked events are discarded, also those in the queue: an event's parts stay together.
+                self._producer.flush()
             self._parked.request(content)
             wanted = to_copy(content)
             if wanted is not None:
-                # Durable with the request: whoever starts next finds it.
-                self._publish_copies([wanted_again(self._source.slot, self._names.topic(*wanted), *wanted)])
+                # The record commits with the request: so the next daemon knows that the snapshot is wanted.
+                self._publish_snapshot_records(transaction, [self._wanted_snapshot(wanted)])
 
-    def expect_commit(self) -> None:
-        """Say that the open Kafka transaction is to be committed soon, and until then there is time.
+    def _begin(self, now: float) -> KafkaTransaction:
+        self._producer.begin()
+        self._open = KafkaTransaction(now, is_first=self._is_first)
+        return self._open
+
+    def prepare_commit(self) -> None:
+        """Do the part of the commit that can be done early: the commit of the open transaction comes in a moment.
 
         Raises what the producer raises.
         """
         if self._open is not None:
-            with self._naming():
+            with self._naming_table():
                 self._open_progress(self._open)
-                self._producer.prepare()
+                self._producer.begin_next()
 
     def commit(self) -> CommitResult:
         """Commit the open Kafka transaction, between two PostgreSQL transactions.
 
-        Raises what the producer raises: then nothing, or all, was made durable, and the progress tells which.
+        Raises what the producer raises. Then nothing, or all, was made durable, and the progress tells which.
         """
-        with self._naming():
+        with self._naming_table():
             return self._commit()
 
-    def _commit(self) -> CommitResult:
-        at = self._open
-        assert at is not None, "no Kafka transaction is open"
-        assert not at.inside, "half a PostgreSQL transaction would become visible"
-        assert at.end_lsn or self._last is not None, "no position to go on from"
-        self._open_progress(at)
+    def _commit(self, gap_lsn: int = 0) -> CommitResult:
+        transaction = self._open
+        assert transaction is not None, "no Kafka transaction is open"
+        assert not transaction.is_inside, "half a PostgreSQL transaction would become visible"
+        assert transaction.end_lsn or self._last is not None, "no position to go on from"
+        self._open_progress(transaction)
         offsets = self._producer.flush()
         for (name, partition), end in offsets.items():
-            topic = at.touched.get(name)
+            topic = transaction.touched.get(name)
             if topic is not None:
                 topic.offsets[partition] = end
-            elif name == self._names.parked:
-                self._parked.passed(end)
-        slot_record = self._slot_record(at)
-        tables = (self._table_message(topic, slot_record) for topic in at.touched.values())
+            elif name == self._topics.names.parked:
+                self._parked.on_parked_end(end)
+        slot_record = self._slot_record(transaction, gap_lsn)
+        tables = (self._table_message(topic, slot_record) for topic in transaction.touched.values())
         self._produce_progress([*tables, {"key": slot_record.key(), "value": slot_record.value()}])
         self._producer.commit()
         self._open = None
-        self._first = False
+        self._is_first = False
         self._last = slot_record
-        self._parked.settled()
-        return at.durable(slot_record, self.parked)
+        self._parked.on_commit()
+        return transaction.result(slot_record, self.parked)
 
-    def _open_progress(self, at: KafkaTransaction) -> None:
-        """Take the progress into the transaction, which is a request: beside the rows, not after them.
+    def _open_progress(self, transaction: KafkaTransaction) -> None:
+        """Add the progress partition to the transaction while the rows are on their way: that takes a request.
 
-        But no sooner than it has to be: as long as it is open there, what other slots have committed cannot be read.
+        But not earlier: while the partition is in an open transaction, nobody can read what other slots committed.
         """
-        if at.touched and self._opens_early and not at.opens_progress:
-            at.opens_progress = True
+        if transaction.touched and self._opens_progress_early and not transaction.has_progress:
+            transaction.has_progress = True
             self._produce_progress([{"key": table_key(self._source.slot, ""), "value": None}])
 
     def abort(self) -> None:
-        """Give up the open Kafka transaction, if there is one: what it held was never visible and comes again."""
+        """Give up the open Kafka transaction, if there is one: nobody saw its rows, and the server sends them again."""
         if self._open is not None:
             self._open = None
             self._producer.abort()
 
     def declare_gap(self, lsn: int, tables: Iterable[Table], now: float) -> list[TableSnapshot]:
-        """What was committed between the progress and `lsn` is missing: say so, and that `tables` are to be copied.
+        """Record that changes between the progress and `lsn` are missing, and that `tables` need a new snapshot.
 
-        In a Kafka transaction of its own: whoever starts next goes on from `lsn`, and finds what is to be copied.
-        Raises as `publish` and `commit`.
+        The Kafka transaction holds nothing else: the next daemon goes on from `lsn`, and finds which snapshots are
+        wanted. Raises as `publish` and `commit`.
         """
         assert self._open is None, "a gap lies between two Kafka transactions"
         assert self._last is not None
-        copies = [wanted_again(self._source.slot, self._names.topic(*table), *table) for table in tables]
-        with self._naming():
-            self._producer.begin()
-            at = self._open = KafkaTransaction(now, self._first)
-            at.gap_lsn = self._last.lsn
-            at.end_lsn = lsn
-            self._publish_copies(copies)
-            self._commit()
-        return copies
+        wanted = [self._wanted_snapshot(table) for table in tables]
+        with self._naming_table():
+            transaction = self._begin(now)
+            transaction.end_lsn = lsn
+            self._publish_snapshot_records(transaction, wanted)
+            self._commit(gap_lsn=self._last.lsn)
+        return wanted
 
-    def _publish_copies(self, copies: list[TableSnapshot]) -> None:
-        assert self._open is not None
-        self._find((copy.schema, copy.table) for copy in copies)
-        for copy in copies:
-            topic = self._by_table[copy.schema, copy.table]
-            topic.snapshot = copy.snapshot
-            self._open.touched[topic.name] = topic
-        messages: list[Message] = [{"key": copy.key(), "value": copy.value()} for copy in copies]
-        self._producer.produce(self._names.snapshots, _SNAPSHOTS_PARTITION, messages)
+    def _wanted_snapshot(self, table: Table) -> TableSnapshot:
+        return wanted_snapshot(self._source.slot, self._topics.names.topic(*table), *table)
 
-    def unpark(self, now: float) -> CommitResult:
-        """Replay the next piece of a table's parked events, in a Kafka transaction of its own.
+    def _publish_snapshot_records(self, transaction: KafkaTransaction, snapshots: list[TableSnapshot]) -> None:
+        self._topics.find((each.schema, each.table) for each in snapshots)
+        for each in snapshots:
+            topic = self._topics[each.schema, each.table]
+            topic.snapshot = each.snapshot
+            transaction.touched[topic.name] = topic
+        messages: list[Message] = [{"key": each.key(), "value": each.value()} for each in snapshots]
+        self._producer.produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, messages)
+
+    def replay(self, now: float) -> CommitResult:
+        """Replay the next chunk of parked events, in a Kafka transaction of its own.
 
         Raises as `publish` and `commit`, and what the reader of the parked topic raises.
         """
         assert self._open is None, "a replay begins between two Kafka transactions"
         assert self._last is not None
-        with self._naming():
-            self._publish(self._parked.piece(self._last.lsn), now)
+        with self._naming_table():
+            self._publish(self._parked.next_chunk(self._last.lsn), now)
             return self._commit()
 
-    def _park(self, at: KafkaTransaction, parked: ParkedTable, table: TableBatch) -> None:
-        name = (table.schema, table.name)
-        self._parked.begins(name)
-        if not self._parked_is_there:
-            self._parked_end()
-        if not parked.copying:
-            at.parked_counts[name] = at.parked_counts.get(name, 0) + sum(table.counts.values())
-        messages = records(self._parked.key_of(name), parked, table)
+    def _park(self, table: TableBatch, reason: str) -> None:
+        key = self._parked.begin_records((table.schema, table.name))
+        self._topics.ensure_parked()
+        messages = records(key, reason, table)
         while some := list(islice(messages, _PARKED_RECORDS)):
-            self._producer.produce(self._names.parked, _PARKED_PARTITION, some)
+            self._producer.produce(self._topics.names.parked, _PARKED_PARTITION, some)
 
-    def _parked_end(self) -> int:
-        self._admin.ensure(parked_spec(self._names, self._settings.replication_factor, self._settings.config))
-        self._parked_is_there = True
-        [offset] = self._admin.end_offsets({self._names.parked: 1})[self._names.parked]
-        return offset
-
-    def _naming(self) -> AbstractContextManager[None]:
-        topics = self._topics
-        return self._parked.naming(lambda topic: topics[topic].table if topic in topics else None)
+    def _naming_table(self) -> AbstractContextManager[None]:
+        return self._parked.naming_table(self._topics.table_of)
 
     def _check_order(self, batch: Batch) -> None:
-        """Pair-assert with `ack_tracker`: positions only grow, whoever sends a transaction again."""
+        """Assert, as `ack_tracker` does, that positions only grow, even if the server sends transactions again."""
         before = self._open.end_lsn if self._open is not None else 0
         if not before and self._last is not None:
             before = self._last.lsn
         assert not batch.end_lsn or batch.end_lsn >= before, (
             f"a batch up to {format_lsn(batch.end_lsn)} after {format_lsn(before)}"
         )
-        beside = batch.copies is not None and self._last is not None
-        assert batch.end_lsn or batch.open or self._open is not None or beside, (
+        is_snapshot = batch.snapshot_records is not None and self._last is not None
+        assert batch.end_lsn or batch.ends_inside_transaction or self._open is not None or is_snapshot, (
             "a batch without a position ends no transaction"
         )
-
-    def _find(self, tables: Iterable[Table]) -> None:
-        """Have the topics of these tables in `_by_table`; the new ones are asked for together: they can be many."""
-        new: dict[str, Table] = {}
-        for table in tables:
-            if table in self._by_table:
-                continue
-            name = self._names.topic(*table)
-            other = self._topics[name].table if name in self._topics else new.setdefault(name, table)
-            if other != table:
-                raise SettingsError(
-                    f"the tables {'.'.join(other)} and {'.'.join(table)} would share the topic {name}",
-                    "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}.",
-                )
-        if not new:
-            return
-        settings = self._settings
-        specs = [TopicSpec(name, settings.partitions, settings.replication_factor, settings.config) for name in new]
-        partitions = dict(zip(new, self._admin.ensure(*specs), strict=True))
-        # Asked for before the first record of ours: so the table record is right for the partitions that get none.
-        for name, offsets in self._admin.end_offsets(partitions).items():
-            topic = Topic(name, new[name], offsets, self._snapshots.get(name))
-            self._topics[name] = self._by_table[topic.table] = topic
 
     def _publish_schemas(self, schemas: list[tuple[str, str]]) -> None:
         by_partition: dict[int, list[Message]] = {}
         for fingerprint, text in schemas:
             key = fingerprint.encode()
-            partition = partition_for(key, self._schema_partitions)
+            partition = partition_for(key, self._topics.schema_partitions)
             by_partition.setdefault(partition, []).append({"key": key, "value": text.encode()})
         for partition, messages in by_partition.items():
-            self._producer.produce(self._names.schemas, partition, messages)
-        if not self._producer.transactional:
-            # Readers see a row as soon as it is written: then its schema must be there.
+            self._producer.produce(self._topics.names.schemas, partition, messages)
+        if not self._producer.is_transactional:
+            # Readers see a row as soon as it is written: its schema must be there before.
             self._producer.flush()
 
     def _produce_progress(self, messages: list[Message]) -> None:
-        self._producer.produce(self._names.progress, _PROGRESS_PARTITION, messages)
+        self._producer.produce(self._topics.names.progress, _PROGRESS_PARTITION, messages)
 
     def _table_message(self, topic: Topic, slot_record: SlotRecord) -> Message:
         schema, table = topic.table
-        parked = self._parked.tables.get(topic.table)
+        complete_lsn = self._parked.complete_lsn(topic.table)
         record = TableRecord(
             slot=self._source.slot,
             topic=topic.name,
             schema=schema,
             table=table,
-            commit_lsn=slot_record.commit_lsn if parked is None else min(slot_record.commit_lsn, parked.lsn),
+            commit_lsn=slot_record.commit_lsn if complete_lsn is None else min(slot_record.commit_lsn, complete_lsn),
             offsets=tuple(topic.offsets),
             snapshot=topic.snapshot,
         )
         return {"key": record.key(), "value": record.value()}
 
-    def _slot_record(self, at: KafkaTransaction) -> SlotRecord:
+    def _slot_record(self, transaction: KafkaTransaction, gap_lsn: int) -> SlotRecord:
         last = self._last
-        carried = last is not None and not at.transactions
+        is_carried = last is not None and not transaction.transactions
         return SlotRecord(
             slot=self._source.slot,
-            lsn=at.end_lsn or (0 if last is None else last.lsn),
-            commit_lsn=last.commit_lsn if last is not None and carried else at.commit_lsn,
-            commit_ts=last.commit_ts if last is not None and carried else at.commit_ts,
+            lsn=transaction.end_lsn or (0 if last is None else last.lsn),
+            commit_lsn=last.commit_lsn if last is not None and is_carried else transaction.commit_lsn,
+            commit_ts=last.commit_ts if last is not None and is_carried else transaction.commit_ts,
             system_id=self._source.system_id,
             timeline=self._source.timeline,
-            transactions=at.transactions,
-            rows=at.rows,
-            parked=tuple(self._parked.tables.values()),
-            gap_lsn=at.gap_lsn,
+            transactions=transaction.transactions,
+            rows=transaction.rows,
+            parked=tuple(self._parked.parked.values()),
+            gap_lsn=gap_lsn,
+            deferred=self._parked.deferred,
         )

@@ -1,12 +1,12 @@
-"""What the topics are called, and how those that cdcd makes itself are made.
+"""The names of the topics, and the settings of the topics that cdcd makes for itself.
 
-Before: `batches` names tables as PostgreSQL does. After: `publisher` asks for a topic's name once a table,
-`kafka.admin` makes what is missing.
+Before: `batches` names tables as PostgreSQL does.
+After: `table_topics` asks for each table's topic once; `kafka.admin` makes the topics that are missing.
 Source: `org.apache.kafka.common.internals.Topic` (legal names), Kafka documentation "Topic Configs".
 
-A topic's name may hold only `[a-zA-Z0-9._-]`, a PostgreSQL identifier anything. Letters, digits and `_` stand for
-themselves; every other byte of the UTF-8 name becomes `-` and two hex digits. So `.` can only be the separator and
-no two tables share a topic: `a.b`.`c` is `a-2eb.c`, `a`.`b.c` is `a.b-2ec`.
+A topic's name may hold only `[a-zA-Z0-9._-]`, but a PostgreSQL identifier may hold any character. Letters, digits and
+`_` stand for themselves; every other byte of the UTF-8 name becomes `-` and two hex digits. So `.` can only be the
+separator, and no two tables share a topic: `a.b`.`c` is `a-2eb.c`, `a`.`b.c` is `a.b-2ec`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME_SIZE_MAX: Final = 249
 """Kafka's limit on a topic name, in characters."""
 
 PARKED_MESSAGE_BYTES: Final = 1_048_588
-"""Kafka's own default: whatever the brokers are set to, parked events fit, for they come in parts."""
+"""Kafka's own default. Parked events come in smaller parts, so they fit, whatever the brokers' setting is."""
 
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
 
@@ -34,7 +34,7 @@ _DIGEST_SIZE: Final = 32
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """A topic as cdcd would make it. An existing topic is taken as it is, whatever its partitions."""
+    """A topic as cdcd would make it. cdcd takes an existing topic as it is, with any number of partitions."""
 
     name: str
     partitions: int
@@ -43,7 +43,7 @@ class TopicSpec:
 
 
 def encode_identifier(name: str) -> str:
-    """A PostgreSQL identifier in the characters that Kafka allows, `.` excepted; two names never give the same."""
+    """Return a PostgreSQL identifier in the characters that Kafka allows, without `.`; no two give the same."""
     return "".join(chr(byte) if byte in _PLAIN else f"-{byte:02x}" for byte in name.encode())
 
 
@@ -69,20 +69,20 @@ class TopicNames:
         self.messages = f"{prefix}.messages"
         """Logical decoding messages."""
         self.progress = f"{prefix}.progress"
-        """Slot and table records: what is durable."""
+        """Slot and table records."""
         self.schemas = f"{prefix}.schemas"
         """Avro schemas by fingerprint."""
         self.snapshots = f"{prefix}.snapshots"
-        """How far the copy of each table has come."""
+        """How far the snapshot of each table is."""
         self.parked = f"{prefix}.parked"
-        """Events of tables that cannot be published now."""
+        """Events of tables that are parked or deferred."""
         self.compacted = (self.progress, self.schemas, self.snapshots)
-        """Of these, the ones that keep the last record of every key for ever."""
+        """The topics among these that keep the last record of every key for ever."""
 
     def topic(self, schema: str, table: str) -> str:
-        """The topic of a table; with the schema "" (no table has it) cdcd's own topic `{prefix}.{table}`.
+        """Return the topic of a table; with the schema "" (no table has it) cdcd's own topic `{prefix}.{table}`.
 
-        A name that would be too long keeps its start and ends in `--` and a digest of the whole: no encoded name
+        A name that would be too long keeps its start, and ends in `--` and a digest of the whole name: no encoded name
         holds `--`. Raises SettingsError if the template gives a table the name of one of cdcd's own topics.
         """
         if not schema:
@@ -97,41 +97,47 @@ class TopicNames:
             name = f"{name[: NAME_SIZE_MAX - _DIGEST_SIZE - 2]}--{digest}"
         if name in (self.messages, self.progress, self.schemas, self.parked, self.snapshots):
             raise SettingsError(
-                f"the table {schema}.{table} would go to {name}, which is a topic of cdcd's own",
+                f"the table {schema}.{table} would go to {name}, which is one of cdcd's own topics",
                 "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}.",
             )
         return name
 
 
 def progress_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
-    """One partition, so that its order is the order of the cuts; a week of history stays uncompacted for readers."""
+    """Return the progress topic: one partition, in the order of the cuts; readers find a week uncompacted."""
     config = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(WEEK_MS)}
     return TopicSpec(names.progress, 1, replication_factor, config)
 
 
 def schemas_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
-    """Compacted: every schema that any record was ever written with stays readable."""
+    """Return the schemas topic: compacted, so that the schema of every record stays readable."""
     return TopicSpec(names.schemas, 1, replication_factor, {"cleanup.policy": "compact"})
 
 
 def snapshots_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
-    """One partition, compacted: a record a table, read whole at every start."""
+    """Return the snapshots topic: one partition, compacted; a record a table, and every start reads all of it."""
     return TopicSpec(names.snapshots, 1, replication_factor, {"cleanup.policy": "compact"})
 
 
 def own_specs(names: TopicNames, replication_factor: int, table_config: Mapping[str, str]) -> list[TopicSpec]:
-    """The topics of cdcd's own that every daemon needs: progress, snapshots, schemas. `table_config`: of the others."""
+    """Return cdcd's own topics that every daemon needs: progress, snapshots, schemas.
+
+    `table_config` is the setting for the tables' topics.
+    """
     specs = [spec(names, replication_factor) for spec in (progress_spec, snapshots_spec, schemas_spec)]
     return [_as_safe(spec, table_config) for spec in specs]
 
 
 def parked_spec(names: TopicNames, replication_factor: int, table_config: Mapping[str, str]) -> TopicSpec:
-    """One partition, kept until somebody removes it: nothing else has these events. `table_config`: of the others."""
+    """Return the parked topic: one partition, kept until somebody removes it, for nothing else has these events.
+
+    `table_config` is the setting for the tables' topics.
+    """
     config = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(PARKED_MESSAGE_BYTES)}
     return _as_safe(TopicSpec(names.parked, 1, replication_factor, config), table_config)
 
 
 def _as_safe(spec: TopicSpec, table_config: Mapping[str, str]) -> TopicSpec:
-    """How many replicas must have a record is what is wanted for the tables' topics."""
+    """Return the topic with the tables' `min.insync.replicas`: cdcd's own records are to be as safe."""
     wanted = {name: value for name, value in table_config.items() if name == "min.insync.replicas"}
     return replace(spec, config={**spec.config, **wanted})

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cdcd.progress.snapshot_records import COPYING, DONE, WANTED, CompletedRange, TableSnapshot
+from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, CompletedRange, TableSnapshot
 from cdcd.source.heaps import Heap
 
 XID_MASK: Final = 0xFFFFFFFF
@@ -53,7 +53,7 @@ def begin(table: TableSnapshot, heaps: list[Heap], has_key: bool, lsn: int, xmin
     `lsn` is the consistent point of that snapshot, `xmin` its oldest transaction (64 bits).
     """
     assert table.state != DONE
-    if table.state == COPYING and has_key:
+    if table.state == RUNNING and has_key:
         current = {(heap.oid, heap.file_node) for heap in heaps}
         kept = tuple(done for done in table.done if (done.heap, done.file_node) in current)
         if kept:
@@ -61,7 +61,7 @@ def begin(table: TableSnapshot, heaps: list[Heap], has_key: bool, lsn: int, xmin
             return replace(table, lsn=lsn, done=kept, starts_with_truncate=False)
     truncate = table.starts_with_truncate or not has_key
     rows = 0 if truncate else table.rows
-    return replace(table, state=COPYING, lsn=lsn, xmin=xmin, done=(), starts_with_truncate=truncate, rows=rows)
+    return replace(table, state=RUNNING, lsn=lsn, xmin=xmin, done=(), starts_with_truncate=truncate, rows=rows)
 
 
 def divide(table: TableSnapshot, heaps: list[Heap], blocks: int) -> list[Chunk]:

@@ -11,7 +11,7 @@ from typing import Final
 from cdcd.clock import monotonic_s
 from cdcd.errors import RequestRejected
 from cdcd.lsn import format_lsn
-from cdcd.progress.records import ParkedTable, SlotRecord, parse_record
+from cdcd.progress.records import DeferredTable, ParkedTable, SlotRecord, parse_record
 from cdcd.reading.consumer import TopicReader
 from cdcd.terminal.progress_bar import ProgressBar
 
@@ -37,14 +37,15 @@ def wait_for_progress(
     """
     deadline_s = clock() + wait_s
     reached = 0
-    incomplete: list[ParkedTable] = []
+    incomplete: list[ParkedTable | DeferredTable] = []
     try:
         with TopicReader(config) as reader:
             first, end = reader.bounds(topic, 0)
             reader.assign([(topic, 0, max(first, end - RECORDS_BACK))])
             while reached < lsn or incomplete:
                 is_late = clock() > deadline_s
-                if reached >= lsn and (is_late or not all(each.copying for each in incomplete)):
+                is_parked = any(isinstance(each, ParkedTable) for each in incomplete)
+                if reached >= lsn and (is_late or is_parked):
                     raise _incomplete(incomplete[0])
                 if is_late:
                     raise _too_late(topic, lsn, reached, wait_s)
@@ -55,12 +56,12 @@ def wait_for_progress(
                         record = parse_record(bytes(key), bytes(value))
                         if isinstance(record, SlotRecord) and record.slot == slot:
                             reached = record.lsn
-                            incomplete = [each for each in record.parked if (each.schema, each.table) in tables]
+                            incomplete = [each for each in record.incomplete if (each.schema, each.table) in tables]
     finally:
         bar.clear()
 
 
-def _incomplete(table: ParkedTable) -> RequestRejected:
+def _incomplete(table: ParkedTable | DeferredTable) -> RequestRejected:
     name = f"{table.schema}.{table.table}"
     return RequestRejected(
         f"the topic of {name} is not complete since {format_lsn(table.lsn)}: {table.reason}",

@@ -59,7 +59,7 @@ def test_point_9_a_table_with_a_row_too_large_is_parked_and_comes_back_whole(str
     daemon.wait_until_confirmed()
     assert (ids(stream, "t"), ids(stream, "u")) == ([1], [1, 2, 3])
     [table] = parked(stream)
-    assert (table["schema"], table["table"], table["unparking"]) == ("public", "t", False)
+    assert (table["schema"], table["table"], table["replaying"]) == ("public", "t", False)
     assert "Message size too large" in table["reason"]
     assert "the table public.t is parked" in daemon.log.read_text()
     stream.sql("INSERT INTO t VALUES (5, 'e')", "UPDATE t SET v = 'A' WHERE id = 1", "INSERT INTO u VALUES (4, 'd')")

@@ -17,7 +17,7 @@ KILLS = 10
 TAKEOVER_S = 10.0
 """No takeover may take longer; the server notices a killed daemon at once, so none should take wal_sender_timeout."""
 
-TAKEN = "another producer has taken over our transactional.id"
+TAKEN = "another producer has taken over this daemon's transactional.id"
 
 
 def test_point_6_the_second_daemon_stands_by_and_takes_over_when_the_first_is_killed(stream: Stream) -> None:

@@ -146,7 +146,7 @@ def main() -> None:
             assembler, batches = pipeline()
             for at in range(0, len(stream), burst):
                 assembler.feed(stream[at : at + burst])
-                batches.take()
+                batches.build()
 
         measure("pgoutput: decode to messages", rows, lambda: [decoder.decode(frame, 25) for frame in inserts])
         for burst in (100, 500, 1000, 4000):
@@ -164,14 +164,14 @@ def main() -> None:
             form.row_at(SIGNATURE + bytes(8))
             for at in range(0, rows, BURST):
                 table.encode(copied[at : at + BURST], form, 1)
-                batches.take()
+                batches.build()
 
         measure("snapshot + avro", rows, copy)
         assembler, batches = pipeline()
         taken = []
         for at in range(0, len(stream), BURST):
             assembler.feed(stream[at : at + BURST])
-            taken.append(batches.take())
+            taken.append(batches.build())
         tables = [table for batch in taken for table in batch.tables]
         measure("sink: split among 4 partitions", rows, lambda: [split(t.messages, t.everywhere, 4) for t in tables])
 

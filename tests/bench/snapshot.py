@@ -42,7 +42,7 @@ from bench.measuring import memory_mb, parse, percentile, until  # noqa: E402
 from bench.workloads import FILL, ORDERS  # noqa: E402
 from support.topics import Topics  # noqa: E402
 
-from cdcd.sink.kafka.client_config import producer_config  # noqa: E402
+from cdcd.sink.kafka.client_config import KafkaConnection, transactional_producer_config  # noqa: E402
 
 SHARE_MIN = 0.6
 LATER_MAX_MS = 100.0
@@ -133,7 +133,7 @@ def _produce(kafka: servers.Kafka, prefix: str, rows: int) -> float:
     topic = f"{prefix}.alone"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    producer = Producer(producer_config(kafka.bootstrap, "alone", topic, 60_000, {}))
+    producer = Producer(transactional_producer_config(KafkaConnection(kafka.bootstrap, "alone"), topic, 60_000))
     producer.init_transactions(30)
     producer.begin_transaction()
     began, left = time.monotonic(), rows

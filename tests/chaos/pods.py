@@ -25,7 +25,7 @@ PROBES_MAX = 8
 """Liveness probes that may fail in a row, as in deploy's manifests: then the pod is killed and started again."""
 
 NOT_A_BUG = (
-    "another producer has taken over our transactional.id",  # a zombie that woke up: it must end
+    "another producer has taken over this daemon's transactional.id",  # a zombie that woke up: it must end
     "no stream came about in 60 s",  # the servers were away for that long: Kubernetes starts it again
 )
 

@@ -24,12 +24,18 @@ from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.interfaces import Producer, ProgressReader, TopicAdmin
 from cdcd.sink.kafka.admin import KafkaAdmin
 from cdcd.sink.kafka.alternating_producer import AlternatingProducer
+from cdcd.sink.kafka.client_config import KafkaConnection
+from cdcd.sink.kafka.idempotent_producer import IdempotentProducer
 from cdcd.sink.kafka.producer import KafkaProducer
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.kafka.range_reader import RangeReader
+from cdcd.sink.kafka.stuck_client import StuckClient
 from cdcd.sink.partitioner import partition_for
-from cdcd.sink.publisher import Publisher, Source, TopicSettings
+from cdcd.sink.publisher import Publisher, Source
+from cdcd.sink.table_topics import TableTopics, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec
+
+NOWHERE = KafkaConnection("127.0.0.1:1", "c")
 
 
 def never() -> bool:
@@ -63,22 +69,26 @@ class RealWorld:
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
         self.bootstrap = bootstrap
+        self.connection = KafkaConnection(bootstrap, "contract")
         self.prefix = prefix
-        self.real_admin = KafkaAdmin(bootstrap, "contract")
+        self.real_admin = KafkaAdmin(KafkaConnection(bootstrap, "contract"))
         self.admin: TopicAdmin = self.real_admin
         self.producers: list[Producer] = []
 
     def producer(self, transactional_id: str | None) -> Producer:
-        ids = [None] if transactional_id is None else [f"{self.prefix}-{transactional_id}{n}" for n in range(2)]
-        producers = [KafkaProducer(self.bootstrap, "contract", own, timeout_s=20) for own in ids]
+        if transactional_id is None:
+            self.producers.append(IdempotentProducer(self.connection, timeout_s=20))
+            return self.producers[-1]
+        ids = [f"{self.prefix}-{transactional_id}{n}" for n in range(2)]
+        producers = [KafkaProducer(self.connection, own, timeout_s=20) for own in ids]
         self.producers += producers
-        return producers[0] if transactional_id is None else AlternatingProducer(*producers)
+        return AlternatingProducer(*producers)
 
     def reader(self, topic: str) -> ProgressReader:
         return KafkaProgressReader(self.reading(topic))
 
     def reading(self, topic: str, timeout_s: float = 20) -> RangeReader:
-        return RangeReader(self.bootstrap, "contract", topic, self.real_admin, timeout_s=timeout_s)
+        return RangeReader(self.connection, topic, self.real_admin, timeout_s)
 
     def visible(self, topic: str, partitions: int, *, while_open: bool = False) -> list[list[Seen]]:
         if not while_open:
@@ -99,10 +109,13 @@ class RealWorld:
             while unfinished:
                 message = consumer.poll(10)
                 assert message is not None, "the broker fell silent"
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None
+                assert offset is not None
                 if message.error() is not None:
-                    unfinished.discard(message.partition())
+                    unfinished.discard(partition)
                 else:
-                    seen[message.partition()].append(Seen(message.offset(), message.key(), message.value()))
+                    seen[partition].append(Seen(offset, message.key(), message.value()))
         finally:
             consumer.close()
         return seen
@@ -127,6 +140,13 @@ class RealWorld:
 
 
 World = FakeWorld | RealWorld
+
+
+def made(connection: KafkaConnection, transactional_id: str | None) -> KafkaProducer | IdempotentProducer:
+    """One producer, without transactions if it has no id."""
+    if transactional_id is None:
+        return IdempotentProducer(connection, timeout_s=30)
+    return KafkaProducer(connection, transactional_id, timeout_s=30)
 
 
 @pytest.fixture(params=["fake", "real"])
@@ -391,7 +411,7 @@ def test_what_lies_between_two_cuts_is_what_lies_between_two_lsns(world: World) 
         producer = started(world)
         found = world.reader(names.progress).last(frozenset([b"slot"]), never)
         last = parse_slot_record(b"slot", found[b"slot"]) if found else None
-        publisher = Publisher(producer, world.admin, names, TopicSettings(3, 1), source, last)
+        publisher = Publisher(producer, TableTopics(world.admin, names, TopicSettings(3, 1)), source, last)
         builder = BatchBuilder(tombstones=False)
         table = builder.open_table("public", "t")
         for lsn, keys in history:
@@ -401,7 +421,7 @@ def test_what_lies_between_two_cuts_is_what_lies_between_two_lsns(world: World) 
             for key in keys:
                 builder.add(table, ord("c"), key, b"%d" % lsn)
             builder.commit(lsn + 1)
-            publisher.publish(builder.take(), 0.0)
+            publisher.publish(builder.build(), 0.0)
             if lsn == crash:
                 producer.flush()
                 break
@@ -410,7 +430,7 @@ def test_what_lies_between_two_cuts_is_what_lies_between_two_lsns(world: World) 
     records = [parse_record(seen.key or b"", seen.value) for seen in progress if seen.value is not None]
     assert [record.lsn for record in records if isinstance(record, SlotRecord)] == [lsn + 1 for lsn, _ in history]
     rows = world.visible(f"{world.prefix}.public.t", 3)
-    before = (0, 0, 0)
+    before: tuple[int, ...] = (0, 0, 0)
     for record in records:
         if isinstance(record, TableRecord):
             between = [
@@ -477,8 +497,8 @@ def test_the_reader_names_the_transaction_that_nobody_ends(real: RealWorld) -> N
 def test_a_full_queue_delays_but_never_reorders_or_drops(real: RealWorld) -> None:
     orders = topic_of(real, "orders")
     small: dict[str, Any] = {"queue.buffering.max.kbytes": 4}
-    for transactional_id in (f"{real.prefix}-small", None):
-        producer = KafkaProducer(real.bootstrap, "contract", transactional_id, properties=small)
+    connection = KafkaConnection(real.bootstrap, "contract", small)
+    for producer in (KafkaProducer(connection, f"{real.prefix}-small"), IdempotentProducer(connection)):
         producer.start(never)
         producer.begin()
         real.visible(orders, 1)  # waits until the marker of the transaction before is there
@@ -493,9 +513,8 @@ def test_a_full_queue_delays_but_never_reorders_or_drops(real: RealWorld) -> Non
 
 def test_a_row_that_needs_the_whole_queue_passes_alone_and_in_its_place(real: RealWorld) -> None:
     orders = topic_of(real, "orders")
-    producer = KafkaProducer(
-        real.bootstrap, "contract", f"{real.prefix}-tight", properties={"queue.buffering.max.kbytes": 1_000}
-    )
+    connection = KafkaConnection(real.bootstrap, "contract", {"queue.buffering.max.kbytes": 1_000})
+    producer = KafkaProducer(connection, f"{real.prefix}-tight")
     producer.start(never)
     producer.begin()
     sizes = [10, 300_000, 1_000_000, 10, 900_000, 900_000, 10]
@@ -508,10 +527,8 @@ def test_a_row_that_needs_the_whole_queue_passes_alone_and_in_its_place(real: Re
 @pytest.mark.parametrize("transactional", [True, False])
 def test_a_row_larger_than_the_whole_queue_is_refused_with_the_cure(real: RealWorld, transactional: bool) -> None:
     orders = topic_of(real, "orders")
-    own = f"{real.prefix}-tight" if transactional else None
-    producer = KafkaProducer(
-        real.bootstrap, "contract", own, properties={"queue.buffering.max.kbytes": 1_000}, timeout_s=30
-    )
+    connection = KafkaConnection(real.bootstrap, "contract", {"queue.buffering.max.kbytes": 1_000})
+    producer = made(connection, f"{real.prefix}-tight" if transactional else None)
     producer.start(never)
     producer.begin()
     began = time.monotonic()
@@ -561,7 +578,7 @@ def test_a_client_that_is_dropped_frees_its_threads_at_once(real: RealWorld) -> 
         return sum(1 for _ in Path("/proc/self/task").iterdir())
 
     def use_admin() -> None:
-        admin = KafkaAdmin(real.bootstrap, "contract")
+        admin = KafkaAdmin(real.connection)
         assert admin.partitions([f"{real.prefix}.nosuch"]) == {}
         assert admin.ensure(TopicSpec(f"{real.prefix}.{time.monotonic_ns()}", 1, 1)) == [1]
         assert admin.transaction_timeout_max_ms()
@@ -569,7 +586,7 @@ def test_a_client_that_is_dropped_frees_its_threads_at_once(real: RealWorld) -> 
             admin.ensure(*(TopicSpec(f"{real.prefix}.bad{number}", 1, 99) for number in range(3)))
 
     def use_producer() -> None:
-        producer = KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-threads")
+        producer = KafkaProducer(real.connection, f"{real.prefix}-threads")
         producer.start(never)
         write(producer, orders, (b"k", b"v"))
 
@@ -598,8 +615,8 @@ def test_a_record_larger_than_the_topic_allows_is_refused_with_the_cure(
 ) -> None:
     topic = f"{real.prefix}.small"
     real.admin.ensure(TopicSpec(topic, 1, 1, {"max.message.bytes": "10000"}))
-    own = f"{real.prefix}-big" if transactional else None
-    producer = KafkaProducer(real.bootstrap, "contract", own, properties={"compression.type": "none"})
+    connection = KafkaConnection(real.bootstrap, "contract", {"compression.type": "none"})
+    producer = made(connection, f"{real.prefix}-big" if transactional else None)
     producer.start(never)
     producer.begin()
     messages: list[Any] = [{"value": b"a"}, {"value": b"b"}, {"value": b"c"}]
@@ -617,7 +634,7 @@ def produce_and_commit(producer: Producer, topic: str, messages: list[Any]) -> N
 
 def test_a_transaction_that_outlived_its_timeout_is_lost_not_fenced(real: RealWorld) -> None:
     orders = topic_of(real, "orders")
-    producer = KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-slow", transaction_timeout_ms=1_000)
+    producer = KafkaProducer(real.connection, f"{real.prefix}-slow", transaction_timeout_ms=1_000)
     producer.start(never)
     producer.begin()
     producer.produce(orders, 0, [{"value": b"slow"}])
@@ -635,31 +652,30 @@ def test_a_transaction_that_outlived_its_timeout_is_lost_not_fenced(real: RealWo
 def test_a_transaction_that_was_prepared_begins_when_it_is_opened(real: RealWorld) -> None:
     orders = topic_of(real, "orders")
     producer, heir = (
-        KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-ready", transaction_timeout_ms=1_000)
-        for _ in range(2)
+        KafkaProducer(real.connection, f"{real.prefix}-ready", transaction_timeout_ms=1_000) for _ in range(2)
     )
     producer.start(never)
     for turn in range(2):
-        producer.prepare()
-        producer.prepare()
+        producer.begin_next()
+        producer.begin_next()
         time.sleep(1.5)
         if turn:
             heir.start(never)
         producer.begin()
-        producer.prepare()  # harmless: one is open
+        producer.begin_next()  # harmless: one is open
         producer.produce(orders, 0, [{"value": b"row"}])
         if not turn:
             producer.commit()
     with pytest.raises(Fenced):
         producer.flush()
     producer.close()
-    heir.prepare()
+    heir.begin_next()
     heir.close()
     assert values(real.visible(orders, 1)[0]) == [b"row"]
 
 
 def test_a_transaction_timeout_that_the_broker_does_not_allow_is_refused(real: RealWorld) -> None:
-    producer = KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-long", transaction_timeout_ms=2_000_000_000)
+    producer = KafkaProducer(real.connection, f"{real.prefix}-long", transaction_timeout_ms=2_000_000_000)
     with pytest.raises(RequestRejected, match=r"transaction\.max\.timeout\.ms"):
         producer.start(never)
     producer.close()
@@ -667,21 +683,22 @@ def test_a_transaction_timeout_that_the_broker_does_not_allow_is_refused(real: R
 
 def test_the_users_transaction_timeout_counts_where_the_broker_allows_less_than_we_believe(real: RealWorld) -> None:
     properties: dict[str, Any] = {"transaction.timeout.ms": 5_000}
-    producer = KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-short", 2_000_000_000, properties)
+    connection = KafkaConnection(real.bootstrap, "contract", properties)
+    producer = KafkaProducer(connection, f"{real.prefix}-short", 2_000_000_000)
     assert producer.start(never)
     producer.close()
 
 
 def test_the_transaction_timeout_that_the_broker_allows_is_known(broker: str) -> None:
-    assert KafkaAdmin(broker, "contract").transaction_timeout_max_ms() == 900_000
+    assert KafkaAdmin(KafkaConnection(broker, "contract")).transaction_timeout_max_ms() == 900_000
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda address: KafkaProducer(address, "c", "id", timeout_s=1).start(never),
-        lambda address: KafkaAdmin(address, "c", timeout_s=1).ensure(TopicSpec("t", 1, 1)),
-        lambda address: KafkaAdmin(address, "c", timeout_s=1).transaction_timeout_max_ms(),
+        lambda address: KafkaProducer(KafkaConnection(address, "c"), "id", timeout_s=1).start(never),
+        lambda address: KafkaAdmin(KafkaConnection(address, "c"), timeout_s=1).ensure(TopicSpec("t", 1, 1)),
+        lambda address: KafkaAdmin(KafkaConnection(address, "c"), timeout_s=1).transaction_timeout_max_ms(),
     ],
 )
 def test_a_broker_that_nobody_runs_is_named(call: Callable[[str], object]) -> None:
@@ -692,8 +709,8 @@ def test_a_broker_that_nobody_runs_is_named(call: Callable[[str], object]) -> No
 @pytest.mark.parametrize(
     "call",
     [
-        lambda address, properties: KafkaProducer(address, "c", "id", properties=properties).start(never),
-        lambda address, properties: KafkaAdmin(address, "c", properties, timeout_s=2).ensure(TopicSpec("t", 1, 1)),
+        lambda connection: KafkaProducer(connection, "id").start(never),
+        lambda connection: KafkaAdmin(connection, timeout_s=2).ensure(TopicSpec("t", 1, 1)),
     ],
 )
 def test_refused_credentials_are_for_a_person_to_mend(
@@ -706,11 +723,11 @@ def test_refused_credentials_are_for_a_person_to_mend(
         "sasl.password": "p",
     }
     with pytest.raises(RequestRejected, match=r"sasl\.\*"):
-        call(broker, properties)
+        call(KafkaConnection(broker, "c", properties))
     assert len(caplog.records) <= 3, "librdkafka repeats itself at every attempt"
 
 
-@pytest.mark.parametrize("make", [KafkaAdmin, lambda *args, **more: KafkaProducer(*args, "id", **more)])
+@pytest.mark.parametrize("make", [KafkaAdmin, IdempotentProducer, lambda connection: KafkaProducer(connection, "id")])
 @pytest.mark.parametrize(
     "properties", [{"socket.nosuch": 1}, {"socket.timeout.ms": "soon"}, {"transactional.id": "mine"}]
 )
@@ -718,7 +735,7 @@ def test_a_property_that_is_unknown_or_not_the_users_is_a_wrong_setting(
     make: Callable[..., object], properties: Any
 ) -> None:
     with pytest.raises(SettingsError):
-        make("127.0.0.1:1", "c", properties=properties)
+        make(KafkaConnection("127.0.0.1:1", "c", properties))
 
 
 @pytest.mark.parametrize(
@@ -733,27 +750,32 @@ def test_a_topic_that_cannot_be_made_is_refused_with_the_setting_to_change(real:
         real.admin.ensure(good, spec)
 
 
-def test_topics_are_made_by_few_requests_that_no_controller_finds_too_large(
-    real: RealWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[int] = []
-    client = real.real_admin._client
-    assert client is not None
+class Counting:
+    """An admin client that counts the topics of each request."""
 
-    class Counting:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(client, name)
+    def __init__(self, client: Any, counts: list[int]) -> None:
+        self._client = client
+        self._counts = counts
 
-        def create_topics(self, new: list[Any], **more: Any) -> Any:
-            made.append(len(new))
-            return client.create_topics(new, **more)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
 
-    monkeypatch.setattr(real.real_admin, "_client", Counting())
-    assert real.admin.ensure(*(TopicSpec(f"{real.prefix}.n{n}", 1, 1) for n in range(100))) == [1] * 100
-    monkeypatch.setattr("cdcd.sink.kafka.admin._RECORDS_MAX", 10)
+    def create_topics(self, new: list[Any], **more: Any) -> Any:
+        self._counts.append(len(new))
+        return self._client.create_topics(new, **more)
+
+
+def test_topics_are_made_by_few_requests_that_no_controller_finds_too_large(real: RealWorld) -> None:
+    counts: list[int] = []
+    usual, small = KafkaAdmin(real.connection), KafkaAdmin(real.connection, request_records_max=10)
+    for admin in (usual, small):
+        admin._client = Counting(admin._client, counts)  # type: ignore[assignment]
+    assert usual.ensure(*(TopicSpec(f"{real.prefix}.n{n}", 1, 1) for n in range(100))) == [1] * 100
     specs = [TopicSpec(f"{real.prefix}.m{n}", 2, 1, {"retention.ms": "1"}) for n in range(5)]
-    assert real.admin.ensure(*specs, TopicSpec(f"{real.prefix}.wide", 11, 1)) == [2, 2, 2, 2, 2, 11]
-    assert made == [100, 2, 2, 1, 1]
+    assert small.ensure(*specs, TopicSpec(f"{real.prefix}.wide", 11, 1)) == [2, 2, 2, 2, 2, 11]
+    assert counts == [100, 2, 2, 1, 1]
+    usual.close()
+    small.close()
 
 
 def test_a_topic_that_somebody_else_makes_meanwhile_is_taken_as_it_is(
@@ -763,7 +785,7 @@ def test_a_topic_that_somebody_else_makes_meanwhile_is_taken_as_it_is(
     create = real.real_admin._create
 
     def late(missing: list[TopicSpec]) -> None:
-        other = KafkaAdmin(real.bootstrap, "contract")
+        other = KafkaAdmin(real.connection)
         other.ensure(TopicSpec(specs[1].name, 5, 1))
         other.close()
         create(missing)
@@ -828,7 +850,7 @@ def test_a_broker_that_does_not_come_back_is_lost_and_its_heir_goes_on_from_the_
     kafka = start_kafka()
     world = RealWorld(kafka.bootstrap, "lost")
     orders, progress = topic_of(world, "orders"), topic_of(world, "progress")
-    producer = KafkaProducer(kafka.bootstrap, "contract", "lost", timeout_s=2)
+    producer = KafkaProducer(world.connection, "lost", timeout_s=2)
     producer.start(never)
     write(producer, progress, (b"slot", b"1"))
     producer.begin()
@@ -842,7 +864,7 @@ def test_a_broker_that_does_not_come_back_is_lost_and_its_heir_goes_on_from_the_
     producer.close()
     assert time.monotonic() - began < 15
     kafka.start()
-    heir = KafkaProducer(kafka.bootstrap, "contract", "lost", timeout_s=30)
+    heir = KafkaProducer(world.connection, "lost", timeout_s=30)
     assert heir.start(never)
     assert world.reader(progress).last(frozenset([b"slot"]), never) == {b"slot": b"1"}
     assert values(world.visible(orders, 1)[0]) == []
@@ -858,17 +880,17 @@ def test_an_end_that_reaches_the_broker_late_ends_no_transaction_but_its_own(end
     with proxied_kafka() as (kafka, proxy):
         world = RealWorld(kafka.bootstrap, "late")
         orders, others = topic_of(world, "orders"), topic_of(world, "others")
-        producer = KafkaProducer(f"127.0.0.1:{proxy.port}", "contract", "late", timeout_s=20)
+        producer = KafkaProducer(KafkaConnection(f"127.0.0.1:{proxy.port}", "contract"), "late", timeout_s=20)
         producer.start(never)
         hand_on = proxy.late(is_end_of_transaction)
         producer.begin()
         producer.produce(orders, 0, [{"value": b"first"}])
         producer.flush()
         getattr(producer, end)()
-        with pytest.raises(KafkaUnavailable, match="asked twice"):
+        with pytest.raises(KafkaUnavailable, match="may have sent the request twice"):
             producer.begin()
         producer.close()
-        heir = KafkaProducer(f"127.0.0.1:{proxy.port}", "contract", "late", timeout_s=20)
+        heir = KafkaProducer(KafkaConnection(f"127.0.0.1:{proxy.port}", "contract"), "late", timeout_s=20)
         assert heir.start(never)
         heir.begin()
         heir.produce(orders, 0, [{"value": b"half"}])
@@ -890,7 +912,7 @@ def test_a_record_that_reaches_the_broker_late_is_of_no_later_transaction() -> N
     with proxied_kafka({"transaction.partition.verification.enable": "false"}) as (kafka, proxy):
         world = RealWorld(kafka.bootstrap, "late")
         orders = topic_of(world, "orders")
-        producer = KafkaProducer(f"127.0.0.1:{proxy.port}", "contract", "late", timeout_s=20)
+        producer = KafkaProducer(KafkaConnection(f"127.0.0.1:{proxy.port}", "contract"), "late", timeout_s=20)
         producer.start(never)
         hand_on = proxy.late(is_produce)
         producer.begin()
@@ -898,7 +920,7 @@ def test_a_record_that_reaches_the_broker_late_is_of_no_later_transaction() -> N
         until(lambda: not proxy.waiting, 10)
         time.sleep(0.2)  # the producer has heard of it, and has not sent it again
         producer.close()
-        heir = KafkaProducer(f"127.0.0.1:{proxy.port}", "contract", "late", timeout_s=20)
+        heir = KafkaProducer(KafkaConnection(f"127.0.0.1:{proxy.port}", "contract"), "late", timeout_s=20)
         assert heir.start(never)
         assert hand_on()
         heir.begin()
@@ -918,7 +940,7 @@ def test_an_offset_that_nobody_answered_is_asked_for_again() -> None:
         producer = started(world)
         write(producer, orders, (b"k", b"v"))
         assert values(world.visible(orders, 1)[0]) == [b"v"]
-        admin = KafkaAdmin(f"127.0.0.1:{proxy.port}", "contract")
+        admin = KafkaAdmin(KafkaConnection(f"127.0.0.1:{proxy.port}", "contract"))
         assert admin.end_offsets({orders: 1}) == {orders: [2]}  # and its connection is there
         proxy.arm(is_list_offsets, Link.lose)
         assert admin.end_offsets({orders: 1}) == {orders: [2]}
@@ -932,7 +954,7 @@ def test_an_offset_that_nobody_answered_is_asked_for_again() -> None:
 
 def test_close_is_quick_and_quiet_in_any_state(real: RealWorld) -> None:
     orders = topic_of(real, "orders")
-    unreachable = KafkaProducer("127.0.0.1:1", "c", "id", timeout_s=0.5)
+    unreachable = KafkaProducer(NOWHERE, "id", timeout_s=0.5)
     with pytest.raises(KafkaUnavailable):
         unreachable.start(never)
     in_the_middle = started(real, "middle")
@@ -958,9 +980,9 @@ def test_close_is_quick_and_quiet_in_any_state(real: RealWorld) -> None:
         lambda admin: admin.transaction_timeout_max_ms(),
     ],
 )
-def test_hurry_bounds_a_question_that_is_under_way(call: Callable[[KafkaAdmin], object]) -> None:
-    admin = KafkaAdmin("127.0.0.1:1", "c", timeout_s=60)
-    threading.Timer(0.3, admin.hurry, [0.2]).start()
+def test_a_shortened_deadline_bounds_a_question_that_is_under_way(call: Callable[[KafkaAdmin], object]) -> None:
+    admin = KafkaAdmin(NOWHERE, timeout_s=60)
+    threading.Timer(0.3, admin.shorten_deadlines, [0.2]).start()
     began = time.monotonic()
     with pytest.raises(KafkaUnavailable):
         call(admin)
@@ -969,21 +991,21 @@ def test_hurry_bounds_a_question_that_is_under_way(call: Callable[[KafkaAdmin], 
 
 
 def test_a_client_that_was_closed_under_a_call_says_so() -> None:
-    admin, producer = KafkaAdmin("127.0.0.1:1", "c"), KafkaProducer("127.0.0.1:1", "c", None)
+    admin, producer = KafkaAdmin(NOWHERE), IdempotentProducer(NOWHERE)
     admin.close()
     producer.close()
     with pytest.raises(KafkaUnavailable, match="admin client was closed"):
         admin.partitions(["t"])
     with pytest.raises(KafkaUnavailable, match="producer was closed"):
-        producer.serve()
+        producer.poll()
 
 
-def test_hurry_bounds_a_call_that_is_under_way(broker: str) -> None:
-    producer = KafkaProducer("127.0.0.1:1", "c", None, timeout_s=60)
+def test_a_shortened_deadline_bounds_a_call_that_is_under_way(broker: str) -> None:
+    producer = IdempotentProducer(NOWHERE, timeout_s=60)
     producer.start(never)
     producer.begin()
     producer.produce("t", 0, [{"value": b"x"}])
-    threading.Timer(0.3, producer.hurry, [0.2]).start()
+    threading.Timer(0.3, producer.shorten_deadlines, [0.2]).start()
     began = time.monotonic()
     with pytest.raises(KafkaUnavailable):
         producer.flush()
@@ -1005,15 +1027,12 @@ class Hanging:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "not yet", False, True))
 
 
-def test_a_client_that_hangs_although_kafka_answers_is_given_up(
-    real: RealWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_hangs_although_kafka_answers_is_given_up(real: RealWorld) -> None:
     # Found by chaos: after a connection to the coordinator was cut, a commit waited for an answer for ever.
     orders = topic_of(real, "orders")
-    producer = KafkaProducer(real.bootstrap, "contract", f"{real.prefix}-hangs", timeout_s=20)
+    stuck_client = StuckClient(real.connection, suspicious_s=0.3, stuck_s=0.5)
+    producer = KafkaProducer(real.connection, f"{real.prefix}-hangs", timeout_s=20, stuck_client=stuck_client)
     assert producer.start(never)
-    monkeypatch.setattr("cdcd.sink.kafka.producer._SUSPICIOUS_S", 0.3)
-    monkeypatch.setattr("cdcd.sink.kafka.producer._STUCK_S", 0.5)
     producer.begin()
     producer.produce(orders, 0, [{"key": b"k", "value": b"v"}])
     producer.flush()

@@ -9,6 +9,7 @@ import pytest
 
 from cdcd.progress.records import SlotRecord, TableRecord
 from cdcd.sink.hanging_transactions import committed
+from cdcd.sink.kafka.client_config import KafkaConnection
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.producer import KafkaProducer
 from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
@@ -25,11 +26,12 @@ class Kafka:
     def __init__(self, broker: str, prefix: str) -> None:
         self.names = TopicNames(prefix, "{prefix}.{schema}.{table}")
         self.table = self.names.topic("public", "t")
-        self.clients = KafkaCluster(broker, "contract", {})
+        connection = KafkaConnection(broker, "contract")
+        self.clients = KafkaCluster(connection)
         self.admin = self.clients.admin
         for topic in (self.names.progress, self.table):
             self.admin.ensure(TopicSpec(topic, 1, 1))
-        self.ours, self.marker_lost = (KafkaProducer(broker, "contract", f"{prefix}-{n}") for n in range(2))
+        self.ours, self.marker_lost = (KafkaProducer(connection, f"{prefix}-{n}") for n in range(2))
         self.ours.start(never)
         self.marker_lost.start(never)
 

@@ -136,7 +136,7 @@ def replay(stream: Stream, answers: Answers, burst: int = 100) -> Replayed:
             assembler.feed(stream.frames[at : at + burst])
             while assembler.is_busy:
                 assembler.proceed()
-            batch = batches.take()
+            batch = batches.build()
             for fingerprint, text in batch.schemas:
                 schemas[fingerprint] = json.loads(text)
                 parsed[fingerprint] = fastavro.parse_schema(json.loads(text))

@@ -75,7 +75,7 @@ def published(database: Database, folder: Path) -> set[str]:
             "'proto_version', '1', 'publication_names', 'p')"
         )
         assembler.feed([XLogData(1, 1, 0, bytes(data)).encode() for (data,) in rows])
-    return {json.dumps(json.loads(text)) for _, text in batches.take().schemas}
+    return {json.dumps(json.loads(text)) for _, text in batches.build().schemas}
 
 
 def test_the_schemas_are_those_that_the_daemon_publishes(shop: Database, tmp_path: Path) -> None:

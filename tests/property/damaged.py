@@ -131,7 +131,7 @@ def play(made: Recording, stream: Stream, frames: list[bytes], burst: int) -> No
                 assembler.proceed()
                 turns += 1
                 assert turns < 100_000, "it goes on for ever"
-            batches.take()
+            batches.build()
 
 
 def one(seed: int) -> CdcdError | None:

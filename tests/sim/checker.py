@@ -27,7 +27,7 @@ from sim.sql import Committed, Database, Event
 
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import SlotRecord, TableRecord, parse_record
-from cdcd.progress.snapshot_records import parse_copy
+from cdcd.progress.snapshot_records import parse_snapshot_record
 from cdcd.reading import decoder
 
 PROMPT_S = 0.9
@@ -113,7 +113,8 @@ class Checker:
             self._demand(placed.offset >= self._cut.get(where, 0), f"{where} {placed.offset} lies before the last cut")
             self._ends[where] = placed.offset + 1
         self.snapshots.fold(seen, copies, self._decode)
-        touched = {event.topic for event in seen} | {parse_copy(p.key or b"", p.value or b"").topic for p in copies}
+        records = [parse_snapshot_record(each.key or b"", each.value or b"") for each in copies]
+        touched = {event.topic for event in seen} | {record.topic for record in records}
         self._judge_progress(progress, inside, len({event.position for event in seen + aside}), touched)
         assert self.last is not None
         self.snapshots.compare(self.published, self.last)
@@ -213,7 +214,8 @@ class Checker:
         self._same("table records", sorted(found), sorted(touched))
         for topic, record in found.items():
             self._same("partitions", len(record.offsets), len(self._broker.topics[topic]))
-            parked = [each.lsn for each in last.parked if (each.schema, each.table) == (record.schema, record.table)]
+            table = (record.schema, record.table)
+            parked = [each.lsn for each in last.incomplete if (each.schema, each.table) == table]
             self._same("commit_lsn of a table record", record.commit_lsn, min(last.commit_lsn, *parked, 1 << 64))
             for partition, offset in enumerate(record.offsets):
                 end = self._ends.get((topic, partition), 0)

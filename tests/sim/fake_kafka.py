@@ -20,6 +20,7 @@ from typing import Any
 from cdcd.errors import Fenced, KafkaUnavailable, RequestRejected
 from cdcd.sink.batches import Message
 from cdcd.sink.interfaces import Offsets
+from cdcd.sink.kafka.client_config import KafkaConnection
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.topics import TopicSpec
 
@@ -171,7 +172,7 @@ class FakeProducer:
         self._offsets: dict[tuple[str, int], int] = {}
 
     @property
-    def transactional(self) -> bool:
+    def is_transactional(self) -> bool:
         return self._id is not None
 
     def start(self, stopping: Callable[[], bool]) -> bool:
@@ -193,8 +194,8 @@ class FakeProducer:
         self._transaction = Transaction(self._id)
         self._broker.on_done("begin")
 
-    def prepare(self) -> None:
-        self._broker.on_call("prepare")
+    def begin_next(self) -> None:
+        self._broker.on_call("begin_next")
 
     def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
         self._step("produce")
@@ -232,10 +233,10 @@ class FakeProducer:
         self._transaction = None
         self._broker.on_done("abort")
 
-    def serve(self) -> None:
-        self._broker.on_call("serve")
+    def poll(self) -> None:
+        self._broker.on_call("poll")
 
-    def hurry(self, within_s: float) -> None:
+    def shorten_deadlines(self, within_s: float) -> None:
         pass
 
     def close(self) -> None:
@@ -266,7 +267,7 @@ class FakeAdmin:
                 self._broker.create(spec)
         return [len(self._broker.topics[spec.name]) for spec in specs]
 
-    def hurry(self, within_s: float) -> None:
+    def shorten_deadlines(self, within_s: float) -> None:
         pass
 
     def close(self) -> None:
@@ -306,16 +307,16 @@ class FakeReading:
         broker: FakeBroker,
         topic: str,
         partition: int = 0,
-        undecided: bool = False,
-        stable: bool = False,
-        there: bool = False,
+        isolation: str = "read_committed",
+        end: str = "log_end",
+        assume_exists: bool = False,
     ) -> None:
-        assert topic in broker.topics or not there
+        assert topic in broker.topics or not assume_exists
         self.topic = topic
         self._broker = broker
         self._partition = partition
-        self._undecided = undecided
-        self._stable = stable
+        self._uncommitted = isolation == "read_uncommitted"
+        self._stable = end == "last_stable"
 
     def bounds(self) -> tuple[int, int] | None:
         self._broker.on_call("read")
@@ -329,19 +330,19 @@ class FakeReading:
         yield None
 
     def read(
-        self, consumer: None, start: int, stop: int, stopping: Callable[[], bool] = lambda: False
+        self, consumer: Any, start: int, stop: int, stopping: Callable[[], bool] = lambda: False
     ) -> Iterator[tuple[int, Read]]:
         if start >= stop:
             return
         log = self._broker.log(self.topic, self._partition)
-        if self._undecided:
+        if self._uncommitted:
             seen = [Seen(at, each.key, each.value) for at, each in enumerate(log) if not each.is_marker]
         else:
             seen = list(self._broker._committed(log))
         for record in seen:
             if start <= record.offset < stop and not stopping():
                 yield record.offset, Read(record)
-        if not self._undecided and self._broker.stable_end(log) < stop and not stopping():
+        if not self._uncommitted and self._broker.stable_end(log) < stop and not stopping():
             raise KafkaUnavailable(f"some producer has left a transaction open in {self.topic}")
 
 
@@ -350,18 +351,20 @@ class FakeKafkaCluster(KafkaCluster):
 
     def __init__(self, broker: FakeBroker) -> None:
         # Without the real one, which starts threads.
-        self._existing, self._properties = frozenset(), {}
+        self._existing, self._connection = frozenset(), KafkaConnection("fake", "fake")
         self.admin: Any = FakeAdmin(broker)
         self.broker = broker
 
-    def producer(self, transactional_id: str | None, timeout_ms: int, known_topic: str) -> FakeProducer:
+    def transactional_producer(self, transactional_id: str, timeout_ms: int, known_topic: str) -> FakeProducer:
         return FakeProducer(self.broker, transactional_id)
+
+    def idempotent_producer(self, timeout_ms: int) -> FakeProducer:
+        return FakeProducer(self.broker, None)
 
     def range_reader(
         self, topic: str, *, partition: int = 0, isolation: str = "read_committed", end: str = "log_end"
     ) -> Any:
-        there = topic in self._existing
-        return FakeReading(self.broker, topic, partition, isolation == "read_uncommitted", end == "last_stable", there)
+        return FakeReading(self.broker, topic, partition, isolation, end, assume_exists=topic in self._existing)
 
 
 class Read:

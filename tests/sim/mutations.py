@@ -25,7 +25,7 @@ from cdcd.pgoutput import messages
 from cdcd.progress.ack_tracker import AckTracker
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import BatchBuilder
-from cdcd.sink.group_commit import GroupCommit
+from cdcd.sink.commit_schedule import CommitSchedule
 from cdcd.sink.hanging_transactions import Evidence
 from cdcd.sink.kafka.alternating_producer import AlternatingProducer
 from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
@@ -132,7 +132,7 @@ _add = KafkaTransaction.add
 @mutation(KafkaTransaction, "add")
 def commit_inside_a_postgresql_transaction(self: Any, batch: Any) -> None:
     _add(self, batch)
-    self.inside = False
+    self.is_inside = False
     self.end_lsn = self.end_lsn or 1 << 32
 
 
@@ -181,9 +181,9 @@ _take_over = KafkaTakeover._take_over
 
 
 @mutation(Publisher, "_slot_record")
-def go_on_from_the_commit_lsn(self: Publisher, at: Any) -> Any:
-    record = _slot_record(self, at)
-    return type(record)(**{**vars(record), "lsn": at.commit_lsn or record.lsn})
+def go_on_from_the_commit_lsn(self: Publisher, transaction: Any, gap_lsn: int) -> Any:
+    record = _slot_record(self, transaction, gap_lsn)
+    return type(record)(**{**vars(record), "lsn": transaction.commit_lsn or record.lsn})
 
 
 _slot_record = Publisher._slot_record
@@ -300,9 +300,9 @@ MUTATIONS["accept a slot that was moved"] = lambda: patch(
 )
 
 
-@mutation(GroupCommit, "should_commit")
-def commit_when_the_next_batch_comes(self: GroupCommit, now: float, open_: Any, waiting: bool) -> bool:
-    return waiting and not open_.inside
+@mutation(CommitSchedule, "_must_commit")
+def commit_when_the_next_batch_comes(self: CommitSchedule, now: float, transaction: Any, more: bool) -> bool:
+    return more and not transaction.is_inside
 
 
 @mutation(SinkLink, "_on_durable")

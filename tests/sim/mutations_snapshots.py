@@ -66,17 +66,17 @@ def let_the_stream_run_past_the_snapshot(self: Assembler, lsn: int) -> None:
     pass
 
 
-@mutation(ParkedTables, "copied")
+@mutation(ParkedTables, "on_snapshots")
 def publish_changes_before_the_snapshot_is_complete(
     self: ParkedTables, copies: Collection[TableSnapshot], lsn: int
 ) -> None:
     pass
 
 
-_copied = ParkedTables.copied
+_copied = ParkedTables.on_snapshots
 
 
-@mutation(ParkedTables, "copied")
+@mutation(ParkedTables, "on_snapshots")
 def leave_deferred_what_was_deferred(self: ParkedTables, copies: Collection[TableSnapshot], lsn: int) -> None:
     _copied(self, [copy for copy in copies if copy.state != DONE], lsn)
 

@@ -30,9 +30,7 @@ from cdcd.daemon.wiring import StreamResources
 from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, PostgresUnavailable, RetriableError, SpoolFull
 from cdcd.monitoring.status import Status
 from cdcd.sink.batch_queue import BatchQueue
-from cdcd.sink.batches import Batch
-from cdcd.sink.group_commit import GATHER_S
-from cdcd.sink.interfaces import ParkedReader, Producer
+from cdcd.sink.interfaces import ParkedReader
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
 from cdcd.sink.topics import TopicSpec
 from cdcd.sink.worker import SinkWorker
@@ -120,14 +118,17 @@ class SteppedSink(SinkWorker):
 
 
 class SteppedBatchQueue(BatchQueue):
-    """Never waits; whether there is something to take, the scheduler knows."""
+    """Never waits: the scheduler knows how long it would, and whether a batch came."""
+
+    waited_s = 0.0
 
     @property
     def closed(self) -> bool:
         return self._closed
 
-    def take(self, wait_s: float, *, copies: bool = True) -> Batch | None:
-        return super().take(0.0, copies=copies)
+    def wait(self, seconds: float) -> bool:
+        self.waited_s = seconds
+        return super().wait(0.0)
 
 
 class SimProducer(FakeProducer):
@@ -146,7 +147,7 @@ class SimProducer(FakeProducer):
         self._alive()
         super().commit()
 
-    def hurry(self, within_s: float) -> None:
+    def shorten_deadlines(self, within_s: float) -> None:
         self._life.hurried = True
 
     def close(self) -> None:
@@ -596,13 +597,16 @@ class Life:
         sink = self.sink
         if sink is None or not sink.alive or "sink" in self.busy or not self.running:
             return False
-        handover = sink._handover
-        assert isinstance(handover, SteppedBatchQueue)
-        return handover.waiting or handover.closed or self.world.now >= sink.due
+        queue = sink._queue
+        assert isinstance(queue, SteppedBatchQueue)
+        return queue.has_batch or queue.closed or self.world.now >= sink.due
 
     def turn_sink(self) -> None:
         sink = self.sink
         assert sink is not None
+        queue = sink._queue
+        assert isinstance(queue, SteppedBatchQueue)
+        queue.waited_s = 0.0
         self.world.running.append(self)
         self.busy.add("sink")
         try:
@@ -616,7 +620,7 @@ class Life:
         if error is not None and not isinstance(error, CdcdError):
             raise error
         sink.alive = alive and sink.alive
-        sink.due = self.world.now + (GATHER_S if sink._gathers else 1.0)
+        sink.due = self.world.now + queue.waited_s
 
 
 class SimClients(Clients):
@@ -681,12 +685,11 @@ class SimKafkaCluster(FakeKafkaCluster):
         super().__init__(world.broker)
         self._world = world
 
-    def producer(self, transactional_id: str | None, timeout_ms: int, known_topic: str) -> Producer:
+    def transactional_producer(self, transactional_id: str, timeout_ms: int, known_topic: str) -> SimProducer:
         return SimProducer(self._world, transactional_id)
 
     def parked_reader(self, topic: str) -> ParkedReader:
-        reader: Any = self.range_reader(topic)
-        return KafkaParkedReader(reader, self._world.batches_max, self._world.batches_max)
+        return KafkaParkedReader(self.range_reader(topic), self._world.batches_max, self._world.batches_max)
 
-    def validate(self, transactional_id: str | None, *specs: TopicSpec) -> None:
+    def validate(self, producers: object, *specs: TopicSpec) -> None:
         pass

@@ -27,7 +27,7 @@ from sim.sql import Database
 from cdcd.progress.daemon_requests import SNAPSHOT
 from cdcd.progress.daemon_requests import table_of as table_of_request
 from cdcd.progress.records import SlotRecord
-from cdcd.progress.snapshot_records import DONE, TableSnapshot, parse_copy
+from cdcd.progress.snapshot_records import DONE, TableSnapshot, parse_snapshot_record
 from cdcd.sink.parking.wire_format import PartAssembler
 
 
@@ -162,7 +162,7 @@ class SnapshotsChecker:
             fold = self._folds.setdefault(event.topic, Fold())
             fold.apply(value["op"], key, value["before"], value["after"], value["unchanged"])
         for placed in copies:
-            copy = parse_copy(placed.key or b"", placed.value or b"")
+            copy = parse_snapshot_record(placed.key or b"", placed.value or b"")
             self.standing[copy.topic] = copy
 
     def compare(self, published: int, last: SlotRecord) -> None:
@@ -178,7 +178,7 @@ class SnapshotsChecker:
                     fold = self._tables.setdefault(table_of(event.table), Fold())
                     fold.apply(event.op, event.key, event.before, event.after, event.unchanged)
         self._at = published
-        parked = {(each.schema, each.table) for each in last.parked}
+        parked = {(each.schema, each.table) for each in last.incomplete}
         for table in self._db.server.tables.values():
             topic = self._topic(table)
             name = (table.schema, table.name)

@@ -105,7 +105,7 @@ class Assembly:
 
     def take(self) -> Batch:
         """What was gathered, undecoded."""
-        batch = self._batches.take()
+        batch = self._batches.build()
         self._schemas.update((name, fastavro.parse_schema(json.loads(text))) for name, text in batch.schemas)
         return batch
 

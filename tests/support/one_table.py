@@ -57,7 +57,7 @@ class Stream:
         self.assembler.feed([PrimaryKeepalive(wal_end, 0, reply).encode()])
 
     def take(self) -> Batch:
-        return self.batches.take()
+        return self.batches.build()
 
 
 RELATION = m.Relation(0, 7, "public", "t", "d", (m.Column(True, "id", 23, -1),))

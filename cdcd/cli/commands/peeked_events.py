@@ -80,7 +80,7 @@ def peeked_events(messages: Iterable[tuple[int, bytes]], catalog: Catalog, types
         assembler.feed([XLogData(lsn, 0, now_us, data).encode() for lsn, data in messages])
         while assembler.is_busy:
             assembler.proceed()
-    batch = batches.take()
+    batch = batches.build()
     schemas = dict(batch.schemas)
     decoder = EventDecoder(lambda fingerprint: schemas[str(fingerprint)])
     events = [

@@ -82,7 +82,7 @@ def _wait(progress: ProgressStore, name: str, lsn: int) -> None:
             table = {f"{each.schema}.{each.table}": each for each in last.parked}.get(name)
             if table is None:
                 return
-            if not table.unparking:
+            if not table.is_replaying:
                 raise RequestRejected(
                     f"{name} stays parked: {table.reason}",
                     "Correct the cause first: the order of events stays. If you cannot, `cdcd unpark --discard` "
@@ -95,7 +95,7 @@ def _wait(progress: ProgressStore, name: str, lsn: int) -> None:
 
 
 def _as_text(name: str, table: ParkedTable) -> str:
-    state = "being replayed" if table.unparking else "parked"
+    state = "being replayed" if table.is_replaying else "parked"
     return f"{name} {state}, its topic ends at {format_lsn(table.lsn)}: {table.reason}"
 
 

@@ -1,1 +1,1 @@
-"""The only modules that import confluent-kafka: clients, their settings, their errors."""
+"""The Kafka clients: the only modules of the sink that import confluent-kafka."""

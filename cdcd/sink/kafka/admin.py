@@ -1,15 +1,15 @@
 """Asks the broker about topics, and makes those that are missing.
 
-Before: `publisher` and preflight ask.
-After: the broker, through confluent-kafka's AdminClient. Its futures fail when it is collected, so it is kept.
+Before: `table_topics` and the take-over ask.
+After: the broker, through confluent-kafka's AdminClient. Its futures fail once it is collected, so it is kept here.
 Source: Kafka protocol guide, CreateTopics, Metadata, ListOffsets and DescribeConfigs.
 
 Traps that this module knows:
 
-- A future keeps the exception that it raised, which keeps the frames it passed through. A frame that keeps the future
-  closes a circle, in which the client and its four threads live on: so no future keeps a name here.
-- Of a leader that was lost under ListOffsets, librdkafka 2.16 says that its offsets are -1001, without an error.
-- The dict of futures that the client returns is the one it fills: who takes futures out of it takes them from a copy.
+- A future keeps the exception that it raised, and the exception keeps its stack frames. If one of these frames keeps
+  the future, they are a cycle, and the client in it lives on with its four threads. So no future keeps a name here.
+- If a leader is lost during ListOffsets, librdkafka 2.16 answers the offset -1001, without an error.
+- The client still fills the dict of futures that it has returned. So futures are taken out of a copy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from confluent_kafka.admin import (
 )
 
 from cdcd.errors import KafkaUnavailable, RequestRejected
-from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, Property, client_config
+from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, KafkaConnection, client_config
 from cdcd.sink.kafka.deadline import SLICE_S, Deadline
 from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, closed, kafka_error, refuses_for_good, to_cdcd_error, unanswered
 from cdcd.sink.topics import TopicSpec
@@ -38,17 +38,17 @@ from cdcd.sink.topics import TopicSpec
 T = TypeVar("T")
 
 _PAUSE_S: Final = 0.05
-"""Between two questions whether the cluster knows a new topic."""
-_RECORDS_MAX: Final = 1_000
-"""Of a request for new topics: each topic, partition and setting is one. KRaft takes 10,000, has these in seconds."""
+"""The pause between two questions whether the cluster knows a new topic."""
+REQUEST_RECORDS_MAX: Final = 1_000
+"""KRaft takes 10,000 records in one request, and makes 1,000 of them in seconds."""
 _UNKNOWN: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
-_NOT_YET: Final = frozenset(  # such as from a leader that the metadata names before it knows that it is
+_NOT_YET: Final = frozenset(  # a broker may not know yet that it is the leader which the metadata names
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.UNKNOWN_LEADER_EPOCH,  # the metadata knows of a later epoch than the leader does
         KafkaError._TRANSPORT,
-        KafkaError._NOENT,  # no leader is known, while the connection is made anew
+        KafkaError._NOENT,  # no leader is known while the client reconnects
         *_UNKNOWN,
     }
 )
@@ -56,48 +56,49 @@ _NOT_ALLOWED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaErr
 
 
 class KafkaAdmin:
-    """Plays `producer.TopicAdmin`, and answers what preflight asks. For one thread, `hurry` excepted."""
+    """Plays `interfaces.TopicAdmin`, and answers the take-over. For one thread, `shorten_deadlines` excepted."""
 
     def __init__(
         self,
-        bootstrap: str,
-        client_id: str,
-        properties: Mapping[str, Property] | None = None,
+        connection: KafkaConnection,
         timeout_s: float = 15.0,
+        request_records_max: int = REQUEST_RECORDS_MAX,
     ) -> None:
         """Connects in the background; `timeout_s` bounds each call.
 
+        `request_records_max` bounds one request for new topics: each topic, partition and setting is one record.
         Raises SettingsError for properties that librdkafka does not know or that belong to cdcd.
         """
-        self._bootstrap = bootstrap
-        self._patience = Deadline(timeout_s)
+        self._bootstrap = connection.bootstrap
+        self._request_records_max = request_records_max
+        self._deadline = Deadline(timeout_s)
         self._reports = Reports()
-        config: dict[str, Any] = client_config(bootstrap, client_id, properties or {})
+        config: dict[str, Any] = client_config(connection.bootstrap, connection.client_id, connection.properties)
         config["error_cb"] = self._reports
         try:
             self._client: AdminClient | None = AdminClient(config, logger=LIBRDKAFKA_LOG)
         except KafkaException as error:
-            raise to_cdcd_error(kafka_error(error), "making an admin client", bootstrap) from None
+            raise to_cdcd_error(kafka_error(error), "making an admin client", connection.bootstrap) from None
 
-    def hurry(self, within_s: float) -> None:
+    def shorten_deadlines(self, within_s: float) -> None:
         """From now on no call lasts beyond `within_s` seconds from now. May be called by another thread."""
-        self._patience.hurry(within_s)
+        self._deadline.shorten(within_s)
 
     def close(self) -> None:
         """End the client's threads."""
         self._client = None
 
     def ensure(self, *specs: TopicSpec) -> list[int]:
-        """Make the topics that are missing, wait until the cluster knows them; returns how many partitions each has.
+        """Make the topics that are missing, and wait until the cluster knows them; returns each one's partitions.
 
-        Raises RequestRejected, with the command that makes the topic, if the broker does not let us.
+        Raises RequestRejected, with the command that makes the topic, if the broker does not allow it.
         """
-        return [partitions for some in _requests(specs) for partitions in self._ensure(some)]
+        return [partitions for some in _requests(specs, self._request_records_max) for partitions in self._ensure(some)]
 
     def validate(self, *specs: TopicSpec) -> None:
-        """Raise what `ensure` would raise of topics that are missing, and make none.
+        """Raise what `ensure` would raise for topics that are missing, and make none.
 
-        Of those that are to be alike the first is asked about.
+        The broker is asked about the first topic of each kind: the others would be made alike.
         """
         there = self._described([spec.name for spec in specs])
         missing = [spec for spec in reversed(specs) if spec.name not in there]
@@ -110,12 +111,12 @@ class KafkaAdmin:
         missing = made = [spec for spec in specs if spec.name not in found]
         if made:
             self._create(made)
-        deadline = self._patience.deadline()
+        deadline = self._deadline.of_call()
         while missing:
             found |= self.partitions([spec.name for spec in missing])
             missing = [spec for spec in missing if spec.name not in found]
             if missing:
-                if self._patience.is_over(deadline):
+                if self._deadline.is_over(deadline):
                     raise KafkaUnavailable(
                         f"Kafka ({self._bootstrap}) made the topic {missing[0].name}, but no leader for all of its "
                         f"partitions within {self._timeout_s:.0f} s",
@@ -123,12 +124,12 @@ class KafkaAdmin:
                     )
                 time.sleep(_PAUSE_S)
         if made:
-            # The leaders take their time, which is not to be that of the next request.
+            # New leaders take their time: wait for them here, not in the next request.
             self.end_offsets({spec.name: found[spec.name] for spec in made})
         return [found[spec.name] for spec in specs]
 
     def partitions(self, topics: list[str]) -> dict[str, int]:
-        """How many partitions each topic has; without those that do not exist, or lack a leader for one of them."""
+        """Return how many partitions each topic has; leaves out topics that do not exist or lack a leader."""
         return {
             topic: len(described.partitions)
             for topic, described in self._described(topics).items()
@@ -136,9 +137,9 @@ class KafkaAdmin:
         }
 
     def keeps_leader(self, topic: str) -> bool:
-        """Whether the topic has a leader as long as any other has one: it is replicated, or there is but one broker.
+        """Whether the topic has a leader as long as any other has: it is replicated, or there is only one broker.
 
-        Of a topic that the broker which is asked does not know (yet), nothing is promised.
+        False if the broker that answers does not know the topic (yet).
         """
         found = self._described([topic]).get(topic)
         if found is None:
@@ -149,7 +150,7 @@ class KafkaAdmin:
             return len(self._cluster().nodes) == 1
 
     def exists(self, topic: str) -> bool:
-        """Whether there is such a topic, with leaders or without."""
+        """Whether the topic exists, with leaders or without."""
         return topic in self._described([topic])
 
     def _described(self, topics: list[str]) -> dict[str, Any]:  # the client's TopicDescription of those that exist
@@ -166,21 +167,24 @@ class KafkaAdmin:
         return described
 
     def end_offsets(self, partitions: Mapping[str, int]) -> dict[str, list[int]]:
-        """By topic, given with how many partitions it has, the high watermark of each partition.
+        """Return the high watermark of each partition, by topic; `partitions` says how many partitions each topic has.
 
-        It is where the next record would go, whoever's transactions are open.
+        The high watermark is the next record's offset, even if transactions are open.
         """
         places = [(topic, partition) for topic, count in partitions.items() for partition in range(count)]
         found = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # a class without annotations
         return {topic: [found[topic, partition] for partition in range(count)] for topic, count in partitions.items()}
 
     def stable_end(self, topic: str, partition: int) -> int:
-        """The last stable offset: where the first transaction begins that is not decided, or the end."""
+        """Return the last stable offset: where the first undecided transaction begins, or the end of the partition."""
         place = topic, partition
         return self._offsets([place], OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)[place]  # type: ignore[no-untyped-call]  # as above
 
     def unstable(self, prefix: str) -> dict[tuple[str, int], int]:
-        """Partitions of topics with this prefix that hold an undecided transaction, with the offset it begins at."""
+        """Return the partitions that hold an undecided transaction, with the offset of its first record.
+
+        Only topics whose names start with `prefix` are looked at.
+        """
         with self._asking(f"looking for undecided transactions in {prefix}*"):
             listed = self._admin().list_topics(timeout=self._timeout_s).topics
             wanted = {
@@ -194,15 +198,18 @@ class KafkaAdmin:
         return {place: offset for place, offset in stable.items() if offset < written[place]}
 
     def start_offset(self, topic: str, partition: int) -> int:
-        """The first offset that the partition still holds."""
+        """Return the first offset that the partition still holds."""
         place = topic, partition
         return self._offsets([place], OffsetSpec.earliest())[place]  # type: ignore[no-untyped-call]  # as above
 
     def transaction_timeout_max_ms(self) -> int | None:
-        """The brokers' `transaction.max.timeout.ms`; None if we may not see it (ACL DescribeConfigs on the cluster)."""
+        """Return the brokers' `transaction.max.timeout.ms`.
+
+        None if the user may not see it: that takes the ACL DescribeConfigs on the cluster.
+        """
         with self._asking("reading transaction.max.timeout.ms"):
             brokers = self._brokers()
-            if not brokers:  # a broker that has just started, or woken up, knows of none for a moment
+            if not brokers:  # a broker that has just started knows of none for a moment
                 raise self._unanswered("looking for the brokers")
             resource = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
             try:
@@ -217,7 +224,7 @@ class KafkaAdmin:
         return None if entry is None or entry.value is None else int(entry.value)
 
     def cluster_id(self) -> str:
-        """What the cluster calls itself; empty if it does not."""
+        """Return the cluster's id; empty if it has none."""
         with self._asking("asking for the cluster's id"):
             return str(self._cluster().cluster_id or "")
 
@@ -233,7 +240,7 @@ class KafkaAdmin:
     def _listed(
         self, wanted: dict[TopicPartition, OffsetSpec], isolation: IsolationLevel
     ) -> dict[tuple[str, int], int]:
-        deadline = self._patience.deadline()
+        deadline = self._deadline.of_call()
         while True:
             try:
                 answers = self._answers(
@@ -242,7 +249,7 @@ class KafkaAdmin:
                 if any(answer.offset < 0 for answer in answers.values()):
                     raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no answer to ListOffsets"))
             except KafkaException as error:
-                if kafka_error(error).code() not in _NOT_YET or self._patience.is_over(deadline):
+                if kafka_error(error).code() not in _NOT_YET or self._deadline.is_over(deadline):
                     raise
                 time.sleep(_PAUSE_S)
             else:
@@ -259,18 +266,18 @@ class KafkaAdmin:
                     except KafkaException as error:
                         found = kafka_error(error)
                         if found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                            self._refuse_passing_or_forbidden(spec, found)
+                            self._raise_if_passing_or_forbidden(spec, found)
                             raise
 
-    def _refuse_passing_or_forbidden(self, spec: TopicSpec, found: KafkaError) -> None:
+    def _raise_if_passing_or_forbidden(self, spec: TopicSpec, found: KafkaError) -> None:
         if found.code() == KafkaError.INVALID_REPLICATION_FACTOR:
-            # So it is also called when every broker is just starting or stopping, and that passes.
+            # The broker gives this error also while all brokers are starting or stopping. That passes.
             brokers = self._brokers()
             if not brokers or spec.replication_factor <= len(brokers):
                 raise KafkaUnavailable(f"Kafka cannot create {spec.name} now: {found.str()}", TRY_AGAIN) from None
         if found.code() in _NOT_ALLOWED:
             raise RequestRejected(
-                f"Kafka does not let us create the topic {spec.name}: {found.str()} ({found.name()})",
+                f"Kafka does not let cdcd create the topic {spec.name}: {found.str()} ({found.name()})",
                 f"Grant the user Create on topics with that prefix, or make it: {creating_command(spec)}",
             ) from None
 
@@ -281,15 +288,15 @@ class KafkaAdmin:
         return self._answers({"": self._admin().describe_cluster(request_timeout=self._timeout_s)})[""]
 
     def _answers(self, futures: dict[Any, Future[T]]) -> dict[Any, T]:
-        """Wait for all. Raises what the first of them raises that did not succeed."""
-        deadline = self._patience.deadline()
+        """Wait for all futures, and return their results; raises the error of the first that failed."""
+        deadline = self._deadline.of_call()
         pending = list(futures.items())
         del futures
         answers = {}
         while pending:
             key, future = pending.pop()
             try:
-                while not future.done() and not self._patience.is_over(deadline):
+                while not future.done() and not self._deadline.is_over(deadline):
                     wait((future,), SLICE_S)
                     self._admin().poll(0)
                     if refuses_for_good(self._reports.last(self._timeout_s)):
@@ -306,7 +313,7 @@ class KafkaAdmin:
 
     @property
     def _timeout_s(self) -> float:
-        return self._patience.timeout_s
+        return self._deadline.timeout_s
 
     @contextmanager
     def _asking(self, doing: str) -> Iterator[None]:
@@ -325,14 +332,17 @@ class KafkaAdmin:
         return unanswered(doing, self._bootstrap, self._reports.last(self._timeout_s))
 
 
-def _requests(specs: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
-    """Topics in as many requests as it takes: none makes two that Kafka takes as one, for there it does not see it."""
+def _requests(specs: Iterable[TopicSpec], records_max: int) -> Iterator[list[TopicSpec]]:
+    """Divide the topics into requests.
+
+    Kafka refuses two names that differ only in "." and "_", but not within one request: so one request never has both.
+    """
     some: dict[str, TopicSpec] = {}
     records = 0
     for spec in specs:
         own = 1 + spec.partitions + len(spec.config)
         alike = spec.name.replace(".", "_")
-        if some and (alike in some or records + own > _RECORDS_MAX):
+        if some and (alike in some or records + own > records_max):
             yield list(some.values())
             some, records = {}, 0
         some[alike] = spec
@@ -342,7 +352,7 @@ def _requests(specs: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
 
 
 def creating_command(spec: TopicSpec) -> str:
-    """The command, of Kafka's own tools, that makes the topic as cdcd would."""
+    """Return the command of Kafka's own tools that makes the topic as cdcd would."""
     config = "".join(f" --config {name}={value}" for name, value in spec.config.items())
     return (
         f"kafka-topics.sh --create --topic {spec.name} --partitions {spec.partitions} "

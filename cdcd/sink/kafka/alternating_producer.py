@@ -3,14 +3,14 @@
 Before: `publisher` says what goes into a transaction. After: `kafka.producer`, twice.
 Source: KIP-98; librdkafka, `rd_kafka_txn_handle_AddPartitionsToTxn`.
 
-The problem: a commit is answered before its markers are written. A partition that the same producer takes into its next
-transaction before that is refused (CONCURRENT_TRANSACTIONS), and librdkafka asks again 20 ms later, whatever happens. A
-broker that is cold, or waits for replicas, refuses nearly every transaction that follows at once.
+The problem: the broker answers a commit before it has written the markers. If the same producer adds one of these
+partitions to its next transaction before that, the broker refuses (CONCURRENT_TRANSACTIONS), and librdkafka asks again
+20 ms later. A broker that is cold, or waits for replicas, refuses nearly every transaction that follows at once.
 
-One transaction is open at a time, and whoever starts takes over both transactional ids before it reads the progress: so
-what it reads is all that there will ever be of those before. Where two daemons start at once, each may get hold of one
-id. So the first is taken over first, and commits first: who commits with the second has held both, and whoever takes
-them over later finds that commit.
+Only one transaction is open at a time. A daemon takes over both transactional ids before it reads the progress: so no
+earlier daemon can add to what it reads. If two daemons start at once, each may get one of the ids. So always initialize
+and use the first id first. A daemon that commits with the second id has therefore owned both, and a later daemon sees
+that commit.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from cdcd.sink.interfaces import Offsets, Producer
 
 
 class AlternatingProducer:
-    """Plays `producer.Producer`; both producers are its own, and transactional."""
+    """Plays `interfaces.Producer`; both producers are its own, and transactional."""
 
-    transactional = True
+    is_transactional = True
 
     def __init__(self, first: Producer, second: Producer) -> None:
         self._turn, self._other = first, second
@@ -36,15 +36,15 @@ class AlternatingProducer:
         return first.start(stopping) and second.start(stopping)
 
     def begin(self) -> None:
-        """Open a transaction: of the one whose turn it is."""
+        """Open a transaction of the producer whose turn it is."""
         self._turn.begin()
 
-    def prepare(self) -> None:
-        """Have the one that is next ready for its transaction."""
-        self._other.prepare()
+    def begin_next(self) -> None:
+        """Let the producer that is next open its transaction with librdkafka."""
+        self._other.begin_next()
 
     def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
-        """Hand over records of one partition, in order. The list is ours from now on."""
+        """Hand over records of one partition, in order. The producer keeps the list."""
         self._turn.produce(topic, partition, messages)
 
     def flush(self) -> Offsets:
@@ -52,7 +52,7 @@ class AlternatingProducer:
         return self._turn.flush()
 
     def commit(self) -> None:
-        """Make the open transaction visible, wholly; the next one is the other's."""
+        """Make the open transaction visible, wholly; the next one is the other producer's."""
         self._turn.commit()
         self._turn, self._other = self._other, self._turn
 
@@ -60,15 +60,15 @@ class AlternatingProducer:
         """Give up the open transaction, if there is one. The next one is the same producer's."""
         self._turn.abort()
 
-    def serve(self) -> None:
-        """Let both do their housekeeping; raises what either found fatal."""
+    def poll(self) -> None:
+        """Let both do their housekeeping; raises the errors that either found fatal."""
         for producer in self._both:
-            producer.serve()
+            producer.poll()
 
-    def hurry(self, within_s: float) -> None:
+    def shorten_deadlines(self, within_s: float) -> None:
         """From now on no call lasts beyond `within_s` seconds from now. May be called by another thread."""
         for producer in self._both:
-            producer.hurry(within_s)
+            producer.shorten_deadlines(within_s)
 
     def close(self) -> None:
         """Leave the broker, soon. Never raises."""

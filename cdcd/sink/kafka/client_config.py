@@ -1,7 +1,7 @@
-"""The librdkafka properties of cdcd's clients, and where these log: what the promises need, then what the user wants.
+"""The librdkafka properties of cdcd's clients, and their log: the promises decide first, the user's settings second.
 
 Before: plain arguments from the settings.
-After: `kafka.producer`, `kafka.admin` and `kafka.progress_reader` make clients of it.
+After: `producer_client`, `admin` and `range_reader` make their clients with these properties.
 Source: librdkafka CONFIGURATION.md.
 """
 
@@ -9,11 +9,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from cdcd.errors import SettingsError
 
 Property: TypeAlias = "str | int | float | bool"
+
+
+@dataclass(frozen=True)
+class KafkaConnection:
+    """How a client reaches the cluster."""
+
+    bootstrap: str
+    """Brokers to ask first: `host:port,host:port`."""
+    client_id: str
+    properties: Mapping[str, Property] = field(default_factory=dict)
+    """The user's settings under `sink.librdkafka`."""
+
 
 _OURS: Final[dict[str, str]] = {
     "bootstrap.servers": "sink.bootstrap_servers",
@@ -28,25 +41,25 @@ _OURS: Final[dict[str, str]] = {
     "retry.backoff.ms": "nothing: it tells whether a request may have been sent twice",
     "retry.backoff.max.ms": "nothing: it tells whether a request may have been sent twice",
 }
-"""Properties that would break a promise, and what decides about them."""
+"""Properties that would break a promise, and what decides them instead."""
 
 RETRY_BACKOFF_MS: Final = 1_000
-"""How long a producer waits before it repeats a request: longer than a broker takes that is well."""
+"""How long a producer waits before it repeats a request: longer than a healthy broker takes to answer."""
 
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""Kafka's default for the brokers' `transaction.max.timeout.ms`; used where we may not see theirs."""
+"""Kafka's default for the brokers' `transaction.max.timeout.ms`; used if the user may not see the brokers' value."""
 
 _CONNECTION: Final = (
     "allow.", "api.", "broker.", "client.", "connections.", "debug", "enable.sasl", "enable.ssl", "https.", "log",
     "max.in.flight.requests", "metadata.", "oauthbearer", "reconnect.", "resolve.", "sasl.", "security.",
     "socket.", "ssl.", "topic.metadata.",
 )  # fmt: skip
-"""How the properties begin that concern every client, not only a producer."""
+"""Prefixes of the properties that concern every client, not only a producer."""
 
 
 class _Seldom(logging.Filter):
-    """Lets each kind of line through once in a while: librdkafka repeats "FAIL" at every attempt to connect."""
+    """Lets each kind of line through once in `every_s`: librdkafka repeats "FAIL" at every attempt to connect."""
 
     def __init__(self, every_s: float) -> None:
         super().__init__()
@@ -66,7 +79,7 @@ LIBRDKAFKA_LOG.addFilter(_Seldom(every_s=30.0))
 
 
 def check_properties(properties: Mapping[str, Property]) -> None:
-    """Raises SettingsError if a property is set that belongs to cdcd."""
+    """Raise SettingsError if the user sets a property that cdcd decides."""
     for name in properties:
         if name in _OURS:
             raise SettingsError(
@@ -75,10 +88,10 @@ def check_properties(properties: Mapping[str, Property]) -> None:
 
 
 def transaction_timeout_ms(allowed_ms: int | None, properties: Mapping[str, Property]) -> int:
-    """How long Kafka is to leave a transaction open: as long as it allows, or less if the user wants less.
+    """Return how long Kafka shall leave a transaction open: what the brokers allow, or less if the user wants less.
 
-    `allowed_ms` is the brokers' `transaction.max.timeout.ms`, None if we may not see it: then the user's word counts.
-    Raises SettingsError if the user's is no number.
+    `allowed_ms` is the brokers' `transaction.max.timeout.ms`, None if the user may not see it: then only the user's
+    property counts. Raises SettingsError if that property is no number.
     """
     wanted = properties.get(_TRANSACTION_TIMEOUT)
     if wanted is None:
@@ -92,38 +105,35 @@ def transaction_timeout_ms(allowed_ms: int | None, properties: Mapping[str, Prop
     return wanted_ms if allowed_ms is None else min(wanted_ms, allowed_ms)
 
 
-def transactional_ids(prefix: str, slot: str, delivery: str) -> tuple[str | None, ...]:
-    """The transactional.id of each producer of a slot; None for the one that delivers at least once."""
-    if delivery != "exactly_once":
-        return (None,)
-    return (f"{prefix}-{slot}", f"{prefix}-{slot}.2")  # a slot's name has no full stop: no other daemon has this one
-
-
-def producer_config(
-    bootstrap: str,
-    client_id: str,
-    transactional_id: str | None,
-    timeout_ms: int,
-    properties: Mapping[str, Property],
+def transactional_producer_config(
+    connection: KafkaConnection, transactional_id: str, timeout_ms: int
 ) -> dict[str, object]:
-    """Of the producer; without a transactional id it is merely idempotent.
+    """Return the properties of a transactional producer.
 
-    `timeout_ms` is the transaction's, unless the user wants less. Raises as `check_properties`.
+    A transaction may be open for `timeout_ms`, or less if the user wants less. Raises as `check_properties`.
     """
-    check_properties(properties)
+    config = idempotent_producer_config(connection)
+    config["transactional.id"] = transactional_id
+    config[_TRANSACTION_TIMEOUT] = transaction_timeout_ms(timeout_ms, connection.properties)
+    return config
+
+
+def idempotent_producer_config(connection: KafkaConnection) -> dict[str, object]:
+    """Return the properties of a producer without transactions. Raises as `check_properties`."""
+    check_properties(connection.properties)
     config: dict[str, object] = {
-        "bootstrap.servers": bootstrap,
-        "client.id": client_id,
+        "bootstrap.servers": connection.bootstrap,
+        "client.id": connection.client_id,
         "compression.type": "lz4",
-        # Every commit flushes, which sends at once. Between two, larger requests cost us and the broker less: measured
-        # in a backlog 3.8 and 2.6 us of CPU a row at 5 ms, 2.6 and 1.7 at 50.
+        # Every commit flushes, and a flush sends at once. Between two commits larger requests cost the daemon and the
+        # broker less: measured in a backlog 3.8 and 2.6 us of CPU a row at 5 ms, 2.6 and 1.7 at 50 ms.
         "linger.ms": 50,
-        # Bounded twice: a message takes some 150 bytes beside its own, and one row of 100 MB must fit.
+        # Two bounds: a message takes some 150 bytes besides its key and value, and one row of 100 MB must fit.
         "queue.buffering.max.kbytes": 128 * 1024,
         "queue.buffering.max.messages": 100_000,
         "batch.num.messages": 100_000,
         "batch.size": 1_000_000,
-        # The topic's own max.message.bytes decides, and its refusal is named; not a limit of the client's.
+        # The topic's own max.message.bytes decides, and the broker's refusal names it; the client sets no limit.
         "message.max.bytes": 256 * 1024 * 1024,
         "statistics.interval.ms": 0,
         "socket.nagle.disable": True,
@@ -131,18 +141,15 @@ def producer_config(
         "retry.backoff.ms": RETRY_BACKOFF_MS,
         "retry.backoff.max.ms": RETRY_BACKOFF_MS,
     }
-    config.update(properties)
+    config.update(connection.properties)
     config["enable.idempotence"] = True
-    if transactional_id is not None:
-        config["transactional.id"] = transactional_id
-        config[_TRANSACTION_TIMEOUT] = transaction_timeout_ms(timeout_ms, properties)
     return config
 
 
 def client_config(bootstrap: str, client_id: str, properties: Mapping[str, Property]) -> dict[str, object]:
-    """Of an admin client, or the base of a consumer: of the user's properties those that concern the connection.
+    """Return the properties of an admin client, or of a consumer to add to.
 
-    Raises as `check_properties`.
+    They hold the user's properties that concern the connection. Raises as `check_properties`.
     """
     check_properties(properties)
     config: dict[str, object] = {

@@ -1,7 +1,7 @@
-"""What Kafka's errors mean for cdcd: its remedy, by the code, and a hint in words.
+"""Translates Kafka's errors into cdcd's: the code decides the error class, and the hint for a person.
 
-Before: `kafka.producer`, `kafka.admin` and `kafka.progress_reader` catch a KafkaException.
-After: they raise what `to_cdcd_error` makes of it; the supervisor acts on the class.
+Before: the clients of this package catch a KafkaException.
+After: they raise the error of `to_cdcd_error`; the supervisor acts on its class.
 Source: librdkafka `rdkafka.h` (local codes, below 0) and the Kafka protocol guide, "Error Codes" (the broker's).
 """
 
@@ -39,14 +39,14 @@ _UNPUBLISHABLE: Final = frozenset(
         KafkaError.INVALID_RECORD,
     }
 )
-"""What a topic does not take, while others may take theirs."""
+"""One topic refuses a record; other topics may take theirs."""
 
 _TOPIC: Final = re.compile(r"ProduceRequest for (\S+) \[\d+\]")
-"""How librdkafka tells which topic has made a transaction fail: of most records there is no report."""
+"""Finds the topic that made a transaction fail in librdkafka's text: most records have no delivery report."""
 
 _VERSION: Final = "Exactly once needs brokers that have transactions: Kafka 2.5 or later."
 
-_CURES: Final[dict[int, str]] = {
+_HINTS: Final[dict[int, str]] = {
     KafkaError._AUTHENTICATION: _CREDENTIALS,
     KafkaError.SASL_AUTHENTICATION_FAILED: _CREDENTIALS,
     KafkaError.UNSUPPORTED_SASL_MECHANISM: _CREDENTIALS,
@@ -74,7 +74,7 @@ _CURES: Final[dict[int, str]] = {
     ),
     KafkaError.INVALID_TRANSACTION_TIMEOUT: (
         "Set transaction.timeout.ms under sink.librdkafka to no more than the brokers' transaction.max.timeout.ms, or "
-        "let the user describe the cluster's configs: then cdcd sees it by itself."
+        "let the user describe the cluster's configs, so that cdcd sees the limit by itself."
     ),
     KafkaError.UNSUPPORTED_VERSION: _VERSION,
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: _VERSION,
@@ -91,28 +91,28 @@ _CURES: Final[dict[int, str]] = {
 
 
 def kafka_error(error: KafkaException) -> KafkaError:
-    """The KafkaError inside a KafkaException."""
+    """Return the KafkaError inside a KafkaException."""
     found = error.args[0]
     assert isinstance(found, KafkaError)
     return found
 
 
 def to_cdcd_error(error: KafkaError, doing: str, bootstrap: str) -> CdcdError:
-    """What went wrong while `doing` (a participle: "committing ..."), as an error of ours to raise."""
+    """Return the error to raise for what went wrong while `doing` (a participle: "committing ...")."""
     code = error.code()
     if code in _FENCED:
         return Fenced(
-            f"another producer has taken over our transactional.id while {doing} ({error.name()})",
-            "Let only one cdcd run for this slot and prefix; the newer one goes on where this one stopped.",
+            f"another producer has taken over this daemon's transactional.id while {doing} ({error.name()})",
+            "Let only one cdcd run for this slot and prefix; the newer daemon goes on where this one stopped.",
         )
     if code in _SETTINGS:
         return SettingsError(f"Kafka's client refuses a setting: {error.str()}", "Correct it under [sink].")
     if code in _UNPUBLISHABLE:
         match = _TOPIC.search(error.str())
         refused = f"Kafka refused {doing}: {error.str()} ({error.name()})"
-        return Unpublishable(refused, _CURES[code], topic=match[1] if match else "")
-    if code in _CURES:
-        return RequestRejected(f"Kafka refused {doing}: {error.str()} ({error.name()})", _CURES[code])
+        return Unpublishable(refused, _HINTS[code], topic=match[1] if match else "")
+    if code in _HINTS:
+        return RequestRejected(f"Kafka refused {doing}: {error.str()} ({error.name()})", _HINTS[code])
     return KafkaUnavailable(
         f"Kafka ({bootstrap}) failed {doing}: {error.str()} ({error.name()})",
         TRY_AGAIN,
@@ -120,12 +120,12 @@ def to_cdcd_error(error: KafkaError, doing: str, bootstrap: str) -> CdcdError:
 
 
 def refuses_credentials(error: KafkaError | None) -> bool:
-    """Whether the brokers do not let us in: librdkafka goes on trying, but a person had better know at once."""
-    return error is not None and _CURES.get(error.code()) in (_CREDENTIALS, _TLS) and not _was_cut(error)
+    """Whether the brokers refuse the credentials: librdkafka goes on trying, but a person should know at once."""
+    return error is not None and _HINTS.get(error.code()) in (_CREDENTIALS, _TLS) and not _was_cut(error)
 
 
 def refuses_for_good(error: KafkaError | None) -> bool:
-    """Whether it is certain that waiting on is no use. (A broken handshake may only be a broker that restarts.)"""
+    """Whether waiting is surely no use. (A broken handshake may only mean that a broker restarts.)"""
     if error is None:
         return False
     return (error.code() in _AUTHENTICATION and not _was_cut(error)) or (
@@ -134,13 +134,13 @@ def refuses_for_good(error: KafkaError | None) -> bool:
 
 
 def _was_cut(error: KafkaError) -> bool:
-    """Whether it was no refusal: librdkafka says the same of a broker that goes away in SASL's handshake."""
-    said = error.str()
-    return error.code() == KafkaError._AUTHENTICATION and any(how in said for how in _CUT)
+    """Whether it was no refusal: librdkafka gives the same code when a broker goes away during SASL's handshake."""
+    message = error.str()
+    return error.code() == KafkaError._AUTHENTICATION and any(how in message for how in _CUT)
 
 
 class Reports:
-    """What a client reports beside its answers (`error_cb`): lost connections, refused credentials."""
+    """Keeps the last error that a client reported by `error_cb`: a lost connection, refused credentials."""
 
     def __init__(self) -> None:
         self._last: KafkaError | None = None
@@ -152,18 +152,18 @@ class Reports:
             self._at = time.monotonic()
 
     def last(self, within_s: float) -> KafkaError | None:
-        """The last report, unless it is older than that and explains nothing any more."""
+        """Return the last report; None if it is older than `within_s`, and so explains nothing any more."""
         return self._last if time.monotonic() - self._at <= within_s else None
 
 
 def closed(what: str) -> CdcdError:
-    """Somebody has closed the client under a call: its thread is one that nobody waits for any more."""
+    """Return the error of a call whose client another thread has closed: nobody waits for that call any more."""
     return KafkaUnavailable(f"{what} was closed while it was in use", TRY_AGAIN)
 
 
 def unanswered(doing: str, bootstrap: str, last: KafkaError | None) -> CdcdError:
-    """No answer came in time. `last` is the last report of the client, which tells why."""
+    """Return the error of a call that got no answer in time. `last` is the client's last report: it tells why."""
     if last is not None and refuses_credentials(last):
         return to_cdcd_error(last, doing, bootstrap)
-    told = f" (last: {last.str()})" if last is not None else ""
-    return KafkaUnavailable(f"Kafka ({bootstrap}) did not answer in time, {doing}{told}", TRY_AGAIN)
+    report = f" (last: {last.str()})" if last is not None else ""
+    return KafkaUnavailable(f"Kafka ({bootstrap}) did not answer in time, {doing}{report}", TRY_AGAIN)

@@ -1,6 +1,7 @@
-"""Reads a table's parked events back, piece by piece, in their order.
+"""Reads a table's parked events back in their order, one chunk at a time.
 
-Before: a person has asked to unpark the table. After: `publisher` puts each piece into a Kafka transaction of its own.
+Before: a person has asked to unpark the table, or the snapshot of a deferred table is finished.
+After: `publisher` puts each chunk into a Kafka transaction of its own.
 """
 
 from __future__ import annotations
@@ -8,33 +9,33 @@ from __future__ import annotations
 from typing import Final
 
 from cdcd.errors import GapError
-from cdcd.sink.kafka.range_reader import RangeReader
-from cdcd.sink.parking.wire_format import SCANNED_MAX, ParkedEvent, ParkedPiece, PartAssembler
+from cdcd.sink.interfaces import PartitionReader
+from cdcd.sink.parking.wire_format import ParkedChunk, ParkedEvent, PartAssembler
 
-PIECE_EVENTS: Final = 5_000
-PIECE_BYTES: Final = 4 << 20
-"""What one Kafka transaction of a replay holds, about: so long the stream waits."""
+SCANNED_MAX: Final = 100_000
+CHUNK_EVENTS_MAX: Final = 5_000
+CHUNK_BYTES_MAX: Final = 4 << 20
+"""One Kafka transaction of a replay holds about this much. The stream waits meanwhile."""
 
 
 class KafkaParkedReader:
-    """Plays `producer.ParkedReader`. For one thread."""
+    """Plays `interfaces.ParkedReader`. For one thread."""
 
-    def __init__(self, reading: RangeReader, events_max: int = PIECE_EVENTS, scanned_max: int = SCANNED_MAX) -> None:
-        """`reading`: of the parked topic. Asks nothing yet.
-
-        A piece holds at most `events_max` events, and ends when `scanned_max` offsets were read.
-        """
-        self._reading = reading
+    def __init__(
+        self, reader: PartitionReader, events_max: int = CHUNK_EVENTS_MAX, scanned_max: int = SCANNED_MAX
+    ) -> None:
+        """`reader` reads the parked topic. A chunk holds at most `events_max` events. Asks nothing yet."""
+        self._reader = reader
         self._events_max = events_max
         self.scanned_max = scanned_max
 
-    def read(self, key: bytes, offset: int) -> ParkedPiece:
-        """The next events under `key` from `offset` on.
+    def read(self, key: bytes, offset: int) -> ParkedChunk:
+        """Return the next events under `key` from `offset` on.
 
         Raises GapError if records from there on were removed, KafkaUnavailable if nothing came for long.
         """
-        topic = self._reading.topic
-        bounds = self._reading.bounds()
+        topic = self._reader.topic
+        bounds = self._reader.bounds()
         if bounds is None:
             raise GapError(f"the parked topic {topic} was removed, with the events that are to be replayed", "")
         start, stop = bounds
@@ -45,24 +46,24 @@ class KafkaParkedReader:
                 "Give the topic retention.ms=-1",
             )
         if offset == stop:
-            return ParkedPiece([], stop, True)
-        assembly, events, size = PartAssembler(), list[ParkedEvent](), 0
-        with self._reading.consumer() as consumer:
-            for at, message in self._reading.read(consumer, offset, stop):
+            return ParkedChunk([], stop, is_last=True)
+        assembler, events, size = PartAssembler(), list[ParkedEvent](), 0
+        with self._reader.consumer() as consumer:
+            for at, message in self._reader.read(consumer, offset, stop):
                 value = message.value()
                 if message.key() != key or value is None:
-                    if at - offset >= self.scanned_max and assembly.whole:
-                        return ParkedPiece(events, at + 1, at + 1 >= stop)
+                    if at - offset >= self.scanned_max and assembler.is_between_events:
+                        return ParkedChunk(events, at + 1, is_last=at + 1 >= stop)
                     continue
-                event = assembly.add(at, value)
+                event = assembler.add(at, value)
                 size += len(value)
                 if event is not None:
                     events.append(event)
-                    if len(events) >= self._events_max or size >= PIECE_BYTES:
-                        return ParkedPiece(events, at + 1, at + 1 >= stop)
-        if not assembly.whole:
+                    if len(events) >= self._events_max or size >= CHUNK_BYTES_MAX:
+                        return ParkedChunk(events, at + 1, is_last=at + 1 >= stop)
+        if not assembler.is_between_events:
             raise GapError(
                 f"the parked topic {topic} ends in the middle of an event",
                 "Keep other producers off it",
             )
-        return ParkedPiece(events, stop, True)
+        return ParkedChunk(events, stop, is_last=True)

@@ -1,51 +1,48 @@
-"""Reads back from the progress topic what is durable: the one thing that is trusted at start.
+"""Reads the progress back: at start the daemon trusts nothing else.
 
-Before: the producer has started, so that no earlier transaction of ours is open.
-After: the pipeline goes on from the slot record it finds; `publisher` takes over what the table records say.
+Before: the producer has started, so that no earlier transaction of this slot is open.
+After: the pipeline goes on from the slot record; the publisher continues from the snapshot records.
 
-The problem: a week of progress is kept uncompacted, hundreds of millions of records on a busy server, of which the
-newest of a few keys are wanted. So windows are read from the end, each larger than the one before, until all keys are
-found.
+The problem: a week of progress is kept uncompacted, hundreds of millions of records on a busy server. Only the newest
+records of a few keys are wanted. So the reader reads windows from the end, each larger than the one before, until it
+has found all keys.
 
-Trap: without transactions nobody is fenced, and a zombie's last records may come after those of its heir. Then not the
-last value counts, but the highest.
+Trap: without transactions no producer is fenced. A zombie's last records may come after those of the daemon that
+replaced it. Then the highest value counts, not the last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-from confluent_kafka import Consumer
-
-from cdcd.sink.kafka.range_reader import RangeReader
+from cdcd.sink.interfaces import PartitionReader
 
 _WINDOW: Final = 1_000
 """Offsets in the first window from the end: several seconds of a busy daemon, one fetch."""
 _WINDOW_UNFENCED: Final = 20_000
-"""As large where a zombie may have written last: more than it can still have had in its queues."""
+"""The first window if a zombie may have written last: more records than its queues can have held."""
 _GROWTH: Final = 4
 
 
 class KafkaProgressReader:
-    """Plays `producer.ProgressReader`. For one thread; each call to `last` makes a consumer of its own."""
+    """Plays `interfaces.ProgressReader`. For one thread; each call makes a consumer of its own."""
 
-    def __init__(self, reading: RangeReader, rank: Callable[[bytes, bytes], int] | None = None) -> None:
-        """`reading`: of the progress topic. `rank` says how high a value (of a key) stands, where the highest counts
-        and not the last.
-        """
-        self._reading = reading
+    def __init__(self, reader: PartitionReader, rank: Callable[[bytes, bytes], int] | None = None) -> None:
+        """`reader` reads the topic. `rank` gives the height of a key's value; None: the last value counts."""
+        self._reader = reader
         self._rank = rank
 
     def last(self, keys: frozenset[bytes], stopping: Callable[[], bool]) -> dict[bytes, bytes]:
-        """The last committed value of each key; one that was never written, or was deleted, is missing.
+        """Return the last committed value of each key; a key that was never written, or was deleted, is missing.
 
-        Returns what it has so far if `stopping` said so. Raises KafkaUnavailable if nothing came for `timeout_s`.
+        Returns what it has so far if `stopping` said so. Raises KafkaUnavailable if no record came for the reader's
+        timeout.
         """
         found: dict[bytes, bytes | None] = {}
-        start, stop = self._reading.bounds() or (0, 0)
+        start, stop = self._reader.bounds() or (0, 0)
         size = _WINDOW if self._rank is None else _WINDOW_UNFENCED
-        with self._reading.consumer() as consumer:
+        with self._reader.consumer() as consumer:
             while stop > start and keys - found.keys() and not stopping():
                 low = max(start, stop - size)
                 found = self._window(consumer, low, stop, keys, stopping) | found
@@ -54,18 +51,18 @@ class KafkaProgressReader:
         return {key: value for key, value in found.items() if value is not None}
 
     def every(self, stopping: Callable[[], bool]) -> dict[bytes, bytes]:
-        """The last committed value of every key: for a topic that is small. Else as `last`."""
-        start, stop = self._reading.bounds() or (0, 0)
-        with self._reading.consumer() as consumer:
+        """Return the last committed value of every key, of a small topic. Otherwise like `last`."""
+        start, stop = self._reader.bounds() or (0, 0)
+        with self._reader.consumer() as consumer:
             found = self._window(consumer, start, stop, None, stopping)
         return {key: value for key, value in found.items() if value is not None}
 
     def _window(
-        self, consumer: Consumer, low: int, stop: int, keys: frozenset[bytes] | None, stopping: Callable[[], bool]
+        self, consumer: Any, low: int, stop: int, keys: frozenset[bytes] | None, stopping: Callable[[], bool]
     ) -> dict[bytes, bytes | None]:
-        """The last value in [low, stop) of each of the keys (None: of every key); None stands for a tombstone."""
+        """Return the last value in [low, stop) of each of `keys` (None: of every key); a None value is a tombstone."""
         found: dict[bytes, bytes | None] = {}
-        for _, message in self._reading.read(consumer, low, stop, stopping):
+        for _, message in self._reader.read(consumer, low, stop, stopping):
             key = message.key()
             if keys is None or key in keys:
                 assert key is not None

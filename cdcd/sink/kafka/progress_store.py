@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from cdcd.progress.records import ParkedTable, SlotRecord, parse_slot_record, slot_key
-from cdcd.progress.snapshot_records import TableSnapshot, parse_copy
+from cdcd.progress.snapshot_records import TableSnapshot, parse_snapshot_record
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.topics import TopicNames
@@ -29,18 +29,17 @@ class ProgressStore:
         kafka: KafkaCluster,
         names: TopicNames,
         slot: str,
-        *,
-        fenced: bool,
+        rank: Callable[[bytes, bytes], int] | None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """With `fenced` producers only the newest one writes, so the last slot record counts. Else the highest counts.
+        """`rank` is that of the delivery mode: the highest slot record counts; None: the last one.
 
         `stopping` ends the reading early: what it returns then is of no use.
         """
         self._kafka = kafka
         self.names = names
         self._slot = slot
-        self._rank = None if fenced else _position
+        self._rank = rank
         self._stopping = stopping
 
     def last_record(self) -> SlotRecord | None:
@@ -56,12 +55,12 @@ class ProgressStore:
         """The tables that are parked because Kafka refused their events, by `schema.table`, as can be read now."""
         last = self.last_record()
         parked = last.parked if last is not None else ()
-        return {f"{each.schema}.{each.table}": each for each in parked if not each.copying}
+        return {f"{each.schema}.{each.table}": each for each in parked}
 
     def snapshots(self) -> dict[str, TableSnapshot]:
         """How far the snapshot of each table is, by topic, as can be read now."""
         found = self._reader(self.names.snapshots, None).every(self._stopping)
-        snapshots = [parse_copy(key, value) for key, value in found.items()]
+        snapshots = [parse_snapshot_record(key, value) for key, value in found.items()]
         return {each.topic: each for each in snapshots if each.slot == self._slot}
 
     def settle(self) -> None:
@@ -75,7 +74,3 @@ class ProgressStore:
 
     def _reader(self, topic: str, rank: Callable[[bytes, bytes], int] | None) -> KafkaProgressReader:
         return KafkaProgressReader(self._kafka.range_reader(topic), rank)
-
-
-def _position(key: bytes, value: bytes) -> int:
-    return parse_slot_record(key, value).lsn

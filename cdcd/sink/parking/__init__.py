@@ -1,1 +1,1 @@
-"""Parked tables: their events on the parked topic, and the state of each."""
+"""Parked and deferred tables: their state, and their events on the parked topic."""

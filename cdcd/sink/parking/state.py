@@ -1,214 +1,235 @@
-"""Which tables are parked, and how far the replay of one has come: what `publisher` asks for each batch.
+"""The parked and the deferred tables of one slot, and how far the replay of each is.
 
-Before: the slot record says what is parked, the supervisor (`parking.Parking`) what is to be besides.
-After: `publisher` sends a parked table's batch to the parked topic, writes the state into every slot record, and
-publishes the pieces that `piece` brings back.
+Before: the slot record says which tables are parked or deferred, `PendingParking` which tables the supervisor adds.
+After: `publisher` asks for each batch whether its table's events go to the parked topic, writes the state into every
+slot record, and publishes the chunks of `next_chunk`.
 
-The state is part of the slot record that commits with the events it is about. So whatever is killed when: an event is
-on its table's topic or on the parked one, or on its way from this to that; never on both, never on neither.
+Two kinds of tables share the parked topic. A *parked* table was refused by Kafka: its events wait there until a person
+asks to unpark it. A *deferred* table is fine, but its snapshot runs: from the snapshot's consistent point on its events
+wait there, so that other tables need not wait. They are replayed once the snapshot is finished. If the daemon dies
+before that, the next daemon replays them at its start, and the rest of the snapshot is taken at a later LSN, after
+these events.
 
-The same serves tables that are being copied, so that the others need not wait: from the snapshot's consistent point on
-their events are set aside, and replayed as soon as the copy is whole, or at the next start if it was broken off. (Its
-rest is then copied as of a later LSN, behind these events.)
+The state is part of the slot record, which commits with the events it is about. So a daemon may die at any moment: each
+event is on its table's topic, or on the parked topic, or it is being replayed from there; never on both, never lost.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from cdcd.errors import DecodeError, GapError, Unpublishable
 from cdcd.progress.daemon_requests import DISCARD, UNPARK, table_of
-from cdcd.progress.records import ParkedTable, SlotRecord
-from cdcd.progress.snapshot_records import COPYING, DONE, TableSnapshot
+from cdcd.progress.records import DeferredTable, ParkedTable, SlotRecord, table_key
+from cdcd.progress.snapshot_records import DONE, RUNNING, TableSnapshot
 from cdcd.sink.batches import Batch
 from cdcd.sink.interfaces import ParkedReader
 from cdcd.sink.kafka_transaction import Table
-from cdcd.sink.parking.wire_format import ParkedPiece, PendingParking, batch_of
+from cdcd.sink.parking.wire_format import ParkedChunk, PendingParking, batch_of
+from cdcd.sink.table_topics import TableTopics
 
 Rename: TypeAlias = "Callable[[Table, str, bytes], bytes]"
-"""Gives a parked record (of a table; "key" or "value") the header that its own topic's readers know."""
+"""Gives the "key" or "value" of a table's parked record the schema header that readers of its own topic know."""
 
 log = logging.getLogger(__name__)
 
-_COPYING: Final = "its snapshot is being copied"
-
 
 class ParkedTables:
-    """The parked tables of one slot. For one thread, `tables` excepted."""
+    """The state. For one thread, `parked` excepted."""
 
     def __init__(
         self,
+        topics: TableTopics,
+        slot: str,
         last: SlotRecord | None,
-        parking: PendingParking,
-        reader: ParkedReader | None,
-        rename: Rename | None,
-        key_of: Callable[[Table], bytes],
-        end_offset: Callable[[], int],
+        pending: PendingParking | None = None,
+        reader: ParkedReader | None = None,
+        rename: Rename | None = None,
     ) -> None:
-        """`reader` and `rename` serve the replay; without `rename` the records are what they were.
+        """`last` is the slot record to go on from; `pending` holds tables to park, and refused replays.
 
-        `key_of` gives the key of a table's records on the parked topic; `end_offset` makes the topic if it is missing,
-        and says where its next record would go.
+        `reader` reads the parked topic for replays; without `rename` a replay leaves the records as they are.
         """
-        self._parking = parking
+        self._topics = topics
+        self._slot = slot
+        self._pending = pending or PendingParking()
         self._reader = reader
         self._rename = rename
-        self._key_of = key_of
         self.replaying: Table | None = None
-        """The table whose events are on their way to its own topic, in this very moment."""
-        self.renamed = False
-        """A table is no longer parked whose records were named otherwise while it was: only a new stream names them
-        right."""
-        self._tables = {(each.schema, each.table): each for each in (last.parked if last is not None else ())}
-        self._unsettled = False
-        """A replay was refused, and whoever asked for it waits to hear that."""
-        self._spared: set[Table] = set()
-        """Set aside by us, and nothing of theirs is on the parked topic yet."""
-        for table, parked in self._tables.items():
-            if parked.copying:
-                self._tables[table] = replace(parked, unparking=True)
-        for table, reason in parking.refused.items():
-            if table in self._tables:
-                self._tables[table] = replace(self._tables[table], reason=reason, unparking=False, copying=False)
-                self._unsettled = True
-        self._end_offset = end_offset
-        self._park(parking.parked, last.lsn if last is not None else 0)
+        """The table whose events are on their way to its own topic at this moment."""
+        self.needs_new_stream = False
+        """A table was unparked. Only a new stream writes the right schema headers for it."""
+        self._refusal_unreported = False
+        """A replay was refused, and no slot record tells so: a person may be waiting for that."""
+        self._nothing_parked: set[Table] = set()
+        """Tables deferred or parked by this process that have no record on the parked topic yet."""
+        self._tables: dict[Table, ParkedTable | DeferredTable] = {}
+        if last is not None:
+            self._tables = {(each.schema, each.table): each for each in last.parked}
+            self._tables |= {(each.schema, each.table): replace(each, is_replaying=True) for each in last.deferred}
+        for table, reason in self._pending.refused.items():
+            known = self._tables.get(table)
+            if known is not None:
+                self._tables[table] = _parked(known, reason)
+                self._refusal_unreported = True
+        self._park(self._pending.parked, last.lsn if last is not None else 0)
 
-    def _park(self, reasons: Mapping[Table, str], lsn: int, *, copying: bool = False) -> None:
-        offset: int | None = None
-        for (schema, name), reason in reasons.items():
-            known = self._tables.get((schema, name))
-            if known is None:
-                if offset is None:
-                    offset = self._end_offset()  # asked for before the first record of ours
-                self._tables[schema, name] = ParkedTable(schema, name, reason, lsn, offset, copying=copying)
-                self._spared.add((schema, name))
-            elif known.copying and not copying:
-                self._tables[schema, name] = replace(known, reason=reason, unparking=False, copying=False)
+    def _park(self, reasons: Mapping[Table, str], lsn: int) -> None:
+        new = [table for table in reasons if table not in self._tables]
+        for table, offset in self._offsets(new):
+            self._tables[table] = ParkedTable(*table, reasons[table], lsn, offset)
+        for table, reason in reasons.items():
+            known = self._tables[table]
+            if isinstance(known, DeferredTable):
+                self._tables[table] = _parked(known, reason)
+
+    def _defer(self, tables: Iterable[Table], lsn: int) -> None:
+        new = [table for table in tables if table not in self._tables]
+        for table, offset in self._offsets(new):
+            self._tables[table] = DeferredTable(*table, lsn, offset)
+
+    def _offsets(self, new: Collection[Table]) -> Iterator[tuple[Table, int]]:
+        """Yield each table with the offset from which on its records can be on the parked topic."""
+        if new:
+            offset = self._topics.parked_end()  # asked before their first record
+            for table in new:
+                self._nothing_parked.add(table)
+                yield table, offset
 
     @property
-    def tables(self) -> Mapping[Table, ParkedTable]:
-        """All of them, as of now. For any thread."""
-        return self._tables.copy()
+    def parked(self) -> Mapping[Table, ParkedTable]:
+        """The parked tables by name. For any thread."""
+        return {table: each for table, each in self._tables.copy().items() if isinstance(each, ParkedTable)}
 
     @property
-    def unparking(self) -> bool:
-        """Parked events are to be replayed, or it is to be told that they were not: `piece` has what to publish."""
-        return self._unsettled or any(parked.unparking for parked in self._tables.values())
+    def deferred(self) -> tuple[DeferredTable, ...]:
+        """The deferred tables."""
+        return tuple(each for each in self._tables.values() if isinstance(each, DeferredTable))
 
-    def get(self, table: Table, *, copied: bool = False) -> ParkedTable | None:
-        """The table, if its events go to the parked topic now; `copied`: those of its snapshot."""
-        parked = self._tables.get(table)
-        if parked is None or self.replaying is not None or (copied and parked.copying):
+    @property
+    def has_replay(self) -> bool:
+        """Parked events are to be replayed, or a refused replay is to be told: `next_chunk` has what to publish."""
+        return self._refusal_unreported or any(each.is_replaying for each in self._tables.values())
+
+    def complete_lsn(self, table: Table) -> int | None:
+        """Return the LSN up to which the table's own topic is complete, if it is parked or deferred; else None."""
+        known = self._tables.get(table)
+        return None if known is None else known.lsn
+
+    def get(self, table: Table, *, is_snapshot: bool = False) -> ParkedTable | DeferredTable | None:
+        """Return the table if its events go to the parked topic now; `is_snapshot`: they are its snapshot's rows."""
+        known = self._tables.get(table)
+        if known is None or self.replaying is not None or (is_snapshot and isinstance(known, DeferredTable)):
             return None
-        return parked
+        return known
 
-    def begins(self, table: Table) -> None:
-        """Something of it goes to the parked topic."""
-        self._spared.discard(table)
-
-    def passed(self, offset: int) -> None:
-        """The parked topic reaches to `offset` now: of whom nothing is there, none of it need be read."""
-        for table in self._spared:
-            self._tables[table] = replace(self._tables[table], offset=offset)
-
-    def copied(self, copies: Collection[TableSnapshot], lsn: int) -> None:
-        """Set aside, from here on (`lsn`), the events of tables that are being copied; replay those that are whole.
-
-        The rows of the snapshot, and how far it has come, are published with this.
-        """
-        names = [(copy.schema, copy.table) for copy in copies if copy.state == COPYING]
-        begun = [name for name in names if name not in self._tables]
-        self._park(dict.fromkeys(begun, _COPYING), lsn, copying=True)
-        for copy in copies:
-            parked = self._tables.get((copy.schema, copy.table))
-            if copy.state == DONE and parked is not None and parked.copying:
-                self._tables[copy.schema, copy.table] = replace(parked, unparking=True)
-
-    def key_of(self, table: Table) -> bytes:
-        """The key of its records on the parked topic."""
+    def begin_records(self, table: Table) -> bytes:
+        """Note that records of this table go to the parked topic now; returns their key."""
+        self._nothing_parked.discard(table)
         return self._key_of(table)
 
+    def on_parked_end(self, offset: int) -> None:
+        """Note that the parked topic reaches to `offset` now.
+
+        Tables with nothing on the parked topic up to `offset` can start their replay here.
+        """
+        for table in self._nothing_parked:
+            self._tables[table] = replace(self._tables[table], offset=offset)
+
+    def on_snapshots(self, records: Collection[TableSnapshot], lsn: int) -> None:
+        """Defer, from `lsn` on, the tables whose snapshots run; replay the events of those that are finished.
+
+        `records` are published in the same Kafka transaction.
+        """
+        self._defer([(each.schema, each.table) for each in records if each.state == RUNNING], lsn)
+        for each in records:
+            known = self._tables.get((each.schema, each.table))
+            if each.state == DONE and isinstance(known, DeferredTable):
+                self._tables[each.schema, each.table] = replace(known, is_replaying=True)
+
     def request(self, content: bytes) -> None:
-        """Take what the daemon is asked for into the next slot record: then it is neither lost nor taken twice."""
-        unwanted = table_of(DISCARD, content)
-        table = unwanted or table_of(UNPARK, content)
+        """Take a request to the daemon into the next slot record, so that it is neither lost nor taken twice."""
+        discarded = table_of(DISCARD, content)
+        table = discarded or table_of(UNPARK, content)
         if table is None:
             return
-        parked = self._tables.get(table)
-        if parked is None or parked.copying:
+        known = self._tables.get(table)
+        if not isinstance(known, ParkedTable):
             log.info("not parked, so there is nothing to unpark", extra={"table": ".".join(table)})
             return
-        # What is given up is passed over: the replay begins behind it.
-        offset = parked.offset if unwanted is None else self._end_offset()
-        self._tables[table] = replace(parked, unparking=True, offset=offset)
+        # The replay of a discarded table starts after its events.
+        offset = known.offset if discarded is None else self._topics.parked_end()
+        self._tables[table] = replace(known, is_replaying=True, offset=offset)
 
-    def piece(self, lsn: int) -> Batch:
-        """The next parked events of a table that is `unparking`, as a batch up to `lsn`, which is durable already.
+    def next_chunk(self, lsn: int) -> Batch:
+        """Return the next events to replay, as a batch up to `lsn`, which is durable already.
 
-        The state is the one after it: publish it and commit, or throw all of this away. Empty if all there is to tell
-        is that a replay was refused.
+        The state is then the one after the batch: commit the batch, or throw this object away. The batch is empty if it
+        only reports that a replay was refused.
         """
         batch = Batch()
         batch.end_lsn = lsn
-        if self._unsettled:
+        if self._refusal_unreported:
             return batch
-        passed = 0
-        for table, parked in [each for each in self._tables.items() if each[1].unparking]:
+        assert self._reader is not None
+        scanned_offsets = 0
+        for table, known in [each for each in self._tables.items() if each[1].is_replaying]:
             try:
-                passed += self._replay(batch, table, parked)
+                scanned_offsets += self._replay(batch, table, known)
             except (GapError, DecodeError) as error:
                 raise Unpublishable(error.message, error.hint, table=table, gone=True) from error
-            if batch.rows or (self._reader is not None and passed >= self._reader.scanned_max):
-                break  # but what has nothing to replay, as most that was copied, is told of together
+            if batch.rows or scanned_offsets >= self._reader.scanned_max:
+                break  # tables without events, as most deferred ones are, share one Kafka transaction
         return batch
 
-    def _replay(self, batch: Batch, table: Table, parked: ParkedTable) -> int:
-        """Returns how many offsets of the parked topic that has passed."""
+    def _replay(self, batch: Batch, table: Table, known: ParkedTable | DeferredTable) -> int:
+        """Put the table's next events into the batch; returns how many offsets of the parked topic were read."""
         assert self._reader is not None
         self.replaying = table
-        rename = None if parked.copying else self._rename
-        if table in self._spared:
-            piece = ParkedPiece([], parked.offset, True)
+        is_parked = isinstance(known, ParkedTable)
+        if table in self._nothing_parked:
+            chunk = ParkedChunk([], known.offset, is_last=True)
         else:
-            piece = self._reader.read(self._key_of(table), parked.offset)
-        if piece.end:
+            chunk = self._reader.read(self._key_of(table), known.offset)
+        rename = self._rename if is_parked else None
+        if chunk.is_last:
             del self._tables[table]
-            self._spared.discard(table)
-            self.renamed |= rename is not None
+            self._nothing_parked.discard(table)
+            self.needs_new_stream |= rename is not None
         else:
-            self._tables[table] = replace(parked, offset=piece.offset)
-        said = "publishing what changed during the copy"
-        if not parked.copying:
-            said = "unparked" if piece.end else "unparking"
-        if piece.events or not parked.copying:
-            log.info(said, extra={"table": ".".join(table), "events": len(piece.events)})
-        passed = piece.offset - parked.offset
-        if not piece.events:
-            return passed
-        replayed = batch_of(parked, piece.events)
-        if rename is not None:
-            for message in replayed.messages:
-                for subject, data in message.items():
-                    if data is not None:
-                        message[subject] = rename(table, subject, data)
-        batch.rows = len(piece.events)
-        batch.tables = [replayed]
-        return passed
+            self._tables[table] = replace(known, offset=chunk.offset)
+        if chunk.events or is_parked:
+            message = "publishing the changes made during the snapshot"
+            if is_parked:
+                message = "unparked" if chunk.is_last else "unparking"
+            log.info(message, extra={"table": ".".join(table), "events": len(chunk.events)})
+        if chunk.events:
+            replayed = batch_of(*table, chunk.events)
+            if rename is not None:
+                for record in replayed.messages:
+                    for subject, data in record.items():
+                        if data is not None:
+                            record[subject] = rename(table, subject, data)
+            batch.rows = len(chunk.events)
+            batch.tables = [replayed]
+        return chunk.offset - known.offset
 
-    def settled(self) -> None:
+    def on_commit(self) -> None:
         """A slot record with this state is committed."""
         self.replaying = None
-        self._unsettled = False
-        self._parking.settled()
+        self._refusal_unreported = False
+        self._pending.on_commit()
 
     @contextmanager
-    def naming(self, table_of: Callable[[str], Table | None]) -> Iterator[None]:
-        """The producer knows topics only: an Unpublishable that leaves here has the table, and whether it is old."""
+    def naming_table(self, table_of: Callable[[str], Table | None]) -> Iterator[None]:
+        """Complete an Unpublishable that leaves the block: the producer knows only its topic.
+
+        The error gets the table, and whether it was about a replayed event.
+        """
         try:
             yield
         except Unpublishable as error:
@@ -217,3 +238,11 @@ class ParkedTables:
             if error.topic and error.topic not in error.message:
                 error.message = f"the topic {error.topic} does not take a row: {error.message}"
             raise
+
+    def _key_of(self, table: Table) -> bytes:
+        """Return the key of the table's records on the parked topic."""
+        return table_key(self._slot, self._topics.names.topic(*table))
+
+
+def _parked(known: ParkedTable | DeferredTable, reason: str) -> ParkedTable:
+    return ParkedTable(known.schema, known.table, reason, known.lsn, known.offset)

@@ -1,11 +1,12 @@
-"""Parked events: how those of a table that cannot be published now are kept, and how they become events again.
+"""The records of the parked topic: how a parked event is kept, and how it becomes an event again.
 
-Before: `publisher` has a table's batch and knows that the table is parked. After: the records of the parked topic;
-later `kafka.parked_reader` reads them back, and `publisher` publishes what `PartAssembler` makes of them.
+Before: `publisher` has a table's batch and knows that the table is parked or deferred.
+After: `kafka.parked_reader` reads the records back, and `publisher` publishes the events.
 
-The format, stable since version 1, one JSON object a record under the key `{slot}/{topic}`: whose event it is, its op,
-why it is here, key and value in base64 as they would stand on the table's own topic. What was too large for that topic
-would be too large for this one: so a value comes in parts, one record each, one after the other.
+The format, stable since version 1, is one JSON object a record under the key `{slot}/{topic}`. It holds the table, the
+op, the reason, and the event's key and value in base64, as they would stand on the table's own topic. A value that is
+too large for the table's topic would be too large for this one. So a value comes in parts: one record for each part,
+one after the other.
 """
 
 from __future__ import annotations
@@ -19,38 +20,37 @@ from typing import Any, Final
 from mypy_extensions import u8
 
 from cdcd.errors import GapError
-from cdcd.progress.records import ParkedTable
 from cdcd.sink.batches import Message, TableBatch
 
 VERSION: Final = 1
 
 PART_BYTES: Final = 600_000
-"""Of a value, in one record: base64 makes 800,000 of it, below what every topic takes."""
+"""Bytes of a value in one record: 800,000 in base64, which every topic takes."""
 
 REASON_MAX: Final = 1_000
-
-SCANNED_MAX: Final = 100_000
-"""Offsets that a replay passes at once, for other tables' events lie between: so long the stream waits."""
 
 
 @dataclass(frozen=True)
 class ParkedEvent:
-    """One message of a table, as `TableBatch` has it. `value` None: a tombstone."""
+    """One message of a table, as TableBatch has it. `value` is None for a tombstone."""
 
     op: int
     key: bytes | None
     value: bytes | None
     everywhere: bool
-    """It goes to every partition (truncate)."""
+    """The message goes to every partition (truncate)."""
 
 
-def records(key: bytes, parked: ParkedTable, batch: TableBatch) -> Iterator[Message]:
-    """The records of the parked topic, all under `key`, that hold a table's batch in its order."""
+def records(key: bytes, reason: str, batch: TableBatch, part_bytes: int = PART_BYTES) -> Iterator[Message]:
+    """Yield the records of the parked topic, all under `key`, that hold a table's batch in its order.
+
+    A record holds at most `part_bytes` of a value.
+    """
     everywhere = set(batch.everywhere)
-    head = {"version": VERSION, "schema": batch.schema, "table": batch.name, "reason": parked.reason[:REASON_MAX]}
+    head = {"version": VERSION, "schema": batch.schema, "table": batch.name, "reason": reason[:REASON_MAX]}
     for index, (message, op) in enumerate(zip(batch.messages, batch.ops.getvalue(), strict=True)):
         value = message["value"]
-        parts = [b""] if not value else [value[at : at + PART_BYTES] for at in range(0, len(value), PART_BYTES)]
+        parts = [b""] if not value else [value[at : at + part_bytes] for at in range(0, len(value), part_bytes)]
         for number, part in enumerate(parts):
             document = {
                 **head,
@@ -65,27 +65,27 @@ def records(key: bytes, parked: ParkedTable, batch: TableBatch) -> Iterator[Mess
 
 
 @dataclass(frozen=True)
-class ParkedPiece:
+class ParkedChunk:
     """Some of a table's parked events, in order."""
 
     events: list[ParkedEvent]
     offset: int
     """Where to read on."""
-    end: bool
-    """There are no more."""
+    is_last: bool
+    """The topic has no more of them."""
 
 
 class PendingParking:
-    """What the supervisor has learned of tables since the last slot record, which will then hold it."""
+    """The supervisor's news of tables since the last slot record. The next slot record will hold it."""
 
     def __init__(self) -> None:
         self.parked: dict[tuple[str, str], str] = {}
-        """Tables to park, and why."""
+        """Tables to park, with the reasons."""
         self.refused: dict[tuple[str, str], str] = {}
-        """Parked tables whose replay was refused again, and why."""
+        """Parked tables whose replay was refused, with the reasons."""
 
-    def settled(self) -> None:
-        """A slot record holds all of it."""
+    def on_commit(self) -> None:
+        """A slot record holds all of it now."""
         self.parked.clear()
         self.refused.clear()
 
@@ -98,14 +98,14 @@ class PartAssembler:
         self._parts: list[bytes] = []
 
     @property
-    def whole(self) -> bool:
-        """No event has begun whose last part is still to come."""
+    def is_between_events(self) -> bool:
+        """Every event that has begun has its last part."""
         return not self._parts
 
     def add(self, offset: int, data: bytes) -> ParkedEvent | None:
-        """Take the next record of the table, at `offset`; returns the event that it completes.
+        """Add the next record of the table, at `offset`; returns the event that it completes, else None.
 
-        Raises GapError if it cannot be understood: to leave it out would lose an event.
+        Raises GapError if the record cannot be understood: to leave it out would lose an event.
         """
         try:
             document = json.loads(data)
@@ -132,9 +132,9 @@ class PartAssembler:
         return ParkedEvent(document["op"], self._key, whole, document["everywhere"])
 
 
-def batch_of(parked: ParkedTable, events: Sequence[ParkedEvent]) -> TableBatch:
-    """The events as a batch of their table, as they were before they were parked."""
-    batch = TableBatch(parked.schema, parked.table)
+def batch_of(schema: str, table: str, events: Sequence[ParkedEvent]) -> TableBatch:
+    """Return the events as a batch of their table, as they were before they were parked."""
+    batch = TableBatch(schema, table)
     for index, event in enumerate(events):
         batch.messages.append({"value": event.value} if event.key is None else {"key": event.key, "value": event.value})
         batch.ops.append(u8(event.op))

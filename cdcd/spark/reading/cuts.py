@@ -212,7 +212,7 @@ class Cuts:
                 f"the progress of slot {slot} went back from {format_lsn(since.lsn)} to {format_lsn(own.lsn)}",
                 "The topics were made again: start a mirror under another name",
             )
-        incomplete = tuple(f"{each.schema}.{each.table}" for each in own.parked)
+        incomplete = tuple(f"{each.schema}.{each.table}" for each in own.incomplete)
         return Cut(slot, own.lsn, own.commit_lsn, own.commit_ts, at, tables, incomplete)
 
     def _slots(self, slot: str, since: Cut | None) -> DataFrame:

@@ -68,7 +68,7 @@ def test_with_a_registry_only_parked_tables_have_their_schemas_in_kafka() -> Non
     for name in ("t", "parked"):
         stream.open_relation(relation(name)).insert(ROW, 0, 1)
     stream.commit(2)
-    batch = batches.take()
+    batch = batches.build()
     assert registry.tables == ["t-value", "t-key"]
     assert [json.loads(text)["namespace"] for _, text in batch.schemas] == ["public.parked"] * 2
     assert [(table.messages[0]["value"] or b"")[:2] for table in batch.tables] == [b"\0\0", MARKER]
@@ -97,4 +97,4 @@ def test_text_of_a_database_without_an_encoding_is_checked() -> None:
     text = PgType(25, "pg_catalog", "text")
     stream.open_relation(relation("t", text)).insert(b"N" + encode_tuple([b"caf\xe9"]), 0, 1)
     stream.commit(2)
-    assert b"caf\\xe9" in (batches.take().tables[0].messages[0]["value"] or b"")
+    assert b"caf\\xe9" in (batches.build().tables[0].messages[0]["value"] or b"")

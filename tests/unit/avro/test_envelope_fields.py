@@ -78,7 +78,7 @@ def test_every_kind_of_event_has_the_fields_of_the_table_in_their_order(origin: 
     encoder.begin_snapshot(200, 1_700_000_000_000_001)
     rows.snapshot_row(b"\0\0\0\x011\xff\xff\xff\xff\0\0\0\x08infinity", 0, bytes([TEXT]) * 3, 49)
 
-    batch = batches.take()
+    batch = batches.build()
     schemas = {bytes.fromhex(digest): without_logical_types(json.loads(text)) for digest, text in batch.schemas}
     ops = []
     [table] = batch.tables

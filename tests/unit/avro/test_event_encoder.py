@@ -47,7 +47,7 @@ class Table:
         self.changes.delete(encode(m.Delete(0, 7, ord(kind), tuple_of(old))), 5, 42)
 
     def events(self) -> list[tuple[Any, Any]]:
-        batch = self.batches.take()
+        batch = self.batches.build()
         self.schemas |= {fingerprint: fastavro.parse_schema(json.loads(text)) for fingerprint, text in batch.schemas}
         return [
             (self.decode(message.get("key")), self.decode(message["value"]))
@@ -217,7 +217,7 @@ def test_what_only_truncates_say_is_in_a_schema_of_their_own() -> None:
     table.changes.truncate(43, True, False)
     table.insert(b"2", None, None)
     table.changes.truncate(44, False, True)
-    batch = table.batches.take()
+    batch = table.batches.build()
     texts = dict(batch.schemas)
     values = [message["value"] or b"" for message in batch.tables[0].messages]
     rows, truncates = {value[2:10].hex() for value in values[::2]}, {value[2:10].hex() for value in values[1::2]}

@@ -29,7 +29,7 @@ class Records:
 
     @property
     def found(self) -> list[tuple[Any, Any]]:
-        batch = self.builder.take()
+        batch = self.builder.build()
         schemas = {fingerprint: fastavro.parse_schema(json.loads(text)) for fingerprint, text in batch.schemas}
 
         def read(data: bytes | None) -> Any:

@@ -185,8 +185,7 @@ def played() -> Played:
 def test_a_position_without_rows_goes_to_kafka_and_is_acknowledged_when_kafka_has_it(played: Played) -> None:
     played.keepalive(200)
     played.turn()
-    batch = played.queue.take(0)
-    assert batch is not None
+    batch = played.queue.get()
     assert (batch.rows, batch.end_lsn) == (0, 200)
     assert played.stream.acks == [100]
     played.worker.commit(200)
@@ -198,16 +197,15 @@ def test_a_position_without_rows_goes_to_kafka_and_is_acknowledged_when_kafka_ha
 def test_a_server_that_asks_for_a_reply_gets_the_idle_position_without_waiting_for_the_interval(played: Played) -> None:
     played.keepalive(200)
     played.turn()
-    assert played.queue.take(0) is not None
+    assert played.queue.get() is not None
     played.worker.commit(200)
     played.keepalive(300)
     played.turn(1.0)
-    assert not played.queue.waiting, "the interval is not over"
+    assert not played.queue.has_batch, "the interval is not over"
     assert played.stream.waits[-1] == (STATUS_INTERVAL_S - 1, True)
     played.keepalive(301, reply=True)
     played.turn(0.001)
-    batch = played.queue.take(0)
-    assert batch is not None
+    batch = played.queue.get()
     assert batch.end_lsn == 301
 
 
@@ -226,7 +224,7 @@ def test_a_server_is_answered_but_not_read_while_a_batch_waits_for_room(played: 
 def test_a_shutdown_does_not_wait_for_an_idle_position_that_kafka_does_not_take(played: Played) -> None:
     played.keepalive(200)
     played.turn()
-    assert played.queue.take(0) is not None, "the sink has it"
+    assert played.queue.get() is not None, "the sink has it"
     assert played.sink_has_work(), "and health sees that it does not move"
     played.session.has_ended, played.stream.ready = True, [SESSION_FD]
     played.turn()
@@ -239,7 +237,7 @@ def test_a_shutdown_does_not_wait_for_an_idle_position_that_kafka_does_not_take(
 def test_nothing_waits_once_the_idle_position_is_durable(played: Played) -> None:
     played.keepalive(200)
     played.turn()
-    assert played.queue.take(0) is not None
+    assert played.queue.get() is not None
     played.session.has_ended, played.stream.ready = True, [SESSION_FD]
     played.turn()
     played.worker.commit(200)

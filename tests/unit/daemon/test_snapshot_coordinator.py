@@ -27,7 +27,7 @@ from cdcd.daemon.snapshot_coordinator import (
 from cdcd.daemon.snapshot_export import ExportedSnapshot
 from cdcd.daemon.snapshot_requests import SnapshotRequests
 from cdcd.errors import PostgresUnavailable
-from cdcd.progress.snapshot_records import COPYING, DONE, WANTED
+from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.topics import TopicNames
 from cdcd.snapshot.copy_format import SIGNATURE
@@ -216,9 +216,9 @@ def test_the_first_batch_says_which_tables_are_read_and_the_stream_goes_on_with_
     assert action.resumes
     assert action.consistent_lsn == LSN
     assert action.batch is not None
-    assert action.batch.copies is not None
-    [table] = action.batch.copies
-    assert (table.topic, table.state, table.lsn) == ("p.public.t", COPYING, LSN)
+    assert action.batch.snapshot_records is not None
+    [table] = action.batch.snapshot_records
+    assert (table.topic, table.state, table.lsn) == ("p.public.t", RUNNING, LSN)
     assert it.coordinator.sockets() == [42]
 
 
@@ -245,8 +245,8 @@ def test_rows_are_handed_on_while_there_is_room_and_the_last_batch_ends_the_snap
     it.connection.arrived = [HEADER + row(3), TRAILER]
     action = it.turn(NOW + 2)
     assert action.batch is not None
-    assert action.batch.copies is not None
-    [table] = action.batch.copies
+    assert action.batch.snapshot_records is not None
+    [table] = action.batch.snapshot_records
     assert (table.state, table.rows) == (DONE, 3)
     assert action.finished == Finished(LSN, 1, 3)
     assert it.is_in(SnapshotState.IDLE)
@@ -275,8 +275,8 @@ def test_a_table_that_is_asked_for_while_it_is_read_gets_another_snapshot() -> N
     action = it.turn()
     assert action.finished is not None
     assert action.batch is not None
-    assert action.batch.copies is not None
-    assert [table.state for table in action.batch.copies] == [DONE, WANTED], "the next daemon knows of it"
+    assert action.batch.snapshot_records is not None
+    assert [table.state for table in action.batch.snapshot_records] == [DONE, WANTED], "the next daemon knows of it"
     assert it.is_in(SnapshotState.REQUESTED)
     it.turn()
     assert len(it.exports) == 2

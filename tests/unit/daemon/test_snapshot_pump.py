@@ -102,7 +102,7 @@ def test_the_first_batch_ends_where_the_server_is_and_the_stream_goes_on() -> No
     batch = Batch()
     it.turn(Action(consistent_lsn=500, resumes=True, batch=batch))
     assert it.done == ["resume"]
-    assert it.queue.waiting
+    assert it.queue.has_batch
     assert batch.end_lsn == 700
     later = Batch()
     it.turn(Action(batch=later))

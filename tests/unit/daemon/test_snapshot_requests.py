@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cdcd.daemon.snapshot_requests import SnapshotRequests
-from cdcd.progress.snapshot_records import COPYING, DONE, WANTED, TableSnapshot
+from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, TableSnapshot
 from cdcd.sink.topics import TopicNames
 
 
@@ -22,9 +22,9 @@ def requests(*known: TableSnapshot, takes_new_tables: bool = True, parked: str =
 
 
 def test_a_table_wants_a_snapshot_unless_it_has_one() -> None:
-    it = requests(table("a", DONE), table("b", COPYING))
+    it = requests(table("a", DONE), table("b", RUNNING))
     assert it.choose("public", "a") is None
-    assert it.choose("public", "b") == table("b", COPYING)
+    assert it.choose("public", "b") == table("b", RUNNING)
     assert it.choose("public", "c") == table("c", WANTED)
 
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from cdcd.errors import GapError
 from cdcd.progress.records import (
+    DeferredTable,
+    ParkedTable,
     SlotRecord,
     SnapshotState,
     TableRecord,
@@ -126,8 +128,12 @@ def test_keys_of_slots_and_tables_never_meet() -> None:
     assert table_key("a", "b") == b"a/b"
 
 
-def test_a_finished_copy_covers_what_was_committed_before_it() -> None:
-    state = SnapshotState(lsn=100, done=True, rows=0)
-    assert state.covers(99)
-    assert not state.covers(100)
-    assert not SnapshotState(lsn=100, done=False, rows=0).covers(99)
+def test_the_slot_record_carries_parked_and_deferred_tables() -> None:
+    parked = (ParkedTable("public", "a", "too large", 0x100, 7), ParkedTable("x", "y", "z", 0, 0, is_replaying=True))
+    deferred = (DeferredTable("public", "b", 0x200, 9), DeferredTable("public", "c", 0, 0, is_replaying=True))
+    record = SlotRecord("s", 2, 1, 1, "7", 1, 1, 1, parked, deferred=deferred)
+    assert parse_slot_record(record.key(), record.value()) == record
+    assert record.incomplete == parked + deferred
+    bare = SlotRecord("s", 2, 1, 1, "7", 1, 1, 1).value()
+    assert b"parked" not in bare
+    assert b"deferred" not in bare

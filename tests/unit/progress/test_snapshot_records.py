@@ -7,14 +7,14 @@ import pytest
 
 from cdcd.errors import GapError
 from cdcd.progress.records import SnapshotState
-from cdcd.progress.snapshot_records import COPYING, DONE, CompletedRange, TableSnapshot, parse_copy
+from cdcd.progress.snapshot_records import DONE, RUNNING, CompletedRange, TableSnapshot, parse_snapshot_record
 
 COPY = TableSnapshot(
     "s",
     "p.public.t",
     "public",
     "t",
-    COPYING,
+    RUNNING,
     0x1600000000,
     7,
     1 << 40,
@@ -24,15 +24,15 @@ COPY = TableSnapshot(
 
 
 def test_a_record_reads_back_as_it_was_written() -> None:
-    assert parse_copy(COPY.key(), COPY.value()) == COPY
+    assert parse_snapshot_record(COPY.key(), COPY.value()) == COPY
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"{}", b"[]", b"null", json.dumps({"version": 2}).encode(), COPY.value().replace(b"copying", b"x")]
+    "value", [b"", b"{}", b"[]", b"null", json.dumps({"version": 2}).encode(), COPY.value().replace(b"running", b"x")]
 )
 def test_a_record_that_cannot_be_understood_is_refused(value: bytes) -> None:
     with pytest.raises(GapError, match=r"p\.public\.t"):
-        parse_copy(COPY.key(), value)
+        parse_snapshot_record(COPY.key(), value)
 
 
 def test_neighbouring_ranges_become_one_and_others_stay_apart() -> None:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cdcd.sink.batch_queue import BatchQueue, occupied_bytes
+from cdcd.sink.batch_queue import BatchQueue, QueueHead, occupied_bytes
 from cdcd.sink.batches import Batch
 
 
@@ -24,102 +24,112 @@ def queue(batches_max: int = 10, bytes_max: int = 10_000) -> tuple[BatchQueue, l
 
 
 def test_batches_come_out_in_order() -> None:
-    handover, _ = queue()
+    made, _ = queue()
     batches = [batch() for _ in range(5)]
-    assert all(handover.put(each) for each in batches)
-    assert handover.waiting
-    assert [handover.take(0) for _ in range(5)] == batches
-    assert not handover.waiting
-    assert handover.bytes == 0
+    assert all(made.put(each) for each in batches)
+    assert made.has_batch
+    assert [made.get() for _ in range(5)] == batches
+    assert not made.has_batch
+    assert made.bytes == 0
 
 
 def test_it_is_bounded_in_batches() -> None:
-    handover, _ = queue(batches_max=2)
-    assert [handover.put(batch()) for _ in range(3)] == [True, True, False]
+    made, _ = queue(batches_max=2)
+    assert [made.put(batch()) for _ in range(3)] == [True, True, False]
 
 
 def test_it_is_bounded_in_what_batches_occupy() -> None:
-    handover, _ = queue(bytes_max=10 * occupied_bytes(batch()))
-    assert [handover.put(batch()) for _ in range(11)] == [True] * 10 + [False]
-    assert handover.bytes == 10 * occupied_bytes(batch())
+    made, _ = queue(bytes_max=10 * occupied_bytes(batch()))
+    assert [made.put(batch()) for _ in range(11)] == [True] * 10 + [False]
+    assert made.bytes == 10 * occupied_bytes(batch())
 
 
 def test_a_batch_larger_than_the_bound_passes_alone() -> None:
-    handover, _ = queue(bytes_max=100)
+    made, _ = queue(bytes_max=100)
     large = batch(size=1_000_000)
-    assert handover.put(large)
-    assert not handover.put(batch())
-    assert handover.take(0) is large
-    assert handover.put(batch())
+    assert made.put(large)
+    assert not made.put(batch())
+    assert made.get() is large
+    assert made.put(batch())
 
 
 def test_only_a_putter_that_was_refused_is_told_of_room() -> None:
-    handover, calls = queue(batches_max=1)
-    handover.put(batch())
-    handover.take(0)
+    made, calls = queue(batches_max=1)
+    made.put(batch())
+    made.get()
     assert calls == []
-    handover.put(batch())
-    handover.put(batch())
-    handover.take(0)
+    made.put(batch())
+    made.put(batch())
+    made.get()
     assert calls == ["room"]
-    handover.put(batch())
-    handover.take(0)
+    made.put(batch())
+    made.get()
     assert calls == ["room"], "told once"
 
 
-def test_take_wakes_as_soon_as_there_is_a_batch() -> None:
-    handover, _ = queue()
+def test_wait_ends_as_soon_as_there_is_a_batch() -> None:
+    made, _ = queue()
     put_at: list[float] = []
 
     def put() -> None:
         put_at.append(time.monotonic())
-        handover.put(batch())
+        made.put(batch())
 
     timer = threading.Timer(0.05, put)
     timer.start()
-    assert handover.take(10) is not None
+    assert made.wait(10)
     assert time.monotonic() - put_at[0] < 1
     timer.join()
 
 
-def test_take_gives_up_after_its_wait() -> None:
-    handover, _ = queue()
+def test_wait_gives_up_after_its_time() -> None:
+    made, _ = queue()
     began = time.monotonic()
-    assert handover.take(0.05) is None
+    assert not made.wait(0.05)
     assert time.monotonic() - began == pytest.approx(0.05, abs=0.5)
 
 
 def test_after_close_nothing_goes_in_but_what_is_inside_comes_out_without_waiting() -> None:
-    handover, _ = queue()
+    made, _ = queue()
     last = batch()
-    handover.put(last)
-    handover.close()
-    assert not handover.put(batch())
-    assert handover.take(10) is last
-    assert handover.take(10) is None
+    made.put(last)
+    made.close()
+    assert not made.put(batch())
+    assert made.wait(10)
+    assert made.get() is last
+    assert not made.wait(10)
 
 
-def test_it_knows_whether_the_end_of_a_transaction_is_inside() -> None:
-    handover, _ = queue()
+def test_the_head_knows_whether_a_batch_behind_it_ends_a_transaction() -> None:
+    made, _ = queue()
     piece, end = batch(), batch()
-    piece.open = True
+    piece.ends_inside_transaction = True
     end.transactions = 3
-    assert not handover.end_waiting
-    handover.put(piece)
-    assert not handover.end_waiting
-    handover.put(end)
-    handover.put(piece)
-    handover.take(0)
-    assert handover.end_waiting
-    handover.take(0)
-    assert not handover.end_waiting
+    assert made.head() == QueueHead()
+    made.put(piece)
+    assert made.head() == QueueHead(piece, has_stream_batch=True, has_later_commit=False)
+    made.put(end)
+    made.put(piece)
+    assert made.head() == QueueHead(piece, has_stream_batch=True, has_later_commit=True)
+    made.get()
+    assert made.head() == QueueHead(end, has_stream_batch=True, has_later_commit=False)
 
 
-def test_close_wakes_the_taker() -> None:
-    handover, _ = queue()
-    timer = threading.Timer(0.05, handover.close)
+def test_the_head_knows_whether_only_rows_of_snapshots_wait() -> None:
+    made, _ = queue()
+    rows = batch()
+    rows.snapshot_records = []
+    made.put(rows)
+    assert made.head() == QueueHead(rows, has_stream_batch=False)
+    made.put(batch())
+    assert made.head() == QueueHead(rows, has_stream_batch=True)
+
+
+def test_close_ends_a_wait() -> None:
+    made, _ = queue()
+    timer = threading.Timer(0.05, made.close)
     timer.start()
     began = time.monotonic()
-    assert handover.take(10) is None
+    assert not made.wait(10)
     assert time.monotonic() - began < 5
     timer.join()

@@ -17,7 +17,7 @@ class Builder:
 
     def __init__(self, *, tombstones: bool = False) -> None:
         self.builder = BatchBuilder(tombstones)
-        self.take = self.builder.take
+        self.build = self.builder.build
 
     def begin(self, lsn: int) -> None:
         self.builder.begin(lsn, lsn * 1000)
@@ -49,16 +49,22 @@ def test_whole_transactions_come_before_the_beginning_of_the_next_and_without_it
     made.begin(30)
     made.add("a", b"4")
     made.add("c", b"5")
-    whole = made.take()
+    whole = made.build()
     assert values(whole) == {"a": [b"1", b"3"], "b": [b"2"]}
-    assert (whole.open, whole.rows, whole.bytes, whole.transactions) == (False, 3, 6, 2)
+    assert (whole.ends_inside_transaction, whole.rows, whole.bytes, whole.transactions) == (False, 3, 6, 2)
     assert (whole.commit_lsn, whole.end_lsn, whole.commit_ts, whole.first_commit_ts) == (20, 21, 20_000, 10_000)
-    piece = made.take()
+    piece = made.build()
     assert values(piece) == {"a": [b"4"], "c": [b"5"]}
-    assert (piece.open, piece.rows, piece.bytes, piece.transactions, piece.end_lsn) == (True, 2, 4, 0, 0)
+    assert (piece.ends_inside_transaction, piece.rows, piece.bytes, piece.transactions, piece.end_lsn) == (
+        True,
+        2,
+        4,
+        0,
+        0,
+    )
     made.commit(30)
-    end = made.take()
-    assert (end.open, end.rows, end.transactions, end.end_lsn) == (False, 0, 1, 31)
+    end = made.build()
+    assert (end.ends_inside_transaction, end.rows, end.transactions, end.end_lsn) == (False, 0, 1, 31)
 
 
 def test_the_beginning_waits_for_what_follows_in_the_same_transaction() -> None:
@@ -66,41 +72,41 @@ def test_the_beginning_waits_for_what_follows_in_the_same_transaction() -> None:
     made.transaction(10, ("a", b"1"))
     made.begin(20)
     made.add("a", b"2")
-    assert values(made.take()) == {"a": [b"1"]}
+    assert values(made.build()) == {"a": [b"1"]}
     made.add("a", b"3")
     made.commit(20)
     made.transaction(30, ("a", b"4"))
-    rest = made.take()
+    rest = made.build()
     assert values(rest) == {"a": [b"2", b"3", b"4"]}
-    assert (rest.open, rest.rows, rest.transactions) == (False, 3, 2)
+    assert (rest.ends_inside_transaction, rest.rows, rest.transactions) == (False, 3, 2)
 
 
 def test_the_last_piece_of_a_transaction_may_be_followed_by_whole_ones_only() -> None:
     made = Builder()
     made.begin(10)
     made.add("a", b"1")
-    assert made.take().open
+    assert made.build().ends_inside_transaction
     made.add("a", b"2")
     made.commit(10)
     made.transaction(20, ("b", b"3"))
     made.begin(30)
     made.add("a", b"4")
-    end = made.take()
-    assert (values(end), end.open, end.end_lsn) == ({"a": [b"2"], "b": [b"3"]}, False, 21)
-    assert (values(made.take()), made.builder.take().rows) == ({"a": [b"4"]}, 0)
+    end = made.build()
+    assert (values(end), end.ends_inside_transaction, end.end_lsn) == ({"a": [b"2"], "b": [b"3"]}, False, 21)
+    assert (values(made.build()), made.builder.build().rows) == ({"a": [b"4"]}, 0)
 
 
 def test_an_end_without_rows_is_divided_from_the_next_transaction_too() -> None:
     made = Builder()
     made.begin(10)
     made.add("a", b"1")
-    assert made.take().open
+    assert made.build().ends_inside_transaction
     made.commit(10)
     made.begin(20)
     made.add("a", b"2")
-    end = made.take()
-    assert (end.rows, end.open, end.transactions, end.end_lsn, end.tables) == (0, False, 1, 11, [])
-    assert values(made.take()) == {"a": [b"2"]}
+    end = made.build()
+    assert (end.rows, end.ends_inside_transaction, end.transactions, end.end_lsn, end.tables) == (0, False, 1, 11, [])
+    assert values(made.build()) == {"a": [b"2"]}
 
 
 def test_truncates_ops_and_tombstones_are_divided_with_their_rows() -> None:
@@ -113,7 +119,7 @@ def test_truncates_ops_and_tombstones_are_divided_with_their_rows() -> None:
     made.add("a", b"3", DELETE)
     made.truncate("a", b"4")
     made.add("a", b"5", CREATE)
-    (whole,), (piece,) = made.take().tables, made.take().tables
+    (whole,), (piece,) = made.build().tables, made.build().tables
     assert [message["value"] for message in whole.messages] == [b"1", None, b"2"]
     assert (whole.everywhere, whole.counts) == ([2], {DELETE: 1, TRUNCATE: 1})
     assert [message["value"] for message in piece.messages] == [b"3", None, b"4", b"5"]
@@ -126,14 +132,14 @@ def test_a_schema_comes_with_the_first_rows_after_it_or_before_them() -> None:
     made.begin(20)
     made.builder.add_schema("ff", "{}")
     made.add("a", b"2")
-    assert made.take().schemas == [("ff", "{}")]
-    assert made.take().schemas == []
+    assert made.build().schemas == [("ff", "{}")]
+    assert made.build().schemas == []
     made.commit(20)
     made.begin(30)
     made.builder.add_schema("00", "{}")
     made.add("a", b"3")
-    assert made.take().schemas == [], "a batch without rows may never be published"
-    assert made.take().schemas == [("00", "{}")]
+    assert made.build().schemas == [], "a batch without rows may never be published"
+    assert made.build().schemas == [("00", "{}")]
 
 
 steps = st.lists(
@@ -157,7 +163,7 @@ def test_whatever_the_order_batches_divide_the_history_and_lose_nothing(steps: l
 
     def take() -> None:
         nonlocal ended
-        batch = made.take()
+        batch = made.build()
         ended += batch.transactions
         rows: list[tuple[bytes, int]] = []
         for table in batch.tables:
@@ -170,7 +176,7 @@ def test_whatever_the_order_batches_divide_the_history_and_lose_nothing(steps: l
             rows += owners
         assert batch.rows == len(rows)
         assert batch.bytes == sum(len(value) + (0 if value.endswith(b"t") else 1) for value, _ in rows)
-        if batch.open:
+        if batch.ends_inside_transaction:
             assert {of for _, of in rows} <= {lsn}, "a piece holds rows of the open transaction alone"
         else:
             assert {of for _, of in rows} <= committed, "what is not open holds rows of whole transactions alone"
@@ -210,7 +216,7 @@ def test_taking_costs_what_was_touched_not_what_is_known() -> None:
         for lsn in range(200):
             made.transaction(lsn, ("t0", b"v"))
             began = time.perf_counter()
-            made.take()
+            made.build()
             fastest = min(fastest, time.perf_counter() - began)
         return fastest
 

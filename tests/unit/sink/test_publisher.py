@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import pytest
@@ -10,11 +9,12 @@ from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
 from cdcd.errors import KafkaUnavailable, SettingsError
 from cdcd.progress.records import SlotRecord, SnapshotState, TableRecord, parse_record, parse_slot_record
-from cdcd.progress.snapshot_records import DONE, TableSnapshot, parse_copy
+from cdcd.progress.snapshot_records import DONE, TableSnapshot, parse_snapshot_record
 from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.partitioner import partition_for
-from cdcd.sink.publisher import Publisher, Source, TopicSettings
+from cdcd.sink.publisher import Publisher, Source
+from cdcd.sink.table_topics import TableTopics, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec
 
 INSERT = ord("c")
@@ -44,16 +44,14 @@ class World:
         self.producer.start(lambda: False)
         self.publisher = Publisher(
             self.producer,
-            self.admin(self.broker),
-            self.names,
-            TopicSettings(self.partitions, 1, {"retention.ms": "1"}),
+            TableTopics(self.admin(self.broker), self.names, TopicSettings(self.partitions, 1, {"retention.ms": "1"})),
             SOURCE,
             self.last(),
         )
         self.builder = BatchBuilder(tombstones=False)
 
     def last(self) -> SlotRecord | None:
-        reader = KafkaProgressReader(FakeReading(self.broker, self.names.progress, stable=True))
+        reader = KafkaProgressReader(FakeReading(self.broker, self.names.progress, end="last_stable"))
         found = reader.last(frozenset([b"s"]), lambda: False)
         return parse_slot_record(b"s", found[b"s"]) if found else None
 
@@ -70,7 +68,7 @@ class World:
             self.builder.add(self.builder.open_table("public", table), INSERT, key, value)
 
     def publish(self, now: float = 0.0) -> None:
-        self.publisher.publish(self.builder.take(), now)
+        self.publisher.publish(self.builder.build(), now)
 
     def values(self, topic: str) -> list[list[bytes | None]]:
         return [[record.value for record in partition] for partition in self.broker.visible(topic)]
@@ -150,7 +148,7 @@ def test_half_a_postgresql_transaction_is_never_committed() -> None:
     world.rows(("a", b"1", b"first half"))
     world.publish()
     assert world.publisher.open is not None
-    assert world.publisher.open.inside
+    assert world.publisher.open.is_inside
     with pytest.raises(AssertionError, match="half a PostgreSQL transaction"):
         world.publisher.commit()
     world.rows(("a", b"1", b"second half"))
@@ -321,7 +319,7 @@ def test_the_topics_of_a_transaction_and_those_of_a_snapshot_are_asked_for_toget
         world.publish()
     batch = Batch()
     copies = [TableSnapshot("s", f"p.public.{table}", "public", table, DONE, 0x280) for table in "cdede"]
-    batch.copies = copies
+    batch.snapshot_records = copies
     batch.end_lsn = 0x290
     world.publisher.publish(batch, 0.0)
     assert asked == [[f"p.public.{table}" for table in "abc"], ["p.public.d", "p.public.e"]]
@@ -334,7 +332,7 @@ def test_the_state_of_a_snapshot_is_in_every_table_record_from_then_on() -> None
     world = World(partitions=1)
     copy = TableSnapshot("s", "p.public.a", "public", "a", DONE, 0x80, rows=3)
     batch = Batch()
-    batch.copies = [copy]
+    batch.snapshot_records = [copy]
     batch.end_lsn = 0x90
     world.publisher.publish(batch, 0.0)
     world.publisher.commit()
@@ -347,7 +345,7 @@ def test_the_state_of_a_snapshot_is_in_every_table_record_from_then_on() -> None
     [[record]] = world.broker.visible(world.names.snapshots)
     assert record.key is not None
     assert record.value is not None
-    assert parse_copy(record.key, record.value) == copy
+    assert parse_snapshot_record(record.key, record.value) == copy
 
 
 @pytest.mark.parametrize("step", ["begin", "produce", "flush", "commit", "ensure", "end_offsets"])
@@ -428,20 +426,20 @@ def test_only_what_is_open_before_the_first_commit_is_the_first() -> None:
         world.transaction(lsn, ("a", b"1", b"row"))
         world.publish()
         assert world.publisher.open
-        firsts.append(world.publisher.open.first)
+        firsts.append(world.publisher.open.is_first)
         world.publisher.commit()
     assert firsts == [True, False]
 
 
 def test_a_commit_that_is_expected_has_taken_the_progress_in_once() -> None:
     world = World(partitions=1)
-    world.publisher.expect_commit()
+    world.publisher.prepare_commit()
     assert world.broker.open_transactions() == []
     world.transaction(0x100, ("a", b"1", b"row"))
     world.publish()
     progress = world.broker.topics[world.names.progress][0]
     for _ in range(2):
-        world.publisher.expect_commit()
+        world.publisher.prepare_commit()
         assert len(progress) == 1
     world.transaction(0x200, ("a", b"1", b"row"))
     world.publish()
@@ -454,7 +452,8 @@ def test_a_commit_that_is_expected_has_taken_the_progress_in_once() -> None:
 def test_the_progress_is_left_alone_until_the_rows_are_written(
     transactional_id: str | None, keeps_leaders: bool
 ) -> None:
-    # What Kafka left undecided there is decided by our next marker: not by the abort of rows that cannot be written.
+    # The next marker there decides records that Kafka left undecided. It must not be the abort of rows that cannot be
+    # written.
     world = World(partitions=1)
     world.broker.keeps_leaders = keeps_leaders
     world.restart(transactional_id)
@@ -477,12 +476,15 @@ def test_the_progress_is_json_that_a_person_can_read() -> None:
     assert json.loads(seen.value or b"")["commit_lsn"] == "16/B374D848"
 
 
-def test_open_shows_what_group_commit_needs() -> None:
+def test_open_shows_what_the_schedule_needs() -> None:
     world = World()
     assert world.publisher.open is None
     world.transaction(0x100, ("a", b"1", b"row"))
     world.publish(now=5.0)
     world.transaction(0x200, ("a", b"1", b"row"))
     world.publish(now=6.0)
-    assert world.publisher.open is not None
-    assert dataclasses.astuple(world.publisher.open) == (5.0, 2, 8, False, 0x208, True)
+    open_ = world.publisher.open
+    assert open_ is not None
+    assert (open_.opened_at, open_.rows, open_.bytes, open_.end_lsn) == (5.0, 2, 8, 0x208)
+    assert not open_.is_inside
+    assert open_.is_first

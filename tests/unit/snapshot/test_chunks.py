@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcd.progress.snapshot_records import COPYING, WANTED, TableSnapshot
+from cdcd.progress.snapshot_records import RUNNING, WANTED, TableSnapshot
 from cdcd.snapshot.chunks import Chunk, begin, divide
 from cdcd.source.heaps import Heap
 
@@ -22,7 +22,7 @@ def full(found: list[Chunk]) -> list[tuple[int, int, bool]]:
 
 def test_a_table_is_read_from_its_first_block_to_beyond_its_last() -> None:
     table = begin(WANTED_TABLE, [heap(25)], has_key=True, lsn=0x100, xmin=700)
-    assert (table.state, table.lsn, table.xmin, table.starts_with_truncate) == (COPYING, 0x100, 700, False)
+    assert (table.state, table.lsn, table.xmin, table.starts_with_truncate) == (RUNNING, 0x100, 700, False)
     assert full(divide(table, [heap(25)], 10)) == [(0, 10, False), (10, 20, False), (20, 25, True)]
 
 

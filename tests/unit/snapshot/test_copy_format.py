@@ -44,7 +44,7 @@ class Table:
         self.changes = self.encoder.open_relation(ResolvedRelation(7, "public", "t", identity, columns))
 
     def records(self) -> list[Message]:
-        return [message for table in self.batches.take().tables for message in table.messages]
+        return [message for table in self.batches.build().tables for message in table.messages]
 
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20).map(str.encode)

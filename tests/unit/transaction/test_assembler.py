@@ -16,7 +16,7 @@ def test_a_transaction_comes_out_whole(tmp_path: Path) -> None:
     stream = Stream(tmp_path)
     stream.feed(begin(100), RELATION, insert(1), insert(2), commit(100))
     batch = stream.take()
-    assert (batch.rows, batch.transactions, batch.open) == (2, 1, False)
+    assert (batch.rows, batch.transactions, batch.ends_inside_transaction) == (2, 1, False)
     assert (batch.commit_lsn, batch.end_lsn, batch.commit_ts) == (100, 110, 946_684_801_000_000)
     assert stream.assembler.received_lsn == 110
     assert stream.take().rows == 0
@@ -26,12 +26,12 @@ def test_a_batch_that_ends_inside_a_transaction_says_so(tmp_path: Path) -> None:
     stream = Stream(tmp_path)
     stream.feed(begin(100), RELATION, insert(1))
     first = stream.take()
-    assert (first.rows, first.transactions, first.open, first.end_lsn) == (1, 0, True, 0)
+    assert (first.rows, first.transactions, first.ends_inside_transaction, first.end_lsn) == (1, 0, True, 0)
     stream.feed(insert(2))
-    assert stream.take().open
+    assert stream.take().ends_inside_transaction
     stream.feed(commit(100))
     last = stream.take()
-    assert (last.rows, last.transactions, last.open, last.end_lsn) == (0, 1, False, 110)
+    assert (last.rows, last.transactions, last.ends_inside_transaction, last.end_lsn) == (0, 1, False, 110)
 
 
 def test_what_kafka_has_is_skipped_and_the_next_transaction_is_not(tmp_path: Path) -> None:

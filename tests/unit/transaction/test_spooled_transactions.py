@@ -35,11 +35,11 @@ def test_nothing_comes_out_before_the_commit_and_everything_after(stream: Assemb
     stream.feed(*block(T, relation(T), insert(1, T), insert(2, T), first=True))
     stream.feed(*block(T, insert(3, T)))
     batch = stream.take()
-    assert (batch.rows, batch.transactions, batch.open) == (0, 0, False)
+    assert (batch.rows, batch.transactions, batch.ends_inside_transaction) == (0, 0, False)
     assert (stream.assembler.received_lsn, stream.assembler.in_transaction) == (0, False)
     stream.feed(stream_commit(T, 100))
     batch = stream.take()
-    assert (batch.rows, batch.transactions, batch.open) == (3, 1, False)
+    assert (batch.rows, batch.transactions, batch.ends_inside_transaction) == (3, 1, False)
     assert (batch.commit_lsn, batch.end_lsn, batch.commit_ts) == (100, 110, 946_684_801_000_000)
     assert stream.assembler.received_lsn == 110
     assert (stream.spooled_bytes, stream.files()) == (0, [])
@@ -341,15 +341,15 @@ def test_a_large_transaction_is_handed_on_in_pieces_while_the_rest_waits(tmp_pat
     while stream.assembler.in_transaction:
         batch = stream.take()
         pieces.append(batch.rows)
-        assert (batch.transactions, batch.open) == (0, True)
+        assert (batch.transactions, batch.ends_inside_transaction) == (0, True)
         assert stream.assembler.is_busy
         stream.assembler.proceed()
     assert stream.assembler.is_busy, "the next transaction waits for its turn"
     ending = stream.take()
-    assert (ending.transactions, ending.open) == (1, False)
+    assert (ending.transactions, ending.ends_inside_transaction) == (1, False)
     stream.feed_on()
     last = stream.take()
-    assert (last.rows, last.transactions, last.end_lsn, last.open) == (1, 1, 120, False)
+    assert (last.rows, last.transactions, last.end_lsn, last.ends_inside_transaction) == (1, 1, 120, False)
     assert sum(pieces) + ending.rows == 50_000
     assert len(pieces) > 2
     assert max(pieces) < 25_000

@@ -46,7 +46,8 @@ def prepared(xid: int, lsn: int, *inside: m.Message, gid: str = "g") -> list[m.M
 def test_a_prepared_transaction_comes_out_when_it_is_committed(stream: Assembly) -> None:
     stream.feed(*prepared(T, 50, relation(), insert(1), truncate(), message(b"a"), insert(2)))
     batch = stream.take()
-    assert (batch.rows, batch.transactions, batch.open, stream.assembler.received_lsn) == (0, 0, False, 0)
+    assert (batch.rows, batch.transactions, batch.ends_inside_transaction) == (0, 0, False)
+    assert stream.assembler.received_lsn == 0
     assert outcomes(stream) == [(m.PREPARE, f"{T} g", 50)]
     stream.feed(begin(60), insert(3), commit(60), commit_prepared(T, 70))
     assert outcomes(stream) == [(m.COMMIT_PREPARED, f"{T} g", 80)]

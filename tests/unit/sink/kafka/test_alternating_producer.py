@@ -44,18 +44,18 @@ def test_each_commit_passes_the_turn_and_an_abort_does_not() -> None:
     assert world.ids() == ["p-s", "p-s.2", "p-s"]
 
 
-def test_the_one_that_is_next_is_prepared() -> None:
+def test_the_one_that_is_next_begins_early() -> None:
     first, second = World().both()
     told: list[str] = []
-    first.prepare = lambda: told.append("first")  # type: ignore[method-assign]
-    second.prepare = lambda: told.append("second")  # type: ignore[method-assign]
+    first.begin_next = lambda: told.append("first")  # type: ignore[method-assign]
+    second.begin_next = lambda: told.append("second")  # type: ignore[method-assign]
     producer = AlternatingProducer(first, second)
     producer.start(never)
     producer.begin()
-    producer.prepare()
+    producer.begin_next()
     producer.commit()
     producer.begin()
-    producer.prepare()
+    producer.begin_next()
     assert told == ["second", "first"]
 
 

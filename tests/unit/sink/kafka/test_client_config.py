@@ -1,4 +1,4 @@
-"""What the promises need wins over the user's properties; the user's word counts everywhere else."""
+"""The promises win over the user's properties; the user's properties count everywhere else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from cdcd.errors import SettingsError
-from cdcd.sink.kafka.client_config import producer_config, transaction_timeout_ms
+from cdcd.sink.kafka.client_config import (
+    KafkaConnection,
+    idempotent_producer_config,
+    transaction_timeout_ms,
+    transactional_producer_config,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,12 +38,13 @@ def test_a_timeout_that_is_no_number_is_a_wrong_setting() -> None:
 
 
 def test_the_producer_takes_the_shorter_timeout_and_none_without_transactions() -> None:
-    properties = {"transaction.timeout.ms": 5_000}
-    assert producer_config("b", "c", "id", 60_000, properties)["transaction.timeout.ms"] == 5_000
-    assert producer_config("b", "c", "id", 3_000, properties)["transaction.timeout.ms"] == 3_000
+    connection = KafkaConnection("b", "c", {"transaction.timeout.ms": 5_000})
+    assert transactional_producer_config(connection, "id", 60_000)["transaction.timeout.ms"] == 5_000
+    assert transactional_producer_config(connection, "id", 3_000)["transaction.timeout.ms"] == 3_000
+    assert "transactional.id" not in idempotent_producer_config(connection)
 
 
 def test_the_queue_is_bounded_in_messages_and_in_bytes_and_holds_a_row_of_100_mb() -> None:
-    config: Any = producer_config("b", "c", "id", 60_000, {})
+    config: Any = idempotent_producer_config(KafkaConnection("b", "c"))
     assert 0 < config["queue.buffering.max.messages"] <= 100_000
     assert 100 * 1024 < config["queue.buffering.max.kbytes"] <= 128 * 1024

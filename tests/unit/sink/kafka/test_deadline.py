@@ -1,25 +1,22 @@
-"""A call lasts until its timeout, or until the hurry ends."""
+"""A call lasts until its timeout, or until the shortened deadline."""
 
 from __future__ import annotations
-
-import pytest
 
 from cdcd.sink.kafka.deadline import Deadline
 
 
-def test_a_call_is_over_at_its_timeout_or_when_the_hurry_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_is_over_at_its_timeout_or_at_the_shortened_deadline() -> None:
     now = [100.0]
-    monkeypatch.setattr("cdcd.sink.kafka.deadline.monotonic_s", lambda: now[0])
-    patience = Deadline(60)
-    deadline = patience.deadline()
+    made = Deadline(60, clock=lambda: now[0])
+    deadline = made.of_call()
     assert deadline == 160
     now[0] = 159.9
-    assert not patience.is_over(deadline)
+    assert not made.is_over(deadline)
     now[0] = 160
-    assert patience.is_over(deadline)
-    later = patience.deadline()
-    patience.hurry(2)
-    assert not patience.is_over(later)
+    assert made.is_over(deadline)
+    later = made.of_call()
+    made.shorten(2)
+    assert not made.is_over(later)
     now[0] = 162
-    assert patience.is_over(later)
-    assert patience.is_over(patience.deadline()), "calls that begin after the hurry are bounded too"
+    assert made.is_over(later)
+    assert made.is_over(made.of_call()), "calls that begin later are bounded, too"

@@ -30,5 +30,8 @@ def test_a_fingerprint_gives_way_to_the_registrys_header_which_is_asked_for_once
 
 def test_a_record_that_the_registry_names_already_stays_as_it_is() -> None:
     registry = Registry()
-    assert RegistryHeaders(registry, {}.__getitem__)(TABLE, "value", REGISTERED + b"row") == REGISTERED + b"row"
+    assert (
+        RegistryHeaders(registry, dict[str, str]().__getitem__)(TABLE, "value", REGISTERED + b"row")
+        == REGISTERED + b"row"
+    )
     assert registry.asked == []

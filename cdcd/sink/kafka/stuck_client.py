@@ -1,0 +1,82 @@
+"""Finds a client that makes no progress although Kafka answers: then only a new client helps.
+
+Before: `producer_client` and `producer` watch each call that waits for Kafka.
+After: `KafkaUnavailable`, and the supervisor starts again with a new producer.
+
+The problem: the daemon waits for a Kafka that is away. But librdkafka 2.16 can wait for minutes for an answer that no
+broker owes it any more: when a connection died without a word, or was lost at the wrong moment. A second client on a
+new connection tells the two cases apart.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from cdcd.errors import KafkaUnavailable
+from cdcd.sink.kafka.client_config import KafkaConnection, client_config
+from cdcd.sink.kafka.errors import TRY_AGAIN
+
+SUSPICIOUS_S: Final = 10.0
+"""A call that makes no progress for this long is looked at: does Kafka answer another client?"""
+STUCK_S: Final = 30.0
+"""If Kafka answers another client for this long, the first client is stuck."""
+_QUESTION_S: Final = 2.0
+
+
+class StuckClient:
+    """Judges the calls of one client."""
+
+    def __init__(
+        self, connection: KafkaConnection, suspicious_s: float = SUSPICIOUS_S, stuck_s: float = STUCK_S
+    ) -> None:
+        """`connection` is the client's own. Times are in seconds."""
+        self.bootstrap = connection.bootstrap
+        self.suspicious_s = suspicious_s
+        self.stuck_s = stuck_s
+        self._config: dict[str, Any] = {
+            **client_config(connection.bootstrap, connection.client_id, connection.properties),
+            "log_level": 0,
+        }
+
+    def watch(self) -> CallWatch:
+        """Begin to watch a call."""
+        return CallWatch(self)
+
+    def kafka_answers(self) -> bool:
+        """Whether Kafka answers a second client. The connection is a new one: the first client's may be dead."""
+        try:
+            AdminClient(self._config).list_topics(timeout=_QUESTION_S)
+        except KafkaException:
+            return False
+        return True
+
+
+class CallWatch:
+    """Watches one call, or one stretch of a call without progress."""
+
+    def __init__(self, judge: StuckClient) -> None:
+        self._judge = judge
+        self._began_s = time.monotonic()
+        self._answers_since_s: float | None = None
+
+    def raise_if_stuck(self, doing: str) -> None:
+        """Raise KafkaUnavailable if a second client gets answers while this client has made no progress for `stuck_s`.
+
+        `doing` is what the call does, a participle: "committing a transaction".
+        """
+        now = time.monotonic()
+        if now - self._began_s < self._judge.suspicious_s:
+            return
+        if not self._judge.kafka_answers():
+            self._answers_since_s = None
+            return
+        if self._answers_since_s is None:
+            self._answers_since_s = now
+        if now - self._answers_since_s >= self._judge.stuck_s:
+            raise KafkaUnavailable(
+                f"Kafka ({self._judge.bootstrap}) answers, but the client does not get on, {doing}", TRY_AGAIN
+            )

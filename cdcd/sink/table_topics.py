@@ -1,0 +1,104 @@
+"""The topics of one daemon on the broker: makes those that are missing, and knows where each ends.
+
+Before: `publisher` names tables and cdcd's own topics.
+After: `interfaces.TopicAdmin` asks the broker; each topic is asked about once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cdcd.errors import SettingsError
+from cdcd.progress.records import SnapshotState
+from cdcd.sink.interfaces import TopicAdmin
+from cdcd.sink.kafka_transaction import Table, Topic
+from cdcd.sink.topics import TopicNames, TopicSpec, own_specs, parked_spec
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """How a table's topic is made if it is missing."""
+
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+class TableTopics:
+    """The topics that one publisher writes to."""
+
+    def __init__(
+        self,
+        admin: TopicAdmin,
+        names: TopicNames,
+        settings: TopicSettings,
+        snapshots: Mapping[str, SnapshotState] | None = None,
+    ) -> None:
+        """`snapshots` are the states of the tables' snapshots by topic, from the progress.
+
+        Makes cdcd's own topics if they are missing; raises as TopicAdmin does.
+        """
+        self.names = names
+        self._admin = admin
+        self._settings = settings
+        self._snapshots = dict(snapshots or {})
+        self._by_name: dict[str, Topic] = {}
+        self._by_table: dict[Table, Topic] = {}
+        self._parked_exists = False  # this process knows so: somebody may have removed it since it was made
+        *_, self.schema_partitions = admin.ensure(*own_specs(names, settings.replication_factor, settings.config))
+
+    def __getitem__(self, table: Table) -> Topic:
+        """Return the topic of a table that `find` was asked for."""
+        return self._by_table[table]
+
+    def table_of(self, topic: str) -> Table | None:
+        """Return the table whose topic this is; None if it is no topic of a table, or was never asked for."""
+        return self._by_name[topic].table if topic in self._by_name else None
+
+    def find(self, tables: Iterable[Table]) -> None:
+        """Make sure of the topics of these tables. All new ones are asked for together: they can be many.
+
+        Raises SettingsError if two tables would share a topic; else as TopicAdmin does.
+        """
+        new: dict[str, Table] = {}
+        for table in tables:
+            if table in self._by_table:
+                continue
+            name = self.names.topic(*table)
+            other = self.table_of(name) or new.setdefault(name, table)
+            if other != table:
+                raise SettingsError(
+                    f"the tables {'.'.join(other)} and {'.'.join(table)} would share the topic {name}",
+                    "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}.",
+                )
+        if not new:
+            return
+        settings = self._settings
+        specs = [TopicSpec(name, settings.partitions, settings.replication_factor, settings.config) for name in new]
+        partitions = dict(zip(new, self._admin.ensure(*specs), strict=True))
+        # Asked before this slot's first record: so the table record is right for partitions that get no record.
+        for name, offsets in self._admin.end_offsets(partitions).items():
+            topic = Topic(name, new[name], offsets, self._snapshots.get(name))
+            self._by_name[name] = self._by_table[topic.table] = topic
+
+    def progress_keeps_leader(self) -> bool:
+        """Whether the progress topic has a leader as long as any other topic has one."""
+        return self._admin.keeps_leader(self.names.progress)
+
+    def ensure_parked(self) -> None:
+        """Make the parked topic, unless this process knows that it exists."""
+        if not self._parked_exists:
+            self.parked_end()
+
+    def parked_end(self) -> int:
+        """Return the offset of the next record on the parked topic; makes the topic if it is missing."""
+        settings = self._settings
+        self._admin.ensure(parked_spec(self.names, settings.replication_factor, settings.config))
+        self._parked_exists = True
+        [offset] = self._admin.end_offsets({self.names.parked: 1})[self.names.parked]
+        return offset
+
+    def shorten_deadlines(self, within_s: float) -> None:
+        """From now on no call to the broker lasts longer than this. May be called by another thread."""
+        self._admin.shorten_deadlines(within_s)

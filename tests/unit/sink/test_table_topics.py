@@ -1,0 +1,78 @@
+"""The topics are asked about once, and made as the settings say."""
+
+from __future__ import annotations
+
+import pytest
+from sim.fake_kafka import FakeAdmin, FakeBroker
+
+from cdcd.errors import SettingsError
+from cdcd.progress.records import SnapshotState
+from cdcd.sink.table_topics import TableTopics, TopicSettings
+from cdcd.sink.topics import TopicNames, TopicSpec
+
+A, B = ("public", "a"), ("public", "b")
+
+
+class Topics(TableTopics):
+    """With the calls that reach the broker."""
+
+    def __init__(self, template: str = "{prefix}.{schema}.{table}") -> None:
+        self.broker = FakeBroker()
+        self.calls: list[str] = []
+        self.broker.on_call = self.calls.append
+        snapshots = {"p.public.a": SnapshotState(8, done=True, rows=3)}
+        super().__init__(FakeAdmin(self.broker), TopicNames("p", template), TopicSettings(2, 1), snapshots)
+        self.calls.clear()
+
+
+def test_cdcds_own_topics_are_there_from_the_start() -> None:
+    topics = Topics()
+    assert set(topics.broker.topics) == {"p.progress", "p.snapshots", "p.schemas"}
+    assert topics.schema_partitions == 1
+
+
+def test_a_table_is_asked_about_once() -> None:
+    topics = Topics()
+    topics.find([A, B])
+    topics.calls.clear()
+    topics.find([A, B])
+    assert topics.calls == []
+    assert (topics[A].name, topics[A].partitions, topics[A].offsets) == ("p.public.a", 2, [0, 0])
+    assert topics[A].snapshot == SnapshotState(8, done=True, rows=3)
+    assert topics[B].snapshot is None
+
+
+def test_a_topic_knows_its_table() -> None:
+    topics = Topics()
+    topics.find([A])
+    assert topics.table_of("p.public.a") == A
+    assert topics.table_of("p.public.b") is None
+    assert topics.table_of("p.progress") is None
+
+
+def test_two_tables_never_share_a_topic() -> None:
+    topics = Topics("{prefix}.{table}")
+    topics.find([A])
+    with pytest.raises(SettingsError, match=r"public\.a and other\.a would share the topic p\.a"):
+        topics.find([("other", "a")])
+    with pytest.raises(SettingsError, match=r"public\.c and other\.c would share the topic p\.c"):
+        topics.find([("public", "c"), ("other", "c")])
+    assert "p.c" not in topics.broker.topics
+
+
+def test_the_parked_topic_is_made_when_it_is_needed_and_its_end_is_always_asked_for() -> None:
+    topics = Topics()
+    topics.ensure_parked()
+    assert "p.parked" in topics.broker.topics
+    topics.calls.clear()
+    topics.ensure_parked()
+    assert topics.calls == []
+    assert topics.parked_end() == 0
+    assert topics.calls == ["ensure", "end_offsets"], "somebody may have removed it meanwhile"
+
+
+def test_an_existing_topic_keeps_its_partitions() -> None:
+    topics = Topics()
+    topics.broker.create(TopicSpec("p.public.a", 5, 1))
+    topics.find([A])
+    assert topics[A].partitions == 5
