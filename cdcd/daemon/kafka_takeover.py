@@ -34,8 +34,7 @@ from cdcd.sink.hanging_transactions import decide_hanging
 from cdcd.sink.interfaces import Producer
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
-from cdcd.sink.parking.state import ParkedTables
-from cdcd.sink.parking.wire_format import PendingParking
+from cdcd.sink.parking.state import ParkedTables, PendingParking
 from cdcd.sink.publisher import Publisher, Source
 from cdcd.sink.table_topics import TableTopics, TopicSettings
 from cdcd.sink.topics import TopicNames, own_specs

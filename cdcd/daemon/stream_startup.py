@@ -30,7 +30,7 @@ from cdcd.daemon.wiring import ServerConnection, StreamResources, assemble
 from cdcd.errors import GapError, PostgresUnavailable
 from cdcd.lsn import format_lsn
 from cdcd.progress.continuity import Server
-from cdcd.sink.parking.wire_format import PendingParking
+from cdcd.sink.parking.state import PendingParking
 from cdcd.sink.topics import TopicNames
 from cdcd.source.replication_stream import status_interval_s
 from cdcd.source.start_options import start_options, streaming_mode

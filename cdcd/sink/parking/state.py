@@ -29,13 +29,28 @@ from cdcd.progress.snapshot_records import DONE, RUNNING, TableSnapshot
 from cdcd.sink.batches import Batch
 from cdcd.sink.interfaces import ParkedReader
 from cdcd.sink.kafka_transaction import Table
-from cdcd.sink.parking.wire_format import ParkedChunk, PendingParking, batch_of
+from cdcd.sink.parking.wire_format import ParkedChunk, batch_of
 from cdcd.sink.table_topics import TableTopics
 
 Rename: TypeAlias = "Callable[[Table, str, bytes], bytes]"
 """Gives the "key" or "value" of a table's parked record the schema header that readers of its own topic know."""
 
 log = logging.getLogger(__name__)
+
+
+class PendingParking:
+    """The supervisor's news of tables since the last slot record. The next slot record will hold it."""
+
+    def __init__(self) -> None:
+        self.parked: dict[Table, str] = {}
+        """Tables to park, with the reasons."""
+        self.refused: dict[Table, str] = {}
+        """Parked tables whose replay was refused, with the reasons."""
+
+    def on_commit(self) -> None:
+        """A slot record holds all of it now."""
+        self.parked.clear()
+        self.refused.clear()
 
 
 class ParkedTables:

@@ -75,21 +75,6 @@ class ParkedChunk:
     """The topic has no more of them."""
 
 
-class PendingParking:
-    """The supervisor's news of tables since the last slot record. The next slot record will hold it."""
-
-    def __init__(self) -> None:
-        self.parked: dict[tuple[str, str], str] = {}
-        """Tables to park, with the reasons."""
-        self.refused: dict[tuple[str, str], str] = {}
-        """Parked tables whose replay was refused, with the reasons."""
-
-    def on_commit(self) -> None:
-        """A slot record holds all of it now."""
-        self.parked.clear()
-        self.refused.clear()
-
-
 class PartAssembler:
     """Puts the parts of events together, record by record."""
 

@@ -55,7 +55,7 @@ def test_without_a_registry_each_encoder_sends_schemas_with_its_own_records() ->
     stream.commit(2)
     snapshot.begin_snapshot(1, 0)
     snapshot.open_relation(relation("t")).snapshot_row(SNAPSHOT_ROW, 0, bytes([TEXT]), 1)
-    assert [len(each.take().schemas) for each in (for_stream, for_snapshot)] == [2, 2]
+    assert [len(each.build().schemas) for each in (for_stream, for_snapshot)] == [2, 2]
     assert seen == ["public.t c301"]
 
 

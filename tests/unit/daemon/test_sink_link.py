@@ -37,10 +37,10 @@ def test_a_batch_that_finds_no_room_is_kept_until_there_is_room() -> None:
     assert it.handed_over == 2
     it.retry()
     assert it.is_blocked, "there is still no room"
-    assert queue.take(0) is first
+    assert queue.get() is first
     it.retry()
     assert not it.is_blocked
-    assert queue.take(0) is second
+    assert queue.get() is second
 
 
 def test_the_sink_is_drained_when_kafka_has_every_batch() -> None:

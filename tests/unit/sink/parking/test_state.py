@@ -16,8 +16,8 @@ from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, TableSnapshot,
 from cdcd.sink.batches import BatchBuilder, Message
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
-from cdcd.sink.parking.state import ParkedTables
-from cdcd.sink.parking.wire_format import ParkedChunk, ParkedEvent, PartAssembler, PendingParking
+from cdcd.sink.parking.state import ParkedTables, PendingParking
+from cdcd.sink.parking.wire_format import ParkedChunk, ParkedEvent, PartAssembler
 from cdcd.sink.publisher import Publisher, Source
 from cdcd.sink.table_topics import TableTopics, TopicSettings
 from cdcd.sink.topics import TopicNames
