@@ -302,10 +302,10 @@ EXTENDED: dict[str, list[Case]] = {
     "ltxtquery": same("a & b"),
 }
 
-SINCE_14 = {
+SINCE_14: dict[str, list[Case]] = {
     "numeric": same("Infinity", "-Infinity"),
 }
-SINCE_15 = {
+SINCE_15: dict[str, list[Case]] = {
     "interval": [
         ("2562047788:00:54.775807", record(0, 0, 2**63 - 1)),
         ("-178956970 years -8 mons -2147483648 days -2562047788:00:54.775807", record(-(2**31), -(2**31), 1 - 2**63)),
@@ -318,8 +318,8 @@ SINCE_15 = {
     ],
     "numeric(3,5)": [("0.00999", Decimal("0.00999")), ("-0.00001", Decimal("-0.00001")), ("0", Decimal(0))],
 }
-SINCE_16 = {'"char"': [("\\377", "\\377"), ("\\200", "\\200")]}
-SINCE_17 = {"interval": lost("infinity", "-infinity"), "interval[]": lost("{infinity}")}
+SINCE_16: dict[str, list[Case]] = {'"char"': [("\\377", "\\377"), ("\\200", "\\200")]}
+SINCE_17: dict[str, list[Case]] = {"interval": lost("infinity", "-infinity"), "interval[]": lost("{infinity}")}
 
 TEXT_ONLY = {
     "money": same("$1,234.50"),
@@ -400,7 +400,7 @@ def transcode(codec: Codec, mode: str, value: bytes) -> bytes | None:
 
 def read_back(codec: Codec, avro: bytes) -> Any:
     stream = io.BytesIO(avro)
-    value = fastavro.schemaless_reader(stream, fastavro.parse_schema(codec.schema))  # type: ignore[call-arg, arg-type]
+    value = fastavro.schemaless_reader(stream, fastavro.parse_schema(codec.schema))
     assert not stream.read(), "bytes left over"
     return value
 

@@ -11,6 +11,7 @@ import pytest
 from property import damaged
 
 from cdcd.errors import CdcdError
+from cdcd.source.stream_messages import XLOGDATA_HEADER_BYTES
 
 PORTIONS = int(os.environ.get("CDCD_TEST_DAMAGES", "100")) // 25
 SECONDS_MAX = 20.0
@@ -39,7 +40,7 @@ def test_a_size_that_lies_makes_nobody_take_the_memory() -> None:
     try:
         for number in range(0, len(frames), 20):
             frame = bytearray(frames[number])
-            at = rng.randrange(damaged.XLOGDATA_HEADER_BYTES + 1, len(frame))
+            at = rng.randrange(XLOGDATA_HEADER_BYTES + 1, len(frame))
             frame[at : at + 4] = (2**31 - 1).to_bytes(4, "big")
             try:
                 damaged.play(made, stream, [*frames[:number], bytes(frame)], 1_000)

@@ -141,14 +141,14 @@ class Checker:
         while position is not None:
             self._demand(self.published < len(self._db.ledger), f"{_name(position)} was never committed")
             wanted = self._db.ledger[self.published]
-            for seq, event in enumerate(wanted.events):
+            for seq, expected in enumerate(wanted.events):
                 self._demand(
                     position == (wanted.commit_lsn, seq),
                     f"wanted {_name((wanted.commit_lsn, seq))}, event {seq + 1} of {len(wanted.events)} of transaction "
                     f"{wanted.xid}; got {_name(position) if position else 'the end of the Kafka transaction'}",
                 )
                 assert position is not None
-                self._judge_event(wanted, event, seq, by_position[position])
+                self._judge_event(wanted, expected, seq, by_position[position])
                 position = next(positions, None)
             self.published += 1
             inside.append(wanted)

@@ -183,7 +183,8 @@ class Database:
         """Tables that are altered or truncated by transactions that have not ended, for others."""
         waiting = self.server.waiting()
         self._exclusive = {top: oids for top, oids in self._exclusive.items() if top in waiting}
-        held = [each.exclusive for each in (*self.sessions, *self.prepared)]
+        sessions: list[Session | Prepared] = [*self.sessions, *self.prepared]
+        held = [each.exclusive for each in sessions]
         return set().union(*held, *self._exclusive.values())
 
     def rewrite(self) -> str:

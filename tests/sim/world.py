@@ -13,6 +13,7 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Any
@@ -214,9 +215,9 @@ class World:
             raise BrokenPromise(f"no end after {STEPS_MAX} steps")
         rng = self.rng
         self.now += rng.random() * 0.001
-        for life in self.running:
-            if "main" in life.busy or life.state == "closing":
-                life.thawed_at = self.now  # it, or the sink it waits for, is below us on the stack: it cannot go on
+        for running in self.running:
+            if "main" in running.busy or running.state == "closing":
+                running.thawed_at = self.now  # it, or the sink it waits for, is below us on the stack: it cannot go on
         self.server.now = self.now
         while self._calendar and self._calendar[0][0] <= self.now:
             heapq.heappop(self._calendar)[2]()
@@ -230,7 +231,7 @@ class World:
         for name, life in self.lives.items():
             if life is None:
                 if daemons and self.now >= self._starts[name]:
-                    able.append(lambda name=name: self._start(name))  # type: ignore[misc]
+                    able.append(partial(self._start, name))
                 continue
             if life.can_turn():
                 able += [life.turn, life.turn]

@@ -111,13 +111,13 @@ class Assembly:
 
     def records(self) -> list[tuple[str, bytes | None, dict[str, Any]]]:
         """Table, key and envelope of every event that was gathered, in the order of their positions."""
-        found = []
+        found: list[tuple[str, bytes | None, dict[str, Any]]] = []
         for table in self.take().tables:
             for message in table.messages:
                 value = message["value"]
                 assert value is not None
                 schema = self._schemas[value[2:10].hex()]
-                envelope = fastavro.schemaless_reader(io.BytesIO(value[10:]), schema, None)
+                envelope: Any = fastavro.schemaless_reader(io.BytesIO(value[10:]), schema, None)
                 found.append((table.name, message.get("key"), envelope))
         return sorted(found, key=lambda each: (each[2]["source"]["commit_lsn"], each[2]["source"]["seq"]))  # fmt: skip
 
