@@ -1,6 +1,6 @@
 """Fixtures of the acceptance tests: streams on the session's servers, and servers that these tests may mistreat.
 
-`rough_postgres` and `rough_kafka` are shared by the tests that stop, kill or pause a server; each leaves them running.
+`restartable_postgres` and `restartable_kafka` are shared by the tests that stop, kill or pause a server; each leaves them running.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ def stream(database: Database, broker: str, prefix: str, tmp_path: Path) -> Iter
 
 
 @pytest.fixture(scope="session")
-def rough_postgres() -> Iterator[servers.PostgreSQL]:
+def restartable_postgres() -> Iterator[servers.PostgreSQL]:
     """Start a PostgreSQL that tests may stop and kill. It keeps its promises on a crash, so fsync stays on."""
     with servers.PostgreSQL(settings={"wal_keep_size": "0"}) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def rough_kafka() -> Iterator[servers.Kafka]:
+def restartable_kafka() -> Iterator[servers.Kafka]:
     """Start a broker that tests may stop, kill and pause."""
     with servers.Kafka() as server:
         yield server
 
 
 def _fresh(server: servers.PostgreSQL, broker: str, folder: Path) -> Iterator[Stream]:
-    name = f"rough_{next(_numbers)}"
+    name = f"restartable_{next(_numbers)}"
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE template0".encode())
     with Stream(server.dsn(name), broker, name.replace("_", "-"), folder) as stream:
@@ -49,20 +49,22 @@ def _fresh(server: servers.PostgreSQL, broker: str, folder: Path) -> Iterator[St
 
 
 @pytest.fixture
-def on_rough_postgres(rough_postgres: servers.PostgreSQL, broker: str, tmp_path: Path) -> Iterator[Stream]:
+def on_restartable_postgres(restartable_postgres: servers.PostgreSQL, broker: str, tmp_path: Path) -> Iterator[Stream]:
     """Give a stream whose PostgreSQL may be mistreated."""
-    yield from _fresh(rough_postgres, broker, tmp_path)
+    yield from _fresh(restartable_postgres, broker, tmp_path)
 
 
 @pytest.fixture
-def on_rough_servers(
-    rough_postgres: servers.PostgreSQL, rough_kafka: servers.Kafka, tmp_path: Path
+def on_restartable_servers(
+    restartable_postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka, tmp_path: Path
 ) -> Iterator[Stream]:
     """Give a stream both of whose servers may be mistreated."""
-    yield from _fresh(rough_postgres, rough_kafka.bootstrap, tmp_path)
+    yield from _fresh(restartable_postgres, restartable_kafka.bootstrap, tmp_path)
 
 
 @pytest.fixture
-def on_rough_kafka(postgres: servers.PostgreSQL, rough_kafka: servers.Kafka, tmp_path: Path) -> Iterator[Stream]:
+def on_restartable_kafka(
+    postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka, tmp_path: Path
+) -> Iterator[Stream]:
     """Give a stream whose broker may be mistreated."""
-    yield from _fresh(postgres, rough_kafka.bootstrap, tmp_path)
+    yield from _fresh(postgres, restartable_kafka.bootstrap, tmp_path)

@@ -71,10 +71,10 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def test_point_5_prometheus_scrapes_two_daemons_and_every_query_of_the_dashboard_returns_data(
-    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL, tmp_path: Path
+    on_restartable_postgres: Stream, restartable_postgres: servers.PostgreSQL, tmp_path: Path
 ) -> None:
-    stream = on_rough_postgres
-    with psycopg.connect(rough_postgres.dsn(), autocommit=True) as admin:
+    stream = on_restartable_postgres
+    with psycopg.connect(restartable_postgres.dsn(), autocommit=True) as admin:
         admin.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '10GB'")
         admin.execute("SELECT pg_reload_conf()")
     stream.sql(Writer.TABLE, "CREATE TABLE large (id int PRIMARY KEY, v text)")
@@ -119,7 +119,7 @@ def test_point_5_prometheus_scrapes_two_daemons_and_every_query_of_the_dashboard
             assert not prometheus.query('ALERTS{alertname!="CdcdTableParked"}'), "pending or firing"
     finally:
         prometheus.close()
-        with psycopg.connect(rough_postgres.dsn(), autocommit=True) as admin:
+        with psycopg.connect(restartable_postgres.dsn(), autocommit=True) as admin:
             admin.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
             admin.execute("SELECT pg_reload_conf()")
     assert first.stop() == second.stop() == 0

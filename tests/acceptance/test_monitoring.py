@@ -89,15 +89,15 @@ def test_point_2_an_idle_daemon_is_healthy_for_as_long_as_nothing_happens(
 
 
 def test_point_2_health_fails_while_kafka_takes_nothing_and_comes_back(
-    on_rough_kafka: Stream, rough_kafka: servers.Kafka
+    on_restartable_kafka: Stream, restartable_kafka: servers.Kafka
 ) -> None:
-    stream = on_rough_kafka
+    stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(monitoring=MONITORING).start()
     daemon.wait_for_log("going on")
     stream.sql("INSERT INTO t VALUES (1)")
     daemon.wait_until_confirmed()
-    rough_kafka.pause()
+    restartable_kafka.pause()
     try:
         began = time.monotonic()
         stream.sql("INSERT INTO t VALUES (2)")
@@ -108,7 +108,7 @@ def test_point_2_health_fails_while_kafka_takes_nothing_and_comes_back(
         lag_s = float(next(x for x in ask(daemon, "/metrics")[1].splitlines() if x.startswith("cdcd_lag_s")).split()[1])
         assert lag_s >= STALLED_AFTER_S - 0.5
     finally:
-        rough_kafka.resume()
+        restartable_kafka.resume()
     wait_for(daemon, "/healthz", 200, "alive")
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
@@ -130,19 +130,19 @@ def test_point_2_health_fails_while_the_walsender_is_silent(stream: Stream) -> N
 
 
 def test_point_2_health_and_readiness_fail_while_no_stream_comes_about_again(
-    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL
+    on_restartable_postgres: Stream, restartable_postgres: servers.PostgreSQL
 ) -> None:
-    stream = on_rough_postgres
+    stream = on_restartable_postgres
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(monitoring=MONITORING).start()
     wait_for(daemon, "/readyz", 200, "streaming")
-    rough_postgres.stop()
+    restartable_postgres.stop()
     try:
         wait_for(daemon, "/readyz", 503, "restarting")
         assert ask(daemon, "/availablez")[0] == 503
         wait_for(daemon, "/healthz", 503, "stalled: nothing moves at the stream")
     finally:
-        rough_postgres.start()
+        restartable_postgres.start()
     wait_for(daemon, "/healthz", 200, "alive", 40)
     wait_for(daemon, "/readyz", 200, "streaming")
     assert daemon.stop() == 0

@@ -103,10 +103,10 @@ def test_an_unknown_database_is_named(stream: Stream) -> None:
 
 
 @pytest.fixture
-def password_needed(rough_postgres: servers.PostgreSQL) -> Iterator[None]:
-    hba = rough_postgres.data / "pg_hba.conf"
+def password_needed(restartable_postgres: servers.PostgreSQL) -> Iterator[None]:
+    hba = restartable_postgres.data / "pg_hba.conf"
     before = hba.read_text()
-    with psycopg.connect(rough_postgres.dsn(), autocommit=True) as connection:
+    with psycopg.connect(restartable_postgres.dsn(), autocommit=True) as connection:
         connection.execute("CREATE ROLE guarded LOGIN REPLICATION PASSWORD 'right'")
         hba.write_text(
             "host all guarded 127.0.0.1/32 scram-sha-256\nhost replication guarded 127.0.0.1/32 scram-sha-256\n"
@@ -120,8 +120,8 @@ def password_needed(rough_postgres: servers.PostgreSQL) -> Iterator[None]:
         connection.execute("DROP ROLE guarded")
 
 
-def test_a_wrong_password_is_told_without_the_password(on_rough_postgres: Stream, password_needed: None) -> None:
-    stream = on_rough_postgres
+def test_a_wrong_password_is_told_without_the_password(on_restartable_postgres: Stream, password_needed: None) -> None:
+    stream = on_restartable_postgres
     dsn = make_conninfo(stream.dsn, user="guarded", password="wrong-one")
     done = stream.run(source={"dsn": dsn})
     said = _sentence(done, 1)
@@ -237,8 +237,8 @@ def test_a_start_that_fails_behind_the_making_of_its_slot_says_that_it_is_there_
 # A stream that can no longer go on without a gap
 
 
-def test_a_slot_that_has_lost_wal_is_a_gap(on_rough_postgres: Stream) -> None:
-    stream = on_rough_postgres
+def test_a_slot_that_has_lost_wal_is_a_gap(on_restartable_postgres: Stream) -> None:
+    stream = on_restartable_postgres
     _streamed_once(stream)
     stream.sql("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
     try:
@@ -274,13 +274,15 @@ def test_a_slot_that_is_gone_is_a_gap_and_is_not_silently_made_again(stream: Str
     assert stream.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{stream.slot}'") == []
 
 
-def test_another_cluster_under_the_same_names_is_a_gap(stream: Stream, rough_postgres: servers.PostgreSQL) -> None:
+def test_another_cluster_under_the_same_names_is_a_gap(
+    stream: Stream, restartable_postgres: servers.PostgreSQL
+) -> None:
     _streamed_once(stream)
-    with psycopg.connect(rough_postgres.dsn(), autocommit=True) as other:
+    with psycopg.connect(restartable_postgres.dsn(), autocommit=True) as other:
         other.execute("CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY)")
         other.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [stream.slot])
         try:
-            _refused(stream, "another PostgreSQL cluster", "source.dsn", source={"dsn": rough_postgres.dsn()})
+            _refused(stream, "another PostgreSQL cluster", "source.dsn", source={"dsn": restartable_postgres.dsn()})
         finally:
             other.execute("SELECT pg_drop_replication_slot(%s)", [stream.slot])
             other.execute("DROP TABLE t")

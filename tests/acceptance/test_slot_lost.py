@@ -78,8 +78,8 @@ def test_point_8_killed_at_once_after_a_loss_it_is_whole_all_the_same(stream: St
     check(stream)
 
 
-def test_point_8_a_slot_that_has_lost_wal_is_made_again(on_rough_postgres: Stream) -> None:
-    stream = on_rough_postgres
+def test_point_8_a_slot_that_has_lost_wal_is_made_again(on_restartable_postgres: Stream) -> None:
+    stream = on_restartable_postgres
     streamed_once(stream)
     stream.sql("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
     try:

@@ -57,20 +57,20 @@ def test_an_idle_daemon_ends_at_once(stream: Stream, number: signal.Signals) -> 
 
 @SIGNALS
 def test_a_daemon_ends_while_kafka_is_silent(
-    on_rough_kafka: Stream, rough_kafka: servers.Kafka, number: signal.Signals
+    on_restartable_kafka: Stream, restartable_kafka: servers.Kafka, number: signal.Signals
 ) -> None:
-    stream = on_rough_kafka
+    stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()
     daemon.wait_until_streaming()
     with Writer(stream.dsn, pause_s=0.01):
         daemon.wait_for_log("published")
-        rough_kafka.pause()
+        restartable_kafka.pause()
         try:
             time.sleep(1)
             _end(daemon, number)
         finally:
-            rough_kafka.resume()
+            restartable_kafka.resume()
         assert stream.confirmed() <= _lsn(stream.slot_records()[-1]["lsn"])
     daemon.start()
     daemon.wait_until_confirmed()
@@ -80,38 +80,38 @@ def test_a_daemon_ends_while_kafka_is_silent(
 
 @pytest.mark.parametrize("until", ["made the publication", "holding the slot"])
 def test_a_daemon_ends_before_kafka_ever_answered(
-    on_rough_kafka: Stream, rough_kafka: servers.Kafka, until: str
+    on_restartable_kafka: Stream, restartable_kafka: servers.Kafka, until: str
 ) -> None:
-    stream = on_rough_kafka
+    stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
     if until == "holding the slot":
         stream.sql(f"SELECT pg_create_logical_replication_slot('{stream.slot}', 'pgoutput')")
-    rough_kafka.pause()
+    restartable_kafka.pause()
     try:
         daemon = stream.daemon().start()
         daemon.wait_for_log(until)
         time.sleep(0.5)
         _end(daemon, signal.SIGTERM)
     finally:
-        rough_kafka.resume()
+        restartable_kafka.resume()
 
 
 @SIGNALS
 def test_a_daemon_ends_while_postgresql_is_down(
-    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL, number: signal.Signals
+    on_restartable_postgres: Stream, restartable_postgres: servers.PostgreSQL, number: signal.Signals
 ) -> None:
-    stream = on_rough_postgres
+    stream = on_restartable_postgres
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()
     daemon.wait_until_streaming()
     stream.sql("INSERT INTO t VALUES (1)")
     daemon.wait_until_confirmed()
-    rough_postgres.stop()
+    restartable_postgres.stop()
     try:
         daemon.wait_for_log("starting again")
         _end(daemon, number)
     finally:
-        rough_postgres.start()
+        restartable_postgres.start()
 
 
 def test_a_daemon_ends_while_its_slot_waits_for_an_open_transaction(stream: Stream) -> None:

@@ -33,13 +33,16 @@ def local(dsn: str) -> str:
 
 @pytest.fixture
 def stream(
-    synchronous_postgres: servers.PostgreSQL, rough_kafka: servers.Kafka, tmp_path: Path, request: pytest.FixtureRequest
+    synchronous_postgres: servers.PostgreSQL,
+    restartable_kafka: servers.Kafka,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Stream]:
     name = f"sync_{abs(hash(request.node.name)) % 10**6}"
     with psycopg.connect(local(synchronous_postgres.dsn()), autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}".encode())
     dsn = local(synchronous_postgres.dsn(name))
-    with Stream(dsn, rough_kafka.bootstrap, name.replace("_", "-"), tmp_path) as stream:
+    with Stream(dsn, restartable_kafka.bootstrap, name.replace("_", "-"), tmp_path) as stream:
         stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE unpublished (id int)")
         stream.sql("CREATE PUBLICATION cdcd FOR TABLE t")
         yield stream
@@ -83,12 +86,12 @@ def test_point_7_a_commit_returns_after_kafka_has_its_row(
 
 
 def test_point_7_while_kafka_is_down_commits_wait_and_can_be_let_go_without_loss(
-    synchronous_postgres: servers.PostgreSQL, stream: Stream, rough_kafka: servers.Kafka
+    synchronous_postgres: servers.PostgreSQL, stream: Stream, restartable_kafka: servers.Kafka
 ) -> None:
     daemon = streaming(stream)
     with waiting(synchronous_postgres, stream) as session, waiting(synchronous_postgres, stream) as patient:
         session.execute("INSERT INTO t VALUES (1)")
-        rough_kafka.pause()
+        restartable_kafka.pause()
         try:
             done = threading.Event()
 
@@ -113,7 +116,7 @@ def test_point_7_while_kafka_is_down_commits_wait_and_can_be_let_go_without_loss
             assert stream.sql("SELECT count(*) FROM t WHERE id > 2") == [(2,)]
             assert not done.is_set()
         finally:
-            rough_kafka.resume()
+            restartable_kafka.resume()
         assert done.wait(30), "the COMMIT did not return after Kafka came back"
         thread.join()
     daemon.wait_until_confirmed()
@@ -218,11 +221,11 @@ def test_point_7_a_start_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
 
 
 def test_commits_that_begin_to_wait_while_the_daemon_streams_do_not_wait_for_its_next_status(
-    rough_kafka: servers.Kafka, tmp_path: Path
+    restartable_kafka: servers.Kafka, tmp_path: Path
 ) -> None:
     with (
         servers.PostgreSQL(fsync=False) as server,
-        Stream(server.dsn(), rough_kafka.bootstrap, "later", tmp_path) as stream,
+        Stream(server.dsn(), restartable_kafka.bootstrap, "later", tmp_path) as stream,
     ):
         stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE unpublished (id int)")
         stream.sql("CREATE PUBLICATION cdcd FOR TABLE t")
