@@ -13,15 +13,15 @@ import psycopg
 import pytest
 import servers
 from support.fix_postgres import Database
-from support.stream import Stream
+from support.stream import StreamFixture
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture
-def stream(database: Database, broker: str, prefix: str, tmp_path: Path) -> Iterator[Stream]:
+def stream(database: Database, broker: str, prefix: str, tmp_path: Path) -> Iterator[StreamFixture]:
     """Give a stream of a fresh database and fresh topics on the session's servers."""
-    with Stream(database.dsn, broker, prefix, tmp_path) as stream:
+    with StreamFixture(database.dsn, broker, prefix, tmp_path) as stream:
         yield stream
 
 
@@ -39,17 +39,19 @@ def restartable_kafka() -> Iterator[servers.Kafka]:
         yield server
 
 
-def _fresh(server: servers.PostgreSQL, broker: str, folder: Path) -> Iterator[Stream]:
+def _fresh(server: servers.PostgreSQL, broker: str, folder: Path) -> Iterator[StreamFixture]:
     name = f"restartable_{next(_numbers)}"
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE template0".encode())
-    with Stream(server.dsn(name), broker, name.replace("_", "-"), folder) as stream:
+    with StreamFixture(server.dsn(name), broker, name.replace("_", "-"), folder) as stream:
         yield stream
     Database(name, server).drop()
 
 
 @pytest.fixture
-def on_restartable_postgres(restartable_postgres: servers.PostgreSQL, broker: str, tmp_path: Path) -> Iterator[Stream]:
+def on_restartable_postgres(
+    restartable_postgres: servers.PostgreSQL, broker: str, tmp_path: Path
+) -> Iterator[StreamFixture]:
     """Give a stream whose PostgreSQL may be mistreated."""
     yield from _fresh(restartable_postgres, broker, tmp_path)
 
@@ -57,7 +59,7 @@ def on_restartable_postgres(restartable_postgres: servers.PostgreSQL, broker: st
 @pytest.fixture
 def on_restartable_servers(
     restartable_postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka, tmp_path: Path
-) -> Iterator[Stream]:
+) -> Iterator[StreamFixture]:
     """Give a stream both of whose servers may be mistreated."""
     yield from _fresh(restartable_postgres, restartable_kafka.bootstrap, tmp_path)
 
@@ -65,6 +67,6 @@ def on_restartable_servers(
 @pytest.fixture
 def on_restartable_kafka(
     postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka, tmp_path: Path
-) -> Iterator[Stream]:
+) -> Iterator[StreamFixture]:
     """Give a stream whose broker may be mistreated."""
     yield from _fresh(postgres, restartable_kafka.bootstrap, tmp_path)

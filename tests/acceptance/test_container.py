@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.stream import Stream, eventually
+from support.stream import StreamFixture, eventually
 
 ROOTFS = os.environ.get("CDCD_TEST_ROOTFS", "")
 pytestmark = pytest.mark.skipif(not ROOTFS or os.geteuid() != 0, reason="CDCD_TEST_ROOTFS names no image's root")
@@ -41,7 +41,7 @@ def contained(*command: str, folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def mounted(stream: Stream, tmp_path: Path) -> Path:
+def mounted(stream: StreamFixture, tmp_path: Path) -> Path:
     """Give a directory with the settings, that the image sees as /mnt."""
     folder = tmp_path / "mounted"
     folder.mkdir()
@@ -50,7 +50,9 @@ def mounted(stream: Stream, tmp_path: Path) -> Path:
     return folder
 
 
-def test_point_4_the_image_streams_as_process_1_and_ends_in_order_on_sigterm(stream: Stream, mounted: Path) -> None:
+def test_point_4_the_image_streams_as_process_1_and_ends_in_order_on_sigterm(
+    stream: StreamFixture, mounted: Path
+) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     log = mounted / "log"
     with log.open("wb") as output:

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import psycopg
 from support import workload
-from support.stream import Stream
+from support.stream import StreamFixture
 
 
 def _lsn(text: str) -> int:
@@ -14,7 +14,7 @@ def _lsn(text: str) -> int:
     return int(high, 16) << 32 | int(low, 16)
 
 
-def test_every_cut_holds_exactly_the_transactions_up_to_its_lsn(stream: Stream) -> None:
+def test_every_cut_holds_exactly_the_transactions_up_to_its_lsn(stream: StreamFixture) -> None:
     stream.sql(workload.SCHEMA)
     daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
     daemon.wait_for_log("going on")

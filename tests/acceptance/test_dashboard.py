@@ -17,7 +17,7 @@ import pytest
 import servers
 import yaml
 from servers.processes import free_port
-from support.stream import Stream, Writer, eventually, port_of
+from support.stream import StreamFixture, Writer, eventually, port_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRAPE_S = 1
@@ -71,7 +71,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def test_point_5_prometheus_scrapes_two_daemons_and_every_query_of_the_dashboard_returns_data(
-    on_restartable_postgres: Stream, restartable_postgres: servers.PostgreSQL, tmp_path: Path
+    on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL, tmp_path: Path
 ) -> None:
     stream = on_restartable_postgres
     with psycopg.connect(restartable_postgres.dsn(), autocommit=True) as admin:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support import topics
-from support.stream import Stream
+from support.stream import StreamFixture
 
 
 def _fields(event: topics.Event) -> dict[str, str]:
@@ -24,7 +24,7 @@ def _versions(events: list[topics.Event]) -> list[dict[str, str]]:
 
 @pytest.mark.postgres_versions("oldest", "newest")
 @pytest.mark.parametrize("mode", ["auto", False], ids=["binary", "text"])
-def test_every_event_has_the_schema_of_its_moment(stream: Stream, mode: Any) -> None:
+def test_every_event_has_the_schema_of_its_moment(stream: StreamFixture, mode: Any) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, a int, b text)")
     daemon = stream.daemon(source={"binary": mode}).start()
     daemon.wait_for_log("going on")
@@ -57,7 +57,7 @@ def test_every_event_has_the_schema_of_its_moment(stream: Stream, mode: Any) -> 
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_a_renamed_table_goes_on_in_a_topic_of_its_new_name(stream: Stream) -> None:
+def test_a_renamed_table_goes_on_in_a_topic_of_its_new_name(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -80,7 +80,7 @@ def test_a_renamed_table_goes_on_in_a_topic_of_its_new_name(stream: Stream) -> N
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_a_table_that_was_dropped_and_made_again_goes_on_in_its_topic(stream: Stream) -> None:
+def test_a_table_that_was_dropped_and_made_again_goes_on_in_its_topic(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "CREATE PUBLICATION cdcd FOR ALL TABLES")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")

@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from support import topics
 from support.nodes import columns_of
 from support.shapes import NAMES, TEXT_ONLY, Table, make, quoted
-from support.stream import Stream
+from support.stream import StreamFixture
 
 TRANSACTIONS = 250
 SEED = int(os.environ.get("CDCD_TEST_SEED", "4711"))
@@ -158,7 +158,7 @@ class Workload:
     ],
 )
 def test_a_server_wide_publication_neither_stops_nor_differs(
-    stream: Stream, via_root: bool, types: dict[str, str]
+    stream: StreamFixture, via_root: bool, types: dict[str, str]
 ) -> None:
     [(version,)] = stream.sql("SELECT current_setting('server_version_num')::int / 10000")
     made = make(version, via_root, types)
@@ -208,7 +208,7 @@ def test_a_server_wide_publication_neither_stops_nor_differs(
 
 
 def differences(
-    stream: Stream, tables: list[Table], events: dict[tuple[str, str], list[topics.Event]]
+    stream: StreamFixture, tables: list[Table], events: dict[tuple[str, str], list[topics.Event]]
 ) -> Iterator[tuple[str, str]]:
     """The tables whose topics do not give the rows that the server has, and what differs."""
     with psycopg.connect(stream.dsn, autocommit=True) as connection:

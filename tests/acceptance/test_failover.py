@@ -17,7 +17,7 @@ import pytest
 import servers
 from psycopg.conninfo import make_conninfo
 from servers.jars import NEWEST
-from support.stream import Stream, Writer, eventually
+from support.stream import StreamFixture, Writer, eventually
 
 PRIMARY = {
     "hot_standby_feedback": "on",
@@ -105,7 +105,7 @@ def careless() -> Iterator[Pair]:
 def test_point_8_the_stream_goes_on_at_the_promoted_standby_exactly_once(
     pair: Pair, broker: str, prefix: str, tmp_path: Path
 ) -> None:
-    with Stream(pair.dsn, broker, prefix, tmp_path) as stream:
+    with StreamFixture(pair.dsn, broker, prefix, tmp_path) as stream:
         stream.sql(Writer.TABLE)
         daemon = stream.daemon(source={"failover": True}).start()
         daemon.wait_for_log("going on")
@@ -131,7 +131,7 @@ def test_point_8_a_new_primary_that_lost_what_was_published_is_refused_with_the_
     careless: Pair, broker: str, prefix: str, tmp_path: Path
 ) -> None:
     pair = careless
-    with Stream(pair.dsn, broker, prefix, tmp_path) as stream:
+    with StreamFixture(pair.dsn, broker, prefix, tmp_path) as stream:
         stream.sql(Writer.TABLE)
         daemon = stream.daemon(source={"failover": True}).start()
         daemon.wait_for_log("going on")
@@ -156,7 +156,7 @@ def test_point_8_a_new_primary_that_lost_what_was_published_is_refused_with_the_
 def test_failover_slots_need_postgresql_17(database: Any, broker: str, prefix: str, tmp_path: Path) -> None:
     if database.server.version >= 17:
         pytest.skip("this server has them")
-    with Stream(database.dsn, broker, prefix, tmp_path) as stream:
+    with StreamFixture(database.dsn, broker, prefix, tmp_path) as stream:
         stream.sql(Writer.TABLE)
         done = stream.run(source={"failover": True})
         assert done.returncode == 1
@@ -168,7 +168,7 @@ def test_a_stream_from_a_standby_goes_on_after_its_promotion_and_a_restart(
     pair: Pair, broker: str, prefix: str, tmp_path: Path, status_interval_s: float
 ) -> None:
     with (
-        Stream(pair.standby.dsn("shop"), broker, prefix, tmp_path) as stream,
+        StreamFixture(pair.standby.dsn("shop"), broker, prefix, tmp_path) as stream,
         psycopg.connect(pair.primary.dsn("shop"), autocommit=True) as primary,
     ):
         primary.execute(Writer.TABLE.encode())

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import make_conninfo
-from support.stream import Stream
+from support.stream import StreamFixture
 
 MEBIBYTE = 1 << 20
 
 
-def test_a_full_spool_turns_streaming_off_and_loses_nothing(stream: Stream, tmp_path: Path) -> None:
+def test_a_full_spool_turns_streaming_off_and_loses_nothing(stream: StreamFixture, tmp_path: Path) -> None:
     stream.sql("CREATE TABLE t (id bigint PRIMARY KEY, v int NOT NULL DEFAULT 0, pad text)")
     spool = tmp_path / "spool"
     daemon = stream.daemon(

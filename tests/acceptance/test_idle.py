@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import psycopg
 import pytest
-from support.stream import Stream, eventually
+from support.stream import StreamFixture, eventually
 
 INTERVAL_S = 1.0
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_the_slot_follows_a_busy_server_whose_publication_is_idle(stream: Stream) -> None:
+def test_the_slot_follows_a_busy_server_whose_publication_is_idle(stream: StreamFixture) -> None:
     stream.sql(
         "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE busy (id int)", "CREATE PUBLICATION cdcd FOR TABLE t"
     )
@@ -52,7 +52,7 @@ def test_the_slot_follows_a_busy_server_whose_publication_is_idle(stream: Stream
     assert min(later - former for former, later in pairwise(idle[:-1])) >= INTERVAL_S * 1000 - 50, idle
 
 
-def test_no_slot_record_is_written_while_the_server_rests(stream: Stream) -> None:
+def test_no_slot_record_is_written_while_the_server_rests(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     with stream.daemon(source={"status_interval_s": 0.2}).start() as daemon:
         daemon.wait_for_log("going on")

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 from psycopg.conninfo import make_conninfo
 from support.daemon import Daemon, command, environment
 from support.fix_postgres import Database
-from support.stream import Stream, eventually, port_of
+from support.stream import StreamFixture, eventually, port_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PASSWORD = "s3cret-Pass.word"
@@ -190,7 +190,7 @@ def test_points_5_and_11_the_daemon_runs_with_these_grants_and_acls_over_verifie
     tls_postgres: servers.PostgreSQL, tls_kafka: servers.Kafka, certificates: Certificates, tmp_path: Path
 ) -> None:
     prefix = f"shop{tls_postgres.version}"
-    with Stream(tls_postgres.dsn("shop"), tls_kafka.bootstrap, prefix, tmp_path) as stream:
+    with StreamFixture(tls_postgres.dsn("shop"), tls_kafka.bootstrap, prefix, tmp_path) as stream:
         grant(tls_kafka, prefix, stream.slot)
         daemon = stream.daemon(
             source={"dsn": dsn_of(tls_postgres, certificates), "create": True},
@@ -241,7 +241,7 @@ def test_points_5_and_11_the_daemon_runs_with_these_grants_and_acls_over_verifie
 def test_point_11_mutual_tls_with_kafka(
     database: Database, tls_kafka: servers.Kafka, certificates: Certificates, tmp_path: Path
 ) -> None:
-    with Stream(database.dsn, tls_kafka.bootstrap, "mutual", tmp_path) as stream:
+    with StreamFixture(database.dsn, tls_kafka.bootstrap, "mutual", tmp_path) as stream:
         grant(tls_kafka, "mutual", stream.slot)
         stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
         daemon = stream.daemon(sink={"bootstrap_servers": tls_kafka.address("MUTUAL")})
@@ -263,7 +263,7 @@ def test_point_11_mutual_tls_with_kafka(
 def test_point_11_what_kafka_refuses_is_named_without_the_secret(
     database: Database, tls_kafka: servers.Kafka, certificates: Certificates, tmp_path: Path, wrong: str
 ) -> None:
-    with Stream(database.dsn, tls_kafka.bootstrap, "refused", tmp_path) as stream:
+    with StreamFixture(database.dsn, tls_kafka.bootstrap, "refused", tmp_path) as stream:
         stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
         daemon = stream.daemon(sink={"bootstrap_servers": tls_kafka.address("SASL")})
         properties = {
@@ -301,14 +301,14 @@ def test_point_11_a_server_that_is_not_who_it_should_be_is_refused(
     more = {name: str(certificates.other_ca) if value == "other" else value for name, value in more.items()}
     if more.get("sslmode") == "disable":
         more |= {"sslcertmode": "disable"}
-    with Stream(tls_postgres.dsn("shop"), broker, "refused-too", tmp_path) as stream:
+    with StreamFixture(tls_postgres.dsn("shop"), broker, "refused-too", tmp_path) as stream:
         done = stream.run(source={"dsn": dsn_of(tls_postgres, certificates, **more)}, timeout_s=90)
         assert done.returncode == 1
         assert words in done.stderr.splitlines()[-1]
         assert ("pg_reload_conf" if "sslmode" in more else "source.dsn") in done.stderr.splitlines()[-1]
 
 
-def test_point_11_tls_that_is_not_verified_is_warned_of(stream: Stream) -> None:
+def test_point_11_tls_that_is_not_verified_is_warned_of(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon(source={"dsn": make_conninfo(stream.dsn, sslmode="prefer")}).start()
     daemon.wait_for_log("going on")
@@ -316,7 +316,7 @@ def test_point_11_tls_that_is_not_verified_is_warned_of(stream: Stream) -> None:
     assert daemon.stop() == 0
 
 
-def test_point_11_no_row_value_is_in_any_log_page_or_metric(stream: Stream) -> None:
+def test_point_11_no_row_value_is_in_any_log_page_or_metric(stream: StreamFixture) -> None:
     secret = "hunter2-of-a-row"
     stream.sql("CREATE TABLE t (id text PRIMARY KEY, v text)")
     daemon = stream.daemon(log={"level": "debug"}, sink={"on_unpublishable": "park"}).start()

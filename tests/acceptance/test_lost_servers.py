@@ -13,19 +13,19 @@ import pytest
 import servers
 from support.daemon import Daemon
 from support.proxy import Proxy
-from support.stream import Stream, Table, Writer, eventually, metric
+from support.stream import StreamFixture, Table, Writer, eventually, metric
 
 PAUSE_S = float(os.environ.get("CDCD_TEST_PAUSE_S", "15"))
 
 
-def _finish(stream: Stream, daemon: Daemon, *more: Table) -> None:
+def _finish(stream: StreamFixture, daemon: Daemon, *more: Table) -> None:
     """Wait until all is published, end the daemon, and compare."""
     daemon.wait_until_confirmed(timeout_s=90)
     assert daemon.stop() == 0
     stream.check(("public", "t"), *more)
 
 
-def _written_past(stream: Stream) -> bool:
+def _written_past(stream: StreamFixture) -> bool:
     """Write WAL that concerns no table of ours: is the flush position behind it, until the daemon is asked?
 
     A commit of a table of ours that follows at once takes the position along.
@@ -35,7 +35,7 @@ def _written_past(stream: Stream) -> bool:
 
 
 def test_a_fast_shutdown_waits_for_kafka_only_and_the_daemon_goes_on_after_it(
-    on_restartable_postgres: Stream, restartable_postgres: servers.PostgreSQL
+    on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL
 ) -> None:
     stream = on_restartable_postgres
     stream.sql(Writer.TABLE)
@@ -55,7 +55,7 @@ def test_a_fast_shutdown_waits_for_kafka_only_and_the_daemon_goes_on_after_it(
 
 
 def test_a_fast_shutdown_does_not_wait_while_kafka_is_taken_over(
-    on_restartable_servers: Stream, restartable_postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka
+    on_restartable_servers: StreamFixture, restartable_postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka
 ) -> None:
     # Found by chaos: whoever is taking Kafka over answers the server, and confirms nothing.
     stream = on_restartable_servers
@@ -79,7 +79,7 @@ def test_a_fast_shutdown_does_not_wait_while_kafka_is_taken_over(
 
 
 def test_a_fast_shutdown_does_not_wait_for_a_kafka_that_has_fallen_silent(
-    on_restartable_servers: Stream, restartable_postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka
+    on_restartable_servers: StreamFixture, restartable_postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka
 ) -> None:
     stream = on_restartable_servers
     stream.sql(Writer.TABLE)
@@ -101,7 +101,7 @@ def test_a_fast_shutdown_does_not_wait_for_a_kafka_that_has_fallen_silent(
 
 
 def test_a_session_that_is_ended_alone_costs_the_stream_nothing_while_kafka_is_silent(
-    on_restartable_kafka: Stream, restartable_kafka: servers.Kafka
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:
     stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
@@ -126,7 +126,7 @@ def test_a_session_that_is_ended_alone_costs_the_stream_nothing_while_kafka_is_s
 
 
 def test_a_fast_shutdown_does_not_wait_for_a_prepared_transaction(
-    on_restartable_postgres: Stream, restartable_postgres: servers.PostgreSQL
+    on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL
 ) -> None:
     # Found by chaos: its rows are acknowledged at COMMIT PREPARED, and a server that shuts down waits for that.
     stream = on_restartable_postgres
@@ -149,7 +149,7 @@ def test_a_fast_shutdown_does_not_wait_for_a_prepared_transaction(
 
 @pytest.mark.parametrize("how", ["immediate", "SIGKILL", "terminate"])
 def test_every_row_once_after_the_server_is_lost(
-    on_restartable_postgres: Stream, restartable_postgres: servers.PostgreSQL, how: str
+    on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL, how: str
 ) -> None:
     stream = on_restartable_postgres
     stream.sql(Writer.TABLE)
@@ -172,7 +172,9 @@ def test_every_row_once_after_the_server_is_lost(
         assert "starting again" in daemon.log.read_text()
 
 
-def test_a_connection_that_is_gone_without_a_word_is_given_up(stream: Stream, postgres: servers.PostgreSQL) -> None:
+def test_a_connection_that_is_gone_without_a_word_is_given_up(
+    stream: StreamFixture, postgres: servers.PostgreSQL
+) -> None:
     # Found by chaos: behind a proxy or a firewall nothing tells of the end, and the daemon waited for ever.
     stream.sql(Writer.TABLE)
     with Proxy(postgres.port) as proxy:
@@ -195,7 +197,7 @@ def test_what_a_crashed_server_sends_again_is_left_out(
     # A slot's position reaches the disk with a checkpoint: after a crash it is an old one. Version 14 sends empty
     # transactions too, which nothing in Kafka tells of but the position of an idle slot record.
     server = start_postgres(14)
-    with Stream(server.dsn(), broker, prefix, tmp_path) as stream:
+    with StreamFixture(server.dsn(), broker, prefix, tmp_path) as stream:
         stream.sql(Writer.TABLE, "CREATE TABLE other (id int)", "CREATE PUBLICATION cdcd FOR TABLE t")
         daemon = stream.daemon(source={"status_interval_s": 0.1}).start()
         daemon.wait_for_log("going on")
@@ -216,7 +218,7 @@ def test_what_a_crashed_server_sends_again_is_left_out(
 
 @pytest.mark.parametrize("how", ["clean", "SIGKILL"])
 def test_every_row_once_after_the_broker_was_restarted(
-    on_restartable_kafka: Stream, restartable_kafka: servers.Kafka, how: str
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka, how: str
 ) -> None:
     stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
@@ -239,7 +241,7 @@ def test_every_row_once_after_the_broker_was_restarted(
 
 
 def test_a_silent_broker_costs_neither_the_connection_meanwhile_nor_a_row(
-    on_restartable_kafka: Stream, restartable_kafka: servers.Kafka
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:
     stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
@@ -280,5 +282,5 @@ def test_a_silent_broker_costs_neither_the_connection_meanwhile_nor_a_row(
     )
 
 
-def _other_walsender(stream: Stream, pid: int) -> Callable[[], bool]:
+def _other_walsender(stream: StreamFixture, pid: int) -> Callable[[], bool]:
     return lambda: stream.walsender() not in (None, pid)

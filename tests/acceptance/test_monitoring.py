@@ -12,7 +12,7 @@ import pytest
 import servers
 from prometheus_client.parser import text_string_to_metric_families
 from support.daemon import Daemon
-from support.stream import Stream, Writer, eventually, port_of
+from support.stream import StreamFixture, Writer, eventually, port_of
 
 from cdcd.monitoring.metrics import METRICS
 
@@ -36,7 +36,7 @@ def wait_for(daemon: Daemon, path: str, code: int, words: str, timeout_s: float 
     eventually(there, f"{code} {words!r} at {path}", timeout_s)
 
 
-def test_point_1_every_metric_is_exposed_and_the_slot_and_its_wal_are_among_them(stream: Stream) -> None:
+def test_point_1_every_metric_is_exposed_and_the_slot_and_its_wal_are_among_them(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(source={"streaming": "on"}).start()
     daemon.wait_for_log("going on")
@@ -75,7 +75,7 @@ def test_point_1_every_metric_is_exposed_and_the_slot_and_its_wal_are_among_them
 
 @pytest.mark.parametrize("status_interval_s", [1, 20])
 def test_point_2_an_idle_daemon_is_healthy_for_as_long_as_nothing_happens(
-    stream: Stream, status_interval_s: float
+    stream: StreamFixture, status_interval_s: float
 ) -> None:
     stream.sql(Writer.TABLE)
     source = {"status_interval_s": status_interval_s}
@@ -89,7 +89,7 @@ def test_point_2_an_idle_daemon_is_healthy_for_as_long_as_nothing_happens(
 
 
 def test_point_2_health_fails_while_kafka_takes_nothing_and_comes_back(
-    on_restartable_kafka: Stream, restartable_kafka: servers.Kafka
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:
     stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
@@ -114,7 +114,7 @@ def test_point_2_health_fails_while_kafka_takes_nothing_and_comes_back(
     assert daemon.stop() == 0
 
 
-def test_point_2_health_fails_while_the_walsender_is_silent(stream: Stream) -> None:
+def test_point_2_health_fails_while_the_walsender_is_silent(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(monitoring=MONITORING).start()
     daemon.wait_for_log("going on")
@@ -130,7 +130,7 @@ def test_point_2_health_fails_while_the_walsender_is_silent(stream: Stream) -> N
 
 
 def test_point_2_health_and_readiness_fail_while_no_stream_comes_about_again(
-    on_restartable_postgres: Stream, restartable_postgres: servers.PostgreSQL
+    on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL
 ) -> None:
     stream = on_restartable_postgres
     stream.sql(Writer.TABLE)
@@ -148,7 +148,7 @@ def test_point_2_health_and_readiness_fail_while_no_stream_comes_about_again(
     assert daemon.stop() == 0
 
 
-def test_point_2_a_hot_standby_reports_itself_as_such(stream: Stream) -> None:
+def test_point_2_a_hot_standby_reports_itself_as_such(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     first = stream.daemon(monitoring=MONITORING).start()
     wait_for(first, "/readyz", 200, "streaming")

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from support import topics
 from support.daemon import Daemon, cdcd
 from support.registry import Registry
-from support.stream import Stream, eventually, metric
+from support.stream import StreamFixture, eventually, metric
 
 PARK = {"on_unpublishable": "park"}
 LARGE = "INSERT INTO t SELECT {id}, string_agg(md5(n::text), '') FROM generate_series(1, 60000) n"
@@ -26,7 +26,7 @@ LARGE = "INSERT INTO t SELECT {id}, string_agg(md5(n::text), '') FROM generate_s
 TABLES = "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE u (id int PRIMARY KEY, v text);"
 
 
-def set_config(stream: Stream, topic: str, **config: str) -> None:
+def set_config(stream: StreamFixture, topic: str, **config: str) -> None:
     entries = [
         ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
         for name, value in config.items()
@@ -36,16 +36,16 @@ def set_config(stream: Stream, topic: str, **config: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result()
 
 
-def parked(stream: Stream) -> list[dict[str, Any]]:
+def parked(stream: StreamFixture) -> list[dict[str, Any]]:
     return stream.slot_records()[-1].get("parked", [])
 
 
-def ids(stream: Stream, table: str) -> list[int]:
+def ids(stream: StreamFixture, table: str) -> list[int]:
     events = sorted(stream.topics.events(f"{stream.prefix}.public.{table}"), key=lambda event: event.position)
     return [event.value["after"]["id"] for event in events]
 
 
-def test_point_9_a_table_with_a_row_too_large_is_parked_and_comes_back_whole(stream: Stream) -> None:
+def test_point_9_a_table_with_a_row_too_large_is_parked_and_comes_back_whole(stream: StreamFixture) -> None:
     stream.sql(*TABLES.split(";")[:2])
     daemon = stream.daemon(sink=PARK).start()
     daemon.wait_for_log("going on")
@@ -92,7 +92,9 @@ def test_point_9_a_table_with_a_row_too_large_is_parked_and_comes_back_whole(str
     stream.check(("public", "t"), ("public", "u"))
 
 
-def test_point_9_kills_while_it_is_parked_and_while_it_is_replayed_lose_and_double_nothing(stream: Stream) -> None:
+def test_point_9_kills_while_it_is_parked_and_while_it_is_replayed_lose_and_double_nothing(
+    stream: StreamFixture,
+) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE k (id int)")
     stream.sql("ALTER TABLE k REPLICA IDENTITY FULL")
     daemon = stream.daemon(sink={**PARK, "tombstones": True}).start()
@@ -129,7 +131,7 @@ def test_point_9_kills_while_it_is_parked_and_while_it_is_replayed_lose_and_doub
     )
 
 
-def test_parked_events_that_are_gone_stop_nobody_and_are_given_up_for_a_fresh_copy(stream: Stream) -> None:
+def test_parked_events_that_are_gone_stop_nobody_and_are_given_up_for_a_fresh_copy(stream: StreamFixture) -> None:
     stream.sql(*TABLES.split(";")[:2])
     daemon = stream.daemon(sink=PARK).start()
     daemon.wait_for_log("going on")
@@ -157,7 +159,7 @@ def test_parked_events_that_are_gone_stop_nobody_and_are_given_up_for_a_fresh_co
     stream.check(("public", "t"), ("public", "u"))
 
 
-def test_without_the_setting_the_daemon_stops_and_says_what_to_do(stream: Stream) -> None:
+def test_without_the_setting_the_daemon_stops_and_says_what_to_do(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -169,7 +171,7 @@ def test_without_the_setting_the_daemon_stops_and_says_what_to_do(stream: Stream
     assert "max.message.bytes" in last
 
 
-def test_point_9_a_schema_that_the_registry_refuses_parks_its_table(stream: Stream) -> None:
+def test_point_9_a_schema_that_the_registry_refuses_parks_its_table(stream: StreamFixture) -> None:
     pytest.importorskip("confluent_kafka.schema_registry", reason="needs the extra `registry`")
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "CREATE TABLE u (id int PRIMARY KEY)")
     with Registry() as registry:
@@ -201,7 +203,7 @@ def test_point_9_a_schema_that_the_registry_refuses_parks_its_table(stream: Stre
         assert set(positions.values()) == {1}
 
 
-def test_the_parked_topic_is_json_that_says_whose_event_it_is_and_why(stream: Stream) -> None:
+def test_the_parked_topic_is_json_that_says_whose_event_it_is_and_why(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     daemon = stream.daemon(sink=PARK).start()
     daemon.wait_for_log("going on")
@@ -218,5 +220,5 @@ def test_the_parked_topic_is_json_that_says_whose_event_it_is_and_why(stream: St
     topics.check_exactly_once(stream.events())
 
 
-def _unparks_or_is_done(stream: Stream, daemon: Daemon, said: int) -> Callable[[], bool]:
+def _unparks_or_is_done(stream: StreamFixture, daemon: Daemon, said: int) -> Callable[[], bool]:
     return lambda: "unpark" in daemon.log.read_text()[said:] or not parked(stream)

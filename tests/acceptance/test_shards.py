@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from support import topics
 from support.background_thread import Meanwhile
 from support.daemon import Daemon, cdcd
-from support.stream import Stream
+from support.stream import StreamFixture
 
 TABLES = {"a": ("a1", "a2"), "b": ("b1", "b2")}
 ROUNDS = 9
@@ -28,7 +28,7 @@ ROUNDS = 9
 class Shards:
     """Two slots and two publications of one database, one prefix."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: StreamFixture) -> None:
         self.stream = stream
         for name, tables in TABLES.items():
             for table in tables:
@@ -122,7 +122,7 @@ def number(lsn: str) -> int:
 
 
 @pytest.fixture
-def shards(stream: Stream) -> Shards:
+def shards(stream: StreamFixture) -> Shards:
     return Shards(stream)
 
 

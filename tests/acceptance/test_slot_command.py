@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 from support.daemon import cdcd, command, environment
-from support.stream import Stream
+from support.stream import StreamFixture
 
 
-def test_point_10_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(stream: Stream) -> None:
+def test_point_10_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon()
     assert "does not exist" in cdcd(daemon, "slot", "status", code=1)
@@ -43,7 +43,7 @@ def test_point_10_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_b
     assert "is gone" in gone["message"]
 
 
-def test_a_request_to_a_daemon_that_is_away_says_that_it_waits(stream: Stream) -> None:
+def test_a_request_to_a_daemon_that_is_away_says_that_it_waits(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION cdcd FOR TABLE t")
     arguments = ["snapshot", "public.t", "--config", str(stream.daemon().config)]
     with pytest.raises(subprocess.TimeoutExpired) as waited:
@@ -51,7 +51,7 @@ def test_a_request_to_a_daemon_that_is_away_says_that_it_waits(stream: Stream) -
     assert b"requested; waiting for the daemon" in (waited.value.stderr or b"")
 
 
-def test_point_10_check_looks_at_everything_that_support_would_ask_for(stream: Stream) -> None:
+def test_point_10_check_looks_at_everything_that_support_would_ask_for(stream: StreamFixture) -> None:
     stream.sql(
         "CREATE TABLE t (id int PRIMARY KEY)",
         "CREATE TABLE blind (id int)",

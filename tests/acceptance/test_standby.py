@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from support.stream import Stream, Writer, eventually
+from support.stream import StreamFixture, Writer, eventually
 
 KILLS = 10
 TAKEOVER_S = 10.0
@@ -20,7 +20,7 @@ TAKEOVER_S = 10.0
 TAKEN = "another producer has taken over this daemon's transactional.id"
 
 
-def test_point_6_the_second_daemon_stands_by_and_takes_over_when_the_first_is_killed(stream: Stream) -> None:
+def test_point_6_the_second_daemon_stands_by_and_takes_over_when_the_first_is_killed(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     first = stream.daemon().start()
     first.wait_for_log("going on")
@@ -38,7 +38,7 @@ def test_point_6_the_second_daemon_stands_by_and_takes_over_when_the_first_is_ki
     stream.check(("public", "t"))
 
 
-def test_of_daemons_that_start_first_together_one_streams_and_the_others_stand_by(stream: Stream) -> None:
+def test_of_daemons_that_start_first_together_one_streams_and_the_others_stand_by(stream: StreamFixture) -> None:
     # Found by chaos: whoever came a moment later to make the slot ended, because it existed. Here all wait for the
     # same moment: a slot is made when no transaction is open.
     stream.sql(Writer.TABLE)
@@ -55,7 +55,7 @@ def test_of_daemons_that_start_first_together_one_streams_and_the_others_stand_b
     assert [daemon.stop() for daemon in daemons] == [0] * 4
 
 
-def test_point_6_the_active_daemon_is_killed_ten_times_under_load(stream: Stream) -> None:
+def test_point_6_the_active_daemon_is_killed_ten_times_under_load(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     active, standby = stream.daemon().start(), stream.daemon()
     active.wait_for_log("going on")
@@ -81,7 +81,7 @@ def test_point_6_the_active_daemon_is_killed_ten_times_under_load(stream: Stream
     )
 
 
-def test_point_6_a_daemon_that_wakes_up_after_the_takeover_doubles_nothing_and_says_so(stream: Stream) -> None:
+def test_point_6_a_daemon_that_wakes_up_after_the_takeover_doubles_nothing_and_says_so(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     first = stream.daemon().start()
     first.wait_for_log("going on")
@@ -109,7 +109,7 @@ def test_point_6_a_daemon_that_wakes_up_after_the_takeover_doubles_nothing_and_s
 
 
 @pytest.mark.parametrize("second", ["", ".2"])
-def test_a_daemon_whose_transactional_id_was_taken_ends_and_names_the_cure(stream: Stream, second: str) -> None:
+def test_a_daemon_whose_transactional_id_was_taken_ends_and_names_the_cure(stream: StreamFixture, second: str) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")

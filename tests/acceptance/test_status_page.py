@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from support.stream import Stream, Writer, eventually, port_of
+from support.stream import StreamFixture, Writer, eventually, port_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -32,7 +32,7 @@ class Outline(HTMLParser):
 
 
 @pytest.fixture
-def page(stream: Stream) -> str:
+def page(stream: StreamFixture) -> str:
     """Give the URL of a status page that has seen some traffic and an error."""
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()

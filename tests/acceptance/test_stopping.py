@@ -9,7 +9,7 @@ import psycopg
 import pytest
 import servers
 from support.daemon import Daemon
-from support.stream import Stream, Writer
+from support.stream import StreamFixture, Writer
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 
@@ -30,7 +30,7 @@ def _lsn(text: str) -> int:
 
 @SIGNALS
 def test_a_daemon_under_load_finishes_and_the_slot_is_acknowledged_up_to_what_is_durable(
-    stream: Stream, number: signal.Signals
+    stream: StreamFixture, number: signal.Signals
 ) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(source={"status_interval_s": 60}).start()
@@ -48,7 +48,7 @@ def test_a_daemon_under_load_finishes_and_the_slot_is_acknowledged_up_to_what_is
 
 
 @SIGNALS
-def test_an_idle_daemon_ends_at_once(stream: Stream, number: signal.Signals) -> None:
+def test_an_idle_daemon_ends_at_once(stream: StreamFixture, number: signal.Signals) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(source={"status_interval_s": 60}).start()
     daemon.wait_for_log("going on")
@@ -57,7 +57,7 @@ def test_an_idle_daemon_ends_at_once(stream: Stream, number: signal.Signals) -> 
 
 @SIGNALS
 def test_a_daemon_ends_while_kafka_is_silent(
-    on_restartable_kafka: Stream, restartable_kafka: servers.Kafka, number: signal.Signals
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka, number: signal.Signals
 ) -> None:
     stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
@@ -80,7 +80,7 @@ def test_a_daemon_ends_while_kafka_is_silent(
 
 @pytest.mark.parametrize("until", ["made the publication", "holding the slot"])
 def test_a_daemon_ends_before_kafka_ever_answered(
-    on_restartable_kafka: Stream, restartable_kafka: servers.Kafka, until: str
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka, until: str
 ) -> None:
     stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
@@ -98,7 +98,7 @@ def test_a_daemon_ends_before_kafka_ever_answered(
 
 @SIGNALS
 def test_a_daemon_ends_while_postgresql_is_down(
-    on_restartable_postgres: Stream, restartable_postgres: servers.PostgreSQL, number: signal.Signals
+    on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL, number: signal.Signals
 ) -> None:
     stream = on_restartable_postgres
     stream.sql(Writer.TABLE)
@@ -114,7 +114,7 @@ def test_a_daemon_ends_while_postgresql_is_down(
         restartable_postgres.start()
 
 
-def test_a_daemon_ends_while_its_slot_waits_for_an_open_transaction(stream: Stream) -> None:
+def test_a_daemon_ends_while_its_slot_waits_for_an_open_transaction(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     with psycopg.connect(stream.dsn) as writing:
         writing.execute("INSERT INTO t VALUES (1)")

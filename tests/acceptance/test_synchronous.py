@@ -14,7 +14,7 @@ import pytest
 import servers
 from psycopg.conninfo import make_conninfo
 from support.daemon import Daemon, cdcd
-from support.stream import Stream, eventually
+from support.stream import StreamFixture, eventually
 
 from cdcd.daemon.slot_monitor import INTERVAL_S
 
@@ -37,18 +37,18 @@ def stream(
     restartable_kafka: servers.Kafka,
     tmp_path: Path,
     request: pytest.FixtureRequest,
-) -> Iterator[Stream]:
+) -> Iterator[StreamFixture]:
     name = f"sync_{abs(hash(request.node.name)) % 10**6}"
     with psycopg.connect(local(synchronous_postgres.dsn()), autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}".encode())
     dsn = local(synchronous_postgres.dsn(name))
-    with Stream(dsn, restartable_kafka.bootstrap, name.replace("_", "-"), tmp_path) as stream:
+    with StreamFixture(dsn, restartable_kafka.bootstrap, name.replace("_", "-"), tmp_path) as stream:
         stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE unpublished (id int)")
         stream.sql("CREATE PUBLICATION cdcd FOR TABLE t")
         yield stream
 
 
-def streaming(stream: Stream) -> Daemon:
+def streaming(stream: StreamFixture) -> Daemon:
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
     ask = "SELECT sync_state FROM pg_stat_replication WHERE application_name = 'cdcd'"
@@ -56,14 +56,14 @@ def streaming(stream: Stream) -> Daemon:
     return daemon
 
 
-def waiting(synchronous_postgres: servers.PostgreSQL, stream: Stream) -> psycopg.Connection[object]:
+def waiting(synchronous_postgres: servers.PostgreSQL, stream: StreamFixture) -> psycopg.Connection[object]:
     """Return a session whose COMMITs wait."""
     name = stream.sql("SELECT current_database()")[0][0]
     return psycopg.connect(synchronous_postgres.dsn(name), autocommit=True)
 
 
 def test_point_7_a_commit_returns_after_kafka_has_its_row(
-    synchronous_postgres: servers.PostgreSQL, stream: Stream
+    synchronous_postgres: servers.PostgreSQL, stream: StreamFixture
 ) -> None:
     daemon = streaming(stream)
     took = []
@@ -86,7 +86,7 @@ def test_point_7_a_commit_returns_after_kafka_has_its_row(
 
 
 def test_point_7_while_kafka_is_down_commits_wait_and_can_be_let_go_without_loss(
-    synchronous_postgres: servers.PostgreSQL, stream: Stream, restartable_kafka: servers.Kafka
+    synchronous_postgres: servers.PostgreSQL, stream: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:
     daemon = streaming(stream)
     with waiting(synchronous_postgres, stream) as session, waiting(synchronous_postgres, stream) as patient:
@@ -125,7 +125,7 @@ def test_point_7_while_kafka_is_down_commits_wait_and_can_be_let_go_without_loss
 
 
 def test_point_7_a_snapshot_does_not_wait_for_commits_that_wait_for_cdcd(
-    synchronous_postgres: servers.PostgreSQL, stream: Stream
+    synchronous_postgres: servers.PostgreSQL, stream: StreamFixture
 ) -> None:
     """The server makes a snapshot once every open transaction has ended, and these end when Kafka has their rows."""
     done = threading.Event()
@@ -163,7 +163,7 @@ def test_point_7_a_snapshot_does_not_wait_for_commits_that_wait_for_cdcd(
 
 
 def test_point_7_a_snapshot_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
-    synchronous_postgres: servers.PostgreSQL, stream: Stream
+    synchronous_postgres: servers.PostgreSQL, stream: StreamFixture
 ) -> None:
     """TRUNCATE keeps its lock until its COMMIT returns, which is when Kafka has it."""
     truncates = 0
@@ -193,7 +193,7 @@ def test_point_7_a_snapshot_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
 
 
 def test_point_7_a_start_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
-    synchronous_postgres: servers.PostgreSQL, stream: Stream
+    synchronous_postgres: servers.PostgreSQL, stream: StreamFixture
 ) -> None:
     daemon = streaming(stream)
     done = threading.Event()
@@ -225,7 +225,7 @@ def test_commits_that_begin_to_wait_while_the_daemon_streams_do_not_wait_for_its
 ) -> None:
     with (
         servers.PostgreSQL(fsync=False) as server,
-        Stream(server.dsn(), restartable_kafka.bootstrap, "later", tmp_path) as stream,
+        StreamFixture(server.dsn(), restartable_kafka.bootstrap, "later", tmp_path) as stream,
     ):
         stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE unpublished (id int)")
         stream.sql("CREATE PUBLICATION cdcd FOR TABLE t")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.stream import Stream, Writer
+from support.stream import StreamFixture, Writer
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from support.stream import Stream, Writer
 )
 @pytest.mark.postgres_versions("newest")
 def test_a_published_column_of_such_a_type_makes_the_stream_run_in_text_mode(
-    stream: Stream, type_: str, value: str
+    stream: StreamFixture, type_: str, value: str
 ) -> None:
     stream.sql("CREATE EXTENSION cube", "CREATE TYPE ci AS (n int, m money)")
     stream.sql(f"CREATE TABLE t (id int PRIMARY KEY, v {type_}, at timestamptz DEFAULT now())")
@@ -34,7 +34,7 @@ def test_a_published_column_of_such_a_type_makes_the_stream_run_in_text_mode(
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_such_a_column_that_comes_mid_stream_makes_it_go_on_in_text_mode(stream: Stream) -> None:
+def test_such_a_column_that_comes_mid_stream_makes_it_go_on_in_text_mode(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -53,7 +53,7 @@ def test_such_a_column_that_comes_mid_stream_makes_it_go_on_in_text_mode(stream:
     stream.check(("public", "t"), ("public", "dear"))
 
 
-def test_binary_by_order_ends_with_the_cure_where_it_cannot_be(stream: Stream) -> None:
+def test_binary_by_order_ends_with_the_cure_where_it_cannot_be(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v money)")
     daemon = stream.daemon(source={"binary": True}).start()
     daemon.wait_for_log("going on")

@@ -9,7 +9,7 @@ import pytest
 from support import topics
 from support.daemon import Daemon
 from support.fix_postgres import Database
-from support.stream import Stream
+from support.stream import StreamFixture
 
 both_versions = pytest.mark.postgres_versions("oldest", "newest")
 both_modes = pytest.mark.parametrize("mode", ["auto", False], ids=["binary", "text"])
@@ -33,7 +33,7 @@ def _rows(events: list[topics.Event], column: str = "c") -> dict[int, Any]:
     return found
 
 
-def _ended_well(stream: Stream, daemon: Daemon, restarts: int) -> list[topics.Event]:
+def _ended_well(stream: StreamFixture, daemon: Daemon, restarts: int) -> list[topics.Event]:
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
     log = daemon.log.read_text()
@@ -43,7 +43,7 @@ def _ended_well(stream: Stream, daemon: Daemon, restarts: int) -> list[topics.Ev
     return events
 
 
-def _lagging(stream: Stream, mode: Any, *statements: str) -> Daemon:
+def _lagging(stream: StreamFixture, mode: Any, *statements: str) -> Daemon:
     """A daemon that starts after all of this has happened; its slot was made before."""
     stream.sql(*TYPES)
     first = stream.daemon().start()
@@ -53,7 +53,7 @@ def _lagging(stream: Stream, mode: Any, *statements: str) -> Daemon:
     return stream.daemon(source={"binary": mode}).start()
 
 
-def _live(stream: Stream, mode: Any) -> Daemon:
+def _live(stream: StreamFixture, mode: Any) -> Daemon:
     stream.sql(*TYPES)
     daemon = stream.daemon(source={"binary": mode}).start()
     daemon.wait_for_log("going on")
@@ -62,7 +62,7 @@ def _live(stream: Stream, mode: Any) -> Daemon:
 
 @both_versions
 @both_modes
-def test_a_lagging_daemon_reads_values_from_before_an_attribute_was_added(stream: Stream, mode: Any) -> None:
+def test_a_lagging_daemon_reads_values_from_before_an_attribute_was_added(stream: StreamFixture, mode: Any) -> None:
     daemon = _lagging(
         stream,
         mode,
@@ -85,7 +85,7 @@ def test_a_lagging_daemon_reads_values_from_before_an_attribute_was_added(stream
 @both_versions
 @both_modes
 def test_a_lagging_daemon_keeps_the_text_of_values_from_before_an_attribute_was_dropped(
-    stream: Stream, mode: Any
+    stream: StreamFixture, mode: Any
 ) -> None:
     daemon = _lagging(
         stream,
@@ -109,7 +109,7 @@ def test_a_lagging_daemon_keeps_the_text_of_values_from_before_an_attribute_was_
 
 @both_versions
 @both_modes
-def test_a_live_daemon_asks_the_catalog_again_once_for_each_alteration(stream: Stream, mode: Any) -> None:
+def test_a_live_daemon_asks_the_catalog_again_once_for_each_alteration(stream: StreamFixture, mode: Any) -> None:
     daemon = _live(stream, mode)
     stream.sql("INSERT INTO t VALUES (1, (1, 'x'))")
     daemon.wait_until_confirmed()
@@ -135,7 +135,9 @@ def test_a_live_daemon_asks_the_catalog_again_once_for_each_alteration(stream: S
 
 
 @both_versions
-def test_a_dropped_attribute_of_a_type_of_the_users_own_ends_in_text_mode_and_loses_nothing(stream: Stream) -> None:
+def test_a_dropped_attribute_of_a_type_of_the_users_own_ends_in_text_mode_and_loses_nothing(
+    stream: StreamFixture,
+) -> None:
     daemon = _lagging(
         stream,
         "auto",
@@ -151,7 +153,7 @@ def test_a_dropped_attribute_of_a_type_of_the_users_own_ends_in_text_mode_and_lo
 
 @both_versions
 @both_modes
-def test_a_row_type_follows_its_table(stream: Stream, mode: Any) -> None:
+def test_a_row_type_follows_its_table(stream: StreamFixture, mode: Any) -> None:
     daemon = _live(stream, mode)
     stream.sql("CREATE TABLE part (a int, b int)", "CREATE TABLE whole (id int PRIMARY KEY, c part)")
     stream.sql("INSERT INTO whole VALUES (1, (1, 2))", "ALTER TABLE part ADD COLUMN d date")
@@ -167,7 +169,7 @@ def test_a_row_type_follows_its_table(stream: Stream, mode: Any) -> None:
 
 @both_versions
 @both_modes
-def test_enums_and_domains_change_without_a_restart(stream: Stream, mode: Any) -> None:
+def test_enums_and_domains_change_without_a_restart(stream: StreamFixture, mode: Any) -> None:
     daemon = _live(stream, mode)
     stream.sql("INSERT INTO t (id, m, p) VALUES (1, 'ok', 1.25)")
     daemon.wait_until_confirmed()
@@ -183,7 +185,9 @@ def test_enums_and_domains_change_without_a_restart(stream: Stream, mode: Any) -
 
 
 @both_versions
-def test_bytes_of_a_database_without_encoding_are_named_and_streamed_on(stream: Stream, database: Database) -> None:
+def test_bytes_of_a_database_without_encoding_are_named_and_streamed_on(
+    stream: StreamFixture, database: Database
+) -> None:
     name = f"{database.name}_ascii"
     with psycopg.connect(database.server.dsn(), autocommit=True) as connection:
         connection.execute(

@@ -59,7 +59,7 @@ def main() -> None:
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
         try:
-            with streams.Stream(postgres.dsn(), kafka.bootstrap, "bench", Path(folder)) as stream:
+            with streams.StreamFixture(postgres.dsn(), kafka.bootstrap, "bench", Path(folder)) as stream:
                 cdc = Cdc(spark, stream.broker, stream.prefix)
                 {"read": read, "mirror": mirror, "snapshot": snapshot, "verify": verify}[given.what](
                     stream, cdc, given.format
@@ -68,14 +68,14 @@ def main() -> None:
             spark.stop()
 
 
-def fill(stream: streams.Stream, first: int, last: int) -> None:
+def fill(stream: streams.StreamFixture, first: int, last: int) -> None:
     """Insert rows, in transactions of 50,000."""
     with psycopg.connect(stream.dsn, autocommit=True) as connection:
         for start in range(first, last + 1, 50_000):
             connection.execute(ROWS.format(first=start, last=min(last, start + 49_999)).encode())
 
 
-def started(stream: streams.Stream) -> daemon.Daemon:
+def started(stream: streams.StreamFixture) -> daemon.Daemon:
     """A daemon that streams."""
     made = stream.daemon().start()
     made.wait_for_log("going on", 60)
@@ -94,7 +94,7 @@ def drained(frame: DataFrame) -> float:
     return seconds(lambda: frame.write.format("noop").mode("overwrite").save())[0]
 
 
-def read(stream: streams.Stream, cdc: Cdc, _: str) -> None:
+def read(stream: streams.StreamFixture, cdc: Cdc, _: str) -> None:
     """Raw reads, by the source that Spark takes by itself and by the one that cdcd does, and decoded ones, in turn."""
     stream.sql(TABLE)
     running = started(stream)
@@ -123,7 +123,7 @@ def read(stream: streams.Stream, cdc: Cdc, _: str) -> None:
     print("equal to PostgreSQL" if tuple(found) == tuple(wanted) else f"DIFFERENT: {found} {wanted}")
 
 
-def mirror(stream: streams.Stream, cdc: Cdc, form: Literal["delta", "iceberg"]) -> None:
+def mirror(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceberg"]) -> None:
     """A first load of a million rows from events, then changes of it, 750,000 a run: 500, 100 and 150 thousand."""
     stream.sql(TABLE)
     running = started(stream)
@@ -147,7 +147,7 @@ def mirror(stream: streams.Stream, cdc: Cdc, form: Literal["delta", "iceberg"]) 
     print("equal to PostgreSQL" if tuple(found) == tuple(wanted) else f"DIFFERENT: {found} {wanted}")
 
 
-def snapshot(stream: streams.Stream, cdc: Cdc, _: str) -> None:
+def snapshot(stream: streams.StreamFixture, cdc: Cdc, _: str) -> None:
     """Plain and parallel reads in turn, while a writer goes on."""
     stream.sql(TABLE, "CREATE PUBLICATION cdcd FOR TABLE t")
     fill(stream, 1, 2_000_000)
@@ -181,7 +181,7 @@ def snapshot(stream: streams.Stream, cdc: Cdc, _: str) -> None:
         writer.join()
 
 
-def verify(stream: streams.Stream, cdc: Cdc, form: Literal["delta", "iceberg"]) -> None:
+def verify(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceberg"]) -> None:
     """Find one changed value, one lost row and one extra row."""
     stream.sql(TABLE)
     running = started(stream)

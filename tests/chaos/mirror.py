@@ -45,7 +45,7 @@ def main() -> int:
     chance = random.Random(given.seed)
     with tempfile.TemporaryDirectory() as folder, servers.PostgreSQL(fsync=False) as postgres, servers.Kafka() as kafka:
         home = Path(folder)
-        with streams.Stream(postgres.dsn(), kafka.bootstrap, "chaos", home) as stream:
+        with streams.StreamFixture(postgres.dsn(), kafka.bootstrap, "chaos", home) as stream:
             for table in ("here", "there"):
                 stream.sql(f"CREATE TABLE {table} (id int PRIMARY KEY, balance bigint NOT NULL)")
             running = stream.daemon().start()
@@ -78,7 +78,7 @@ def main() -> int:
             return check(config, home, stream, given.format, kills)
 
 
-def settings(home: Path, stream: streams.Stream, form: Literal["delta", "iceberg"]) -> Path:
+def settings(home: Path, stream: streams.StreamFixture, form: Literal["delta", "iceberg"]) -> Path:
     """The file of `cdcd spark`. The catalog of tables outlives the processes."""
     spark = fix_spark.settings(home / "lake") | {
         "spark.master": "local[2]",
@@ -116,7 +116,9 @@ def transfers(dsn: str, done: threading.Event) -> None:
                 connection.execute(f"UPDATE {other} SET balance = balance + {amount} WHERE id = {target}".encode())
 
 
-def check(config: Path, home: Path, stream: streams.Stream, form: Literal["delta", "iceberg"], kills: list[int]) -> int:
+def check(
+    config: Path, home: Path, stream: streams.StreamFixture, form: Literal["delta", "iceberg"], kills: list[int]
+) -> int:
     """Bring the mirror to the end, then look at all it ever published."""
     if mirror(config, home, "--once").wait() != 0:
         print((home / "mirror.log").read_text()[-3000:])

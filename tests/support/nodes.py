@@ -22,7 +22,7 @@ from psycopg import sql
 from support import topics
 from support.daemon import Daemon
 from support.fix_postgres import Database
-from support.stream import Stream, eventually
+from support.stream import StreamFixture, eventually
 
 _numbers = itertools.count(1)
 
@@ -56,12 +56,12 @@ class Nodes:
             f"WITH (slot_name = '{self.name}', create_slot = false, copy_data = false{more})"
         )
         self._stack.callback(self._drop_subscription)
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, StreamFixture] = {}
         self.daemons: dict[str, Daemon] = {}
         for name in names:
             prefix = f"{self.name}-{name}".replace("_", "-")
             (folder / prefix).mkdir()
-            stream = Stream(self._publisher.dsn, broker, prefix, folder / prefix)
+            stream = StreamFixture(self._publisher.dsn, broker, prefix, folder / prefix)
             self.streams[name] = self._stack.enter_context(stream)
             self.start(name)
         for daemon in self.daemons.values():

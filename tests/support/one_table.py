@@ -36,7 +36,7 @@ class Catalog:
         pass
 
 
-class Stream:
+class OneTableStream:
     """A stream of one table, table 7 with the one column `id`."""
 
     def __init__(self, folder: Path, durable_lsn: int = 0, memory_bytes: int = 1 << 20) -> None:

@@ -26,7 +26,7 @@ from support.daemon import Daemon, environment
 Table = tuple[str, str]
 
 
-class Stream:
+class StreamFixture:
     """What one slot name and one prefix stand for. Ends its daemons when the test ends."""
 
     def __init__(self, dsn: str, broker: str, prefix: str, folder: Path) -> None:
