@@ -1,6 +1,6 @@
-"""Fixtures of the acceptance tests: streams on the session's servers, and servers that these tests may mistreat.
+"""Fixtures of the acceptance tests: streams on the session's servers, and servers that a test may stop, kill or pause.
 
-`restartable_postgres` and `restartable_kafka` are shared by the tests that stop, kill or pause a server; each leaves them running.
+All tests share `restartable_postgres` and `restartable_kafka`. A test that stops one of them starts it again.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def stream(database: Database, broker: str, prefix: str, tmp_path: Path) -> Iterator[StreamFixture]:
-    """Give a stream of a fresh database and fresh topics on the session's servers."""
+    """Give a stream of a new database and new topics on the session's servers."""
     with StreamFixture(database.dsn, broker, prefix, tmp_path) as stream:
         yield stream
 
 
 @pytest.fixture(scope="session")
 def restartable_postgres() -> Iterator[servers.PostgreSQL]:
-    """Start a PostgreSQL that tests may stop and kill. It keeps its promises on a crash, so fsync stays on."""
+    """Start a PostgreSQL that tests may stop and kill. Its fsync stays on, so that a crash loses nothing."""
     with servers.PostgreSQL(settings={"wal_keep_size": "0"}) as server:
         yield server
 
@@ -52,7 +52,7 @@ def _fresh(server: servers.PostgreSQL, broker: str, folder: Path) -> Iterator[St
 def on_restartable_postgres(
     restartable_postgres: servers.PostgreSQL, broker: str, tmp_path: Path
 ) -> Iterator[StreamFixture]:
-    """Give a stream whose PostgreSQL may be mistreated."""
+    """Give a stream whose PostgreSQL the test may stop, kill or pause."""
     yield from _fresh(restartable_postgres, broker, tmp_path)
 
 
@@ -60,7 +60,7 @@ def on_restartable_postgres(
 def on_restartable_servers(
     restartable_postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka, tmp_path: Path
 ) -> Iterator[StreamFixture]:
-    """Give a stream both of whose servers may be mistreated."""
+    """Give a stream whose PostgreSQL and broker the test may stop, kill or pause."""
     yield from _fresh(restartable_postgres, restartable_kafka.bootstrap, tmp_path)
 
 
@@ -68,5 +68,5 @@ def on_restartable_servers(
 def on_restartable_kafka(
     postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka, tmp_path: Path
 ) -> Iterator[StreamFixture]:
-    """Give a stream whose broker may be mistreated."""
+    """Give a stream whose broker the test may stop, kill or pause."""
     yield from _fresh(postgres, restartable_kafka.bootstrap, tmp_path)

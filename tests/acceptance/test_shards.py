@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 from support import topics
-from support.background_thread import Meanwhile
+from support.background_thread import BackgroundThread
 from support.daemon import Daemon, cdcd
 from support.stream import StreamFixture
 
@@ -92,7 +92,7 @@ class Shards:
         assert cuts
 
 
-class BothWriter(Meanwhile):
+class BothWriter(BackgroundThread):
     """Commits transactions that change every table of both shards, now and then a large one, while a `with` lasts."""
 
     LARGE = 6_000

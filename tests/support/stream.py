@@ -20,7 +20,7 @@ import psycopg
 
 from support import daemon as installed
 from support import topics, workload
-from support.background_thread import Meanwhile
+from support.background_thread import BackgroundThread
 from support.daemon import Daemon, environment
 
 Table = tuple[str, str]
@@ -120,7 +120,7 @@ class StreamFixture:
         self._stack.close()
 
 
-class Writer(Meanwhile):
+class Writer(BackgroundThread):
     """Commits one small transaction after the other while a `with` lasts: numbers into a table `t (id, v)`.
 
     Every third also updates what was there and every seventh deletes, so that a doubled or lost one shows. What the

@@ -9,7 +9,7 @@ import random
 
 import psycopg
 
-from support.background_thread import Meanwhile
+from support.background_thread import BackgroundThread
 
 TABLES = ("here", "there")
 ACCOUNTS = 20
@@ -22,7 +22,7 @@ FILL = " ".join(
 )
 
 
-class Transfers(Meanwhile):
+class Transfers(BackgroundThread):
     """Moves money between the tables while a `with` lasts."""
 
     def __init__(self, dsn: str, pause_s: float = 0.01) -> None:
