@@ -76,7 +76,7 @@ def synchronizing(scene: Scene) -> None:
     scene.publisher("CREATE TABLE late (a) AS SELECT generate_series(1, 10)")
     scene.nodes.caught_up()
     scene.subscribe(copy=True)
-    scene.nodes.copied()
+    scene.nodes.synchronized()
     scene.publisher("INSERT INTO late SELECT generate_series(1, 10)")
     scene.same("late")
 

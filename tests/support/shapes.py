@@ -1,7 +1,7 @@
 # ruff: noqa: E501  (a type and its values on a line)
-"""Tables of every shape that PostgreSQL allows, over two hundred, each with expressions that make its rows.
+"""Over two hundred tables, of every shape that PostgreSQL allows, each with expressions that make its rows.
 
-After: `test_every_shape.py` writes into them at random. An expression makes a value of a number `{n}`.
+After: `test_every_shape.py` writes into them at random. An expression makes a value from a number `{n}`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ TEXT_ONLY: dict[str, str] = {
     "point": "point({n}, 1)",
     "tsquery": "('a' || {n})::tsquery",
 }
-"""Types whose binary form cdcd does not know: with them the stream runs in text mode."""
+"""Types whose binary form cdcd does not know: a stream with them runs in text mode."""
 
 SCHEMA = (
     "CREATE SCHEMA shapes",
@@ -80,7 +80,7 @@ NAMES = (
     "🐘", "_xe9_", "é", "1st", "$1", "%s", "{x}", "x" * 63, "é" * 31, "x" * 62 + "y", "select", "user", "progress",
     "schemas", "messages", "Envelope", "\\", "a/b", "..", "ORDERS", "Orders", "orders",
 )  # fmt: skip
-"""Names of tables and columns: odd ones, the longest, and some that differ in case only, or only in odd characters."""
+"""Names of tables and columns: odd ones, the longest, and names that differ only in case or in odd characters."""
 
 
 @dataclass
@@ -94,13 +94,13 @@ class Table:
     key: str = ""
     """A column of the key, which an update may change to a new number."""
     updatable: bool = True
-    """It has a replica identity."""
+    """Whether the table has a replica identity."""
     alterable: bool = True
-    """DDL may change its columns. Not so without a key: a reader knows an old row by all of its columns."""
+    """Whether DDL may change the columns. It may not if there is no key: a reader knows an old row by all its columns."""
     whole: bool = False
-    """Its rows include those of its partitions."""
+    """Whether the table's rows include its partitions' rows."""
     through: str = ""
-    """The root, in SQL, if this is a partition: rows are written to the root."""
+    """The root's name in SQL, if this is a partition: rows are written to the root."""
 
     @property
     def sql(self) -> str:
@@ -127,7 +127,7 @@ class Made:
     unpublished: list[str] = field(default_factory=list)
 
     def add(self, table: Table, *statements: str) -> None:
-        """Add a table."""
+        """Add a table, and the statements that make it."""
         self.tables.append(table)
         self.statements += statements
 
@@ -138,7 +138,7 @@ def quoted(name: str) -> str:
 
 
 def make(version: int, via_root: bool, more: dict[str, str]) -> Made:
-    """Tables for a server of that version; `more` are further types."""
+    """Make the tables for a server of that version. `more`: further types, with their expressions."""
     made = Made(statements=list(SCHEMA))
     _of_every_type(made, FAMILIES | more)
     _of_odd_names(made)
@@ -155,7 +155,7 @@ def make(version: int, via_root: bool, more: dict[str, str]) -> Made:
 
 
 def _of_every_type(made: Made, families: dict[str, str]) -> None:
-    """A table with a key, a whole one, one with an index as its identity, one without any."""
+    """For each type, four tables: with a primary key, REPLICA IDENTITY FULL, an index as identity, no identity."""
     for number, (type_, value) in enumerate(families.items()):
         columns = {"id": "{n}", "v": value, "note": "'n' || {n}"}
         ddl = f"id bigint NOT NULL, v {type_}, note text"
@@ -245,7 +245,7 @@ def _of_odd_shapes(made: Made, version: int) -> None:
 
 
 def _partitioned(made: Made, via_root: bool) -> None:
-    """Roots by list, range and hash, one with two levels, and leaves whose columns lie in another order."""
+    """Partitioned tables: by list, range and hash, one with two levels, and leaves with another order of columns."""
     roots = {
         "by_list": ("LIST (id)", ("FOR VALUES IN (1, 3, 5, 7, 9, 11)", "DEFAULT")),
         "by_range": ("RANGE (id)", ("FOR VALUES FROM (0) TO (700)", "FOR VALUES FROM (700) TO (MAXVALUE)")),
