@@ -1,4 +1,4 @@
-"""Operate it, point 5: a real Prometheus scrapes the real daemon, and every query of the dashboard returns data."""
+"""A real Prometheus scrapes real daemons, and every query of the dashboard returns data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("prometheus"), reason="needs pr
 
 
 class Prometheus:
-    """A server of its own, with the rules of `deploy/`, scraping some ports of this machine."""
+    """A Prometheus server with the rules of `deploy/`, which scrapes some ports of this machine."""
 
     def __init__(self, folder: Path, ports: list[int]) -> None:
         self.port = free_port()
@@ -63,14 +63,14 @@ class Prometheus:
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Title and expression of every target, with Grafana's variables as it fills them in."""
+    """The title and the expression of every target, with values in place of Grafana's variables."""
     for panel in json.loads((DEPLOY / "grafana" / "cdcd.json").read_text())["panels"]:
         for target in panel.get("targets", []):
             expression = target["expr"].replace("$namespace", ".*").replace("$job", "cdcd")
             yield panel["title"], expression.replace("$__rate_interval", "15s")
 
 
-def test_point_5_prometheus_scrapes_two_daemons_and_every_query_of_the_dashboard_returns_data(
+def test_prometheus_scrapes_two_daemons_and_every_query_of_the_dashboard_returns_data(
     on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL, tmp_path: Path
 ) -> None:
     stream = on_restartable_postgres

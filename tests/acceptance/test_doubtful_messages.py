@@ -1,4 +1,7 @@
-"""A message written in a savepoint: in a stream the server does not say so, and a rolled back one is not published."""
+"""Logical messages of a savepoint. In a stream, the server does not say that a message belongs to the savepoint.
+
+A message of a savepoint that was rolled back must not be published.
+"""
 
 from __future__ import annotations
 

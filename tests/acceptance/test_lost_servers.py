@@ -19,16 +19,16 @@ PAUSE_S = float(os.environ.get("CDCD_TEST_PAUSE_S", "15"))
 
 
 def _finish(stream: StreamFixture, daemon: Daemon, *more: Table) -> None:
-    """Wait until all is published, end the daemon, and compare."""
+    """Wait until everything is published, end the daemon, and compare the topics with the tables."""
     daemon.wait_until_confirmed(timeout_s=90)
     assert daemon.stop() == 0
     stream.check(("public", "t"), *more)
 
 
 def _written_past(stream: StreamFixture) -> bool:
-    """Write WAL that concerns no table of ours: is the flush position behind it, until the daemon is asked?
+    """Write WAL of a table that is not published; returns whether the slot is not confirmed up to its end.
 
-    A commit of a table of ours that follows at once takes the position along.
+    (It is confirmed if the writer commits a row of a published table right after it.)
     """
     stream.sql("CREATE TEMP TABLE x AS SELECT generate_series(1, 1000)")
     return stream.confirmed() < stream.written()
@@ -57,7 +57,7 @@ def test_a_fast_shutdown_waits_for_kafka_only_and_the_daemon_goes_on_after_it(
 def test_a_fast_shutdown_does_not_wait_while_kafka_is_taken_over(
     on_restartable_servers: StreamFixture, restartable_postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka
 ) -> None:
-    # Found by chaos: whoever is taking Kafka over answers the server, and confirms nothing.
+    # Found by chaos: while a daemon takes Kafka over, it answers the server, but confirms no new position.
     stream = on_restartable_servers
     stream.sql(Writer.TABLE)
     with stream.daemon() as daemon:
@@ -92,7 +92,7 @@ def test_a_fast_shutdown_does_not_wait_for_a_kafka_that_has_fallen_silent(
                 time.sleep(1)
                 began = time.monotonic()
                 restartable_postgres.stop(mode="fast")
-                assert 2 < time.monotonic() - began < 15, "Kafka is given a moment, and no more"
+                assert 2 < time.monotonic() - began < 15, "the daemon must wait for Kafka, but only a moment"
             finally:
                 restartable_kafka.resume()
             restartable_postgres.start()
@@ -100,7 +100,7 @@ def test_a_fast_shutdown_does_not_wait_for_a_kafka_that_has_fallen_silent(
         _finish(stream, daemon)
 
 
-def test_a_session_that_is_ended_alone_costs_the_stream_nothing_while_kafka_is_silent(
+def test_a_terminated_session_does_not_end_the_stream_while_kafka_is_silent(
     on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:
     stream = on_restartable_kafka
@@ -128,7 +128,7 @@ def test_a_session_that_is_ended_alone_costs_the_stream_nothing_while_kafka_is_s
 def test_a_fast_shutdown_does_not_wait_for_a_prepared_transaction(
     on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL
 ) -> None:
-    # Found by chaos: its rows are acknowledged at COMMIT PREPARED, and a server that shuts down waits for that.
+    # Found by chaos: a prepared transaction is acknowledged at COMMIT PREPARED, and a fast shutdown waits for that.
     stream = on_restartable_postgres
     if restartable_postgres.version < 15:
         pytest.skip("two-phase decoding needs PostgreSQL 15")
@@ -172,10 +172,8 @@ def test_every_row_once_after_the_server_is_lost(
         assert "starting again" in daemon.log.read_text()
 
 
-def test_a_connection_that_is_gone_without_a_word_is_given_up(
-    stream: StreamFixture, postgres: servers.PostgreSQL
-) -> None:
-    # Found by chaos: behind a proxy or a firewall nothing tells of the end, and the daemon waited for ever.
+def test_a_half_open_connection_is_given_up(stream: StreamFixture, postgres: servers.PostgreSQL) -> None:
+    # Found by chaos: a proxy or a firewall may hide the end of a connection, and the daemon waited without end.
     stream.sql(Writer.TABLE)
     with Proxy(postgres.port) as proxy:
         dsn = psycopg.conninfo.make_conninfo(stream.dsn, port=proxy.port, options="-c wal_sender_timeout=5s")
@@ -191,11 +189,11 @@ def test_a_connection_that_is_gone_without_a_word_is_given_up(
             assert len(stream.events()) == 2
 
 
-def test_what_a_crashed_server_sends_again_is_left_out(
+def test_changes_that_a_crashed_server_sends_again_are_left_out(
     start_postgres: Callable[..., servers.PostgreSQL], broker: str, prefix: str, tmp_path: Path
 ) -> None:
-    # A slot's position reaches the disk with a checkpoint: after a crash it is an old one. Version 14 sends empty
-    # transactions too, which nothing in Kafka tells of but the position of an idle slot record.
+    # A slot's position reaches the disk with a checkpoint, so a crash sets it back. Version 14 also sends empty
+    # transactions; in Kafka, only the position of an idle slot record covers them.
     server = start_postgres(14)
     with StreamFixture(server.dsn(), broker, prefix, tmp_path) as stream:
         stream.sql(Writer.TABLE, "CREATE TABLE other (id int)", "CREATE PUBLICATION cdcd FOR TABLE t")
@@ -227,7 +225,7 @@ def test_every_row_once_after_the_broker_was_restarted(
         with Writer(stream.dsn):
             daemon.wait_until_confirmed()
             time.sleep(1)
-            # A table whose topic is still to be made: a broker that stops or starts refuses that in ways of its own.
+            # This table has no topic yet: a broker that stops or starts answers such a request with special errors.
             late = ["CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1)"]
             if how == "clean":
                 stream.sql(*late)
@@ -240,7 +238,7 @@ def test_every_row_once_after_the_broker_was_restarted(
         _finish(stream, daemon, ("public", "late"))
 
 
-def test_a_silent_broker_costs_neither_the_connection_meanwhile_nor_a_row(
+def test_a_silent_broker_ends_no_connection_and_loses_no_row(
     on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:
     stream = on_restartable_kafka
@@ -267,8 +265,8 @@ def test_a_silent_broker_costs_neither_the_connection_meanwhile_nor_a_row(
                 restartable_kafka.resume()
             written = writer.commits - before
         daemon.wait_until_confirmed(timeout_s=120)
-        # A broker just awake may be slow to end a transaction, which costs the producer (`kafka.producer`) and with it
-        # the connection: for that reason, and for no other.
+        # After a pause, the broker may be slow to end a transaction. Then the daemon gives up its producer, and starts
+        # again with a new connection. This is the only reason that is allowed.
         starts = [line for line in daemon.log.read_text().splitlines() if "starting again" in line]
         assert all("to end a transaction" in line for line in starts), starts
         assert starts or stream.walsender() == first
@@ -276,10 +274,8 @@ def test_a_silent_broker_costs_neither_the_connection_meanwhile_nor_a_row(
         assert metric(daemon, "cdcd_restarts_total") == len(starts)
         assert daemon.stop() == 0
     events = stream.check(("public", "t"))
-    assert written > PAUSE_S * 5, "nothing was written meanwhile"
-    print(
-        f"\npaused {PAUSE_S:g} s, {written} transactions meanwhile, {len(events)} events, walsender {first} meanwhile"
-    )
+    assert written > PAUSE_S * 5, "too little was written during the pause"
+    print(f"\npaused {PAUSE_S:g} s, {written} transactions during the pause, {len(events)} events")
 
 
 def _other_walsender(stream: StreamFixture, pid: int) -> Callable[[], bool]:

@@ -1,4 +1,4 @@
-"""Operate it, points 1 and 2: every metric is there and moves, and health fails where work waits and nothing moves."""
+"""Every metric exists and moves, and the health check fails if work waits and nothing moves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wait_for(daemon: Daemon, path: str, code: int, words: str, timeout_s: float 
     eventually(there, f"{code} {words!r} at {path}", timeout_s)
 
 
-def test_point_1_every_metric_is_exposed_and_the_slot_and_its_wal_are_among_them(stream: StreamFixture) -> None:
+def test_every_metric_is_exposed_and_the_slot_and_its_wal_are_among_them(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(source={"streaming": "on"}).start()
     daemon.wait_for_log("going on")
@@ -74,7 +74,7 @@ def test_point_1_every_metric_is_exposed_and_the_slot_and_its_wal_are_among_them
 
 
 @pytest.mark.parametrize("status_interval_s", [1, 20])
-def test_point_2_an_idle_daemon_is_healthy_for_as_long_as_nothing_happens(
+def test_an_idle_daemon_is_healthy_for_as_long_as_nothing_happens(
     stream: StreamFixture, status_interval_s: float
 ) -> None:
     stream.sql(Writer.TABLE)
@@ -88,7 +88,7 @@ def test_point_2_an_idle_daemon_is_healthy_for_as_long_as_nothing_happens(
     assert daemon.stop() == 0
 
 
-def test_point_2_health_fails_while_kafka_takes_nothing_and_comes_back(
+def test_health_fails_while_kafka_takes_nothing_and_comes_back(
     on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:
     stream = on_restartable_kafka
@@ -114,7 +114,7 @@ def test_point_2_health_fails_while_kafka_takes_nothing_and_comes_back(
     assert daemon.stop() == 0
 
 
-def test_point_2_health_fails_while_the_walsender_is_silent(stream: StreamFixture) -> None:
+def test_health_fails_while_the_walsender_is_silent(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(monitoring=MONITORING).start()
     daemon.wait_for_log("going on")
@@ -129,7 +129,7 @@ def test_point_2_health_fails_while_the_walsender_is_silent(stream: StreamFixtur
     assert daemon.stop() == 0
 
 
-def test_point_2_health_and_readiness_fail_while_no_stream_comes_about_again(
+def test_health_and_readiness_fail_while_the_stream_cannot_be_restarted(
     on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL
 ) -> None:
     stream = on_restartable_postgres
@@ -148,7 +148,7 @@ def test_point_2_health_and_readiness_fail_while_no_stream_comes_about_again(
     assert daemon.stop() == 0
 
 
-def test_point_2_a_hot_standby_reports_itself_as_such(stream: StreamFixture) -> None:
+def test_a_hot_standby_reports_itself_as_such(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     first = stream.daemon(monitoring=MONITORING).start()
     wait_for(first, "/readyz", 200, "streaming")

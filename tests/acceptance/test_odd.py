@@ -1,4 +1,4 @@
-"""Tables, values and transactions that are legal and rare."""
+"""Legal but rare tables, values and transactions."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def test_tables_of_every_shape_and_name_are_streamed(stream: StreamFixture) -> N
     assert len(stream.topics.names()) == len(tables)
 
 
-def test_a_copied_row_has_the_key_that_the_stream_gives_it(stream: StreamFixture) -> None:
+def test_a_row_of_a_snapshot_has_the_same_key_as_in_the_stream(stream: StreamFixture) -> None:
     stream.sql(
         "CREATE TABLE included (id int, v text, PRIMARY KEY (id) INCLUDE (v))",
         "INSERT INTO included VALUES (1, NULL), (2, 'b')",
-        # Two rows share a key for a moment: for a reader who goes by it one would be gone.
+        # Two rows have the same key for a moment: a reader that uses it as the key would lose one of them.
         "CREATE TABLE deferred (id int PRIMARY KEY DEFERRABLE, v text)",
         "ALTER TABLE deferred REPLICA IDENTITY FULL",
         "INSERT INTO deferred VALUES (1, 'A'), (2, 'B')",
@@ -101,9 +101,9 @@ def test_a_copied_row_has_the_key_that_the_stream_gives_it(stream: StreamFixture
     }  # fmt: skip
 
 
-@pytest.mark.postgres_versions("newest")  # the others flush a message only with the commit of something else
-def test_a_transaction_that_commits_right_behind_a_message_is_published(stream: StreamFixture) -> None:
-    # The server names the end of a message's record, and the next record begins there: that of the commit.
+@pytest.mark.postgres_versions("newest")  # older versions flush a message only with a later commit
+def test_a_transaction_that_commits_right_after_a_message_is_published(stream: StreamFixture) -> None:
+    # A message's LSN is the end of its WAL record. The next WAL record, the commit's, begins at the same LSN.
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -118,7 +118,7 @@ def test_a_transaction_that_commits_right_behind_a_message_is_published(stream: 
             writer.commit()
             daemon.start()
             daemon.wait_until_confirmed()
-            if next_lsn == lsn:  # else the server has written something of its own in between
+            if next_lsn == lsn:  # otherwise the server has written another record in between
                 break
     assert next_lsn == lsn
     assert daemon.stop() == 0
@@ -126,7 +126,7 @@ def test_a_transaction_that_commits_right_behind_a_message_is_published(stream: 
     assert [event.value["after"]["id"] for event in events] == list(range(1, number + 1))
 
 
-def test_a_value_of_20_mb_passes_where_the_topic_takes_it(stream: StreamFixture) -> None:
+def test_a_value_of_20_mb_is_published_if_the_topic_allows_it(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text, b bytea)")
     daemon = stream.daemon()
     daemon.config.write_text(daemon.config.read_text() + '[sink.topic_config]\n"max.message.bytes" = "67108864"\n')
@@ -241,7 +241,7 @@ def test_at_least_once_loses_nothing_when_it_is_killed(stream: StreamFixture) ->
     assert topics.fold(list(once.values())) == stream.content("public", "t")
 
 
-def test_a_topic_that_is_there_already_keeps_its_partitions(stream: StreamFixture) -> None:
+def test_a_topic_that_exists_already_keeps_its_partitions(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
     admin = AdminClient({"bootstrap.servers": stream.broker})
     name = f"{stream.prefix}.public.t"

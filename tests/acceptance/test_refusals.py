@@ -1,4 +1,4 @@
-"""What can be wrong, as a user meets it: one sentence and its hint on stderr, the right exit code, no traceback."""
+"""Errors as a user meets them: one sentence and its hint on stderr, the right exit code, no traceback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE = "CREATE TABLE t (id int PRIMARY KEY)"
 
 
 def _sentence(done: subprocess.CompletedProcess[str], code: int) -> str:
-    """The one error that a failed run wrote, as its last word; checks its form."""
+    """Check the form of a failed run's output, and return its only error, which must come last."""
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -33,14 +33,14 @@ def _sentence(done: subprocess.CompletedProcess[str], code: int) -> str:
 
 
 def _refused(stream: StreamFixture, *words: str, code: int = 1, **settings: Any) -> None:
-    """`cdcd run` fails, and what it says holds these words."""
+    """Check that `cdcd run` fails, and that its error contains these words."""
     said = _sentence(stream.run(**settings), code)
     for word in words:
         assert word in said, f"{word!r} is not in: {said}"
 
 
 def _streamed_once(stream: StreamFixture) -> None:
-    """Make slot, publication and progress, as a run of some hours ago would have left them."""
+    """Make the slot, the publication and the progress, as an earlier run leaves them."""
     stream.sql(TABLE)
     with stream.daemon().start() as daemon:
         daemon.wait_for_log("going on")
@@ -60,7 +60,7 @@ def test_a_value_out_of_bounds_names_the_setting(stream: StreamFixture) -> None:
     _refused(stream, "sink.partitions", code=2, sink={"partitions": 0})
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path, stream: StreamFixture) -> None:
+def test_a_missing_file_is_named(tmp_path: Path, stream: StreamFixture) -> None:
     done = stream.run("--config", str(tmp_path / "nowhere.toml"))
     assert "nowhere.toml" in _sentence(done, 2)
 
@@ -120,7 +120,7 @@ def password_needed(restartable_postgres: servers.PostgreSQL) -> Iterator[None]:
         connection.execute("DROP ROLE guarded")
 
 
-def test_a_wrong_password_is_told_without_the_password(
+def test_a_wrong_password_is_reported_without_the_password(
     on_restartable_postgres: StreamFixture, password_needed: None
 ) -> None:
     stream = on_restartable_postgres
@@ -178,21 +178,21 @@ def test_a_traceback_comes_with_log_level_debug_only(stream: StreamFixture) -> N
     assert "Traceback" in done.stderr
 
 
-# The slot that a first start makes keeps WAL, whatever becomes of that start
+# A slot keeps WAL, so a start that fails must not leave a new slot unmentioned
 
 
 def _slots(stream: StreamFixture) -> list[tuple[Any, ...]]:
     return stream.sql(f"SELECT slot_name FROM pg_replication_slots WHERE slot_name = '{stream.slot}'")
 
 
-def test_a_registry_that_cannot_be_asked_is_refused_before_the_slot_is_made(stream: StreamFixture) -> None:
+def test_an_invalid_registry_url_is_refused_before_the_slot_is_made(stream: StreamFixture) -> None:
     stream.sql(TABLE)
     _refused(stream, "avro.registry_url", code=2, avro={"registry_url": "localhost:8081"})
     assert _slots(stream) == []
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_a_table_that_may_not_be_copied_is_refused_before_the_slot_is_made(stream: StreamFixture) -> None:
+def test_a_table_that_the_role_may_not_read_is_refused_before_the_slot_is_made(stream: StreamFixture) -> None:
     stream.sql(
         TABLE,
         "CREATE TABLE whole (id int PRIMARY KEY) PARTITION BY RANGE (id)",
@@ -218,7 +218,7 @@ def test_a_table_that_may_not_be_copied_is_refused_before_the_slot_is_made(strea
         stream.sql("DROP OWNED BY blind", "DROP ROLE blind")
 
 
-def test_a_start_that_fails_behind_the_making_of_its_slot_says_that_it_is_there_and_how_to_drop_it(
+def test_a_start_that_fails_after_it_made_its_slot_says_how_to_drop_it(
     stream: StreamFixture,
 ) -> None:
     stream.sql(TABLE)
@@ -227,7 +227,7 @@ def test_a_start_that_fails_behind_the_making_of_its_slot_says_that_it_is_there_
     daemon = stream.daemon()
     assert "dropped" in cdcd(daemon, "slot", "drop")
     assert _slots(stream) == []
-    # One that has published something is not to be dropped.
+    # A slot whose changes were published must not be dropped, so the error does not suggest it.
     daemon.start().wait_for_log("going on")
     stream.sql("INSERT INTO t VALUES (1)")
     daemon.wait_until_confirmed()
@@ -236,7 +236,7 @@ def test_a_start_that_fails_behind_the_making_of_its_slot_says_that_it_is_there_
     assert said not in daemon.log.read_text()
 
 
-# A stream that can no longer go on without a gap
+# Streams that cannot go on without a gap
 
 
 def test_a_slot_that_has_lost_wal_is_a_gap(on_restartable_postgres: StreamFixture) -> None:
@@ -304,7 +304,7 @@ def test_a_publication_that_is_dropped_ends_the_stream(stream: StreamFixture) ->
     last = daemon.log.read_text().splitlines()[-1]
     assert " ERROR cdcd: " in last
     assert "pg_replication_slot_advance" in last
-    # To make it again does not help: it was not there when the row was written, and the row would be skipped.
+    # Creating it again does not help: it did not exist when row 2 was written, so the row would be skipped.
     stream.sql("CREATE PUBLICATION cdcd FOR TABLE t", "INSERT INTO t VALUES (3)")
     daemon.start()
     assert daemon.wait(15) == 1
@@ -313,7 +313,7 @@ def test_a_publication_that_is_dropped_ends_the_stream(stream: StreamFixture) ->
 
 
 @pytest.mark.postgres_versions(15, "newest")
-def test_what_the_server_cannot_decode_of_prepared_transactions_has_a_cure_that_loses_nothing(
+def test_the_hint_for_a_prepared_transaction_that_the_server_cannot_decode_loses_nothing(
     stream: StreamFixture,
 ) -> None:
     stream.sql(TABLE)
@@ -326,7 +326,7 @@ def test_what_the_server_cannot_decode_of_prepared_transactions_has_a_cure_that_
         "INSERT INTO t VALUES (2)",
         "BEGIN; SAVEPOINT s; CREATE TABLE made (id int); INSERT INTO made VALUES (3); PREPARE TRANSACTION 'g'",
         "ROLLBACK PREPARED 'g'",
-        "VACUUM pg_class",  # it forgets the table; by then a server that has caught up has decoded it
+        "VACUUM pg_class",  # removes the table's dead row; a stream without lag would have decoded it before
         "INSERT INTO t VALUES (4)",
     )
     said = _sentence(stream.run(source={"two_phase": True}), 1)
@@ -341,7 +341,7 @@ def test_what_the_server_cannot_decode_of_prepared_transactions_has_a_cure_that_
 # Kafka
 
 
-def test_a_row_that_the_topic_does_not_take_gets_the_property_to_raise(stream: StreamFixture) -> None:
+def test_the_error_for_a_row_too_large_for_its_topic_names_the_property_to_raise(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     daemon = stream.daemon(sink={"topic": "{prefix}.of-{table}"}).start()
     daemon.wait_for_log("going on")

@@ -1,6 +1,6 @@
-"""Schemas in a registry: needs one, whose URL is in CDCD_TEST_REGISTRY, and the extra `registry`.
+"""Schemas in a real registry. Needs its URL in CDCD_TEST_REGISTRY, and the extra `registry`.
 
-Tried with Apicurio 3 (`http://127.0.0.1:8080/apis/ccompat/v7`), which is not among the servers that the tests fetch.
+Tried with Apicurio 3 (`http://127.0.0.1:8080/apis/ccompat/v7`), which the tests do not fetch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _put(path: str, document: dict[str, Any]) -> None:
 
 
 def _decode(data: bytes) -> dict[str, Any]:
-    """The record, by Confluent's wire format: a zero byte, the schema's id, Avro."""
+    """Decode a record in Confluent's wire format: a zero byte, the schema's id, Avro."""
     assert data[0] == 0
     schema = json.loads(_get(f"/schemas/ids/{int.from_bytes(data[1:5])}")["schema"])
     stream = io.BytesIO(data[5:])
@@ -71,7 +71,7 @@ def test_every_version_of_a_table_is_a_version_of_its_subject(stream: StreamFixt
     assert list(stream.topics.raw(f"{stream.prefix}.schemas")) == []
 
 
-def test_a_change_that_the_registry_refuses_ends_the_daemon_before_anything_of_it_is_published(
+def test_a_schema_that_the_registry_refuses_ends_the_daemon_before_its_change_is_published(
     stream: StreamFixture,
 ) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")

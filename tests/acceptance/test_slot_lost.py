@@ -1,4 +1,4 @@
-"""Operate it, point 8: a lost slot, with on_slot_lost = "resnapshot": the gap is declared, and the topics are whole."""
+"""A lost slot with on_slot_lost = "resnapshot": a slot record has the gap, and a snapshot makes the topics right."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RESNAPSHOT = {"source": {"on_slot_lost": "resnapshot"}}
 
 
 def streamed_once(stream: StreamFixture) -> None:
-    """Leave progress, and rows of a keyed and of a keyless table; what changes afterwards nobody hears of."""
+    """Stream rows of a keyed and of a keyless table, and end the daemon: it will not see the next changes."""
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE k (id int)")
     stream.sql("ALTER TABLE k REPLICA IDENTITY FULL")
     with stream.daemon().start() as daemon:
@@ -34,7 +34,7 @@ def advance(stream: StreamFixture) -> None:
 
 
 def check(stream: StreamFixture) -> list[topics.Event]:
-    """The topics, folded, hold what the tables do, each event once and in order; one slot record tells of the gap."""
+    """Check that the folded topics equal the tables, events come once and in order, and one slot record has the gap."""
     reader = topics.Topics(stream.broker, stream.prefix)
     events = [event for topic in reader.names() for event in reader.events(topic)]
     topics.check_exactly_once(events)
@@ -48,7 +48,7 @@ def check(stream: StreamFixture) -> list[topics.Event]:
 
 
 @pytest.mark.parametrize("lose", [drop, advance])
-def test_point_8_what_changed_while_there_was_no_slot_is_in_the_topics(stream: StreamFixture, lose: object) -> None:
+def test_changes_without_a_slot_are_in_the_topics(stream: StreamFixture, lose: object) -> None:
     assert callable(lose)
     streamed_once(stream)
     changed(stream)
@@ -64,7 +64,7 @@ def test_point_8_what_changed_while_there_was_no_slot_is_in_the_topics(stream: S
     assert len({event.topic for event in events if event.value is not None and event.value["op"] == "t"}) == 2
 
 
-def test_point_8_killed_at_once_after_a_loss_it_is_whole_all_the_same(stream: StreamFixture) -> None:
+def test_a_daemon_killed_right_after_a_loss_still_makes_the_topics_right(stream: StreamFixture) -> None:
     streamed_once(stream)
     changed(stream)
     drop(stream)
@@ -78,7 +78,7 @@ def test_point_8_killed_at_once_after_a_loss_it_is_whole_all_the_same(stream: St
     check(stream)
 
 
-def test_point_8_a_slot_that_has_lost_wal_is_made_again(on_restartable_postgres: StreamFixture) -> None:
+def test_a_slot_that_has_lost_wal_is_made_again(on_restartable_postgres: StreamFixture) -> None:
     stream = on_restartable_postgres
     streamed_once(stream)
     stream.sql("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: exit code 0 within ten seconds, whatever the servers do, and what is durable is acknowledged."""
+"""SIGTERM and SIGINT: exit code 0 within ten seconds, whatever the servers do, and durable rows are acknowledged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids
 
 
 def _end(daemon: Daemon, number: signal.Signals) -> float:
-    """Send the signal; returns how many seconds the end took."""
+    """End the daemon with a signal, and return how many seconds that took."""
     began = time.monotonic()
     daemon.signal(number)
     assert daemon.wait(10.0) == 0
@@ -29,7 +29,7 @@ def _lsn(text: str) -> int:
 
 
 @SIGNALS
-def test_a_daemon_under_load_finishes_and_the_slot_is_acknowledged_up_to_what_is_durable(
+def test_a_daemon_under_load_ends_with_its_slot_confirmed_up_to_the_last_durable_record(
     stream: StreamFixture, number: signal.Signals
 ) -> None:
     stream.sql(Writer.TABLE)

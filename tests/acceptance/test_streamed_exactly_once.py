@@ -1,4 +1,4 @@
-"""Exactly once, whatever a streamed or prepared transaction was doing when the daemon was killed."""
+"""Exactly once, at whatever point of a streamed or prepared transaction the daemon is killed."""
 
 from __future__ import annotations
 
@@ -129,20 +129,20 @@ def test_a_prepared_transaction_survives_a_kill_before_its_end(stream: StreamFix
     daemon.kill()
     stream.sql(f"{end} PREPARED 'g'", "INSERT INTO log VALUES (3, 1, '')")
     daemon.start().wait_until_confirmed()
-    assert stream.confirmed() >= prepared, "resolved: it holds back nothing"
+    assert stream.confirmed() >= prepared, "an ended transaction must not hold back the slot"
     assert daemon.stop() == 0
     events = stream.check(("public", "t"), ("public", "log"))
     assert len(events) == 3 + (rows if end == "COMMIT" else 0)
 
 
 def published(stream: StreamFixture) -> int:
-    """How many rows the progress tells of."""
+    """How many rows the slot records count."""
     return sum(record["rows"] for record in stream.slot_records())
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_what_the_server_cannot_decode_in_progress_comes_whole(stream: StreamFixture) -> None:
-    """It streams behind, and takes the TRUNCATE that is still to come for the one of the savepoint that is gone."""
+def test_a_transaction_that_the_server_cannot_decode_in_progress_comes_whole(stream: StreamFixture) -> None:
+    """The server decodes late, and confuses the TRUNCATE at the end with the rolled back TRUNCATE of the savepoint."""
     small_blocks = {"dsn": make_conninfo(stream.dsn, options="-c logical_decoding_work_mem=64kB")}
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, pad text)")
     with stream.daemon(source=small_blocks).start() as daemon:

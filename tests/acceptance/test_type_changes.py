@@ -1,4 +1,4 @@
-"""Types that are altered while their values are streamed: nothing is lost, nothing is taken for something else."""
+"""Types that are altered while their values are streamed: no value is lost, none is misread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TYPES = (
 
 
 def _rows(events: list[topics.Event], column: str = "c") -> dict[int, Any]:
-    """What each row's column has, by id: the value, or the text of what is unrepresentable."""
+    """The column's value in each row, by id; for an unrepresentable value, its text."""
     found: dict[int, Any] = {}
     for event in sorted(events, key=lambda event: event.position):
         after = event.value["after"]
@@ -44,7 +44,7 @@ def _ended_well(stream: StreamFixture, daemon: Daemon, restarts: int) -> list[to
 
 
 def _lagging(stream: StreamFixture, mode: Any, *statements: str) -> Daemon:
-    """A daemon that starts after all of this has happened; its slot was made before."""
+    """Make a slot, run the statements, and start a daemon that reads them all later."""
     stream.sql(*TYPES)
     first = stream.daemon().start()
     first.wait_for_log("going on")
@@ -98,7 +98,7 @@ def test_a_lagging_daemon_keeps_the_text_of_values_from_before_an_attribute_was_
     )
     events = _ended_well(stream, daemon, 0)
     rows = _rows(events)
-    # Of three shapes, two have two fields: in text mode, those of the first are told by k, which is no text.
+    # The first and the last shape have two fields. In text mode, k tells them apart: it cannot be a text.
     assert rows[1] == '(1,"x y")'
     assert rows[2] == "(3,z,[1],4)"
     assert rows[3] == {"b": "new", "k": 5}
@@ -135,7 +135,7 @@ def test_a_live_daemon_asks_the_catalog_again_once_for_each_alteration(stream: S
 
 
 @both_versions
-def test_a_dropped_attribute_of_a_type_of_the_users_own_ends_in_text_mode_and_loses_nothing(
+def test_a_dropped_attribute_of_a_user_defined_type_switches_to_text_mode_and_loses_nothing(
     stream: StreamFixture,
 ) -> None:
     daemon = _lagging(
@@ -185,7 +185,7 @@ def test_enums_and_domains_change_without_a_restart(stream: StreamFixture, mode:
 
 
 @both_versions
-def test_bytes_of_a_database_without_encoding_are_named_and_streamed_on(
+def test_bytes_of_a_database_without_encoding_are_escaped_and_do_not_stop_the_stream(
     stream: StreamFixture, database: Database
 ) -> None:
     name = f"{database.name}_ascii"
@@ -193,7 +193,7 @@ def test_bytes_of_a_database_without_encoding_are_named_and_streamed_on(
         connection.execute(
             f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
         )
-    stream.dsn = database.server.dsn(name, client_encoding="UTF8")  # for psycopg, that is
+    stream.dsn = database.server.dsn(name, client_encoding="UTF8")  # psycopg needs it
     try:
         stream.sql('CREATE TABLE t (id int PRIMARY KEY, c text, cs text[], "café" text)')
         with psycopg.connect(stream.dsn, autocommit=True, client_encoding="SQL_ASCII") as connection:

@@ -1,4 +1,4 @@
-"""`cdcd verify` finds what differs and names it, and finds nothing where nothing does, while writers go on."""
+"""`cdcd verify` names every difference, and reports none where none is, while writers go on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ORACLE = Path(__file__).parents[1] / "integration" / "test_types_oracle.py"
 
 
 def verify(config: Path, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
-    """Run it; its exit code, and the objects that it wrote: keys that differ, and one a table."""
+    """Run `cdcd verify`; returns its exit code, and its JSON objects: one for each key that differs, and each table."""
     done = subprocess.run(
         [*command(), "verify", "--config", str(config), "--json", *arguments],
         capture_output=True, text=True, timeout=120, check=False, env=environment(),
@@ -99,7 +99,7 @@ def test_a_changed_a_lost_and_an_extra_row_are_named(stream: StreamFixture) -> N
         "INSERT INTO same SELECT generate_series(1, 100)",
     )
     daemon.wait_until_confirmed()
-    # Behind the daemon's back: what is not published, Kafka does not learn.
+    # Stop publishing for a moment, so that Kafka does not get the next changes.
     for table in ("items", '"Odd, one"', "bag"):
         stream.sql(f"ALTER PUBLICATION cdcd SET (publish = 'truncate')", f"SELECT * FROM {table} LIMIT 0")  # noqa: F541
     stream.sql(
@@ -142,7 +142,7 @@ def test_a_changed_a_lost_and_an_extra_row_are_named(stream: StreamFixture) -> N
 
 
 def streams_documents(stream: StreamFixture, rows: int) -> Daemon:
-    """A daemon, and rows with a TOASTed value that it streams."""
+    """Start a daemon, and insert rows with a TOASTed value, which it streams."""
     stream.sql(
         "CREATE TABLE docs (id int PRIMARY KEY, v int, body text)", "ALTER TABLE docs ALTER body SET STORAGE EXTERNAL"
     )
