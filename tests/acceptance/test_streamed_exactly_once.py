@@ -153,6 +153,6 @@ def test_a_transaction_that_the_server_cannot_decode_in_progress_comes_whole(str
             for statement in ("SAVEPOINT s", "TRUNCATE t", rows, "ROLLBACK TO s", rows, "TRUNCATE t"):
                 large.execute(statement.encode())
         daemon.start().wait_until_confirmed()
-        assert "asked for whole ones" in daemon.log.read_text()
+        assert "asks for whole ones" in daemon.log.read_text()
         assert daemon.stop() == 0
     assert len(stream.check(("public", "t"))) > 2000

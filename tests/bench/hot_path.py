@@ -163,7 +163,7 @@ def main() -> None:
             table = TableRows(
                 encoder.open_relation(Relations(Catalog()).resolve(RELATION)), bytes([BINARY]) * len(COLUMNS)
             )
-            form = table.copy()
+            form = table.begin_copy()
             form.row_at(SIGNATURE + bytes(8))
             for at in range(0, rows, BURST):
                 table.encode(copied[at : at + BURST], form, 1)
