@@ -65,7 +65,7 @@ class Workload:
     def alter(self) -> None:
         """Alter one table, update all its rows and insert one, so that every row has the new columns."""
         choose = self._random
-        table = choose.choice([t for t in self.tables if t.alterable and t.updatable and t.columns])
+        table = choose.choice([t for t in self.tables if t.is_alterable and t.is_updatable and t.columns])
         others = [column for column in table.columns if column != table.key and column != next(iter(table.columns))]
         name = choose.choice([name for name in NAMES if name not in table.columns])
         with self._connection.transaction():
@@ -101,7 +101,7 @@ class Workload:
         what = self._random.choices(["insert", "update", "delete", "truncate"], [5, 4, 2, 1])[0]
         if what == "truncate":
             self._truncate(table)
-        elif what == "insert" or not table.updatable or not table.columns:
+        elif what == "insert" or not table.is_updatable or not table.columns:
             self._insert(table, self._random.choice([1, 1, 2, 8]))
         else:
             rows = f"SELECT tableoid, ctid FROM {table.written} ORDER BY tableoid, ctid"

@@ -154,7 +154,7 @@ def test_parked_events_that_are_gone_stop_no_other_table_and_are_replaced_by_a_s
     assert ids(stream, "u") == [1, 2]
     assert cdcd(daemon, "unpark", "--discard", "public.t") == "discarded public.t\n"
     stream.sql("INSERT INTO t VALUES (6, 'f')")
-    daemon.wait_for_log("copied")
+    daemon.wait_for_log("the snapshot is complete")
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
     stream.check(("public", "t"), ("public", "u"))

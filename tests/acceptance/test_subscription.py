@@ -274,10 +274,10 @@ def test_types(nodes: Nodes) -> None:
     scene.same(*tables)
 
 
-def test_changes_of_each_kind_and_what_of_them_is_published(divided: Nodes) -> None:
-    """001: inserts, updates, deletes; keys, whole rows with equal ones among them, no identity; altered publications.
+def test_changes_of_each_kind_are_published_as_the_publications_say(divided: Nodes) -> None:
+    """001: inserts, updates, deletes; keys, REPLICA IDENTITY FULL with equal rows, no identity; altered publications.
 
-    The subscription's own life (its name, its connection, what it drops behind it) is left out.
+    Changes of the subscription itself (renaming it, its connection, dropping it) are left out.
     """
     scene = divided.scene("kinds")
     tables = (

@@ -148,8 +148,8 @@ def test_a_snapshot_does_not_wait_for_commits_that_wait_for_cdcd(
     try:
         for turn in range(1, 4):
             cdcd(daemon, "snapshot", "public.t")
-            whole = partial(lambda turn: daemon.log.read_text().count("the snapshot is complete") == turn, turn)
-            eventually(whole, "a snapshot", timeout_s=10)
+            complete = partial(lambda turn: daemon.log.read_text().count("the snapshot is complete") == turn, turn)
+            eventually(complete, "a snapshot", timeout_s=10)
             more = min(commits) + 10
             eventually(partial(lambda number: min(commits) > number, more), "commits go on")
     finally:

@@ -192,11 +192,11 @@ def _added(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, giv
         process.terminate()
         process.wait(20)
     said = log.read_text()
-    taken, whole = _at(said, "took a snapshot", 2), _at(said, "the snapshot is complete", 2)
+    taken, complete = _at(said, "took a snapshot", 2), _at(said, "the snapshot is complete", 2)
     late = arrivals.latencies(Topics(kafka.bootstrap, prefix))
     before = sorted(ms for at, ms in late if at < taken - 1)
-    during = sorted(ms for at, ms in late if taken - 1 <= at <= whole + 1)
-    print(f"added: {given.rows:,} rows in {whole - taken:.1f} s, peak {peak_mb:.0f} MB")
+    during = sorted(ms for at, ms in late if taken - 1 <= at <= complete + 1)
+    print(f"added: {given.rows:,} rows in {complete - taken:.1f} s, peak {peak_mb:.0f} MB")
     for name, values in (("before", before), ("during the snapshot", during)):
         print(f"small transactions {name}: {len(values)}, " + ", ".join(
             f"p{share} {percentile(values, share):.0f} ms" for share in (50, 99, 100)))  # fmt: skip

@@ -181,7 +181,7 @@ def _fill(
     for part in running(check, faults, *writers):
         if part.error is not None:
             report.problems.append(f"{part.name} ended with {part.error!r}")
-    # A row of theirs is lost, or the ledger missed a commit.
+    # Such a transaction has lost rows, or the ledger missed its commit.
     report.problems += [f"unknown: a transaction with xid {xid} at {lsn}" for lsn, (xid, _) in check.unknown.items()]
 
 

@@ -256,16 +256,16 @@ class TopicCheck(threading.Thread):
         """Compare a transaction's events, in the order of seq, with the ledger's changes."""
         what = f"transaction {transaction.number} at {lsn}"
         self._compared.add(events[0].value["source"]["xid"])
-        copies: Counter[int] = Counter()
+        times: Counter[int] = Counter()
         once: list[Event] = []
         for event in events:
             seq = event.value["source"]["seq"]
-            copies[seq] += 1
-            if copies[seq] == 1:
+            times[seq] += 1
+            if times[seq] == 1:
                 once.append(event)
             elif event.value["op"] != "t":
-                self._problem("doubled", f"{what}: seq {seq} comes {copies[seq]} times")
-            if event.value["op"] == "t" and copies[seq] > self._partitions[event.topic]:
+                self._problem("doubled", f"{what}: seq {seq} comes {times[seq]} times")
+            if event.value["op"] == "t" and times[seq] > self._partitions[event.topic]:
                 self._problem("doubled", f"{what}: the truncate of {event.topic} comes too often")
         if [e.value["source"]["seq"] for e in once] != list(range(len(once))):
             self._problem("torn", f"{what}: seq has gaps")

@@ -93,11 +93,11 @@ class Table:
     """The expression for each column that is written."""
     key: str = ""
     """A column of the key, which an update may change to a new number."""
-    updatable: bool = True
+    is_updatable: bool = True
     """Whether the table has a replica identity."""
-    alterable: bool = True
+    is_alterable: bool = True
     """Whether DDL may change the columns. It may not if there is no key: a reader knows an old row by all its columns."""
-    whole: bool = False
+    includes_partitions: bool = False
     """Whether the table's rows include its partitions' rows."""
     through: str = ""
     """The root's name in SQL, if this is a partition: rows are written to the root."""
@@ -115,7 +115,7 @@ class Table:
     @property
     def only(self) -> str:
         """The table's own rows, in SQL."""
-        return self.sql if self.whole else f"ONLY {self.sql}"
+        return self.sql if self.includes_partitions else f"ONLY {self.sql}"
 
 
 @dataclass
@@ -190,15 +190,15 @@ def _of_odd_names(made: Made) -> None:
 def _of_odd_shapes(made: Made, version: int) -> None:
     wide = {"c1": "{n}"} | {f"c{n}": "CASE {n} % 3 WHEN 0 THEN NULL ELSE {n} END" for n in range(2, 1601)}
     ddl = ", ".join(f"{name} int{' PRIMARY KEY' if name == 'c1' else ''}" for name in wide)
-    made.add(Table("shapes", "wide", wide, "c1", alterable=False), f"CREATE TABLE shapes.wide ({ddl})")
-    made.add(Table("shapes", "blank", {}, "", updatable=False), "CREATE TABLE shapes.blank ()")
+    made.add(Table("shapes", "wide", wide, "c1", is_alterable=False), f"CREATE TABLE shapes.wide ({ddl})")
+    made.add(Table("shapes", "blank", {}, "", is_updatable=False), "CREATE TABLE shapes.blank ()")
     made.add(
         Table("shapes", "dropped", {"id": "{n}", "b": "'b' || {n}"}, "id"),
         "CREATE TABLE shapes.dropped (x int, id int PRIMARY KEY, y shapes.pair, b text, z int DEFAULT 5)",
         "ALTER TABLE shapes.dropped DROP x, DROP y, DROP z",
     )
     made.add(
-        Table("shapes", "emptied", {}, "", updatable=False),
+        Table("shapes", "emptied", {}, "", is_updatable=False),
         "CREATE TABLE shapes.emptied (x int)",
         "ALTER TABLE shapes.emptied DROP x",
     )
@@ -213,7 +213,7 @@ def _of_odd_shapes(made: Made, version: int) -> None:
         "ALTER TABLE shapes.toasted ALTER body SET STORAGE EXTERNAL",
     )
     made.add(
-        Table("shapes", "toasted_key", {"id": "repeat(md5(({n})::text), 70) || {n}", "v": "{n}"}, alterable=False),
+        Table("shapes", "toasted_key", {"id": "repeat(md5(({n})::text), 70) || {n}", "v": "{n}"}, is_alterable=False),
         "CREATE TABLE shapes.toasted_key (id text, v int)",
         "ALTER TABLE shapes.toasted_key ALTER id SET STORAGE EXTERNAL, REPLICA IDENTITY FULL",
     )
@@ -222,20 +222,20 @@ def _of_odd_shapes(made: Made, version: int) -> None:
         "CREATE TABLE shapes.identities (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v int)",
     )
     made.add(
-        Table("shapes", "parent", {"id": "{n}", "b": "'p' || {n}"}, "id", alterable=False),
+        Table("shapes", "parent", {"id": "{n}", "b": "'p' || {n}"}, "id", is_alterable=False),
         "CREATE TABLE shapes.parent (id int PRIMARY KEY, b text)",
     )
     made.add(
-        Table("shapes", "child", {"id": "{n}", "b": "'c' || {n}", "more": "{n}"}, "id", alterable=False),
+        Table("shapes", "child", {"id": "{n}", "b": "'c' || {n}", "more": "{n}"}, "id", is_alterable=False),
         "CREATE TABLE shapes.child (more int, PRIMARY KEY (id)) INHERITS (shapes.parent)",
     )
     made.add(
-        Table("shapes", "grandchild", {"id": "{n}", "more": "{n}"}, alterable=False),
+        Table("shapes", "grandchild", {"id": "{n}", "more": "{n}"}, is_alterable=False),
         "CREATE TABLE shapes.grandchild () INHERITS (shapes.child)",
         "ALTER TABLE shapes.grandchild REPLICA IDENTITY FULL",
     )
     made.add(
-        Table("shapes", "referenced", {"id": "{n}"}, "id", alterable=False),
+        Table("shapes", "referenced", {"id": "{n}"}, "id", is_alterable=False),
         "CREATE TABLE shapes.referenced (id int PRIMARY KEY)",
     )
     made.add(
@@ -257,10 +257,10 @@ def _partitioned(made: Made, via_root: bool) -> None:
     }
     columns = {"id": "{n}", "v": "{n}::bigint", "b": "'b' || {n}"}
     for name, (how, bounds) in roots.items():
-        root = Table("shapes", name, dict(columns), "id", alterable=via_root, whole=True)
+        root = Table("shapes", name, dict(columns), "id", is_alterable=via_root, includes_partitions=True)
         made.statements.append(f"CREATE TABLE {root.sql} (id int PRIMARY KEY, v bigint, b text) PARTITION BY {how}")
         leaves = [
-            Table("shapes", f"{name}_{n}", dict(columns), "id", alterable=False, through=root.sql)
+            Table("shapes", f"{name}_{n}", dict(columns), "id", is_alterable=False, through=root.sql)
             for n in range(len(bounds))
         ]
         for number, (leaf, bound) in enumerate(zip(leaves, bounds, strict=True)):
