@@ -216,7 +216,7 @@ def test_an_open_transaction_on_another_shards_tables_holds_up_no_shard(shards: 
     assert len(shards.stream.check(("public", "a1"), ("public", "b1"))) == 3
 
 
-def test_of_two_new_slots_with_a_table_in_common_that_start_together_one_is_refused(shards: Shards) -> None:
+def test_one_of_two_new_slots_with_a_common_table_that_start_together_is_refused(shards: Shards) -> None:
     shards.stream.sql("CREATE PUBLICATION pub_c FOR TABLE a2, b2")
     daemons = [shards.daemon(name).start() for name in ("a", "c")]
     deadline = time.monotonic() + 30

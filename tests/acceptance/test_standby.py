@@ -38,7 +38,7 @@ def test_the_second_daemon_stands_by_and_takes_over_when_the_first_is_killed(str
     stream.check(("public", "t"))
 
 
-def test_of_daemons_that_start_first_together_one_streams_and_the_others_stand_by(stream: StreamFixture) -> None:
+def test_one_of_several_daemons_that_start_together_streams_and_the_others_stand_by(stream: StreamFixture) -> None:
     # Found by chaos: a daemon that tried to make the slot a moment later ended, because it existed. Here all daemons
     # try at the same moment: the server makes a slot only when no transaction is open.
     stream.sql(Writer.TABLE)
