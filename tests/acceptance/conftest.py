@@ -1,6 +1,6 @@
-"""Fixtures of the acceptance tests: streams on the session's servers, and servers that these tests may mistreat.
+"""Fixtures of the acceptance tests: streams on the session's servers, and servers that a test may stop, kill or pause.
 
-`rough_postgres` and `rough_kafka` are shared by the tests that stop, kill or pause a server; each leaves them running.
+All tests share `restartable_postgres` and `restartable_kafka`. A test that stops one of them starts it again.
 """
 
 from __future__ import annotations
@@ -13,56 +13,60 @@ import psycopg
 import pytest
 import servers
 from support.fix_postgres import Database
-from support.stream import Stream
+from support.stream import StreamFixture
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture
-def stream(database: Database, broker: str, prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    """Give a stream of a fresh database and fresh topics on the session's servers."""
-    with Stream(database.dsn, broker, prefix, tmp_path) as stream:
+def stream(database: Database, broker: str, prefix: str, tmp_path: Path) -> Iterator[StreamFixture]:
+    """Give a stream of a new database and new topics on the session's servers."""
+    with StreamFixture(database.dsn, broker, prefix, tmp_path) as stream:
         yield stream
 
 
 @pytest.fixture(scope="session")
-def rough_postgres() -> Iterator[servers.PostgreSQL]:
-    """Start a PostgreSQL that tests may stop and kill. It keeps its promises on a crash, so fsync stays on."""
+def restartable_postgres() -> Iterator[servers.PostgreSQL]:
+    """Start a PostgreSQL that tests may stop and kill. Its fsync stays on, so that a crash loses nothing."""
     with servers.PostgreSQL(settings={"wal_keep_size": "0"}) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def rough_kafka() -> Iterator[servers.Kafka]:
+def restartable_kafka() -> Iterator[servers.Kafka]:
     """Start a broker that tests may stop, kill and pause."""
     with servers.Kafka() as server:
         yield server
 
 
-def _fresh(server: servers.PostgreSQL, broker: str, folder: Path) -> Iterator[Stream]:
-    name = f"rough_{next(_numbers)}"
+def _fresh(server: servers.PostgreSQL, broker: str, folder: Path) -> Iterator[StreamFixture]:
+    name = f"restartable_{next(_numbers)}"
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE template0".encode())
-    with Stream(server.dsn(name), broker, name.replace("_", "-"), folder) as stream:
+    with StreamFixture(server.dsn(name), broker, name.replace("_", "-"), folder) as stream:
         yield stream
     Database(name, server).drop()
 
 
 @pytest.fixture
-def on_rough_postgres(rough_postgres: servers.PostgreSQL, broker: str, tmp_path: Path) -> Iterator[Stream]:
-    """Give a stream whose PostgreSQL may be mistreated."""
-    yield from _fresh(rough_postgres, broker, tmp_path)
+def on_restartable_postgres(
+    restartable_postgres: servers.PostgreSQL, broker: str, tmp_path: Path
+) -> Iterator[StreamFixture]:
+    """Give a stream whose PostgreSQL the test may stop, kill or pause."""
+    yield from _fresh(restartable_postgres, broker, tmp_path)
 
 
 @pytest.fixture
-def on_rough_servers(
-    rough_postgres: servers.PostgreSQL, rough_kafka: servers.Kafka, tmp_path: Path
-) -> Iterator[Stream]:
-    """Give a stream both of whose servers may be mistreated."""
-    yield from _fresh(rough_postgres, rough_kafka.bootstrap, tmp_path)
+def on_restartable_servers(
+    restartable_postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka, tmp_path: Path
+) -> Iterator[StreamFixture]:
+    """Give a stream whose PostgreSQL and broker the test may stop, kill or pause."""
+    yield from _fresh(restartable_postgres, restartable_kafka.bootstrap, tmp_path)
 
 
 @pytest.fixture
-def on_rough_kafka(postgres: servers.PostgreSQL, rough_kafka: servers.Kafka, tmp_path: Path) -> Iterator[Stream]:
-    """Give a stream whose broker may be mistreated."""
-    yield from _fresh(postgres, rough_kafka.bootstrap, tmp_path)
+def on_restartable_kafka(
+    postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka, tmp_path: Path
+) -> Iterator[StreamFixture]:
+    """Give a stream whose broker the test may stop, kill or pause."""
+    yield from _fresh(postgres, restartable_kafka.bootstrap, tmp_path)

@@ -1,4 +1,4 @@
-"""Operate it, point 4: the image as it runs in a cluster: process 1, no root, a read-only root file system.
+"""The image as it runs in a cluster: as process 1, without root, with a read-only root file system.
 
 Needs root, and the root directory of the built image in CDCD_TEST_ROOTFS (`buildah mount`, or an unpacked export).
 """
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.stream import Stream, eventually
+from support.stream import StreamFixture, eventually
 
 ROOTFS = os.environ.get("CDCD_TEST_ROOTFS", "")
 pytestmark = pytest.mark.skipif(not ROOTFS or os.geteuid() != 0, reason="CDCD_TEST_ROOTFS names no image's root")
@@ -31,7 +31,7 @@ root=$1; shift 2
 exec chroot --userspec=9478:9478 "$root" /usr/bin/env -i PATH=/opt/cdcd/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 \\
     PYTHONDONTWRITEBYTECODE=1 TMPDIR=/var/lib/cdcd "$@"
 """
-"""What a container runtime does: the image's root, read-only but for the volume; the settings under /mnt."""
+"""Sets up a container, as its runtime would: the image's root, read-only except for the volume, and the settings."""
 
 
 def contained(*command: str, folder: Path) -> list[str]:
@@ -41,8 +41,8 @@ def contained(*command: str, folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def mounted(stream: Stream, tmp_path: Path) -> Path:
-    """Give a directory with the settings, that the image sees as /mnt."""
+def mounted(stream: StreamFixture, tmp_path: Path) -> Path:
+    """Give a directory with the settings; the image sees it as /mnt."""
     folder = tmp_path / "mounted"
     folder.mkdir()
     shutil.copy(stream.daemon().config, folder / "cdcd.toml")
@@ -50,7 +50,7 @@ def mounted(stream: Stream, tmp_path: Path) -> Path:
     return folder
 
 
-def test_point_4_the_image_streams_as_process_1_and_ends_in_order_on_sigterm(stream: Stream, mounted: Path) -> None:
+def test_the_image_streams_as_process_1_and_ends_in_order_on_sigterm(stream: StreamFixture, mounted: Path) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     log = mounted / "log"
     with log.open("wb") as output:
@@ -60,10 +60,10 @@ def test_point_4_the_image_streams_as_process_1_and_ends_in_order_on_sigterm(str
     try:
         eventually(lambda: "going on" in log.read_text() or process.poll() is not None, "a stream")
         stream.sql("INSERT INTO t SELECT generate_series(1, 1000)")
-        eventually(lambda: stream.confirmed() >= stream.written(), "all of it")
+        eventually(lambda: stream.confirmed() >= stream.written(), "confirmation of all rows")
         [daemon] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         status = Path(f"/proc/{daemon}/status").read_text()
-        assert f"NSpid:\t{daemon}\t1\n" in status, "it is not process 1"
+        assert f"NSpid:\t{daemon}\t1\n" in status, "the daemon is not process 1"
         assert f"Uid:\t{UID}\t{UID}\t{UID}\t{UID}\n" in status
         assert "CapEff:\t0000000000000000\n" in status
         began = time.monotonic()
@@ -77,7 +77,7 @@ def test_point_4_the_image_streams_as_process_1_and_ends_in_order_on_sigterm(str
     assert len(stream.check(("public", "t"))) == 1000
 
 
-def test_point_4_the_image_is_compiled_and_has_no_compiler_and_nothing_that_it_could_write_to(mounted: Path) -> None:
+def test_the_image_is_compiled_and_has_no_compiler_and_nothing_that_it_could_write_to(mounted: Path) -> None:
     def ask(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(contained(*command, folder=mounted), capture_output=True, text=True, check=False)
 

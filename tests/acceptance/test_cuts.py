@@ -1,4 +1,4 @@
-"""Progress records say the truth: a slot record and the offsets before it are a cut at one LSN."""
+"""Progress records are exact: a slot record and the offsets before it are a cut at one LSN."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import psycopg
 from support import workload
-from support.stream import Stream
+from support.stream import StreamFixture
 
 
 def _lsn(text: str) -> int:
@@ -14,7 +14,7 @@ def _lsn(text: str) -> int:
     return int(high, 16) << 32 | int(low, 16)
 
 
-def test_every_cut_holds_exactly_the_transactions_up_to_its_lsn(stream: Stream) -> None:
+def test_every_cut_holds_exactly_the_transactions_up_to_its_lsn(stream: StreamFixture) -> None:
     stream.sql(workload.SCHEMA)
     daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
     daemon.wait_for_log("going on")
@@ -24,7 +24,7 @@ def test_every_cut_holds_exactly_the_transactions_up_to_its_lsn(stream: Stream) 
             if part % 2:
                 daemon.wait_until_confirmed()
             if part == 6:
-                daemon.kill()  # a new daemon asks the broker where partitions end that it does not write itself
+                daemon.kill()  # a new daemon asks the broker for the ends of partitions that it has not written
                 daemon.start()
             connection.execute("TRUNCATE documents" if part == 4 else "SELECT pg_current_wal_lsn()")
     daemon.wait_until_confirmed()
@@ -56,6 +56,6 @@ def test_every_cut_holds_exactly_the_transactions_up_to_its_lsn(stream: Stream) 
                 inside += event.offset < offsets[event.partition]
     assert cuts > 10
     assert inside == len(events)
-    # A truncate is one event of the record's count, and one record in each of the four partitions.
+    # A truncate counts once in a slot record, but is one Kafka record in each of the four partitions.
     truncates = sum(event.value["op"] == "t" for event in events if event.value is not None)
     assert rows == len(events) - truncates * 3 // 4

@@ -1,4 +1,4 @@
-"""Operate it, point 5: a real Prometheus scrapes the real daemon, and every query of the dashboard returns data."""
+"""A real Prometheus scrapes real daemons, and every query of the dashboard returns data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 import servers
 import yaml
 from servers.processes import free_port
-from support.stream import Stream, Writer, eventually, port_of
+from support.stream import StreamFixture, Writer, eventually, port_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRAPE_S = 1
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("prometheus"), reason="needs pr
 
 
 class Prometheus:
-    """A server of its own, with the rules of `deploy/`, scraping some ports of this machine."""
+    """A Prometheus server with the rules of `deploy/`, which scrapes some ports of this machine."""
 
     def __init__(self, folder: Path, ports: list[int]) -> None:
         self.port = free_port()
@@ -63,18 +63,18 @@ class Prometheus:
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Title and expression of every target, with Grafana's variables as it fills them in."""
+    """The title and the expression of every target, with values in place of Grafana's variables."""
     for panel in json.loads((DEPLOY / "grafana" / "cdcd.json").read_text())["panels"]:
         for target in panel.get("targets", []):
             expression = target["expr"].replace("$namespace", ".*").replace("$job", "cdcd")
             yield panel["title"], expression.replace("$__rate_interval", "15s")
 
 
-def test_point_5_prometheus_scrapes_two_daemons_and_every_query_of_the_dashboard_returns_data(
-    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL, tmp_path: Path
+def test_prometheus_scrapes_two_daemons_and_every_query_of_the_dashboard_returns_data(
+    on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL, tmp_path: Path
 ) -> None:
-    stream = on_rough_postgres
-    with psycopg.connect(rough_postgres.dsn(), autocommit=True) as admin:
+    stream = on_restartable_postgres
+    with psycopg.connect(restartable_postgres.dsn(), autocommit=True) as admin:
         admin.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '10GB'")
         admin.execute("SELECT pg_reload_conf()")
     stream.sql(Writer.TABLE, "CREATE TABLE large (id int PRIMARY KEY, v text)")
@@ -119,7 +119,7 @@ def test_point_5_prometheus_scrapes_two_daemons_and_every_query_of_the_dashboard
             assert not prometheus.query('ALERTS{alertname!="CdcdTableParked"}'), "pending or firing"
     finally:
         prometheus.close()
-        with psycopg.connect(rough_postgres.dsn(), autocommit=True) as admin:
+        with psycopg.connect(restartable_postgres.dsn(), autocommit=True) as admin:
             admin.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
             admin.execute("SELECT pg_reload_conf()")
     assert first.stop() == second.stop() == 0

@@ -1,4 +1,4 @@
-"""Tables that change while they are streamed: each event has the schema of its moment, and the topics still fold."""
+"""Tables that are altered while they are streamed: each event has the schema of its moment, and the topics fold."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support import topics
-from support.stream import Stream
+from support.stream import StreamFixture
 
 
 def _fields(event: topics.Event) -> dict[str, str]:
@@ -14,7 +14,7 @@ def _fields(event: topics.Event) -> dict[str, str]:
 
 
 def _versions(events: list[topics.Event]) -> list[dict[str, str]]:
-    """The schemas in the order in which events came with them, each once in a row."""
+    """The schemas of the events, in the events' order; equal schemas in a row count once."""
     found: list[dict[str, str]] = []
     for event in sorted(events, key=lambda event: event.position):
         if not found or found[-1] != _fields(event):
@@ -24,7 +24,7 @@ def _versions(events: list[topics.Event]) -> list[dict[str, str]]:
 
 @pytest.mark.postgres_versions("oldest", "newest")
 @pytest.mark.parametrize("mode", ["auto", False], ids=["binary", "text"])
-def test_every_event_has_the_schema_of_its_moment(stream: Stream, mode: Any) -> None:
+def test_every_event_has_the_schema_of_its_moment(stream: StreamFixture, mode: Any) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, a int, b text)")
     daemon = stream.daemon(source={"binary": mode}).start()
     daemon.wait_for_log("going on")
@@ -39,14 +39,14 @@ def test_every_event_has_the_schema_of_its_moment(stream: Stream, mode: Any) -> 
     wanted = [{"id": "int4", "a": "int4", "b": "text"}]
     stream.sql("INSERT INTO t SELECT n, n, 'b' || n FROM generate_series(1, 20) n")
     for number, (statement, schema) in enumerate(steps):
-        # Inside one transaction with rows before and after it, as migrations do.
+        # The DDL is inside a transaction, with rows before and after it, as in migrations.
         stream.sql(
             f"BEGIN; INSERT INTO t VALUES ({100 + number}); {statement}; INSERT INTO t VALUES ({200 + number}); COMMIT",
             "UPDATE t SET id = id",
             f"DELETE FROM t WHERE id = {1 + number}",
         )
         wanted.append(schema)
-    wanted.remove(steps[4][1])  # another scale of the same type: told by the typmod
+    wanted.remove(steps[4][1])  # only the scale changes: the type is the same, the typmod differs
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
     assert "starting again" not in daemon.log.read_text()
@@ -57,7 +57,7 @@ def test_every_event_has_the_schema_of_its_moment(stream: Stream, mode: Any) -> 
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_a_renamed_table_goes_on_in_a_topic_of_its_new_name(stream: Stream) -> None:
+def test_a_renamed_table_goes_on_in_a_topic_of_its_new_name(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -80,7 +80,7 @@ def test_a_renamed_table_goes_on_in_a_topic_of_its_new_name(stream: Stream) -> N
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_a_table_that_was_dropped_and_made_again_goes_on_in_its_topic(stream: Stream) -> None:
+def test_a_table_that_was_dropped_and_made_again_goes_on_in_its_topic(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "CREATE PUBLICATION cdcd FOR ALL TABLES")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")

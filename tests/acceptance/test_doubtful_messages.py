@@ -1,17 +1,20 @@
-"""A message written in a savepoint: in a stream the server does not say so, and a rolled back one is not published."""
+"""Logical messages of a savepoint. In a stream, the server does not say that a message belongs to the savepoint.
+
+A message of a savepoint that was rolled back must not be published.
+"""
 
 from __future__ import annotations
 
 import pytest
 from psycopg.conninfo import make_conninfo
-from support.stream import Stream
+from support.stream import StreamFixture
 
 ROWS = "INSERT INTO t SELECT n, repeat('p', 100) FROM generate_series({}, {}) n"
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
 @pytest.mark.parametrize("end", ["RELEASE s", "ROLLBACK TO s"], ids=["released", "rolled back"])
-def test_a_message_of_a_savepoint_is_published_unless_it_was_rolled_back(stream: Stream, end: str) -> None:
+def test_a_message_of_a_savepoint_is_published_unless_it_was_rolled_back(stream: StreamFixture, end: str) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, pad text)")
     source = {"dsn": make_conninfo(stream.dsn, options="-c logical_decoding_work_mem=64kB")}
     daemon = stream.daemon(source=source).start()

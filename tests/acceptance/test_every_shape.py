@@ -1,4 +1,4 @@
-"""A server-wide publication over tables of every shape, under a mixed workload: nothing stops, nothing differs."""
+"""A publication for all tables, over tables of every shape, under a mixed workload: no stop, no difference."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from psycopg.conninfo import make_conninfo
 from support import topics
 from support.nodes import columns_of
 from support.shapes import NAMES, TEXT_ONLY, Table, make, quoted
-from support.stream import Stream
+from support.stream import StreamFixture
 
 TRANSACTIONS = 250
 SEED = int(os.environ.get("CDCD_TEST_SEED", "4711"))
 
 
 class Workload:
-    """Changes of all tables, as a seed says. What it knows of them follows its own DDL."""
+    """Random changes of all tables, from a seed. Its own DDL keeps its descriptions of the tables right."""
 
     def __init__(self, connection: psycopg.Connection[Any], tables: list[Table], seed: int) -> None:
         self.tables = tables
@@ -32,14 +32,14 @@ class Workload:
         self._number = 0
 
     def fill(self) -> None:
-        """Some rows in every table, twenty tables in a transaction."""
+        """Insert some rows into every table, twenty tables in a transaction."""
         for first in range(0, len(self.tables), 20):
             with self._connection.transaction():
                 for table in self.tables[first : first + 20]:
                     self._insert(table, 4)
 
     def transaction(self) -> None:
-        """A few changes of a few tables, some of them rolled back, some with DDL before them."""
+        """Run one transaction with a few changes of a few tables; some changes are rolled back."""
         choose = self._random
         with self._connection.transaction() as whole:
             for _ in range(choose.randint(1, 6)):
@@ -53,7 +53,7 @@ class Workload:
                 raise psycopg.Rollback(whole)
 
     def large(self) -> None:
-        """One transaction of thousands of rows in many tables, a part of it rolled back."""
+        """Run one transaction of thousands of rows in many tables; a part of it is rolled back."""
         with self._connection.transaction():
             for table in self._random.sample(self.tables, 30):
                 with self._connection.transaction() as part:
@@ -63,9 +63,9 @@ class Workload:
                     self._change(table)
 
     def alter(self) -> None:
-        """Change one table, then write all its rows anew and one more: so what it is from then on is known."""
+        """Alter one table, update all its rows and insert one, so that every row has the new columns."""
         choose = self._random
-        table = choose.choice([t for t in self.tables if t.alterable and t.updatable and t.columns])
+        table = choose.choice([t for t in self.tables if t.is_alterable and t.is_updatable and t.columns])
         others = [column for column in table.columns if column != table.key and column != next(iter(table.columns))]
         name = choose.choice([name for name in NAMES if name not in table.columns])
         with self._connection.transaction():
@@ -87,7 +87,7 @@ class Workload:
         self.counts["DDL"] += 1
 
     def make(self) -> None:
-        """A table that nobody has seen, and one that goes again."""
+        """Create a new table with rows, and another one that is dropped again."""
         number = self._next()
         with self._connection.transaction():
             self._run(f"CREATE TABLE shapes.made_{number} (id int PRIMARY KEY, v text)")
@@ -101,7 +101,7 @@ class Workload:
         what = self._random.choices(["insert", "update", "delete", "truncate"], [5, 4, 2, 1])[0]
         if what == "truncate":
             self._truncate(table)
-        elif what == "insert" or not table.updatable or not table.columns:
+        elif what == "insert" or not table.is_updatable or not table.columns:
             self._insert(table, self._random.choice([1, 1, 2, 8]))
         else:
             rows = f"SELECT tableoid, ctid FROM {table.written} ORDER BY tableoid, ctid"
@@ -158,7 +158,7 @@ class Workload:
     ],
 )
 def test_a_server_wide_publication_neither_stops_nor_differs(
-    stream: Stream, via_root: bool, types: dict[str, str]
+    stream: StreamFixture, via_root: bool, types: dict[str, str]
 ) -> None:
     [(version,)] = stream.sql("SELECT current_setting('server_version_num')::int / 10000")
     made = make(version, via_root, types)
@@ -208,9 +208,9 @@ def test_a_server_wide_publication_neither_stops_nor_differs(
 
 
 def differences(
-    stream: Stream, tables: list[Table], events: dict[tuple[str, str], list[topics.Event]]
+    stream: StreamFixture, tables: list[Table], events: dict[tuple[str, str], list[topics.Event]]
 ) -> Iterator[tuple[str, str]]:
-    """The tables whose topics do not give the rows that the server has, and what differs."""
+    """Yield each table whose folded topic does not have the server's rows, and what differs."""
     with psycopg.connect(stream.dsn, autocommit=True) as connection:
         for table in tables:
             theirs = events.get((table.schema, table.name), [])

@@ -1,4 +1,4 @@
-"""The main promise, on real servers: every committed row once and in order, whatever is killed."""
+"""The main promise on real servers: every committed row is published once and in order, though the daemon is killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _write(database: Database, first: int, count: int, errors: list[BaseExceptio
                 try:
                     workload.mix(connection, first + attempts * SLICE, SLICE)
                     done += SLICE
-                except psycopg.errors.DeadlockDetected:  # the writers met; the slice before it is committed
+                except psycopg.errors.DeadlockDetected:  # with the other writer; the slices before it are committed
                     continue
     except BaseException as error:  # noqa: BLE001 - reported by the test's own thread
         errors.append(error)

@@ -1,6 +1,6 @@
-"""Operate it, point 8: the stream follows a failover exactly once; a primary that lost what was published is refused.
+"""The stream follows a failover exactly once, and a new primary that lost published changes is refused.
 
-The standby is a copy of the primary's files, made while that is down: no pg_basebackup is needed for it.
+The standby begins with the primary's files, which are copied while the primary is down: this needs no pg_basebackup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 import servers
 from psycopg.conninfo import make_conninfo
 from servers.jars import NEWEST
-from support.stream import Stream, Writer, eventually
+from support.stream import StreamFixture, Writer, eventually
 
 PRIMARY = {
     "hot_standby_feedback": "on",
@@ -51,7 +51,7 @@ class Pair:
 
     @property
     def dsn(self) -> str:
-        """Both hosts; whoever is the primary answers."""
+        """A DSN with both hosts; libpq connects to the one that is the primary."""
         ports = f"{self.primary.port},{self.standby.port}"
         return make_conninfo(
             self.primary.dsn("shop"), host="127.0.0.1,127.0.0.1", port=ports, target_session_attrs="read-write"
@@ -61,7 +61,7 @@ class Pair:
         return self._on(self.standby, *statements)
 
     def synced(self, slot: str) -> bool:
-        """The standby has the slot, in a state that survives a promotion."""
+        """Whether the standby has the slot, in a state that survives a promotion."""
         ask = f"SELECT synced AND NOT temporary FROM pg_replication_slots WHERE slot_name = '{slot}'"
         return self.on_standby(ask) == [(True,)]
 
@@ -84,7 +84,7 @@ class Pair:
 
 
 VERSION = max(17, int(os.environ.get("CDCD_TEST_POSTGRES", NEWEST)))
-"""The first that has failover slots is 17."""
+"""PostgreSQL 17 is the first version with failover slots."""
 
 
 @pytest.fixture
@@ -102,10 +102,10 @@ def careless() -> Iterator[Pair]:
     pair.close()
 
 
-def test_point_8_the_stream_goes_on_at_the_promoted_standby_exactly_once(
+def test_the_stream_goes_on_at_the_promoted_standby_exactly_once(
     pair: Pair, broker: str, prefix: str, tmp_path: Path
 ) -> None:
-    with Stream(pair.dsn, broker, prefix, tmp_path) as stream:
+    with StreamFixture(pair.dsn, broker, prefix, tmp_path) as stream:
         stream.sql(Writer.TABLE)
         daemon = stream.daemon(source={"failover": True}).start()
         daemon.wait_for_log("going on")
@@ -114,24 +114,24 @@ def test_point_8_the_stream_goes_on_at_the_promoted_standby_exactly_once(
             eventually(lambda: pair.synced(stream.slot), "the slot on the standby", 60)
             before = writer.commits
             pair.primary.kill()
-            # The standby alone is waited for, for as long as it is one.
-            eventually(lambda: "read-only" in daemon.log.read_text(), "word of the standby")
+            # The daemon waits for a primary as long as the only server is a standby.
+            eventually(lambda: "read-only" in daemon.log.read_text(), "a log line about the standby")
             assert daemon.running()
             pair.on_standby("SELECT pg_promote()")
             eventually(lambda: writer.commits > before + 50, "commits at the new primary", 60)
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
         assert stream.slot_records()[-1]["timeline"] == 2
-        # What the old primary had committed and the standby never got was not published either.
+        # A row that the old primary committed, but the standby never received, must not be published.
         events = stream.check(("public", "t"))
         assert len(events) > 100
 
 
-def test_point_8_a_new_primary_that_lost_what_was_published_is_refused_with_the_cure(
+def test_a_new_primary_that_lost_published_changes_is_refused_with_a_hint(
     careless: Pair, broker: str, prefix: str, tmp_path: Path
 ) -> None:
     pair = careless
-    with Stream(pair.dsn, broker, prefix, tmp_path) as stream:
+    with StreamFixture(pair.dsn, broker, prefix, tmp_path) as stream:
         stream.sql(Writer.TABLE)
         daemon = stream.daemon(source={"failover": True}).start()
         daemon.wait_for_log("going on")
@@ -139,7 +139,7 @@ def test_point_8_a_new_primary_that_lost_what_was_published_is_refused_with_the_
             eventually(lambda: pair.synced(stream.slot), "the slot on the standby", 60)
         pair.on_standby("ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
         pair.standby.settings.pop("primary_conninfo")
-        pair.standby.restart()  # the command line said otherwise
+        pair.standby.restart()  # its command line had the setting, too
         stream.sql("INSERT INTO t VALUES (1000000)")
         daemon.wait_until_confirmed()
         published = len(stream.events())
@@ -155,8 +155,8 @@ def test_point_8_a_new_primary_that_lost_what_was_published_is_refused_with_the_
 
 def test_failover_slots_need_postgresql_17(database: Any, broker: str, prefix: str, tmp_path: Path) -> None:
     if database.server.version >= 17:
-        pytest.skip("this server has them")
-    with Stream(database.dsn, broker, prefix, tmp_path) as stream:
+        pytest.skip("this server has failover slots")
+    with StreamFixture(database.dsn, broker, prefix, tmp_path) as stream:
         stream.sql(Writer.TABLE)
         done = stream.run(source={"failover": True})
         assert done.returncode == 1
@@ -168,7 +168,7 @@ def test_a_stream_from_a_standby_goes_on_after_its_promotion_and_a_restart(
     pair: Pair, broker: str, prefix: str, tmp_path: Path, status_interval_s: float
 ) -> None:
     with (
-        Stream(pair.standby.dsn("shop"), broker, prefix, tmp_path) as stream,
+        StreamFixture(pair.standby.dsn("shop"), broker, prefix, tmp_path) as stream,
         psycopg.connect(pair.primary.dsn("shop"), autocommit=True) as primary,
     ):
         primary.execute(Writer.TABLE.encode())

@@ -1,4 +1,4 @@
-"""A spool without room: streaming ends, the server keeps what is in progress, and nothing is lost."""
+"""A full spool: streaming ends, the server keeps the transactions in progress, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import make_conninfo
-from support.stream import Stream
+from support.stream import StreamFixture
 
 MEBIBYTE = 1 << 20
 
 
-def test_a_full_spool_turns_streaming_off_and_loses_nothing(stream: Stream, tmp_path: Path) -> None:
+def test_a_full_spool_turns_streaming_off_and_loses_nothing(stream: StreamFixture, tmp_path: Path) -> None:
     stream.sql("CREATE TABLE t (id bigint PRIMARY KEY, v int NOT NULL DEFAULT 0, pad text)")
     spool = tmp_path / "spool"
     daemon = stream.daemon(
@@ -27,7 +27,7 @@ def test_a_full_spool_turns_streaming_off_and_loses_nothing(stream: Stream, tmp_
         assert used <= 2 * MEBIBYTE
         daemon.until(lambda: daemon.log.read_text().count("going on") == 2, "a second stream", 30)
         [(system_id,)] = stream.sql("SELECT system_identifier FROM pg_control_system()")
-        assert [path.name for path in spool.iterdir()] == [f"{stream.slot}-{system_id}"], "no other server's"
+        assert [path.name for path in spool.iterdir()] == [f"{stream.slot}-{system_id}"]
         stream.sql("INSERT INTO t VALUES (-2, 0, 'small')")
         daemon.until(lambda: len(stream.events()) == 2, "the small ones, before the large one ends", 30)
     daemon.wait_until_confirmed()
@@ -37,7 +37,7 @@ def test_a_full_spool_turns_streaming_off_and_loses_nothing(stream: Stream, tmp_
     assert log.count("is full") == 1, "the server keeps large transactions from now on"
     assert daemon.stop() == 0
     assert len(stream.check(("public", "t"))) == 30_002
-    assert not any(spool.iterdir()), "it leaves nothing behind"
+    assert not any(spool.iterdir()), "a stopped daemon must leave no file"
     large_again = stream.daemon(
         source={"dsn": make_conninfo(stream.dsn, options="-c logical_decoding_work_mem=64kB")},
         spool={"directory": str(spool)},

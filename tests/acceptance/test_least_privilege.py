@@ -1,6 +1,6 @@
-"""Operate it, points 5 and 11: the daemon runs with the grants and ACLs of `deploy/` and no others, over verified TLS.
+"""The daemon runs with the grants and ACLs of `deploy/` and no others, over verified TLS.
 
-`deploy/postgres/*.sql` and `deploy/kafka/acls.sh` are run as they are; the CA is made here.
+The tests run `deploy/postgres/*.sql` and the commands of `deploy/kafka/acls.sh` unchanged, and make their own CA.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from confluent_kafka.admin import (
 from psycopg.conninfo import make_conninfo
 from support.daemon import Daemon, command, environment
 from support.fix_postgres import Database
-from support.stream import Stream, eventually, port_of
+from support.stream import StreamFixture, eventually, port_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PASSWORD = "s3cret-Pass.word"
 
 
 class Certificates:
-    """A CA, a certificate for this machine, one for the client `cdcd`, and another CA that signed none of them."""
+    """A CA, its certificates for this machine and for the client `cdcd`, and another CA that signed neither."""
 
     def __init__(self, folder: Path) -> None:
         ca, other = trustme.CA(), trustme.CA()
@@ -51,7 +51,7 @@ class Certificates:
         server.private_key_pem.write_to_path(self.server_key)
         client.cert_chain_pems[0].write_to_path(self.client)
         client.private_key_pem.write_to_path(self.client_key)
-        # Kafka reads PKCS#8 only.
+        # Kafka reads only PKCS#8.
         key = subprocess.run(
             ["openssl", "pkcs8", "-topk8", "-nocrypt", "-in", self.server_key], capture_output=True, check=True
         ).stdout
@@ -66,14 +66,14 @@ class Certificates:
 
 @pytest.fixture(scope="module")
 def certificates() -> Iterator[Certificates]:
-    with tempfile.TemporaryDirectory(dir=servers.default_home() / "run") as folder:  # where the server's user may look
+    with tempfile.TemporaryDirectory(dir=servers.default_home() / "run") as folder:  # PostgreSQL's user can reach it
         Path(folder).chmod(0o755)
         yield Certificates(Path(folder))
 
 
 @pytest.fixture(scope="module", params=[14, 18], ids=["pg14", "pg18"])
 def tls_postgres(request: pytest.FixtureRequest, certificates: Certificates) -> Iterator[servers.PostgreSQL]:
-    """Start a server that lets `cdcd` in over TLS only, with its certificate, into one database only."""
+    """Start a server that accepts `cdcd` only over TLS, with its certificate, and only in one database."""
     settings = {
         "ssl": "on",
         "ssl_ca_file": str(certificates.ca),
@@ -104,7 +104,7 @@ def tls_postgres(request: pytest.FixtureRequest, certificates: Certificates) -> 
 
 @pytest.fixture(scope="module")
 def tls_kafka(certificates: Certificates) -> Iterator[servers.Kafka]:
-    """Start a broker with ACLs that speaks SASL_SSL and mutual TLS beside the plain listener of the tests."""
+    """Start a broker with ACLs, and with listeners for SASL_SSL and mutual TLS next to the tests' plain one."""
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     plain = f'{module} required user_cdcd="{PASSWORD}" user_none="{PASSWORD}";'
     settings = {
@@ -124,7 +124,7 @@ def tls_kafka(certificates: Certificates) -> Iterator[servers.Kafka]:
 
 
 def grant(kafka: servers.Kafka, prefix: str, slot: str) -> None:
-    """Give what `deploy/kafka/acls.sh` gives: its commands, read as kafka-acls.sh would."""
+    """Create the ACLs of `deploy/kafka/acls.sh`: read its commands as kafka-acls.sh would."""
     values = {"PRINCIPAL": "User:cdcd", "PREFIX": prefix, "SLOT": slot}
     bindings = []
     for line in (DEPLOY / "kafka" / "acls.sh").read_text().splitlines():
@@ -186,11 +186,11 @@ def dsn_of(server: servers.PostgreSQL, certificates: Certificates, **more: str) 
     return make_conninfo(server.dsn("shop", user="cdcd"), **{**parts, **more})
 
 
-def test_points_5_and_11_the_daemon_runs_with_these_grants_and_acls_over_verified_tls(
+def test_the_daemon_runs_with_these_grants_and_acls_over_verified_tls(
     tls_postgres: servers.PostgreSQL, tls_kafka: servers.Kafka, certificates: Certificates, tmp_path: Path
 ) -> None:
     prefix = f"shop{tls_postgres.version}"
-    with Stream(tls_postgres.dsn("shop"), tls_kafka.bootstrap, prefix, tmp_path) as stream:
+    with StreamFixture(tls_postgres.dsn("shop"), tls_kafka.bootstrap, prefix, tmp_path) as stream:
         grant(tls_kafka, prefix, stream.slot)
         daemon = stream.daemon(
             source={"dsn": dsn_of(tls_postgres, certificates), "create": True},
@@ -228,20 +228,20 @@ def test_points_5_and_11_the_daemon_runs_with_these_grants_and_acls_over_verifie
             assert PASSWORD not in shown
         assert "not verified" not in daemon.log.read_text()
         stream.check(("public", "orders"), ("public", 'odd "name'), ("public", "hidden"))
-        # These grants, and no more.
+        # The role may do no more than that.
         with psycopg.connect(dsn_of(tls_postgres, certificates), autocommit=True) as as_cdcd:
             for statement in ("SELECT * FROM orders", "INSERT INTO orders VALUES (9)", "CREATE TABLE x (id int)"):
                 if "CREATE" in statement and tls_postgres.version < 15:
-                    continue  # anyone may, in PostgreSQL 14's schema public
+                    continue  # in PostgreSQL 14, every role may create tables in the schema public
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     as_cdcd.execute(statement)
         stream.sql(f"SELECT pg_drop_replication_slot('{stream.slot}')")
 
 
-def test_point_11_mutual_tls_with_kafka(
+def test_mutual_tls_with_kafka(
     database: Database, tls_kafka: servers.Kafka, certificates: Certificates, tmp_path: Path
 ) -> None:
-    with Stream(database.dsn, tls_kafka.bootstrap, "mutual", tmp_path) as stream:
+    with StreamFixture(database.dsn, tls_kafka.bootstrap, "mutual", tmp_path) as stream:
         grant(tls_kafka, "mutual", stream.slot)
         stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
         daemon = stream.daemon(sink={"bootstrap_servers": tls_kafka.address("MUTUAL")})
@@ -260,10 +260,10 @@ def test_point_11_mutual_tls_with_kafka(
 
 
 @pytest.mark.parametrize("wrong", ["ca", "password", "user"])
-def test_point_11_what_kafka_refuses_is_named_without_the_secret(
+def test_an_error_of_kafkas_security_names_the_setting_without_the_secret(
     database: Database, tls_kafka: servers.Kafka, certificates: Certificates, tmp_path: Path, wrong: str
 ) -> None:
-    with Stream(database.dsn, tls_kafka.bootstrap, "refused", tmp_path) as stream:
+    with StreamFixture(database.dsn, tls_kafka.bootstrap, "refused", tmp_path) as stream:
         stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
         daemon = stream.daemon(sink={"bootstrap_servers": tls_kafka.address("SASL")})
         properties = {
@@ -294,21 +294,21 @@ def test_point_11_what_kafka_refuses_is_named_without_the_secret(
     ],
 )
 @pytest.mark.parametrize("tls_postgres", [18], indirect=True)
-def test_point_11_a_server_that_is_not_who_it_should_be_is_refused(
+def test_a_server_with_the_wrong_identity_is_refused(
     tls_postgres: servers.PostgreSQL, broker: str, certificates: Certificates, tmp_path: Path, more: dict[str, str],
     words: str,
 ) -> None:  # fmt: skip
     more = {name: str(certificates.other_ca) if value == "other" else value for name, value in more.items()}
     if more.get("sslmode") == "disable":
         more |= {"sslcertmode": "disable"}
-    with Stream(tls_postgres.dsn("shop"), broker, "refused-too", tmp_path) as stream:
+    with StreamFixture(tls_postgres.dsn("shop"), broker, "refused-too", tmp_path) as stream:
         done = stream.run(source={"dsn": dsn_of(tls_postgres, certificates, **more)}, timeout_s=90)
         assert done.returncode == 1
         assert words in done.stderr.splitlines()[-1]
         assert ("pg_reload_conf" if "sslmode" in more else "source.dsn") in done.stderr.splitlines()[-1]
 
 
-def test_point_11_tls_that_is_not_verified_is_warned_of(stream: Stream) -> None:
+def test_unverified_tls_gets_a_warning(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon(source={"dsn": make_conninfo(stream.dsn, sslmode="prefer")}).start()
     daemon.wait_for_log("going on")
@@ -316,7 +316,7 @@ def test_point_11_tls_that_is_not_verified_is_warned_of(stream: Stream) -> None:
     assert daemon.stop() == 0
 
 
-def test_point_11_no_row_value_is_in_any_log_page_or_metric(stream: Stream) -> None:
+def test_no_row_value_is_in_any_log_page_or_metric(stream: StreamFixture) -> None:
     secret = "hunter2-of-a-row"
     stream.sql("CREATE TABLE t (id text PRIMARY KEY, v text)")
     daemon = stream.daemon(log={"level": "debug"}, sink={"on_unpublishable": "park"}).start()

@@ -13,31 +13,31 @@ import pytest
 import servers
 from support.daemon import Daemon
 from support.proxy import Proxy
-from support.stream import Stream, Table, Writer, eventually, metric
+from support.stream import StreamFixture, Table, Writer, eventually, metric
 
 PAUSE_S = float(os.environ.get("CDCD_TEST_PAUSE_S", "15"))
 
 
-def _finish(stream: Stream, daemon: Daemon, *more: Table) -> None:
-    """Wait until all is published, end the daemon, and compare."""
+def _finish(stream: StreamFixture, daemon: Daemon, *more: Table) -> None:
+    """Wait until everything is published, end the daemon, and compare the topics with the tables."""
     daemon.wait_until_confirmed(timeout_s=90)
     assert daemon.stop() == 0
     stream.check(("public", "t"), *more)
 
 
-def _written_past(stream: Stream) -> bool:
-    """Write WAL that concerns no table of ours: is the flush position behind it, until the daemon is asked?
+def _written_past(stream: StreamFixture) -> bool:
+    """Write WAL of a table that is not published; returns whether the slot is not confirmed up to its end.
 
-    A commit of a table of ours that follows at once takes the position along.
+    (It is confirmed if the writer commits a row of a published table right after it.)
     """
     stream.sql("CREATE TEMP TABLE x AS SELECT generate_series(1, 1000)")
     return stream.confirmed() < stream.written()
 
 
 def test_a_fast_shutdown_waits_for_kafka_only_and_the_daemon_goes_on_after_it(
-    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL
+    on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL
 ) -> None:
-    stream = on_rough_postgres
+    stream = on_restartable_postgres
     stream.sql(Writer.TABLE)
     with stream.daemon(source={"status_interval_s": 30}).start() as daemon:
         daemon.wait_until_streaming()
@@ -45,9 +45,9 @@ def test_a_fast_shutdown_waits_for_kafka_only_and_the_daemon_goes_on_after_it(
             time.sleep(1)
             eventually(lambda: _written_past(stream), "WAL that is not confirmed")
             began = time.monotonic()
-            rough_postgres.stop(mode="fast")
+            restartable_postgres.stop(mode="fast")
             assert time.monotonic() - began < 3
-            rough_postgres.start()
+            restartable_postgres.start()
             daemon.wait_until_streaming()
             time.sleep(1)
         _finish(stream, daemon)
@@ -55,55 +55,55 @@ def test_a_fast_shutdown_waits_for_kafka_only_and_the_daemon_goes_on_after_it(
 
 
 def test_a_fast_shutdown_does_not_wait_while_kafka_is_taken_over(
-    on_rough_servers: Stream, rough_postgres: servers.PostgreSQL, rough_kafka: servers.Kafka
+    on_restartable_servers: StreamFixture, restartable_postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka
 ) -> None:
-    # Found by chaos: whoever is taking Kafka over answers the server, and confirms nothing.
-    stream = on_rough_servers
+    # Found by chaos: while a daemon takes Kafka over, it answers the server, but confirms no new position.
+    stream = on_restartable_servers
     stream.sql(Writer.TABLE)
     with stream.daemon() as daemon:
         daemon.start().wait_for_log("going on")
         assert daemon.stop() == 0
         stream.sql("INSERT INTO t VALUES (1)")
-        rough_kafka.pause()
+        restartable_kafka.pause()
         try:
             daemon.start()
             eventually(lambda: daemon.log.read_text().count("holding the slot") == 2, "the slot")
             time.sleep(1)
             began = time.monotonic()
-            rough_postgres.stop(mode="fast")
+            restartable_postgres.stop(mode="fast")
             assert time.monotonic() - began < 5
         finally:
-            rough_kafka.resume()
-        rough_postgres.start()
+            restartable_kafka.resume()
+        restartable_postgres.start()
         _finish(stream, daemon)
 
 
 def test_a_fast_shutdown_does_not_wait_for_a_kafka_that_has_fallen_silent(
-    on_rough_servers: Stream, rough_postgres: servers.PostgreSQL, rough_kafka: servers.Kafka
+    on_restartable_servers: StreamFixture, restartable_postgres: servers.PostgreSQL, restartable_kafka: servers.Kafka
 ) -> None:
-    stream = on_rough_servers
+    stream = on_restartable_servers
     stream.sql(Writer.TABLE)
     with stream.daemon().start() as daemon:
         daemon.wait_for_log("going on")
         with Writer(stream.dsn):
             daemon.wait_for_log("published")
-            rough_kafka.pause()
+            restartable_kafka.pause()
             try:
                 time.sleep(1)
                 began = time.monotonic()
-                rough_postgres.stop(mode="fast")
-                assert 2 < time.monotonic() - began < 15, "Kafka is given a moment, and no more"
+                restartable_postgres.stop(mode="fast")
+                assert 2 < time.monotonic() - began < 15, "the daemon must wait for Kafka, but only a moment"
             finally:
-                rough_kafka.resume()
-            rough_postgres.start()
+                restartable_kafka.resume()
+            restartable_postgres.start()
             time.sleep(1)
         _finish(stream, daemon)
 
 
-def test_a_session_that_is_ended_alone_costs_the_stream_nothing_while_kafka_is_silent(
-    on_rough_kafka: Stream, rough_kafka: servers.Kafka
+def test_a_terminated_session_does_not_end_the_stream_while_kafka_is_silent(
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:
-    stream = on_rough_kafka
+    stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
     with stream.daemon().start() as daemon:
         daemon.wait_for_log("going on")
@@ -115,22 +115,22 @@ def test_a_session_that_is_ended_alone_costs_the_stream_nothing_while_kafka_is_s
         assert ended > 0
         with Writer(stream.dsn):
             daemon.wait_for_log("published")
-            rough_kafka.pause()
+            restartable_kafka.pause()
             try:
                 time.sleep(8)
                 assert stream.walsender() == first
                 assert metric(daemon, "cdcd_restarts_total") == 0
             finally:
-                rough_kafka.resume()
+                restartable_kafka.resume()
         _finish(stream, daemon)
 
 
 def test_a_fast_shutdown_does_not_wait_for_a_prepared_transaction(
-    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL
+    on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL
 ) -> None:
-    # Found by chaos: its rows are acknowledged at COMMIT PREPARED, and a server that shuts down waits for that.
-    stream = on_rough_postgres
-    if rough_postgres.version < 15:
+    # Found by chaos: a prepared transaction is acknowledged at COMMIT PREPARED, and a fast shutdown waits for that.
+    stream = on_restartable_postgres
+    if restartable_postgres.version < 15:
         pytest.skip("two-phase decoding needs PostgreSQL 15")
     stream.sql(Writer.TABLE)
     with stream.daemon(source={"two_phase": True}).start() as daemon:
@@ -138,9 +138,9 @@ def test_a_fast_shutdown_does_not_wait_for_a_prepared_transaction(
         stream.sql("BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'p'", "INSERT INTO t VALUES (2)")
         eventually(lambda: len(stream.events()) == 1, "the row that is committed")
         began = time.monotonic()
-        rough_postgres.stop(mode="fast", timeout_s=20)
+        restartable_postgres.stop(mode="fast", timeout_s=20)
         assert time.monotonic() - began < 5
-        rough_postgres.start()
+        restartable_postgres.start()
         daemon.wait_until_streaming()
         stream.sql("COMMIT PREPARED 'p'")
         _finish(stream, daemon)
@@ -149,19 +149,19 @@ def test_a_fast_shutdown_does_not_wait_for_a_prepared_transaction(
 
 @pytest.mark.parametrize("how", ["immediate", "SIGKILL", "terminate"])
 def test_every_row_once_after_the_server_is_lost(
-    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL, how: str
+    on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL, how: str
 ) -> None:
-    stream = on_rough_postgres
+    stream = on_restartable_postgres
     stream.sql(Writer.TABLE)
     with stream.daemon().start() as daemon:
         daemon.wait_until_streaming()
         with Writer(stream.dsn):
             time.sleep(1.5)
             if how == "immediate":
-                rough_postgres.restart(mode="immediate")
+                restartable_postgres.restart(mode="immediate")
             elif how == "SIGKILL":
-                rough_postgres.kill()
-                rough_postgres.start()
+                restartable_postgres.kill()
+                restartable_postgres.start()
             else:
                 for _ in range(3):
                     pid = eventually(stream.walsender, "walsender")
@@ -172,8 +172,8 @@ def test_every_row_once_after_the_server_is_lost(
         assert "starting again" in daemon.log.read_text()
 
 
-def test_a_connection_that_is_gone_without_a_word_is_given_up(stream: Stream, postgres: servers.PostgreSQL) -> None:
-    # Found by chaos: behind a proxy or a firewall nothing tells of the end, and the daemon waited for ever.
+def test_a_half_open_connection_is_given_up(stream: StreamFixture, postgres: servers.PostgreSQL) -> None:
+    # Found by chaos: a proxy or a firewall may hide the end of a connection, and the daemon waited without end.
     stream.sql(Writer.TABLE)
     with Proxy(postgres.port) as proxy:
         dsn = psycopg.conninfo.make_conninfo(stream.dsn, port=proxy.port, options="-c wal_sender_timeout=5s")
@@ -189,13 +189,13 @@ def test_a_connection_that_is_gone_without_a_word_is_given_up(stream: Stream, po
             assert len(stream.events()) == 2
 
 
-def test_what_a_crashed_server_sends_again_is_left_out(
+def test_changes_that_a_crashed_server_sends_again_are_left_out(
     start_postgres: Callable[..., servers.PostgreSQL], broker: str, prefix: str, tmp_path: Path
 ) -> None:
-    # A slot's position reaches the disk with a checkpoint: after a crash it is an old one. Version 14 sends empty
-    # transactions too, which nothing in Kafka tells of but the position of an idle slot record.
+    # A slot's position reaches the disk with a checkpoint, so a crash sets it back. Version 14 also sends empty
+    # transactions; in Kafka, only the position of an idle slot record covers them.
     server = start_postgres(14)
-    with Stream(server.dsn(), broker, prefix, tmp_path) as stream:
+    with StreamFixture(server.dsn(), broker, prefix, tmp_path) as stream:
         stream.sql(Writer.TABLE, "CREATE TABLE other (id int)", "CREATE PUBLICATION cdcd FOR TABLE t")
         daemon = stream.daemon(source={"status_interval_s": 0.1}).start()
         daemon.wait_for_log("going on")
@@ -216,32 +216,32 @@ def test_what_a_crashed_server_sends_again_is_left_out(
 
 @pytest.mark.parametrize("how", ["clean", "SIGKILL"])
 def test_every_row_once_after_the_broker_was_restarted(
-    on_rough_kafka: Stream, rough_kafka: servers.Kafka, how: str
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka, how: str
 ) -> None:
-    stream = on_rough_kafka
+    stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
     with stream.daemon().start() as daemon:
         daemon.wait_until_streaming()
         with Writer(stream.dsn):
             daemon.wait_until_confirmed()
             time.sleep(1)
-            # A table whose topic is still to be made: a broker that stops or starts refuses that in ways of its own.
+            # This table has no topic yet: a broker that stops or starts answers such a request with special errors.
             late = ["CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1)"]
             if how == "clean":
                 stream.sql(*late)
-                rough_kafka.stop()
+                restartable_kafka.stop()
             else:
-                rough_kafka.kill()
+                restartable_kafka.kill()
                 stream.sql(*late)
-            rough_kafka.start()
+            restartable_kafka.start()
             time.sleep(1)
         _finish(stream, daemon, ("public", "late"))
 
 
-def test_a_silent_broker_costs_neither_the_connection_meanwhile_nor_a_row(
-    on_rough_kafka: Stream, rough_kafka: servers.Kafka
+def test_a_silent_broker_ends_no_connection_and_loses_no_row(
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:
-    stream = on_rough_kafka
+    stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
     impatient = psycopg.conninfo.make_conninfo(stream.dsn, options="-c wal_sender_timeout=10s")
     settings: dict[str, dict[str, Any]] = {
@@ -255,18 +255,18 @@ def test_a_silent_broker_costs_neither_the_connection_meanwhile_nor_a_row(
             first = stream.walsender()
             assert first is not None
             before = writer.commits
-            rough_kafka.pause()
+            restartable_kafka.pause()
             try:
                 deadline = time.monotonic() + PAUSE_S
                 while time.monotonic() < deadline:
                     assert stream.walsender() == first
                     time.sleep(0.25)
             finally:
-                rough_kafka.resume()
+                restartable_kafka.resume()
             written = writer.commits - before
         daemon.wait_until_confirmed(timeout_s=120)
-        # A broker just awake may be slow to end a transaction, which costs the producer (`kafka.producer`) and with it
-        # the connection: for that reason, and for no other.
+        # After a pause, the broker may be slow to end a transaction. Then the daemon gives up its producer, and starts
+        # again with a new connection. This is the only reason that is allowed.
         starts = [line for line in daemon.log.read_text().splitlines() if "starting again" in line]
         assert all("to end a transaction" in line for line in starts), starts
         assert starts or stream.walsender() == first
@@ -274,11 +274,9 @@ def test_a_silent_broker_costs_neither_the_connection_meanwhile_nor_a_row(
         assert metric(daemon, "cdcd_restarts_total") == len(starts)
         assert daemon.stop() == 0
     events = stream.check(("public", "t"))
-    assert written > PAUSE_S * 5, "nothing was written meanwhile"
-    print(
-        f"\npaused {PAUSE_S:g} s, {written} transactions meanwhile, {len(events)} events, walsender {first} meanwhile"
-    )
+    assert written > PAUSE_S * 5, "too little was written during the pause"
+    print(f"\npaused {PAUSE_S:g} s, {written} transactions during the pause, {len(events)} events")
 
 
-def _other_walsender(stream: Stream, pid: int) -> Callable[[], bool]:
+def _other_walsender(stream: StreamFixture, pid: int) -> Callable[[], bool]:
     return lambda: stream.walsender() not in (None, pid)

@@ -1,4 +1,4 @@
-"""Operate it, points 1 and 2: every metric is there and moves, and health fails where work waits and nothing moves."""
+"""Every metric exists and moves, and the health check fails if work waits and nothing moves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import servers
 from prometheus_client.parser import text_string_to_metric_families
 from support.daemon import Daemon
-from support.stream import Stream, Writer, eventually, port_of
+from support.stream import StreamFixture, Writer, eventually, port_of
 
 from cdcd.monitoring.metrics import METRICS
 
@@ -36,7 +36,7 @@ def wait_for(daemon: Daemon, path: str, code: int, words: str, timeout_s: float 
     eventually(there, f"{code} {words!r} at {path}", timeout_s)
 
 
-def test_point_1_every_metric_is_exposed_and_the_slot_and_its_wal_are_among_them(stream: Stream) -> None:
+def test_every_metric_is_exposed_and_the_slot_and_its_wal_are_among_them(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(source={"streaming": "on"}).start()
     daemon.wait_for_log("going on")
@@ -74,8 +74,8 @@ def test_point_1_every_metric_is_exposed_and_the_slot_and_its_wal_are_among_them
 
 
 @pytest.mark.parametrize("status_interval_s", [1, 20])
-def test_point_2_an_idle_daemon_is_healthy_for_as_long_as_nothing_happens(
-    stream: Stream, status_interval_s: float
+def test_an_idle_daemon_is_healthy_for_as_long_as_nothing_happens(
+    stream: StreamFixture, status_interval_s: float
 ) -> None:
     stream.sql(Writer.TABLE)
     source = {"status_interval_s": status_interval_s}
@@ -88,16 +88,16 @@ def test_point_2_an_idle_daemon_is_healthy_for_as_long_as_nothing_happens(
     assert daemon.stop() == 0
 
 
-def test_point_2_health_fails_while_kafka_takes_nothing_and_comes_back(
-    on_rough_kafka: Stream, rough_kafka: servers.Kafka
+def test_health_fails_while_kafka_takes_nothing_and_comes_back(
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:
-    stream = on_rough_kafka
+    stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(monitoring=MONITORING).start()
     daemon.wait_for_log("going on")
     stream.sql("INSERT INTO t VALUES (1)")
     daemon.wait_until_confirmed()
-    rough_kafka.pause()
+    restartable_kafka.pause()
     try:
         began = time.monotonic()
         stream.sql("INSERT INTO t VALUES (2)")
@@ -108,13 +108,13 @@ def test_point_2_health_fails_while_kafka_takes_nothing_and_comes_back(
         lag_s = float(next(x for x in ask(daemon, "/metrics")[1].splitlines() if x.startswith("cdcd_lag_s")).split()[1])
         assert lag_s >= STALLED_AFTER_S - 0.5
     finally:
-        rough_kafka.resume()
+        restartable_kafka.resume()
     wait_for(daemon, "/healthz", 200, "alive")
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
 
 
-def test_point_2_health_fails_while_the_walsender_is_silent(stream: Stream) -> None:
+def test_health_fails_while_the_walsender_is_silent(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(monitoring=MONITORING).start()
     daemon.wait_for_log("going on")
@@ -129,26 +129,26 @@ def test_point_2_health_fails_while_the_walsender_is_silent(stream: Stream) -> N
     assert daemon.stop() == 0
 
 
-def test_point_2_health_and_readiness_fail_while_no_stream_comes_about_again(
-    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL
+def test_health_and_readiness_fail_while_the_stream_cannot_be_restarted(
+    on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL
 ) -> None:
-    stream = on_rough_postgres
+    stream = on_restartable_postgres
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(monitoring=MONITORING).start()
     wait_for(daemon, "/readyz", 200, "streaming")
-    rough_postgres.stop()
+    restartable_postgres.stop()
     try:
         wait_for(daemon, "/readyz", 503, "restarting")
         assert ask(daemon, "/availablez")[0] == 503
         wait_for(daemon, "/healthz", 503, "stalled: nothing moves at the stream")
     finally:
-        rough_postgres.start()
+        restartable_postgres.start()
     wait_for(daemon, "/healthz", 200, "alive", 40)
     wait_for(daemon, "/readyz", 200, "streaming")
     assert daemon.stop() == 0
 
 
-def test_point_2_a_hot_standby_reports_itself_as_such(stream: Stream) -> None:
+def test_a_hot_standby_reports_itself_as_such(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     first = stream.daemon(monitoring=MONITORING).start()
     wait_for(first, "/readyz", 200, "streaming")

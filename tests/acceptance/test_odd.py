@@ -1,4 +1,4 @@
-"""Tables, values and transactions that are legal and rare."""
+"""Legal but rare tables, values and transactions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from psycopg.conninfo import make_conninfo
 from support import topics
 from support.daemon import Daemon
-from support.stream import Stream
+from support.stream import StreamFixture
 
 MIB = 1024 * 1024
 
@@ -25,7 +25,7 @@ def _rss_max_bytes(daemon: Daemon) -> int:
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_tables_of_every_shape_and_name_are_streamed(stream: Stream) -> None:
+def test_tables_of_every_shape_and_name_are_streamed(stream: StreamFixture) -> None:
     long = "x" * 63
     wide = ", ".join(f"c{n} int" for n in range(2, 1601))
     stream.sql(
@@ -77,11 +77,11 @@ def test_tables_of_every_shape_and_name_are_streamed(stream: Stream) -> None:
     assert len(stream.topics.names()) == len(tables)
 
 
-def test_a_copied_row_has_the_key_that_the_stream_gives_it(stream: Stream) -> None:
+def test_a_row_of_a_snapshot_has_the_same_key_as_in_the_stream(stream: StreamFixture) -> None:
     stream.sql(
         "CREATE TABLE included (id int, v text, PRIMARY KEY (id) INCLUDE (v))",
         "INSERT INTO included VALUES (1, NULL), (2, 'b')",
-        # Two rows share a key for a moment: for a reader who goes by it one would be gone.
+        # Two rows have the same key for a moment: a reader that uses it as the key would lose one of them.
         "CREATE TABLE deferred (id int PRIMARY KEY DEFERRABLE, v text)",
         "ALTER TABLE deferred REPLICA IDENTITY FULL",
         "INSERT INTO deferred VALUES (1, 'A'), (2, 'B')",
@@ -101,9 +101,9 @@ def test_a_copied_row_has_the_key_that_the_stream_gives_it(stream: Stream) -> No
     }  # fmt: skip
 
 
-@pytest.mark.postgres_versions("newest")  # the others flush a message only with the commit of something else
-def test_a_transaction_that_commits_right_behind_a_message_is_published(stream: Stream) -> None:
-    # The server names the end of a message's record, and the next record begins there: that of the commit.
+@pytest.mark.postgres_versions("newest")  # older versions flush a message only with a later commit
+def test_a_transaction_that_commits_right_after_a_message_is_published(stream: StreamFixture) -> None:
+    # A message's LSN is the end of its WAL record. The next WAL record, the commit's, begins at the same LSN.
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -118,7 +118,7 @@ def test_a_transaction_that_commits_right_behind_a_message_is_published(stream: 
             writer.commit()
             daemon.start()
             daemon.wait_until_confirmed()
-            if next_lsn == lsn:  # else the server has written something of its own in between
+            if next_lsn == lsn:  # otherwise the server has written another record in between
                 break
     assert next_lsn == lsn
     assert daemon.stop() == 0
@@ -126,7 +126,7 @@ def test_a_transaction_that_commits_right_behind_a_message_is_published(stream: 
     assert [event.value["after"]["id"] for event in events] == list(range(1, number + 1))
 
 
-def test_a_value_of_20_mb_passes_where_the_topic_takes_it(stream: Stream) -> None:
+def test_a_value_of_20_mb_is_published_if_the_topic_allows_it(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text, b bytea)")
     daemon = stream.daemon()
     daemon.config.write_text(daemon.config.read_text() + '[sink.topic_config]\n"max.message.bytes" = "67108864"\n')
@@ -146,7 +146,7 @@ def test_a_value_of_20_mb_passes_where_the_topic_takes_it(stream: Stream) -> Non
 
 
 @pytest.mark.parametrize("streaming", ["auto", "off"])
-def test_300_000_rows_in_one_transaction_take_less_than_200_mb(stream: Stream, streaming: str) -> None:
+def test_300_000_rows_in_one_transaction_take_less_than_200_mb(stream: StreamFixture, streaming: str) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, name text, amount numeric(12,2), at timestamptz)")
     daemon = stream.daemon(source={"streaming": streaming}).start()
     daemon.wait_for_log("going on")
@@ -164,7 +164,9 @@ def test_300_000_rows_in_one_transaction_take_less_than_200_mb(stream: Stream, s
 
 @pytest.mark.postgres_versions("oldest", "newest")
 @pytest.mark.parametrize("mode", ["binary", "text", "streamed"])
-def test_truncate_of_several_tables_empties_each_in_every_partition_and_says_how(stream: Stream, mode: str) -> None:
+def test_truncate_of_several_tables_empties_each_in_every_partition_and_says_how(
+    stream: StreamFixture, mode: str
+) -> None:
     stream.sql(*(f"CREATE TABLE {name} (id int PRIMARY KEY, other int)" for name in "abc"))
     stream.sql("ALTER TABLE b ADD FOREIGN KEY (other) REFERENCES a")
     source: dict[str, Any] = {"binary": mode != "text"}
@@ -195,7 +197,7 @@ def test_truncate_of_several_tables_empties_each_in_every_partition_and_says_how
     assert (streamed > 0) == (mode == "streamed")
 
 
-def test_tombstones_follow_deletes_and_only_those(stream: Stream) -> None:
+def test_tombstones_follow_deletes_and_only_those(stream: StreamFixture) -> None:
     stream.sql(
         "CREATE TABLE t (id int PRIMARY KEY, v int)",
         "CREATE TABLE keyless (v int)",
@@ -222,7 +224,7 @@ def test_tombstones_follow_deletes_and_only_those(stream: Stream) -> None:
         assert (deleted.value["op"], deleted.key) == ("d", event.key)
 
 
-def test_at_least_once_loses_nothing_when_it_is_killed(stream: Stream) -> None:
+def test_at_least_once_loses_nothing_when_it_is_killed(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
     daemon = stream.daemon(sink={"delivery": "at_least_once"}).start()
     daemon.wait_for_log("going on")
@@ -239,7 +241,7 @@ def test_at_least_once_loses_nothing_when_it_is_killed(stream: Stream) -> None:
     assert topics.fold(list(once.values())) == stream.content("public", "t")
 
 
-def test_a_topic_that_is_there_already_keeps_its_partitions(stream: Stream) -> None:
+def test_a_topic_that_exists_already_keeps_its_partitions(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
     admin = AdminClient({"bootstrap.servers": stream.broker})
     name = f"{stream.prefix}.public.t"

@@ -1,6 +1,7 @@
-"""Operate it, point 9: a table that cannot be published is parked, whole and in order, and the others go on.
+"""A table that cannot be published is parked, complete and in order, and the other tables go on.
 
-What is too large for a topic, and what a registry refuses; kills at every stage; the replay, also one that is refused.
+Covers rows that are too large for a topic, schemas that a registry refuses, kills at every stage, and replays, also
+refused ones.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from support import topics
 from support.daemon import Daemon, cdcd
 from support.registry import Registry
-from support.stream import Stream, eventually, metric
+from support.stream import StreamFixture, eventually, metric
 
 PARK = {"on_unpublishable": "park"}
 LARGE = "INSERT INTO t SELECT {id}, string_agg(md5(n::text), '') FROM generate_series(1, 60000) n"
-"""Two megabytes, that compression does not make small enough."""
+"""A row of two megabytes, which compression does not make small enough."""
 
 TABLES = "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE u (id int PRIMARY KEY, v text);"
 
 
-def set_config(stream: Stream, topic: str, **config: str) -> None:
+def set_config(stream: StreamFixture, topic: str, **config: str) -> None:
     entries = [
         ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
         for name, value in config.items()
@@ -36,22 +37,22 @@ def set_config(stream: Stream, topic: str, **config: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result()
 
 
-def parked(stream: Stream) -> list[dict[str, Any]]:
+def parked(stream: StreamFixture) -> list[dict[str, Any]]:
     return stream.slot_records()[-1].get("parked", [])
 
 
-def ids(stream: Stream, table: str) -> list[int]:
+def ids(stream: StreamFixture, table: str) -> list[int]:
     events = sorted(stream.topics.events(f"{stream.prefix}.public.{table}"), key=lambda event: event.position)
     return [event.value["after"]["id"] for event in events]
 
 
-def test_point_9_a_table_with_a_row_too_large_is_parked_and_comes_back_whole(stream: Stream) -> None:
+def test_a_table_with_a_row_too_large_is_parked_and_comes_back_complete(stream: StreamFixture) -> None:
     stream.sql(*TABLES.split(";")[:2])
     daemon = stream.daemon(sink=PARK).start()
     daemon.wait_for_log("going on")
     stream.sql("INSERT INTO t VALUES (1, 'a')", "INSERT INTO u VALUES (1, 'a')")
     daemon.wait_until_confirmed()
-    # One transaction of both tables: the row lies in the middle of it.
+    # One transaction changes both tables; the large row is in its middle.
     stream.sql(
         "DO $$ BEGIN INSERT INTO u VALUES (2, 'b'); INSERT INTO t VALUES (2, 'b'); "
         f"{LARGE.format(id=3)}; INSERT INTO t VALUES (4, 'd'); INSERT INTO u VALUES (3, 'c'); END $$"
@@ -77,7 +78,7 @@ def test_point_9_a_table_with_a_row_too_large_is_parked_and_comes_back_whole(str
     assert "warning  The table public.t is parked" in cdcd(daemon, "check")
     assert "public.t is parked, so the daemon takes no snapshot of it" in cdcd(daemon, "snapshot", "public.t", code=1)
     assert "the topic of public.t is not complete since" in cdcd(daemon, "verify", code=1)
-    # Not mended yet: it stays parked, and says so; nothing is doubled by the attempt.
+    # The cause is not fixed yet: the table stays parked, the command says so, and the attempt publishes nothing twice.
     said = cdcd(daemon, "unpark", "public.*", code=1)
     assert "public.t stays parked" in said
     assert "Message size too large" in said
@@ -92,7 +93,9 @@ def test_point_9_a_table_with_a_row_too_large_is_parked_and_comes_back_whole(str
     stream.check(("public", "t"), ("public", "u"))
 
 
-def test_point_9_kills_while_it_is_parked_and_while_it_is_replayed_lose_and_double_nothing(stream: Stream) -> None:
+def test_kills_while_a_table_is_parked_and_replayed_lose_and_double_nothing(
+    stream: StreamFixture,
+) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE k (id int)")
     stream.sql("ALTER TABLE k REPLICA IDENTITY FULL")
     daemon = stream.daemon(sink={**PARK, "tombstones": True}).start()
@@ -120,7 +123,7 @@ def test_point_9_kills_while_it_is_parked_and_while_it_is_replayed_lose_and_doub
         daemon.start()
     daemon.wait_until_confirmed()
     assert parked(stream) == []
-    assert len(offsets) > 1, "it was replayed in one piece, so this tests little"
+    assert len(offsets) > 1, "the table was replayed in one piece, so this tests little"
     daemon.wait_until_streaming()
     assert daemon.stop() == 0
     events = stream.check(("public", "t"), ("public", "k"))
@@ -129,7 +132,7 @@ def test_point_9_kills_while_it_is_parked_and_while_it_is_replayed_lose_and_doub
     )
 
 
-def test_parked_events_that_are_gone_stop_nobody_and_are_given_up_for_a_fresh_copy(stream: Stream) -> None:
+def test_parked_events_that_are_gone_stop_no_other_table_and_are_replaced_by_a_snapshot(stream: StreamFixture) -> None:
     stream.sql(*TABLES.split(";")[:2])
     daemon = stream.daemon(sink=PARK).start()
     daemon.wait_for_log("going on")
@@ -141,7 +144,7 @@ def test_parked_events_that_are_gone_stop_nobody_and_are_given_up_for_a_fresh_co
     admin = AdminClient({"bootstrap.servers": stream.broker})
     for done in admin.delete_records([TopicPartition(f"{stream.prefix}.parked", 0, OFFSET_END)]).values():
         done.result(30)
-    # By now nothing of it is too large. But it is gone, and so is what became of rows that its topic has.
+    # No row of the table is too large any more. But its parked events are gone, also those for rows in its topic.
     said = cdcd(daemon, "unpark", "public.t", code=1)
     assert "public.t stays parked" in said
     assert "they were removed" in said
@@ -151,17 +154,17 @@ def test_parked_events_that_are_gone_stop_nobody_and_are_given_up_for_a_fresh_co
     assert ids(stream, "u") == [1, 2]
     assert cdcd(daemon, "unpark", "--discard", "public.t") == "discarded public.t\n"
     stream.sql("INSERT INTO t VALUES (6, 'f')")
-    daemon.wait_for_log("copied")
+    daemon.wait_for_log("the snapshot is complete")
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
     stream.check(("public", "t"), ("public", "u"))
 
 
-def test_without_the_setting_the_daemon_stops_and_says_what_to_do(stream: Stream) -> None:
+def test_without_the_setting_the_daemon_stops_and_says_what_to_do(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
-    # The row is not the last one: of those before the last, librdkafka gives no report.
+    # The large row is not the last one: librdkafka gives no delivery report for the rows before the last.
     stream.sql(f"DO $$ BEGIN {LARGE.format(id=3)}; INSERT INTO t SELECT n FROM generate_series(10, 5000) n; END $$")
     assert daemon.wait(20) == 1
     last = daemon.log.read_text().splitlines()[-1]
@@ -169,7 +172,7 @@ def test_without_the_setting_the_daemon_stops_and_says_what_to_do(stream: Stream
     assert "max.message.bytes" in last
 
 
-def test_point_9_a_schema_that_the_registry_refuses_parks_its_table(stream: Stream) -> None:
+def test_a_schema_that_the_registry_refuses_parks_its_table(stream: StreamFixture) -> None:
     pytest.importorskip("confluent_kafka.schema_registry", reason="needs the extra `registry`")
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "CREATE TABLE u (id int PRIMARY KEY)")
     with Registry() as registry:
@@ -201,7 +204,7 @@ def test_point_9_a_schema_that_the_registry_refuses_parks_its_table(stream: Stre
         assert set(positions.values()) == {1}
 
 
-def test_the_parked_topic_is_json_that_says_whose_event_it_is_and_why(stream: Stream) -> None:
+def test_the_parked_topic_is_json_that_says_whose_event_it_is_and_why(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     daemon = stream.daemon(sink=PARK).start()
     daemon.wait_for_log("going on")
@@ -218,5 +221,5 @@ def test_the_parked_topic_is_json_that_says_whose_event_it_is_and_why(stream: St
     topics.check_exactly_once(stream.events())
 
 
-def _unparks_or_is_done(stream: Stream, daemon: Daemon, said: int) -> Callable[[], bool]:
+def _unparks_or_is_done(stream: StreamFixture, daemon: Daemon, said: int) -> Callable[[], bool]:
     return lambda: "unpark" in daemon.log.read_text()[said:] or not parked(stream)

@@ -1,4 +1,4 @@
-"""The quickstart as a newcomer runs it: one command, events on the screen, nothing left behind."""
+"""The quickstart as a newcomer runs it: one command, events on the screen, and no files left after --clean."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUICKSTART = Path(servers.__file__).parents[1] / "quickstart"
 
 def quickstart(home: Path, *arguments: str) -> str:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    environment["CDCD_TEST_HOME"] = str(servers.default_home())  # the servers' programs need not come twice
+    environment["CDCD_TEST_HOME"] = str(servers.default_home())  # use the servers' programs that are fetched already
     command = [sys.executable, str(QUICKSTART), "--home", str(home), *arguments]
     done = subprocess.run(command, env=environment, cwd=home.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -43,7 +43,7 @@ def test_nothing_is_removed_while_it_runs(tmp_path: Path) -> None:
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A directory that an unprivileged PostgreSQL reaches; pytest's own are for their owner only."""
+    """Give a directory that PostgreSQL's unprivileged user can reach; pytest's directories are private."""
     within = Path(tempfile.mkdtemp(prefix="quickstart-", dir=servers.default_home() / "run"))
     within.chmod(0o755)
     yield within / "home"
@@ -51,7 +51,7 @@ def home() -> Iterator[Path]:
 
 
 def rows(shown: str) -> dict[str, int]:
-    """The count of each topic in the last table."""
+    """The number of rows of each topic in the last table that was printed."""
     found = re.findall(r"^(shop\.\S+) +([\d,]+)", shown, re.MULTILINE)
     return {topic: int(count.replace(",", "")) for topic, count in found}
 

@@ -1,4 +1,4 @@
-"""What can be wrong, as a user meets it: one sentence and its hint on stderr, the right exit code, no traceback."""
+"""Errors as a user meets them: one sentence and its hint on stderr, the right exit code, no traceback."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 import servers
 from psycopg.conninfo import make_conninfo
 from support.daemon import cdcd
-from support.stream import Stream, eventually
+from support.stream import StreamFixture, eventually
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY)"
 
 
 def _sentence(done: subprocess.CompletedProcess[str], code: int) -> str:
-    """The one error that a failed run wrote, as its last word; checks its form."""
+    """Check the form of a failed run's output, and return its only error, which must come last."""
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -32,15 +32,15 @@ def _sentence(done: subprocess.CompletedProcess[str], code: int) -> str:
     return match[1] or match[2]
 
 
-def _refused(stream: Stream, *words: str, code: int = 1, **settings: Any) -> None:
-    """`cdcd run` fails, and what it says holds these words."""
+def _refused(stream: StreamFixture, *words: str, code: int = 1, **settings: Any) -> None:
+    """Check that `cdcd run` fails, and that its error contains these words."""
     said = _sentence(stream.run(**settings), code)
     for word in words:
         assert word in said, f"{word!r} is not in: {said}"
 
 
-def _streamed_once(stream: Stream) -> None:
-    """Make slot, publication and progress, as a run of some hours ago would have left them."""
+def _streamed_once(stream: StreamFixture) -> None:
+    """Make the slot, the publication and the progress, as an earlier run leaves them."""
     stream.sql(TABLE)
     with stream.daemon().start() as daemon:
         daemon.wait_for_log("going on")
@@ -52,25 +52,25 @@ def _streamed_once(stream: Stream) -> None:
 # Settings
 
 
-def test_an_unknown_key_names_the_nearest(stream: Stream) -> None:
+def test_an_unknown_key_names_the_nearest(stream: StreamFixture) -> None:
     _refused(stream, "source.publikation", "source.publication", code=2, source={"publikation": "x"})
 
 
-def test_a_value_out_of_bounds_names_the_setting(stream: Stream) -> None:
+def test_a_value_out_of_bounds_names_the_setting(stream: StreamFixture) -> None:
     _refused(stream, "sink.partitions", code=2, sink={"partitions": 0})
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path, stream: Stream) -> None:
+def test_a_missing_file_is_named(tmp_path: Path, stream: StreamFixture) -> None:
     done = stream.run("--config", str(tmp_path / "nowhere.toml"))
     assert "nowhere.toml" in _sentence(done, 2)
 
 
-def test_a_dsn_that_cannot_be_read_is_a_setting_and_is_not_repeated(stream: Stream) -> None:
+def test_a_dsn_that_cannot_be_read_is_a_setting_and_is_not_repeated(stream: StreamFixture) -> None:
     _refused(stream, "source.dsn", code=2, source={"dsn": "host=localhost passwort=verysecret"})
     assert "verysecret" not in stream.run(source={"dsn": "host=localhost passwort=verysecret"}).stderr
 
 
-def test_a_property_that_librdkafka_does_not_know_is_a_setting(stream: Stream) -> None:
+def test_a_property_that_librdkafka_does_not_know_is_a_setting(stream: StreamFixture) -> None:
     stream.sql(TABLE)
     config = stream.daemon().config
     config.write_text(config.read_text() + '[sink.librdkafka]\n"compresion.type" = "lz4"\n')
@@ -83,7 +83,7 @@ def test_a_property_that_librdkafka_does_not_know_is_a_setting(stream: Stream) -
     [("retention.sm", {"topic_config": {"retention.sm": "1"}}), ("replication_factor", {"replication_factor": 5})],
 )
 def test_topics_that_kafka_will_not_make_are_refused_before_the_slot_is_made(
-    stream: Stream, named: str, sink: dict[str, Any]
+    stream: StreamFixture, named: str, sink: dict[str, Any]
 ) -> None:
     stream.sql(TABLE)
     _refused(stream, named, sink=sink)
@@ -93,7 +93,7 @@ def test_topics_that_kafka_will_not_make_are_refused_before_the_slot_is_made(
 # PostgreSQL
 
 
-def test_an_unknown_database_is_named(stream: Stream) -> None:
+def test_an_unknown_database_is_named(stream: StreamFixture) -> None:
     _refused(
         stream,
         'database "nowhere" does not exist',
@@ -103,10 +103,10 @@ def test_an_unknown_database_is_named(stream: Stream) -> None:
 
 
 @pytest.fixture
-def password_needed(rough_postgres: servers.PostgreSQL) -> Iterator[None]:
-    hba = rough_postgres.data / "pg_hba.conf"
+def password_needed(restartable_postgres: servers.PostgreSQL) -> Iterator[None]:
+    hba = restartable_postgres.data / "pg_hba.conf"
     before = hba.read_text()
-    with psycopg.connect(rough_postgres.dsn(), autocommit=True) as connection:
+    with psycopg.connect(restartable_postgres.dsn(), autocommit=True) as connection:
         connection.execute("CREATE ROLE guarded LOGIN REPLICATION PASSWORD 'right'")
         hba.write_text(
             "host all guarded 127.0.0.1/32 scram-sha-256\nhost replication guarded 127.0.0.1/32 scram-sha-256\n"
@@ -120,8 +120,10 @@ def password_needed(rough_postgres: servers.PostgreSQL) -> Iterator[None]:
         connection.execute("DROP ROLE guarded")
 
 
-def test_a_wrong_password_is_told_without_the_password(on_rough_postgres: Stream, password_needed: None) -> None:
-    stream = on_rough_postgres
+def test_a_wrong_password_is_reported_without_the_password(
+    on_restartable_postgres: StreamFixture, password_needed: None
+) -> None:
+    stream = on_restartable_postgres
     dsn = make_conninfo(stream.dsn, user="guarded", password="wrong-one")
     done = stream.run(source={"dsn": dsn})
     said = _sentence(done, 1)
@@ -132,7 +134,7 @@ def test_a_wrong_password_is_told_without_the_password(on_rough_postgres: Stream
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_a_role_that_may_not_replicate_gets_the_statement_to_run(stream: Stream) -> None:
+def test_a_role_that_may_not_replicate_gets_the_statement_to_run(stream: StreamFixture) -> None:
     stream.sql(TABLE, "CREATE PUBLICATION cdcd FOR ALL TABLES", "DROP ROLE IF EXISTS plain", "CREATE ROLE plain LOGIN")
     try:
         _refused(stream, 'ALTER ROLE "plain" REPLICATION', source={"dsn": make_conninfo(stream.dsn, user="plain")})
@@ -145,52 +147,52 @@ def test_a_server_without_logical_decoding_gets_the_statement_to_run(
     postgres: servers.PostgreSQL, start_postgres: Any, broker: str, prefix: str, tmp_path: Path
 ) -> None:
     server = start_postgres(postgres.version, settings={"wal_level": "replica"})
-    with Stream(server.dsn(), broker, prefix, tmp_path) as stream:
+    with StreamFixture(server.dsn(), broker, prefix, tmp_path) as stream:
         stream.sql(TABLE)
         _refused(stream, "ALTER SYSTEM SET wal_level = logical")
 
 
-def test_a_missing_publication_gets_the_statement_to_run(stream: Stream) -> None:
+def test_a_missing_publication_gets_the_statement_to_run(stream: StreamFixture) -> None:
     _refused(stream, "publication cdcd does not exist", "CREATE PUBLICATION", source={"create": False})
 
 
-def test_a_missing_slot_gets_the_command_to_run(stream: Stream) -> None:
+def test_a_missing_slot_gets_the_command_to_run(stream: StreamFixture) -> None:
     stream.sql(TABLE, "CREATE PUBLICATION cdcd FOR ALL TABLES")
     _refused(stream, stream.slot, "cdcd slot create", source={"create": False})
 
 
-def test_patterns_that_match_no_table_are_named(stream: Stream) -> None:
+def test_patterns_that_match_no_table_are_named(stream: StreamFixture) -> None:
     stream.sql(TABLE)
     _refused(stream, "no table matches public.u*", "source.tables", source={"tables": ["public.u*"]})
 
 
-def test_a_table_without_identity_is_not_published_unasked(stream: Stream) -> None:
+def test_a_table_without_identity_is_not_published_unasked(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE blind (id int)")
     said = "a table has no replica identity (public.blind)"
     _refused(stream, said, "REPLICA IDENTITY FULL", source={"tables": ["public.*"]})
 
 
-def test_a_traceback_comes_with_log_level_debug_only(stream: Stream) -> None:
+def test_a_traceback_comes_with_log_level_debug_only(stream: StreamFixture) -> None:
     done = stream.run("--log-level", "debug", source={"create": False})
     assert done.returncode == 1
     assert "Traceback" in done.stderr
 
 
-# The slot that a first start makes keeps WAL, whatever becomes of that start
+# A slot keeps WAL, so a start that fails must not leave a new slot unmentioned
 
 
-def _slots(stream: Stream) -> list[tuple[Any, ...]]:
+def _slots(stream: StreamFixture) -> list[tuple[Any, ...]]:
     return stream.sql(f"SELECT slot_name FROM pg_replication_slots WHERE slot_name = '{stream.slot}'")
 
 
-def test_a_registry_that_cannot_be_asked_is_refused_before_the_slot_is_made(stream: Stream) -> None:
+def test_an_invalid_registry_url_is_refused_before_the_slot_is_made(stream: StreamFixture) -> None:
     stream.sql(TABLE)
     _refused(stream, "avro.registry_url", code=2, avro={"registry_url": "localhost:8081"})
     assert _slots(stream) == []
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_a_table_that_may_not_be_copied_is_refused_before_the_slot_is_made(stream: Stream) -> None:
+def test_a_table_that_the_role_may_not_read_is_refused_before_the_slot_is_made(stream: StreamFixture) -> None:
     stream.sql(
         TABLE,
         "CREATE TABLE whole (id int PRIMARY KEY) PARTITION BY RANGE (id)",
@@ -216,8 +218,8 @@ def test_a_table_that_may_not_be_copied_is_refused_before_the_slot_is_made(strea
         stream.sql("DROP OWNED BY blind", "DROP ROLE blind")
 
 
-def test_a_start_that_fails_behind_the_making_of_its_slot_says_that_it_is_there_and_how_to_drop_it(
-    stream: Stream,
+def test_a_start_that_fails_after_it_made_its_slot_says_how_to_drop_it(
+    stream: StreamFixture,
 ) -> None:
     stream.sql(TABLE)
     said = f"This start has made the slot {stream.slot}"
@@ -225,7 +227,7 @@ def test_a_start_that_fails_behind_the_making_of_its_slot_says_that_it_is_there_
     daemon = stream.daemon()
     assert "dropped" in cdcd(daemon, "slot", "drop")
     assert _slots(stream) == []
-    # One that has published something is not to be dropped.
+    # A slot whose changes were published must not be dropped, so the error does not suggest it.
     daemon.start().wait_for_log("going on")
     stream.sql("INSERT INTO t VALUES (1)")
     daemon.wait_until_confirmed()
@@ -234,11 +236,11 @@ def test_a_start_that_fails_behind_the_making_of_its_slot_says_that_it_is_there_
     assert said not in daemon.log.read_text()
 
 
-# A stream that can no longer go on without a gap
+# Streams that cannot go on without a gap
 
 
-def test_a_slot_that_has_lost_wal_is_a_gap(on_rough_postgres: Stream) -> None:
-    stream = on_rough_postgres
+def test_a_slot_that_has_lost_wal_is_a_gap(on_restartable_postgres: StreamFixture) -> None:
+    stream = on_restartable_postgres
     _streamed_once(stream)
     stream.sql("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
     try:
@@ -251,13 +253,13 @@ def test_a_slot_that_has_lost_wal_is_a_gap(on_rough_postgres: Stream) -> None:
         stream.sql("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
 
 
-def test_a_slot_that_was_advanced_past_the_progress_is_a_gap(stream: Stream) -> None:
+def test_a_slot_that_was_advanced_past_the_progress_is_a_gap(stream: StreamFixture) -> None:
     _streamed_once(stream)
     stream.sql("INSERT INTO t VALUES (2)", f"SELECT pg_replication_slot_advance('{stream.slot}', pg_current_wal_lsn())")
     _refused(stream, "is confirmed up to", "but Kafka holds changes only up to", "new slot")
 
 
-def test_a_slot_that_was_made_again_is_a_gap(stream: Stream) -> None:
+def test_a_slot_that_was_made_again_is_a_gap(stream: StreamFixture) -> None:
     _streamed_once(stream)
     stream.sql(
         f"SELECT pg_drop_replication_slot('{stream.slot}')",
@@ -267,20 +269,22 @@ def test_a_slot_that_was_made_again_is_a_gap(stream: Stream) -> None:
     _refused(stream, "is confirmed up to", "but Kafka holds changes only up to")
 
 
-def test_a_slot_that_is_gone_is_a_gap_and_is_not_silently_made_again(stream: Stream) -> None:
+def test_a_slot_that_is_gone_is_a_gap_and_is_not_silently_made_again(stream: StreamFixture) -> None:
     _streamed_once(stream)
     stream.sql(f"SELECT pg_drop_replication_slot('{stream.slot}')", "INSERT INTO t VALUES (2)")
     _refused(stream, "does not exist any more", "Kafka holds its changes up to", "on_slot_lost")
     assert stream.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{stream.slot}'") == []
 
 
-def test_another_cluster_under_the_same_names_is_a_gap(stream: Stream, rough_postgres: servers.PostgreSQL) -> None:
+def test_another_cluster_under_the_same_names_is_a_gap(
+    stream: StreamFixture, restartable_postgres: servers.PostgreSQL
+) -> None:
     _streamed_once(stream)
-    with psycopg.connect(rough_postgres.dsn(), autocommit=True) as other:
+    with psycopg.connect(restartable_postgres.dsn(), autocommit=True) as other:
         other.execute("CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY)")
         other.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [stream.slot])
         try:
-            _refused(stream, "another PostgreSQL cluster", "source.dsn", source={"dsn": rough_postgres.dsn()})
+            _refused(stream, "another PostgreSQL cluster", "source.dsn", source={"dsn": restartable_postgres.dsn()})
         finally:
             other.execute("SELECT pg_drop_replication_slot(%s)", [stream.slot])
             other.execute("DROP TABLE t")
@@ -288,7 +292,7 @@ def test_another_cluster_under_the_same_names_is_a_gap(stream: Stream, rough_pos
 
 
 @pytest.mark.postgres_versions(14, 17, 18)
-def test_a_publication_that_is_dropped_ends_the_stream(stream: Stream) -> None:
+def test_a_publication_that_is_dropped_ends_the_stream(stream: StreamFixture) -> None:
     stream.sql(TABLE)
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -300,7 +304,7 @@ def test_a_publication_that_is_dropped_ends_the_stream(stream: Stream) -> None:
     last = daemon.log.read_text().splitlines()[-1]
     assert " ERROR cdcd: " in last
     assert "pg_replication_slot_advance" in last
-    # To make it again does not help: it was not there when the row was written, and the row would be skipped.
+    # Creating it again does not help: it did not exist when row 2 was written, so the row would be skipped.
     stream.sql("CREATE PUBLICATION cdcd FOR TABLE t", "INSERT INTO t VALUES (3)")
     daemon.start()
     assert daemon.wait(15) == 1
@@ -309,7 +313,9 @@ def test_a_publication_that_is_dropped_ends_the_stream(stream: Stream) -> None:
 
 
 @pytest.mark.postgres_versions(15, "newest")
-def test_what_the_server_cannot_decode_of_prepared_transactions_has_a_cure_that_loses_nothing(stream: Stream) -> None:
+def test_the_hint_for_a_prepared_transaction_that_the_server_cannot_decode_loses_nothing(
+    stream: StreamFixture,
+) -> None:
     stream.sql(TABLE)
     with stream.daemon(source={"two_phase": True}).start() as daemon:
         daemon.wait_for_log("going on")
@@ -320,7 +326,7 @@ def test_what_the_server_cannot_decode_of_prepared_transactions_has_a_cure_that_
         "INSERT INTO t VALUES (2)",
         "BEGIN; SAVEPOINT s; CREATE TABLE made (id int); INSERT INTO made VALUES (3); PREPARE TRANSACTION 'g'",
         "ROLLBACK PREPARED 'g'",
-        "VACUUM pg_class",  # it forgets the table; by then a server that has caught up has decoded it
+        "VACUUM pg_class",  # removes the table's dead row; a stream without lag would have decoded it before
         "INSERT INTO t VALUES (4)",
     )
     said = _sentence(stream.run(source={"two_phase": True}), 1)
@@ -335,7 +341,7 @@ def test_what_the_server_cannot_decode_of_prepared_transactions_has_a_cure_that_
 # Kafka
 
 
-def test_a_row_that_the_topic_does_not_take_gets_the_property_to_raise(stream: Stream) -> None:
+def test_the_error_for_a_row_too_large_for_its_topic_names_the_property_to_raise(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     daemon = stream.daemon(sink={"topic": "{prefix}.of-{table}"}).start()
     daemon.wait_for_log("going on")

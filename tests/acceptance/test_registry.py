@@ -1,6 +1,6 @@
-"""Schemas in a registry: needs one, whose URL is in CDCD_TEST_REGISTRY, and the extra `registry`.
+"""Schemas in a real registry. Needs its URL in CDCD_TEST_REGISTRY, and the extra `registry`.
 
-Tried with Apicurio 3 (`http://127.0.0.1:8080/apis/ccompat/v7`), which is not among the servers that the tests fetch.
+Tried with Apicurio 3 (`http://127.0.0.1:8080/apis/ccompat/v7`), which the tests do not fetch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from support.stream import Stream
+from support.stream import StreamFixture
 
 URL = os.environ.get("CDCD_TEST_REGISTRY", "")
 
@@ -32,7 +32,7 @@ def _put(path: str, document: dict[str, Any]) -> None:
 
 
 def _decode(data: bytes) -> dict[str, Any]:
-    """The record, by Confluent's wire format: a zero byte, the schema's id, Avro."""
+    """Decode a record in Confluent's wire format: a zero byte, the schema's id, Avro."""
     assert data[0] == 0
     schema = json.loads(_get(f"/schemas/ids/{int.from_bytes(data[1:5])}")["schema"])
     stream = io.BytesIO(data[5:])
@@ -42,7 +42,7 @@ def _decode(data: bytes) -> dict[str, Any]:
     return record
 
 
-def test_every_version_of_a_table_is_a_version_of_its_subject(stream: Stream) -> None:
+def test_every_version_of_a_table_is_a_version_of_its_subject(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     daemon = stream.daemon(avro={"registry_url": URL}).start()
     daemon.wait_for_log("going on")
@@ -71,7 +71,9 @@ def test_every_version_of_a_table_is_a_version_of_its_subject(stream: Stream) ->
     assert list(stream.topics.raw(f"{stream.prefix}.schemas")) == []
 
 
-def test_a_change_that_the_registry_refuses_ends_the_daemon_before_anything_of_it_is_published(stream: Stream) -> None:
+def test_a_schema_that_the_registry_refuses_ends_the_daemon_before_its_change_is_published(
+    stream: StreamFixture,
+) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
     daemon = stream.daemon(avro={"registry_url": URL}).start()
     daemon.wait_for_log("going on")
@@ -93,7 +95,7 @@ def test_a_change_that_the_registry_refuses_ends_the_daemon_before_anything_of_i
     assert len(list(stream.topics.raw(topic))) == 2
 
 
-def test_a_registry_that_does_not_answer_is_waited_for(stream: Stream) -> None:
+def test_a_registry_that_does_not_answer_is_waited_for(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon(avro={"registry_url": "http://127.0.0.1:9/none"}).start()
     daemon.wait_for_log("going on")

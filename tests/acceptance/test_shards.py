@@ -1,7 +1,7 @@
-"""Shards: several slots with disjoint publications feed one prefix, each through a daemon of its own.
+"""Shards: several slots with disjoint publications feed one prefix, each with its own daemon.
 
-They share the topics of progress, schemas, snapshots and parked events, and nothing else: none may hold up, deceive or
-double another, whatever is killed when.
+They share the topics of progress, schemas, snapshots and parked events, and nothing else. A shard must not hold up
+another, mislead it, or make it publish twice, whatever is killed when.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 from support import topics
-from support.background_thread import Meanwhile
+from support.background_thread import BackgroundThread
 from support.daemon import Daemon, cdcd
-from support.stream import Stream
+from support.stream import StreamFixture
 
 TABLES = {"a": ("a1", "a2"), "b": ("b1", "b2")}
 ROUNDS = 9
@@ -28,7 +28,7 @@ ROUNDS = 9
 class Shards:
     """Two slots and two publications of one database, one prefix."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: StreamFixture) -> None:
         self.stream = stream
         for name, tables in TABLES.items():
             for table in tables:
@@ -44,16 +44,16 @@ class Shards:
         return self.stream.daemon(source=source, **settings)
 
     def transaction(self, name: str) -> Producer:
-        """Somebody with the shard's transactional.id, in an open transaction: it stands for a daemon killed there."""
-        dying = Producer(
+        """A producer with the shard's transactional.id and an open transaction, like a daemon that was killed in it."""
+        killed = Producer(
             {"bootstrap.servers": self.stream.broker, "transactional.id": f"{self.stream.prefix}-{self.slot(name)}"}
         )
-        dying.init_transactions(10)
-        dying.begin_transaction()
-        return dying
+        killed.init_transactions(10)
+        killed.begin_transaction()
+        return killed
 
     def last_record(self, name: str) -> dict[str, Any]:
-        """The shard's newest slot record, decided or not."""
+        """The shard's newest slot record, committed or not."""
         progress = self.stream.topics.raw(f"{self.stream.prefix}.progress", isolation="read_uncommitted")
         slot = self.slot(name).encode()
         return [json.loads(message.value()) for message in progress if message.key() == slot][-1]
@@ -63,7 +63,10 @@ class Shards:
         return str(lsn)
 
     def check(self, name: str) -> list[topics.Event]:
-        """All events of a shard: once, in order, and its tables come of them; every cut of its own slot is exact."""
+        """Check a shard: events once and in order, tables equal to the folded topics, every cut exact.
+
+        Returns the shard's events.
+        """
         by_table = self.stream.topics.by_table()
         events = self.stream.topics.events(*(by_table["public", table] for table in TABLES[name]))
         topics.check_exactly_once(events)
@@ -92,8 +95,8 @@ class Shards:
         assert cuts
 
 
-class BothWriter(Meanwhile):
-    """Commits transactions that change every table of both shards, now and then a large one, while a `with` lasts."""
+class BothWriter(BackgroundThread):
+    """Commits transactions that change every table of both shards, sometimes a large one, while a `with` lasts."""
 
     LARGE = 6_000
 
@@ -122,13 +125,13 @@ def number(lsn: str) -> int:
 
 
 @pytest.fixture
-def shards(stream: Stream) -> Shards:
+def shards(stream: StreamFixture) -> Shards:
     return Shards(stream)
 
 
 def test_two_shards_of_one_prefix_publish_each_change_once_while_both_are_killed(shards: Shards) -> None:
     chance = random.Random(4711)
-    daemons = [shards.daemon(name).start() for name in TABLES]  # at once: both make the topics that they share
+    daemons = [shards.daemon(name).start() for name in TABLES]  # at the same time: both make the shared topics
     for daemon in daemons:
         daemon.wait_for_log("going on")
     with BothWriter(shards.stream.dsn) as writer:
@@ -140,7 +143,7 @@ def test_two_shards_of_one_prefix_publish_each_change_once_while_both_are_killed
                 victim.kill()
                 other.kill()
                 other.start()
-            elif turn % 3 == 1:  # one takes over while the other keeps open what it has open
+            elif turn % 3 == 1:  # one restarts while the other is paused, maybe inside a Kafka transaction
                 other.signal(signal.SIGSTOP)
                 victim.kill()
             else:
@@ -158,9 +161,10 @@ def test_two_shards_of_one_prefix_publish_each_change_once_while_both_are_killed
     print(f"\n{writer.commits} transactions in both shards, {len(a) + len(b)} events once and in order")
 
 
-def test_what_another_shard_leaves_open_makes_nothing_committed_of_what_was_given_up(shards: Shards) -> None:
-    # Shard a dies with its progress written and not committed: nobody sees what comes behind that, for a while. Shard
-    # b goes on, is acknowledged, and dies in the same place. Of its last two records only the first was committed.
+def test_an_open_transaction_of_another_shard_makes_no_uncommitted_record_count(shards: Shards) -> None:
+    # Shard a dies after it wrote its progress, before it committed. So consumers see no later record of the progress
+    # topic for a while. Shard b goes on, is acknowledged, and dies in the same place: only the first of its last two
+    # records is committed.
     b = shards.daemon("b").start()
     b.wait_for_log("going on")
     shards.stream.sql("INSERT INTO b1 VALUES (1)")
@@ -174,18 +178,18 @@ def test_what_another_shard_leaves_open_makes_nothing_committed_of_what_was_give
     b.kill()
     shards.stream.sql("INSERT INTO b1 VALUES (3)")
     record = shards.last_record("b") | {"lsn": shards.lsn()}
-    given_up = shards.transaction("b")
-    given_up.produce(progress, key=shards.slot("b"), value=json.dumps(record))
-    given_up.flush()
+    uncommitted = shards.transaction("b")
+    uncommitted.produce(progress, key=shards.slot("b"), value=json.dumps(record))
+    uncommitted.flush()
     b.start()
-    time.sleep(4)  # what is undecided is looked at for a second
+    time.sleep(4)  # the daemon watches undecided records for a second
     held.abort_transaction(10)
     b.wait_until_confirmed()
     assert b.stop() == 0
     assert len(shards.stream.check(("public", "b1"))) == 3
 
 
-def test_what_another_shard_has_open_on_its_own_tables_holds_nobody_up(shards: Shards) -> None:
+def test_an_open_transaction_on_another_shards_tables_holds_up_no_shard(shards: Shards) -> None:
     a, b = (shards.daemon(name).start() for name in TABLES)
     for daemon in (a, b):
         daemon.wait_for_log("going on")
@@ -212,7 +216,7 @@ def test_what_another_shard_has_open_on_its_own_tables_holds_nobody_up(shards: S
     assert len(shards.stream.check(("public", "a1"), ("public", "b1"))) == 3
 
 
-def test_of_two_new_slots_with_a_table_in_common_that_start_together_one_is_refused(shards: Shards) -> None:
+def test_one_of_two_new_slots_with_a_common_table_that_start_together_is_refused(shards: Shards) -> None:
     shards.stream.sql("CREATE PUBLICATION pub_c FOR TABLE a2, b2")
     daemons = [shards.daemon(name).start() for name in ("a", "c")]
     deadline = time.monotonic() + 30
@@ -239,8 +243,8 @@ def test_a_table_that_another_slot_publishes_to_the_same_topic_is_refused(shards
     refusal = f"the slot {shards.slot('a')} publishes public.a2 to the same topics"
     assert refusal in said
     slots = "SELECT 1 FROM pg_replication_slots WHERE slot_name = "
-    assert sql(f"{slots}'{shards.slot('c')}'") == [], "it would keep WAL, and nobody would read it"
-    # `cdcd check` says the same, also of a publication that is still to be made.
+    assert sql(f"{slots}'{shards.slot('c')}'") == [], "a slot without a daemon would keep WAL"
+    # `cdcd check` says the same, even if the publication does not exist yet.
     unmade = shards.stream.daemon(source={"slot": shards.slot("c"), "publication": "p", "tables": ["public.a2"]})
     for daemon in (c, unmade):
         assert f"error    {refusal}" in cdcd(daemon, "check", code=1)
@@ -249,12 +253,12 @@ def test_a_table_that_another_slot_publishes_to_the_same_topic_is_refused(shards
     elsewhere = shards.daemon("c", sink={"prefix": f"{shards.stream.prefix}.elsewhere"}).start()
     elsewhere.wait_for_log("going on")
     assert elsewhere.stop() == 0
-    # A table may be given from one to the other, while both go on.
+    # A table may move from one publication to the other while both daemons run.
     sql("ALTER PUBLICATION pub_a DROP TABLE a2", "INSERT INTO c1 VALUES (1)", "INSERT INTO a2 VALUES (2)")
     c.start()
     sql("INSERT INTO a2 VALUES (3)")
     c.wait_until_confirmed()
-    # Whoever comes later is refused; a slot that nobody streams is in nobody's way.
+    # The later daemon is refused. A slot that no daemon streams from blocks no one.
     sql("ALTER PUBLICATION pub_b ADD TABLE a1")
     b.kill()
     b.start()
@@ -266,7 +270,7 @@ def test_a_table_that_another_slot_publishes_to_the_same_topic_is_refused(shards
     assert (b.stop(), c.stop()) == (0, 0)
 
 
-def test_a_shard_is_not_asked_for_what_another_is_asked_for(shards: Shards) -> None:
+def test_a_request_to_a_shard_reaches_no_other_shard(shards: Shards) -> None:
     shards.stream.sql("INSERT INTO a1 VALUES (1)")
     a, b = (shards.daemon(name, snapshot={"mode": "initial"}).start() for name in TABLES)
     for daemon in (a, b):

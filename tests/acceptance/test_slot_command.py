@@ -1,4 +1,4 @@
-"""Operate it, point 10: `cdcd slot`, `--json` everywhere, completion; and what support asks for: `cdcd check`."""
+"""`cdcd slot` and its `--json`, shell completion, requests without a daemon, and the findings of `cdcd check`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 from support.daemon import cdcd, command, environment
-from support.stream import Stream
+from support.stream import StreamFixture
 
 
-def test_point_10_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(stream: Stream) -> None:
+def test_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon()
     assert "does not exist" in cdcd(daemon, "slot", "status", code=1)
@@ -43,7 +43,7 @@ def test_point_10_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_b
     assert "is gone" in gone["message"]
 
 
-def test_a_request_to_a_daemon_that_is_away_says_that_it_waits(stream: Stream) -> None:
+def test_a_request_without_a_daemon_says_that_it_waits(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION cdcd FOR TABLE t")
     arguments = ["snapshot", "public.t", "--config", str(stream.daemon().config)]
     with pytest.raises(subprocess.TimeoutExpired) as waited:
@@ -51,7 +51,7 @@ def test_a_request_to_a_daemon_that_is_away_says_that_it_waits(stream: Stream) -
     assert b"requested; waiting for the daemon" in (waited.value.stderr or b"")
 
 
-def test_point_10_check_looks_at_everything_that_support_would_ask_for(stream: Stream) -> None:
+def test_check_covers_everything_that_support_would_ask_for(stream: StreamFixture) -> None:
     stream.sql(
         "CREATE TABLE t (id int PRIMARY KEY)",
         "CREATE TABLE blind (id int)",
@@ -61,7 +61,7 @@ def test_point_10_check_looks_at_everything_that_support_would_ask_for(stream: S
     )
     with psycopg.connect(stream.dsn) as writing:
         writing.execute("INSERT INTO t VALUES (1)")
-        writing.execute("SELECT pg_sleep(5.2)")  # one that is some seconds old is worth a word
+        writing.execute("SELECT pg_sleep(5.2)")  # check warns about a transaction that is some seconds old
         found = [json.loads(line) for line in cdcd(stream.daemon(), "check", "--json", code=1).splitlines()]
     about: dict[str, list[dict[str, Any]]] = {}
     for finding in found:
@@ -86,7 +86,7 @@ def test_point_10_check_looks_at_everything_that_support_would_ask_for(stream: S
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_point_10_a_shell_completes_commands(shell: str) -> None:
+def test_a_shell_completes_commands(shell: str) -> None:
     done = subprocess.run([*command(), "completion", shell], capture_output=True, text=True, check=True)
     for word in ("unpark", "peek", "--from-beginning", "--two-phase"):
         assert word in done.stdout

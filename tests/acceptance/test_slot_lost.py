@@ -1,16 +1,16 @@
-"""Operate it, point 8: a lost slot, with on_slot_lost = "resnapshot": the gap is declared, and the topics are whole."""
+"""A lost slot with on_slot_lost = "resnapshot": a slot record has the gap, and a snapshot makes the topics right."""
 
 from __future__ import annotations
 
 import pytest
 from support import topics
-from support.stream import Stream, eventually
+from support.stream import StreamFixture, eventually
 
 RESNAPSHOT = {"source": {"on_slot_lost": "resnapshot"}}
 
 
-def streamed_once(stream: Stream) -> None:
-    """Leave progress, and rows of a keyed and of a keyless table; what changes afterwards nobody hears of."""
+def streamed_once(stream: StreamFixture) -> None:
+    """Stream rows of a keyed and of a keyless table, and end the daemon: it will not see the next changes."""
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE k (id int)")
     stream.sql("ALTER TABLE k REPLICA IDENTITY FULL")
     with stream.daemon().start() as daemon:
@@ -20,21 +20,21 @@ def streamed_once(stream: Stream) -> None:
         assert daemon.stop() == 0
 
 
-def changed(stream: Stream) -> None:
+def changed(stream: StreamFixture) -> None:
     stream.sql("DELETE FROM t WHERE id <= 10", "UPDATE t SET v = 'new' WHERE id > 50", "INSERT INTO t VALUES (999, '')")
     stream.sql("DELETE FROM k WHERE id = 2", "INSERT INTO k VALUES (3)")
 
 
-def drop(stream: Stream) -> None:
+def drop(stream: StreamFixture) -> None:
     stream.sql(f"SELECT pg_drop_replication_slot('{stream.slot}')")
 
 
-def advance(stream: Stream) -> None:
+def advance(stream: StreamFixture) -> None:
     stream.sql(f"SELECT pg_replication_slot_advance('{stream.slot}', pg_current_wal_lsn())")
 
 
-def check(stream: Stream) -> list[topics.Event]:
-    """The topics, folded, hold what the tables do, each event once and in order; one slot record tells of the gap."""
+def check(stream: StreamFixture) -> list[topics.Event]:
+    """Check that the folded topics equal the tables, events come once and in order, and one slot record has the gap."""
     reader = topics.Topics(stream.broker, stream.prefix)
     events = [event for topic in reader.names() for event in reader.events(topic)]
     topics.check_exactly_once(events)
@@ -48,7 +48,7 @@ def check(stream: Stream) -> list[topics.Event]:
 
 
 @pytest.mark.parametrize("lose", [drop, advance])
-def test_point_8_what_changed_while_there_was_no_slot_is_in_the_topics(stream: Stream, lose: object) -> None:
+def test_changes_without_a_slot_are_in_the_topics(stream: StreamFixture, lose: object) -> None:
     assert callable(lose)
     streamed_once(stream)
     changed(stream)
@@ -64,7 +64,7 @@ def test_point_8_what_changed_while_there_was_no_slot_is_in_the_topics(stream: S
     assert len({event.topic for event in events if event.value is not None and event.value["op"] == "t"}) == 2
 
 
-def test_point_8_killed_at_once_after_a_loss_it_is_whole_all_the_same(stream: Stream) -> None:
+def test_a_daemon_killed_right_after_a_loss_still_makes_the_topics_right(stream: StreamFixture) -> None:
     streamed_once(stream)
     changed(stream)
     drop(stream)
@@ -78,8 +78,8 @@ def test_point_8_killed_at_once_after_a_loss_it_is_whole_all_the_same(stream: St
     check(stream)
 
 
-def test_point_8_a_slot_that_has_lost_wal_is_made_again(on_rough_postgres: Stream) -> None:
-    stream = on_rough_postgres
+def test_a_slot_that_has_lost_wal_is_made_again(on_restartable_postgres: StreamFixture) -> None:
+    stream = on_restartable_postgres
     streamed_once(stream)
     stream.sql("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
     try:

@@ -1,4 +1,4 @@
-"""Issue 6: what the tables held before the first change is published once and whole, whatever is killed meanwhile."""
+"""Snapshots: the rows that the tables had before the first change are published once, whenever the daemon is killed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BIG = """
 
 
 class Writer(threading.Thread):
-    """Changes every table all along: the mix of the workload, and rows of the big table that move."""
+    """Changes every table until `stop`: it runs the workload's mix, and updates, deletes and inserts rows of `big`."""
 
     def __init__(self, database: Database) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Writer(threading.Thread):
 
 
 def _check(database: Database, broker: str, prefix: str, tables: list[tuple[str, str]]) -> list[topics.Event]:
-    """Fold the topics of these tables, and compare; returns all events but those of the big table."""
+    """Fold the topics of these tables, and compare them; returns all events except those of `big`."""
     reader = topics.Topics(broker, prefix)
     by_table = reader.by_table()
     big = by_table.get(("public", "big"))
@@ -77,7 +77,7 @@ def _check(database: Database, broker: str, prefix: str, tables: list[tuple[str,
 
 
 def _check_big(database: Database, broker: str, prefix: str) -> tuple[int, int]:
-    """As `_check`, event by event, for as many rows as there may be; returns how many events there are, and `r`."""
+    """Check `big` event by event, whatever its size; returns the number of events, and of rows from snapshots."""
     reader = topics.Topics(broker, prefix)
     rows: dict[int, tuple[int, str, str | None]] = {}
     last: dict[int, tuple[int, int]] = {}
@@ -109,7 +109,7 @@ def _check_big(database: Database, broker: str, prefix: str) -> tuple[int, int]:
 
 
 def _takes_a_snapshot(daemon: Daemon) -> bool:
-    """Whether there is something left to copy in this life: it turns out soon after the stream goes on."""
+    """Whether this start of the daemon takes a snapshot: it logs so soon after the stream goes on."""
     daemon.wait_for_log("going on", timeout_s=60)
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline and "took a snapshot" not in daemon.log.read_text():
@@ -160,7 +160,7 @@ def test_folding_the_topics_equals_the_tables(
     assert read >= ROWS * 0.9
 
 
-def test_a_table_that_is_published_later_is_copied_by_itself(
+def test_a_table_that_is_published_later_gets_a_snapshot_by_itself(
     database: Database, broker: str, prefix: str, tmp_path: Path
 ) -> None:
     database.execute("CREATE TABLE first (id int PRIMARY KEY)")
@@ -179,9 +179,7 @@ def test_a_table_that_is_published_later_is_copied_by_itself(
     assert sum(event.value["op"] == "r" for event in events if event.value) == 1000
 
 
-def test_a_fresh_copy_that_was_asked_for_survives_a_kill(
-    database: Database, broker: str, prefix: str, tmp_path: Path
-) -> None:
+def test_a_requested_snapshot_survives_a_kill(database: Database, broker: str, prefix: str, tmp_path: Path) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
     database.execute("INSERT INTO t SELECT i, 'v' FROM generate_series(1, 3000) i")
     with Daemon(tmp_path, database.dsn, broker, prefix, snapshot={"mode": "never"}) as daemon:
@@ -199,7 +197,7 @@ def test_a_fresh_copy_that_was_asked_for_survives_a_kill(
     _check(database, broker, prefix, [("public", "t")])
 
 
-def test_a_copy_that_is_asked_for_while_the_table_is_being_copied_follows(
+def test_a_snapshot_that_is_requested_during_another_one_follows_it(
     database: Database, broker: str, prefix: str, tmp_path: Path
 ) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
@@ -215,7 +213,7 @@ def test_a_copy_that_is_asked_for_while_the_table_is_being_copied_follows(
     _check(database, broker, prefix, [("public", "t")])
 
 
-def test_only_the_snapshot_then_the_stream_goes_on_where_it_ended(
+def test_a_stream_after_snapshot_only_goes_on_where_the_snapshot_ended(
     database: Database, broker: str, prefix: str, tmp_path: Path
 ) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")

@@ -1,4 +1,4 @@
-"""Operate it, point 6. Two daemons on one slot: one streams, the other stands by, and at no time do both publish."""
+"""Two daemons on one slot: one streams, the other stands by, and they never both publish."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from support.stream import Stream, Writer, eventually
+from support.stream import StreamFixture, Writer, eventually
 
 KILLS = 10
 TAKEOVER_S = 10.0
-"""No takeover may take longer; the server notices a killed daemon at once, so none should take wal_sender_timeout."""
+"""The longest allowed takeover. The server notices a killed daemon at once, so none may take wal_sender_timeout."""
 
 TAKEN = "another producer has taken over this daemon's transactional.id"
 
 
-def test_point_6_the_second_daemon_stands_by_and_takes_over_when_the_first_is_killed(stream: Stream) -> None:
+def test_the_second_daemon_stands_by_and_takes_over_when_the_first_is_killed(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     first = stream.daemon().start()
     first.wait_for_log("going on")
@@ -38,16 +38,16 @@ def test_point_6_the_second_daemon_stands_by_and_takes_over_when_the_first_is_ki
     stream.check(("public", "t"))
 
 
-def test_of_daemons_that_start_first_together_one_streams_and_the_others_stand_by(stream: Stream) -> None:
-    # Found by chaos: whoever came a moment later to make the slot ended, because it existed. Here all wait for the
-    # same moment: a slot is made when no transaction is open.
+def test_one_of_several_daemons_that_start_together_streams_and_the_others_stand_by(stream: StreamFixture) -> None:
+    # Found by chaos: a daemon that tried to make the slot a moment later ended, because it existed. Here all daemons
+    # try at the same moment: the server makes a slot only when no transaction is open.
     stream.sql(Writer.TABLE)
     with psycopg.connect(stream.dsn) as writing:
         writing.execute("INSERT INTO t VALUES (1)")
         daemons = [stream.daemon().start() for _ in range(4)]
         time.sleep(3)
     for daemon in daemons:
-        eventually(_streams_or_stands_by(daemon.log), "a good start")
+        eventually(_streams_or_stands_by(daemon.log), "daemon that streams or stands by")
         assert daemon.running()
     assert sum("made the slot" in daemon.log.read_text() for daemon in daemons) == 1
     stream.sql("INSERT INTO t VALUES (2)")
@@ -55,7 +55,7 @@ def test_of_daemons_that_start_first_together_one_streams_and_the_others_stand_b
     assert [daemon.stop() for daemon in daemons] == [0] * 4
 
 
-def test_point_6_the_active_daemon_is_killed_ten_times_under_load(stream: Stream) -> None:
+def test_the_active_daemon_is_killed_ten_times_under_load(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     active, standby = stream.daemon().start(), stream.daemon()
     active.wait_for_log("going on")
@@ -81,7 +81,7 @@ def test_point_6_the_active_daemon_is_killed_ten_times_under_load(stream: Stream
     )
 
 
-def test_point_6_a_daemon_that_wakes_up_after_the_takeover_doubles_nothing_and_says_so(stream: Stream) -> None:
+def test_a_daemon_that_wakes_up_after_the_takeover_doubles_nothing_and_says_so(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     first = stream.daemon().start()
     first.wait_for_log("going on")
@@ -94,22 +94,22 @@ def test_point_6_a_daemon_that_wakes_up_after_the_takeover_doubles_nothing_and_s
         stream.sql(f"SELECT pg_terminate_backend({pid})")
         second.wait_for_log("published")
         first.signal(signal.SIGCONT)
-        # Which it finds first, its lost connection or its lost transactional.id, is a race; both are named.
+        # The first daemon notices its lost connection or its lost transactional.id: which one comes first is a race.
         said = first.log.read_text
-        eventually(lambda: "standing by" in said() or f"ERROR cdcd: {TAKEN}" in said(), "word of the takeover")
+        eventually(lambda: "standing by" in said() or f"ERROR cdcd: {TAKEN}" in said(), "log line about the takeover")
         time.sleep(1)
     second.wait_until_confirmed()
     assert second.stop() == 0
     if f"ERROR cdcd: {TAKEN}" in said():
         assert first.wait(5) == 1
     else:
-        first.wait_until_confirmed()  # it stood by, and goes on now
+        first.wait_until_confirmed()  # the first daemon stood by, and streams now
         assert first.stop() == 0
     stream.check(("public", "t"))
 
 
 @pytest.mark.parametrize("second", ["", ".2"])
-def test_a_daemon_whose_transactional_id_was_taken_ends_and_names_the_cure(stream: Stream, second: str) -> None:
+def test_a_daemon_whose_transactional_id_was_taken_ends_with_a_hint(stream: StreamFixture, second: str) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -118,7 +118,7 @@ def test_a_daemon_whose_transactional_id_was_taken_ends_and_names_the_cure(strea
     rival = Producer({"bootstrap.servers": stream.broker, "transactional.id": f"{stream.prefix}-{stream.slot}{second}"})
     rival.init_transactions(10)
     stream.sql("INSERT INTO t VALUES (2)")
-    time.sleep(1)  # it may have been the other's turn
+    time.sleep(1)  # the daemon has two transactional ids in turn; this row may have used the other one
     stream.sql("INSERT INTO t VALUES (3)")
     assert daemon.wait(15) == 1
     log = daemon.log.read_text()

@@ -1,4 +1,4 @@
-"""Operate it, point 3: the status page of a real daemon, as a browser shows it and as a screen reader hears it."""
+"""The status page of a real daemon, as a browser shows it and as a screen reader reads it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from support.stream import Stream, Writer, eventually, port_of
+from support.stream import StreamFixture, Writer, eventually, port_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 class Outline(HTMLParser):
-    """What assistive technology goes by."""
+    """The tags and attributes of a page, which assistive technology uses."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Outline(HTMLParser):
 
 
 @pytest.fixture
-def page(stream: Stream) -> str:
+def page(stream: StreamFixture) -> str:
     """Give the URL of a status page that has seen some traffic and an error."""
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()
@@ -53,7 +53,7 @@ def fetch(url: str) -> str:
     return text
 
 
-def test_point_3_the_page_says_it_all_in_words_and_needs_nothing_from_elsewhere(page: str) -> None:
+def test_the_page_says_everything_in_words_and_loads_nothing_from_elsewhere(page: str) -> None:
     text = fetch(page)
     outline = Outline(text)
     assert outline.all("html") == [{"lang": "en"}]
@@ -71,7 +71,7 @@ def test_point_3_the_page_says_it_all_in_words_and_needs_nothing_from_elsewhere(
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 @pytest.mark.parametrize(("width", "height"), [(500, 1400), (1280, 1400)], ids=["phone", "desk"])
-def test_point_3_a_browser_shows_it_without_a_word_on_its_console(
+def test_a_browser_shows_the_page_without_a_message_on_its_console(
     page: str, tmp_path: Path, width: int, height: int
 ) -> None:
     picture = tmp_path / "page.png"

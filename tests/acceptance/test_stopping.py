@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: exit code 0 within ten seconds, whatever the servers do, and what is durable is acknowledged."""
+"""SIGTERM and SIGINT: exit code 0 within ten seconds, whatever the servers do, and durable rows are acknowledged."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import psycopg
 import pytest
 import servers
 from support.daemon import Daemon
-from support.stream import Stream, Writer
+from support.stream import StreamFixture, Writer
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 
 
 def _end(daemon: Daemon, number: signal.Signals) -> float:
-    """Send the signal; returns how many seconds the end took."""
+    """End the daemon with a signal, and return how many seconds that took."""
     began = time.monotonic()
     daemon.signal(number)
     assert daemon.wait(10.0) == 0
@@ -29,8 +29,8 @@ def _lsn(text: str) -> int:
 
 
 @SIGNALS
-def test_a_daemon_under_load_finishes_and_the_slot_is_acknowledged_up_to_what_is_durable(
-    stream: Stream, number: signal.Signals
+def test_a_daemon_under_load_ends_with_its_slot_confirmed_up_to_the_last_durable_record(
+    stream: StreamFixture, number: signal.Signals
 ) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(source={"status_interval_s": 60}).start()
@@ -48,7 +48,7 @@ def test_a_daemon_under_load_finishes_and_the_slot_is_acknowledged_up_to_what_is
 
 
 @SIGNALS
-def test_an_idle_daemon_ends_at_once(stream: Stream, number: signal.Signals) -> None:
+def test_an_idle_daemon_ends_at_once(stream: StreamFixture, number: signal.Signals) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon(source={"status_interval_s": 60}).start()
     daemon.wait_for_log("going on")
@@ -57,20 +57,20 @@ def test_an_idle_daemon_ends_at_once(stream: Stream, number: signal.Signals) -> 
 
 @SIGNALS
 def test_a_daemon_ends_while_kafka_is_silent(
-    on_rough_kafka: Stream, rough_kafka: servers.Kafka, number: signal.Signals
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka, number: signal.Signals
 ) -> None:
-    stream = on_rough_kafka
+    stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()
     daemon.wait_until_streaming()
     with Writer(stream.dsn, pause_s=0.01):
         daemon.wait_for_log("published")
-        rough_kafka.pause()
+        restartable_kafka.pause()
         try:
             time.sleep(1)
             _end(daemon, number)
         finally:
-            rough_kafka.resume()
+            restartable_kafka.resume()
         assert stream.confirmed() <= _lsn(stream.slot_records()[-1]["lsn"])
     daemon.start()
     daemon.wait_until_confirmed()
@@ -80,41 +80,41 @@ def test_a_daemon_ends_while_kafka_is_silent(
 
 @pytest.mark.parametrize("until", ["made the publication", "holding the slot"])
 def test_a_daemon_ends_before_kafka_ever_answered(
-    on_rough_kafka: Stream, rough_kafka: servers.Kafka, until: str
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka, until: str
 ) -> None:
-    stream = on_rough_kafka
+    stream = on_restartable_kafka
     stream.sql(Writer.TABLE)
     if until == "holding the slot":
         stream.sql(f"SELECT pg_create_logical_replication_slot('{stream.slot}', 'pgoutput')")
-    rough_kafka.pause()
+    restartable_kafka.pause()
     try:
         daemon = stream.daemon().start()
         daemon.wait_for_log(until)
         time.sleep(0.5)
         _end(daemon, signal.SIGTERM)
     finally:
-        rough_kafka.resume()
+        restartable_kafka.resume()
 
 
 @SIGNALS
 def test_a_daemon_ends_while_postgresql_is_down(
-    on_rough_postgres: Stream, rough_postgres: servers.PostgreSQL, number: signal.Signals
+    on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL, number: signal.Signals
 ) -> None:
-    stream = on_rough_postgres
+    stream = on_restartable_postgres
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()
     daemon.wait_until_streaming()
     stream.sql("INSERT INTO t VALUES (1)")
     daemon.wait_until_confirmed()
-    rough_postgres.stop()
+    restartable_postgres.stop()
     try:
         daemon.wait_for_log("starting again")
         _end(daemon, number)
     finally:
-        rough_postgres.start()
+        restartable_postgres.start()
 
 
-def test_a_daemon_ends_while_its_slot_waits_for_an_open_transaction(stream: Stream) -> None:
+def test_a_daemon_ends_while_its_slot_waits_for_an_open_transaction(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     with psycopg.connect(stream.dsn) as writing:
         writing.execute("INSERT INTO t VALUES (1)")

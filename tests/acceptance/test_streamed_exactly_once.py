@@ -1,4 +1,4 @@
-"""Exactly once, whatever a streamed or prepared transaction was doing when the daemon was killed."""
+"""Exactly once, at whatever point of a streamed or prepared transaction the daemon is killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from support.stream import Stream
+from support.stream import StreamFixture
 
 KILLS = 12
 WRITERS = 2
@@ -75,7 +75,7 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_streamed_and_prepared_transactions_come_once_while_the_daemon_is_killed(stream: Stream) -> None:
+def test_streamed_and_prepared_transactions_come_once_while_the_daemon_is_killed(stream: StreamFixture) -> None:
     stream.sql(*SCHEMA)
     two_phase = stream.sql("SELECT current_setting('server_version_num')::int >= 150000")[0][0]
     daemon = stream.daemon(
@@ -111,7 +111,7 @@ def test_streamed_and_prepared_transactions_come_once_while_the_daemon_is_killed
 @pytest.mark.postgres_versions("newest")
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 @pytest.mark.parametrize("rows", [3, 5_000], ids=["whole", "streamed"])
-def test_a_prepared_transaction_survives_a_kill_before_its_end(stream: Stream, end: str, rows: int) -> None:
+def test_a_prepared_transaction_survives_a_kill_before_its_end(stream: StreamFixture, end: str, rows: int) -> None:
     stream.sql(*SCHEMA)
     source = {"dsn": make_conninfo(stream.dsn, options=OPTIONS), "two_phase": True}
     daemon = stream.daemon(source=source)
@@ -129,20 +129,20 @@ def test_a_prepared_transaction_survives_a_kill_before_its_end(stream: Stream, e
     daemon.kill()
     stream.sql(f"{end} PREPARED 'g'", "INSERT INTO log VALUES (3, 1, '')")
     daemon.start().wait_until_confirmed()
-    assert stream.confirmed() >= prepared, "resolved: it holds back nothing"
+    assert stream.confirmed() >= prepared, "an ended transaction must not hold back the slot"
     assert daemon.stop() == 0
     events = stream.check(("public", "t"), ("public", "log"))
     assert len(events) == 3 + (rows if end == "COMMIT" else 0)
 
 
-def published(stream: Stream) -> int:
-    """How many rows the progress tells of."""
+def published(stream: StreamFixture) -> int:
+    """How many rows the slot records count."""
     return sum(record["rows"] for record in stream.slot_records())
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_what_the_server_cannot_decode_in_progress_comes_whole(stream: Stream) -> None:
-    """It streams behind, and takes the TRUNCATE that is still to come for the one of the savepoint that is gone."""
+def test_a_transaction_that_the_server_cannot_decode_in_progress_comes_whole(stream: StreamFixture) -> None:
+    """The server decodes late, and confuses the TRUNCATE at the end with the rolled back TRUNCATE of the savepoint."""
     small_blocks = {"dsn": make_conninfo(stream.dsn, options="-c logical_decoding_work_mem=64kB")}
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, pad text)")
     with stream.daemon(source=small_blocks).start() as daemon:
@@ -153,6 +153,6 @@ def test_what_the_server_cannot_decode_in_progress_comes_whole(stream: Stream) -
             for statement in ("SAVEPOINT s", "TRUNCATE t", rows, "ROLLBACK TO s", rows, "TRUNCATE t"):
                 large.execute(statement.encode())
         daemon.start().wait_until_confirmed()
-        assert "asked for whole ones" in daemon.log.read_text()
+        assert "asks for whole ones" in daemon.log.read_text()
         assert daemon.stop() == 0
     assert len(stream.check(("public", "t"))) > 2000

@@ -1,8 +1,8 @@
 """PostgreSQL's own scenarios of logical replication (`src/test/subscription/t`, 001-012 and 014), played against cdcd.
 
-The same happens on a publisher; its subscriber is PostgreSQL's own, with the tables that the scenario gives it; the
-topics, folded, must hold what the subscriber's tables hold. What only a subscriber can do (a trigger of its own, a
-conflict) reduces to what the publisher sends: each docstring says what its scenario checks, and what it leaves out.
+Each scenario runs the same statements on a publisher with a PostgreSQL subscriber. The topics, folded, must hold the
+rows that the subscriber's tables hold. Things that only a subscriber can do (its own trigger, a conflict) are left out.
+Each docstring says what its scenario checks, and what it leaves out.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ pytestmark = pytest.mark.postgres_versions("oldest", "newest")
 
 @pytest.fixture(scope="module")
 def nodes(postgres: servers.PostgreSQL, broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """Everything is published."""
+    """Give a publisher with one publication of all tables."""
     with Nodes(postgres, broker, tmp_path_factory.mktemp("nodes"), "everything FOR ALL TABLES") as nodes:
         yield nodes
 
 
 @pytest.fixture(scope="module")
 def divided(postgres: servers.PostgreSQL, broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """Of some tables all is published, of others the inserts only."""
+    """Give a publisher with two publications: one publishes all changes, the other only inserts."""
     folder = tmp_path_factory.mktemp("divided")
     with Nodes(postgres, broker, folder, "whole", "inserts WITH (publish = 'insert')") as nodes:
         yield nodes
 
 
 def constraints(scene: Scene) -> None:
-    """003: rows that refer to others, a toasted value, and a reference that the publisher has dropped.
+    """003: foreign keys, a TOASTed value, and a foreign key that the publisher has dropped.
 
-    The subscriber's own trigger, which drops rows, is left out: it drops them behind what was sent.
+    The subscriber's own trigger, which drops rows, is left out: it runs after the rows were sent.
     """
     scene.both("CREATE TABLE owner (id int PRIMARY KEY)")
     scene.publisher("CREATE TABLE pet (id int PRIMARY KEY, story text, owner int REFERENCES owner)")
@@ -50,7 +50,7 @@ def constraints(scene: Scene) -> None:
     scene.same("owner", "pet")
     scene.publisher(
         "ALTER TABLE pet DROP CONSTRAINT pet_owner_fkey",
-        "INSERT INTO pet (id, owner) VALUES (2, 2), (10, 10)",  # no such owners: nobody who applies rows asks
+        "INSERT INTO pet (id, owner) VALUES (2, 2), (10, 10)",  # no such owners: the apply worker does not check
         "UPDATE pet SET owner = 2 WHERE owner = 1",
         "UPDATE pet SET id = 6 WHERE id = 1",
     )
@@ -58,9 +58,9 @@ def constraints(scene: Scene) -> None:
 
 
 def synchronizing(scene: Scene) -> None:
-    """004: what was written while nobody streamed, and tables that come later, with rows from before.
+    """004: changes that were written while no daemon streamed, and a table that is subscribed to later.
 
-    The subscription copies such rows; cdcd streams them, as the table was published when they were written.
+    The subscription copies the table's earlier rows. cdcd streams them: the table was published when they were written.
     """
     scene.both("CREATE TABLE early (a int PRIMARY KEY)")
     scene.subscribe()
@@ -76,13 +76,13 @@ def synchronizing(scene: Scene) -> None:
     scene.publisher("CREATE TABLE late (a) AS SELECT generate_series(1, 10)")
     scene.nodes.caught_up()
     scene.subscribe(copy=True)
-    scene.nodes.copied()
+    scene.nodes.synchronized()
     scene.publisher("INSERT INTO late SELECT generate_series(1, 10)")
     scene.same("late")
 
 
 def rewriting(scene: Scene) -> None:
-    """006: DDL that writes a table anew sends no rows, and what follows it has the new shape."""
+    """006: DDL that rewrites a table sends no rows, and later changes have the new columns."""
     scene.both("CREATE TABLE t (a int, b text)")
     scene.subscribe()
     scene.publisher("INSERT INTO t VALUES (1, 'one'), (2, 'two')")
@@ -92,16 +92,16 @@ def rewriting(scene: Scene) -> None:
         scene.publisher(f"ALTER TABLE t {change}", "INSERT INTO t (a, b, c) VALUES (3, 'three', 33)")
     scene.publisher("VACUUM FULL t")
     scene.nodes.caught_up()
-    # Rows from before the column have its default in the subscriber's table, and no value in their events.
+    # Rows that are older than the column have its default in the subscriber's table, and no value in their events.
     now = scene.nodes.rows("subscriber", scene.schema, "t", ["a", "b", "c"])
     sent = Counter((row[0], row[1], None if row[1] in ("one", "two") else row[2]) for row in now.elements())
     assert topics.fold(scene.events("t")) == sent
 
 
 def definitions(scene: Scene) -> None:
-    """007: who streams may end and begin anew around DDL of publications: nothing waits for the other.
+    """007: a daemon may stop and start around DDL of publications, and neither waits for the other.
 
-    The subscription's warnings of publications that do not exist are left out; `test_refusals.py` has cdcd's.
+    The subscription's warnings about missing publications are left out; `test_refusals.py` has cdcd's errors.
     """
     scene.both("CREATE TABLE t (a int PRIMARY KEY, b text)")
     scene.subscribe()
@@ -121,7 +121,7 @@ def definitions(scene: Scene) -> None:
 
 
 def other_schemas(scene: Scene) -> None:
-    """008: the subscriber's table has more columns, in another order, of other types, and keeps its own values."""
+    """008: the subscriber's table has more columns, another order, other types, and keeps its own values."""
     scene.publisher("CREATE TABLE t (a int PRIMARY KEY, b varchar)", "CREATE TABLE keyless (a int)")
     scene.subscriber(
         "CREATE TABLE t (c timestamptz DEFAULT now(), b text, d bigint DEFAULT 999, a int PRIMARY KEY, "
@@ -139,7 +139,7 @@ def other_schemas(scene: Scene) -> None:
 
 
 def materialized_views(scene: Scene) -> None:
-    """009: materialized views are decoded and never published; the stream goes on behind them."""
+    """009: materialized views are decoded but never published; the stream goes on after them."""
     scene.both("CREATE TABLE t (a int PRIMARY KEY, b text)")
     scene.subscribe()
     scene.publisher(
@@ -156,7 +156,7 @@ def materialized_views(scene: Scene) -> None:
 
 
 def generated_columns(scene: Scene) -> None:
-    """011: a stored generated column is not sent, and the subscriber computes its own. (`test_odd.py` has it sent.)"""
+    """011: a stored generated column is not sent; the subscriber computes its own. (See also `test_every_shape.py`.)"""
     scene.publisher("CREATE TABLE t (a int PRIMARY KEY, b int GENERATED ALWAYS AS (a * 2) STORED, c text)")
     scene.subscriber("CREATE TABLE t (a int PRIMARY KEY, b int GENERATED ALWAYS AS (a * 22) STORED, c text)")
     scene.subscribe()
@@ -171,10 +171,10 @@ def generated_columns(scene: Scene) -> None:
 
 
 def collations(scene: Scene) -> None:
-    """012: keys that are equal by their collation and differ in their bytes are found where they are kept.
+    """012: rows are found by keys that are equal by their collation, but have other bytes.
 
-    The topics go by the bytes. So when the publisher writes an equal key in other bytes, the old key goes, a new one
-    comes; and the subscriber, whose keys are equal too, ends with the same row.
+    Topics compare bytes. So if the publisher writes an equal key with other bytes, the old key is deleted and a new one
+    is inserted. The subscriber updates the row in place, and has the same row in the end.
     """
     with psycopg.connect(scene.nodes.server.dsn(), autocommit=True) as connection:
         if not connection.execute("SELECT 1 FROM pg_collation WHERE collprovider = 'i'").fetchall():
@@ -190,7 +190,7 @@ def collations(scene: Scene) -> None:
         *(f"INSERT INTO {table} VALUES (U&'\\00E4bc', 'foo'), ('other', 'foo')" for table in ("keyed", "whole"))
     )
     scene.same("keyed", "whole")
-    # As PostgreSQL's test has it: the subscriber's bytes are others.
+    # As in PostgreSQL's test, the subscriber's keys get other bytes.
     scene.subscriber(*(f"UPDATE {table} SET a = U&'\\0061\\0308bc' WHERE a <> 'other'" for table in ("keyed", "whole")))
     scene.publisher(*(f"UPDATE {table} SET b = 'bar' WHERE a <> 'other'" for table in ("keyed", "whole")))
     scene.same("keyed", "whole", of="publisher")
@@ -206,7 +206,7 @@ SCENES: tuple[Callable[[Scene], None], ...] = (
 
 
 @pytest.mark.parametrize("play", SCENES, ids=lambda play: play.__name__)
-def test_the_topics_hold_what_the_subscriber_holds(nodes: Nodes, play: Callable[[Scene], None]) -> None:
+def test_the_topics_hold_the_subscribers_rows(nodes: Nodes, play: Callable[[Scene], None]) -> None:
     play(nodes.scene(play.__name__))
 
 
@@ -231,7 +231,7 @@ TYPES = (
 
 
 def test_types(nodes: Nodes) -> None:
-    """002: arrays, enums, composites of each other, ranges, hstore, and a domain that looks into its own table."""
+    """002: arrays, enums, nested composites, ranges, hstore, and a domain whose check reads its own table."""
     scene = nodes.scene("types")
     scene.both(*TYPES)
     scene.subscribe()
@@ -274,10 +274,10 @@ def test_types(nodes: Nodes) -> None:
     scene.same(*tables)
 
 
-def test_changes_of_each_kind_and_what_of_them_is_published(divided: Nodes) -> None:
-    """001: inserts, updates, deletes; keys, whole rows with equal ones among them, no identity; altered publications.
+def test_changes_of_each_kind_are_published_as_the_publications_say(divided: Nodes) -> None:
+    """001: inserts, updates, deletes; keys, REPLICA IDENTITY FULL with equal rows, no identity; altered publications.
 
-    The subscription's own life (its name, its connection, what it drops behind it) is left out.
+    Changes of the subscription itself (renaming it, its connection, dropping it) are left out.
     """
     scene = divided.scene("kinds")
     tables = (
@@ -339,14 +339,14 @@ def test_changes_of_each_kind_and_what_of_them_is_published(divided: Nodes) -> N
     scene.subscribe()
     scene.publisher("INSERT INTO unpublished VALUES (11)", "ALTER PUBLICATION inserts SET (publish = 'insert')")
     scene.same("ins", "rep")
-    # The subscription learns of the table later than cdcd, which streams what is published when it is written.
+    # cdcd streams every row that is published when it is written; the subscription includes the table only later.
     assert [event.value["after"]["a"] for event in scene.events("unpublished")] == [0, 11]
 
 
 def test_truncates(divided: Nodes, postgres: servers.PostgreSQL) -> None:
-    """010: of one table, of several, with RESTART IDENTITY, not published, and with COMMITs that wait for the topics.
+    """010: TRUNCATE of one table, of several, with RESTART IDENTITY, not published, and with synchronous commits.
 
-    That two subscriptions to one table do not lock each other out is left out: a topic has one writer.
+    The test that two subscriptions to one table do not block each other is left out: a topic has one writer.
     """
     scene = divided.scene("truncating")
     scene.both(*(f"CREATE TABLE {name} (a int PRIMARY KEY)" for name in ("one", "ins_only", "parent")))
@@ -379,7 +379,7 @@ def test_truncates(divided: Nodes, postgres: servers.PostgreSQL) -> None:
     scene.same("one", "ins_only", "parent", "child")
     assert scene.nodes.rows("subscriber", scene.schema, "numbers", ["last_value"]) == {("101",): 1}
     said = [event.value["truncate"]["restart_identity"] for event in scene.events("one") if event.value["op"] == "t"]
-    assert said == [False, True] * 4, "in each partition the two statements"
+    assert said == [False, True] * 4, "each partition must have both statements"
     scene.publisher("TRUNCATE one, ins_only", "TRUNCATE parent CASCADE")  # some published, some not
     scene.same("one", "ins_only", "parent", "child")
     with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
@@ -388,7 +388,7 @@ def test_truncates(divided: Nodes, postgres: servers.PostgreSQL) -> None:
             connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = 'FIRST 2 ({names})'".encode())
             connection.execute("SELECT pg_reload_conf()")
             scene.publisher("SELECT pg_sleep(0.2)", "INSERT INTO one VALUES (1), (2)", "TRUNCATE one")
-            assert topics.fold(scene.events("one")) == Counter(), "all of it is there when COMMIT returns"
+            assert topics.fold(scene.events("one")) == Counter(), "COMMIT returned before Kafka had the transaction"
             last = max(scene.events("one"), key=lambda event: event.position)
             assert (last.value["op"], sum(e.value["op"] == "t" for e in scene.events("one"))) == ("t", 16)
         finally:
@@ -398,7 +398,7 @@ def test_truncates(divided: Nodes, postgres: servers.PostgreSQL) -> None:
 
 
 def test_encodings(postgres: servers.PostgreSQL, broker: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """005: databases of different encodings. Here the publisher is the one that is not UTF8: cdcd sees that one."""
+    """005: databases with different encodings. Here the publisher is not UTF8, because cdcd reads the publisher."""
     folder = tmp_path_factory.mktemp("encodings")
     with Nodes(postgres, broker, folder, "everything FOR ALL TABLES", encoding="LATIN1") as nodes:
         scene = nodes.scene("encodings")
@@ -411,7 +411,7 @@ def test_encodings(postgres: servers.PostgreSQL, broker: str, tmp_path_factory: 
 
 
 def test_binary(postgres: servers.PostgreSQL, broker: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """014: binary and text by turns, a type that has no binary form and gets one, columns of other types over there."""
+    """014: binary and text mode in turn, a type that gets a binary form later, other column types at the subscriber."""
     made = (
         "CREATE TABLE numbers (a int PRIMARY KEY, b numeric, c float8, d bigint)",
         "CREATE TABLE lists (a int[] PRIMARY KEY, b numeric[], c text[])",
@@ -446,7 +446,7 @@ def test_binary(postgres: servers.PostgreSQL, broker: str, tmp_path_factory: pyt
         scene.subscribe()
         scene.publisher("INSERT INTO custom VALUES (1, 'a')", "INSERT INTO narrow VALUES (1), (2)")
         scene.same("custom", "narrow")
-        assert "text mode" not in daemon.log.read_text(), "what has no binary form is sent as text"
+        assert "text mode" not in daemon.log.read_text(), "a type without a binary form is sent as text anyway"
         scene.both(*MYVARCHAR_SEND)
         scene.publisher("INSERT INTO custom VALUES (2, 'b')", "UPDATE custom SET b = 'c' WHERE a = 1")
         scene.same("custom", "narrow", "numbers", "lists")

@@ -1,4 +1,4 @@
-"""Operate it, point 7: as a synchronous standby, cdcd makes a COMMIT return once Kafka has the rows, and not before."""
+"""cdcd as a synchronous standby: a COMMIT returns as soon as Kafka has the rows, and not before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import servers
 from psycopg.conninfo import make_conninfo
 from support.daemon import Daemon, cdcd
-from support.stream import Stream, eventually
+from support.stream import StreamFixture, eventually
 
 from cdcd.daemon.slot_monitor import INTERVAL_S
 
@@ -27,25 +27,28 @@ def synchronous_postgres() -> Iterator[servers.PostgreSQL]:
 
 
 def local(dsn: str) -> str:
-    """For a session that does not wait."""
+    """The DSN for a session whose COMMITs do not wait."""
     return make_conninfo(dsn, options="-c synchronous_commit=local")
 
 
 @pytest.fixture
 def stream(
-    synchronous_postgres: servers.PostgreSQL, rough_kafka: servers.Kafka, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Stream]:
+    synchronous_postgres: servers.PostgreSQL,
+    restartable_kafka: servers.Kafka,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> Iterator[StreamFixture]:
     name = f"sync_{abs(hash(request.node.name)) % 10**6}"
     with psycopg.connect(local(synchronous_postgres.dsn()), autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}".encode())
     dsn = local(synchronous_postgres.dsn(name))
-    with Stream(dsn, rough_kafka.bootstrap, name.replace("_", "-"), tmp_path) as stream:
+    with StreamFixture(dsn, restartable_kafka.bootstrap, name.replace("_", "-"), tmp_path) as stream:
         stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE unpublished (id int)")
         stream.sql("CREATE PUBLICATION cdcd FOR TABLE t")
         yield stream
 
 
-def streaming(stream: Stream) -> Daemon:
+def streaming(stream: StreamFixture) -> Daemon:
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
     ask = "SELECT sync_state FROM pg_stat_replication WHERE application_name = 'cdcd'"
@@ -53,14 +56,14 @@ def streaming(stream: Stream) -> Daemon:
     return daemon
 
 
-def waiting(synchronous_postgres: servers.PostgreSQL, stream: Stream) -> psycopg.Connection[object]:
+def waiting(synchronous_postgres: servers.PostgreSQL, stream: StreamFixture) -> psycopg.Connection[object]:
     """Return a session whose COMMITs wait."""
     name = stream.sql("SELECT current_database()")[0][0]
     return psycopg.connect(synchronous_postgres.dsn(name), autocommit=True)
 
 
-def test_point_7_a_commit_returns_after_kafka_has_its_row(
-    synchronous_postgres: servers.PostgreSQL, stream: Stream
+def test_a_commit_returns_after_kafka_has_its_row(
+    synchronous_postgres: servers.PostgreSQL, stream: StreamFixture
 ) -> None:
     daemon = streaming(stream)
     took = []
@@ -74,7 +77,7 @@ def test_point_7_a_commit_returns_after_kafka_has_its_row(
         began = time.monotonic()
         session.execute("INSERT INTO unpublished VALUES (1)")
         unpublished_s = time.monotonic() - began
-    assert unpublished_s < 2, "a COMMIT of nothing that is published waits for the next status"
+    assert unpublished_s < 2, "a COMMIT without published changes waited for the next status interval"
     assert daemon.stop() == 0
     assert len(stream.check(("public", "t"))) == 200
     print(
@@ -82,13 +85,13 @@ def test_point_7_a_commit_returns_after_kafka_has_its_row(
     )
 
 
-def test_point_7_while_kafka_is_down_commits_wait_and_can_be_let_go_without_loss(
-    synchronous_postgres: servers.PostgreSQL, stream: Stream, rough_kafka: servers.Kafka
+def test_while_kafka_is_down_commits_wait_and_can_be_let_go_without_loss(
+    synchronous_postgres: servers.PostgreSQL, stream: StreamFixture, restartable_kafka: servers.Kafka
 ) -> None:
     daemon = streaming(stream)
     with waiting(synchronous_postgres, stream) as session, waiting(synchronous_postgres, stream) as patient:
         session.execute("INSERT INTO t VALUES (1)")
-        rough_kafka.pause()
+        restartable_kafka.pause()
         try:
             done = threading.Event()
 
@@ -99,7 +102,7 @@ def test_point_7_while_kafka_is_down_commits_wait_and_can_be_let_go_without_loss
             thread = threading.Thread(target=wait_long)
             thread.start()
             assert not done.wait(1.5), "the COMMIT returned while Kafka was down"
-            # Another session's COMMIT is cancelled: it is committed all the same, and the client is told so.
+            # Another session cancels its wait: its transaction is committed anyway, and the client gets a notice.
             notices: list[str] = []
             session.add_notice_handler(lambda notice: notices.append(notice.message_primary or ""))
             timer = threading.Timer(0.5, session.cancel_safe)
@@ -107,13 +110,13 @@ def test_point_7_while_kafka_is_down_commits_wait_and_can_be_let_go_without_loss
             session.execute("INSERT INTO t VALUES (3)")
             timer.join()
             assert "canceling wait for synchronous replication due to user request" in notices
-            # And one that does not want to wait does not: its own choice.
+            # A session with synchronous_commit = local does not wait.
             session.execute("SET synchronous_commit = local")
             session.execute("INSERT INTO t VALUES (4)")
             assert stream.sql("SELECT count(*) FROM t WHERE id > 2") == [(2,)]
             assert not done.is_set()
         finally:
-            rough_kafka.resume()
+            restartable_kafka.resume()
         assert done.wait(30), "the COMMIT did not return after Kafka came back"
         thread.join()
     daemon.wait_until_confirmed()
@@ -121,10 +124,10 @@ def test_point_7_while_kafka_is_down_commits_wait_and_can_be_let_go_without_loss
     assert len(stream.check(("public", "t"))) == 4
 
 
-def test_point_7_a_snapshot_does_not_wait_for_commits_that_wait_for_cdcd(
-    synchronous_postgres: servers.PostgreSQL, stream: Stream
+def test_a_snapshot_does_not_wait_for_commits_that_wait_for_cdcd(
+    synchronous_postgres: servers.PostgreSQL, stream: StreamFixture
 ) -> None:
-    """The server makes a snapshot once every open transaction has ended, and these end when Kafka has their rows."""
+    """A snapshot waits until every open transaction has ended, and these transactions end when Kafka has their rows."""
     done = threading.Event()
     commits = [0, 0, 0]
     errors: list[Exception] = []
@@ -145,8 +148,8 @@ def test_point_7_a_snapshot_does_not_wait_for_commits_that_wait_for_cdcd(
     try:
         for turn in range(1, 4):
             cdcd(daemon, "snapshot", "public.t")
-            whole = partial(lambda turn: daemon.log.read_text().count("the snapshot is complete") == turn, turn)
-            eventually(whole, "a snapshot", timeout_s=10)
+            complete = partial(lambda turn: daemon.log.read_text().count("the snapshot is complete") == turn, turn)
+            eventually(complete, "a snapshot", timeout_s=10)
             more = min(commits) + 10
             eventually(partial(lambda number: min(commits) > number, more), "commits go on")
     finally:
@@ -159,10 +162,10 @@ def test_point_7_a_snapshot_does_not_wait_for_commits_that_wait_for_cdcd(
     stream.check(("public", "t"))
 
 
-def test_point_7_a_snapshot_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
-    synchronous_postgres: servers.PostgreSQL, stream: Stream
+def test_a_snapshot_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
+    synchronous_postgres: servers.PostgreSQL, stream: StreamFixture
 ) -> None:
-    """TRUNCATE keeps its lock until its COMMIT returns, which is when Kafka has it."""
+    """TRUNCATE keeps its lock until its COMMIT returns, that is, until Kafka has it."""
     truncates = 0
     done = threading.Event()
 
@@ -189,8 +192,8 @@ def test_point_7_a_snapshot_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
     stream.check(("public", "t"))
 
 
-def test_point_7_a_start_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
-    synchronous_postgres: servers.PostgreSQL, stream: Stream
+def test_a_start_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
+    synchronous_postgres: servers.PostgreSQL, stream: StreamFixture
 ) -> None:
     daemon = streaming(stream)
     done = threading.Event()
@@ -217,12 +220,12 @@ def test_point_7_a_start_does_not_wait_for_a_lock_whose_owner_waits_for_cdcd(
     stream.check(("public", "t"))
 
 
-def test_commits_that_begin_to_wait_while_the_daemon_streams_do_not_wait_for_its_next_status(
-    rough_kafka: servers.Kafka, tmp_path: Path
+def test_a_daemon_that_becomes_a_synchronous_standby_confirms_without_waiting_for_its_next_status(
+    restartable_kafka: servers.Kafka, tmp_path: Path
 ) -> None:
     with (
         servers.PostgreSQL(fsync=False) as server,
-        Stream(server.dsn(), rough_kafka.bootstrap, "later", tmp_path) as stream,
+        StreamFixture(server.dsn(), restartable_kafka.bootstrap, "later", tmp_path) as stream,
     ):
         stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE unpublished (id int)")
         stream.sql("CREATE PUBLICATION cdcd FOR TABLE t")

@@ -1,11 +1,11 @@
-"""Types whose binary form nobody here knows: the stream runs in text mode, by itself, and loses nothing on the way."""
+"""Types whose binary form cdcd does not know: the stream switches to text mode by itself, and loses nothing."""
 
 from __future__ import annotations
 
 import time
 
 import pytest
-from support.stream import Stream, Writer
+from support.stream import StreamFixture, Writer
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from support.stream import Stream, Writer
 )
 @pytest.mark.postgres_versions("newest")
 def test_a_published_column_of_such_a_type_makes_the_stream_run_in_text_mode(
-    stream: Stream, type_: str, value: str
+    stream: StreamFixture, type_: str, value: str
 ) -> None:
     stream.sql("CREATE EXTENSION cube", "CREATE TYPE ci AS (n int, m money)")
     stream.sql(f"CREATE TABLE t (id int PRIMARY KEY, v {type_}, at timestamptz DEFAULT now())")
@@ -24,9 +24,7 @@ def test_a_published_column_of_such_a_type_makes_the_stream_run_in_text_mode(
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
     assert "starting again" not in daemon.log.read_text()
-    if (
-        type_ == "ci[]"
-    ):  # an array of records has no one text form that the reader could write: look at the value itself
+    if type_ == "ci[]":  # the reader cannot render an array of records as PostgreSQL does: look at the value itself
         first = min(stream.events(), key=lambda event: event.position)
         assert first.value["after"]["v"] is not None
     else:
@@ -34,7 +32,7 @@ def test_a_published_column_of_such_a_type_makes_the_stream_run_in_text_mode(
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_such_a_column_that_comes_mid_stream_makes_it_go_on_in_text_mode(stream: Stream) -> None:
+def test_such_a_column_that_comes_mid_stream_switches_the_stream_to_text_mode(stream: StreamFixture) -> None:
     stream.sql(Writer.TABLE)
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -53,7 +51,7 @@ def test_such_a_column_that_comes_mid_stream_makes_it_go_on_in_text_mode(stream:
     stream.check(("public", "t"), ("public", "dear"))
 
 
-def test_binary_by_order_ends_with_the_cure_where_it_cannot_be(stream: Stream) -> None:
+def test_binary_mode_by_setting_ends_with_a_hint_at_such_a_type(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v money)")
     daemon = stream.daemon(source={"binary": True}).start()
     daemon.wait_for_log("going on")

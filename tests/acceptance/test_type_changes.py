@@ -1,4 +1,4 @@
-"""Types that are altered while their values are streamed: nothing is lost, nothing is taken for something else."""
+"""Types that are altered while their values are streamed: no value is lost, none is misread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from support import topics
 from support.daemon import Daemon
 from support.fix_postgres import Database
-from support.stream import Stream
+from support.stream import StreamFixture
 
 both_versions = pytest.mark.postgres_versions("oldest", "newest")
 both_modes = pytest.mark.parametrize("mode", ["auto", False], ids=["binary", "text"])
@@ -23,7 +23,7 @@ TYPES = (
 
 
 def _rows(events: list[topics.Event], column: str = "c") -> dict[int, Any]:
-    """What each row's column has, by id: the value, or the text of what is unrepresentable."""
+    """The column's value in each row, by id; for an unrepresentable value, its text."""
     found: dict[int, Any] = {}
     for event in sorted(events, key=lambda event: event.position):
         after = event.value["after"]
@@ -33,7 +33,7 @@ def _rows(events: list[topics.Event], column: str = "c") -> dict[int, Any]:
     return found
 
 
-def _ended_well(stream: Stream, daemon: Daemon, restarts: int) -> list[topics.Event]:
+def _ended_well(stream: StreamFixture, daemon: Daemon, restarts: int) -> list[topics.Event]:
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
     log = daemon.log.read_text()
@@ -43,8 +43,8 @@ def _ended_well(stream: Stream, daemon: Daemon, restarts: int) -> list[topics.Ev
     return events
 
 
-def _lagging(stream: Stream, mode: Any, *statements: str) -> Daemon:
-    """A daemon that starts after all of this has happened; its slot was made before."""
+def _lagging(stream: StreamFixture, mode: Any, *statements: str) -> Daemon:
+    """Make a slot, run the statements, and start a daemon that reads them all later."""
     stream.sql(*TYPES)
     first = stream.daemon().start()
     first.wait_for_log("going on")
@@ -53,7 +53,7 @@ def _lagging(stream: Stream, mode: Any, *statements: str) -> Daemon:
     return stream.daemon(source={"binary": mode}).start()
 
 
-def _live(stream: Stream, mode: Any) -> Daemon:
+def _live(stream: StreamFixture, mode: Any) -> Daemon:
     stream.sql(*TYPES)
     daemon = stream.daemon(source={"binary": mode}).start()
     daemon.wait_for_log("going on")
@@ -62,7 +62,7 @@ def _live(stream: Stream, mode: Any) -> Daemon:
 
 @both_versions
 @both_modes
-def test_a_lagging_daemon_reads_values_from_before_an_attribute_was_added(stream: Stream, mode: Any) -> None:
+def test_a_lagging_daemon_reads_values_from_before_an_attribute_was_added(stream: StreamFixture, mode: Any) -> None:
     daemon = _lagging(
         stream,
         mode,
@@ -85,7 +85,7 @@ def test_a_lagging_daemon_reads_values_from_before_an_attribute_was_added(stream
 @both_versions
 @both_modes
 def test_a_lagging_daemon_keeps_the_text_of_values_from_before_an_attribute_was_dropped(
-    stream: Stream, mode: Any
+    stream: StreamFixture, mode: Any
 ) -> None:
     daemon = _lagging(
         stream,
@@ -98,7 +98,7 @@ def test_a_lagging_daemon_keeps_the_text_of_values_from_before_an_attribute_was_
     )
     events = _ended_well(stream, daemon, 0)
     rows = _rows(events)
-    # Of three shapes, two have two fields: in text mode, those of the first are told by k, which is no text.
+    # The first and the last shape have two fields. In text mode, k tells them apart: it cannot be a text.
     assert rows[1] == '(1,"x y")'
     assert rows[2] == "(3,z,[1],4)"
     assert rows[3] == {"b": "new", "k": 5}
@@ -109,7 +109,7 @@ def test_a_lagging_daemon_keeps_the_text_of_values_from_before_an_attribute_was_
 
 @both_versions
 @both_modes
-def test_a_live_daemon_asks_the_catalog_again_once_for_each_alteration(stream: Stream, mode: Any) -> None:
+def test_a_live_daemon_asks_the_catalog_again_once_for_each_alteration(stream: StreamFixture, mode: Any) -> None:
     daemon = _live(stream, mode)
     stream.sql("INSERT INTO t VALUES (1, (1, 'x'))")
     daemon.wait_until_confirmed()
@@ -135,7 +135,9 @@ def test_a_live_daemon_asks_the_catalog_again_once_for_each_alteration(stream: S
 
 
 @both_versions
-def test_a_dropped_attribute_of_a_type_of_the_users_own_ends_in_text_mode_and_loses_nothing(stream: Stream) -> None:
+def test_a_dropped_attribute_of_a_user_defined_type_switches_to_text_mode_and_loses_nothing(
+    stream: StreamFixture,
+) -> None:
     daemon = _lagging(
         stream,
         "auto",
@@ -151,7 +153,7 @@ def test_a_dropped_attribute_of_a_type_of_the_users_own_ends_in_text_mode_and_lo
 
 @both_versions
 @both_modes
-def test_a_row_type_follows_its_table(stream: Stream, mode: Any) -> None:
+def test_a_row_type_follows_its_table(stream: StreamFixture, mode: Any) -> None:
     daemon = _live(stream, mode)
     stream.sql("CREATE TABLE part (a int, b int)", "CREATE TABLE whole (id int PRIMARY KEY, c part)")
     stream.sql("INSERT INTO whole VALUES (1, (1, 2))", "ALTER TABLE part ADD COLUMN d date")
@@ -167,7 +169,7 @@ def test_a_row_type_follows_its_table(stream: Stream, mode: Any) -> None:
 
 @both_versions
 @both_modes
-def test_enums_and_domains_change_without_a_restart(stream: Stream, mode: Any) -> None:
+def test_enums_and_domains_change_without_a_restart(stream: StreamFixture, mode: Any) -> None:
     daemon = _live(stream, mode)
     stream.sql("INSERT INTO t (id, m, p) VALUES (1, 'ok', 1.25)")
     daemon.wait_until_confirmed()
@@ -183,13 +185,15 @@ def test_enums_and_domains_change_without_a_restart(stream: Stream, mode: Any) -
 
 
 @both_versions
-def test_bytes_of_a_database_without_encoding_are_named_and_streamed_on(stream: Stream, database: Database) -> None:
+def test_bytes_of_a_database_without_encoding_are_escaped_and_do_not_stop_the_stream(
+    stream: StreamFixture, database: Database
+) -> None:
     name = f"{database.name}_ascii"
     with psycopg.connect(database.server.dsn(), autocommit=True) as connection:
         connection.execute(
             f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
         )
-    stream.dsn = database.server.dsn(name, client_encoding="UTF8")  # for psycopg, that is
+    stream.dsn = database.server.dsn(name, client_encoding="UTF8")  # psycopg needs it
     try:
         stream.sql('CREATE TABLE t (id int PRIMARY KEY, c text, cs text[], "café" text)')
         with psycopg.connect(stream.dsn, autocommit=True, client_encoding="SQL_ASCII") as connection:

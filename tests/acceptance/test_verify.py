@@ -1,4 +1,4 @@
-"""`cdcd verify` finds what differs and names it, and finds nothing where nothing does, while writers go on."""
+"""`cdcd verify` names every difference, and reports none where none is, while writers go on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from support import workload
 from support.daemon import Daemon, command, environment
-from support.stream import Stream, Writer
+from support.stream import StreamFixture, Writer
 
 from cdcd.config.loading import load
 from cdcd.terminal.progress_bar import ProgressBar
@@ -23,7 +23,7 @@ ORACLE = Path(__file__).parents[1] / "integration" / "test_types_oracle.py"
 
 
 def verify(config: Path, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
-    """Run it; its exit code, and the objects that it wrote: keys that differ, and one a table."""
+    """Run `cdcd verify`; returns its exit code, and its JSON objects: one for each key that differs, and each table."""
     done = subprocess.run(
         [*command(), "verify", "--config", str(config), "--json", *arguments],
         capture_output=True, text=True, timeout=120, check=False, env=environment(),
@@ -35,7 +35,7 @@ def verify(config: Path, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
 
 
 @pytest.mark.postgres_versions("oldest", "newest")
-def test_nothing_differs_while_writers_go_on(stream: Stream) -> None:
+def test_nothing_differs_while_writers_go_on(stream: StreamFixture) -> None:
     stream.sql(workload.SCHEMA, Writer.TABLE)
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -52,7 +52,7 @@ def test_nothing_differs_while_writers_go_on(stream: Stream) -> None:
 
 
 @pytest.mark.postgres_versions("newest")
-def test_values_of_every_type_are_equal(stream: Stream) -> None:
+def test_values_of_every_type_are_equal(stream: StreamFixture) -> None:
     spec = importlib.util.spec_from_file_location("types_oracle", ORACLE)
     assert spec is not None
     assert spec.loader is not None
@@ -82,7 +82,7 @@ def test_values_of_every_type_are_equal(stream: Stream) -> None:
     assert daemon.stop() == 0
 
 
-def test_a_changed_a_lost_and_an_extra_row_are_named(stream: Stream) -> None:
+def test_a_changed_a_lost_and_an_extra_row_are_named(stream: StreamFixture) -> None:
     stream.sql(
         "CREATE TABLE items (id int PRIMARY KEY, name text, body text)",
         'CREATE TABLE "Odd, one" (a int, "B b" text, price numeric(10,2), PRIMARY KEY ("B b", a))',
@@ -99,7 +99,7 @@ def test_a_changed_a_lost_and_an_extra_row_are_named(stream: Stream) -> None:
         "INSERT INTO same SELECT generate_series(1, 100)",
     )
     daemon.wait_until_confirmed()
-    # Behind the daemon's back: what is not published, Kafka does not learn.
+    # Stop publishing for a moment, so that Kafka does not get the next changes.
     for table in ("items", '"Odd, one"', "bag"):
         stream.sql(f"ALTER PUBLICATION cdcd SET (publish = 'truncate')", f"SELECT * FROM {table} LIMIT 0")  # noqa: F541
     stream.sql(
@@ -141,8 +141,8 @@ def test_a_changed_a_lost_and_an_extra_row_are_named(stream: Stream) -> None:
     assert daemon.stop() == 0
 
 
-def streams_documents(stream: Stream, rows: int) -> Daemon:
-    """A daemon, and rows with a TOASTed value that it streams."""
+def streams_documents(stream: StreamFixture, rows: int) -> Daemon:
+    """Start a daemon, and insert rows with a TOASTed value, which it streams."""
     stream.sql(
         "CREATE TABLE docs (id int PRIMARY KEY, v int, body text)", "ALTER TABLE docs ALTER body SET STORAGE EXTERNAL"
     )
@@ -152,7 +152,7 @@ def streams_documents(stream: Stream, rows: int) -> Daemon:
     return daemon
 
 
-def test_a_key_change_with_an_unchanged_toasted_value_is_folded_across_partitions(stream: Stream) -> None:
+def test_a_key_change_with_an_unchanged_toasted_value_is_folded_across_partitions(stream: StreamFixture) -> None:
     daemon = streams_documents(stream, 50)
     for _ in range(3):
         stream.sql("UPDATE docs SET id = id + 1000", "UPDATE docs SET v = v + 1")
@@ -161,7 +161,9 @@ def test_a_key_change_with_an_unchanged_toasted_value_is_folded_across_partition
     assert daemon.stop() == 0
 
 
-def test_a_row_whose_key_lies_in_another_partition_since_its_type_was_altered_is_the_newest(stream: Stream) -> None:
+def test_a_row_whose_key_lies_in_another_partition_since_its_type_was_altered_is_the_newest(
+    stream: StreamFixture,
+) -> None:
     daemon = streams_documents(stream, 200)
     stream.sql("UPDATE docs SET v = 1", "ALTER TABLE docs ALTER id TYPE bigint", "UPDATE docs SET v = 2")
     stream.sql("DELETE FROM docs WHERE id % 4 = 0")
@@ -170,7 +172,7 @@ def test_a_row_whose_key_lies_in_another_partition_since_its_type_was_altered_is
     assert daemon.stop() == 0
 
 
-def test_a_partition_that_is_far_ahead_waits(stream: Stream) -> None:
+def test_a_partition_that_is_far_ahead_waits(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -183,7 +185,7 @@ def test_a_partition_that_is_far_ahead_waits(stream: Stream) -> None:
     assert daemon.stop() == 0
 
 
-def test_without_a_daemon_it_says_what_is_missing(stream: Stream) -> None:
+def test_without_a_daemon_it_says_what_is_missing(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")

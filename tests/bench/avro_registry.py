@@ -1,6 +1,6 @@
-"""A registry as far as Apicurio's Avro converter asks one, in this process: a schema comes in, its number goes out.
+"""A schema registry in this process, with the one request of Apicurio's Avro converter: it numbers schemas.
 
-It is asked once for each schema, so that what it costs does not matter.
+The converter asks once for each schema, so the registry's cost does not matter.
 Source: Apicurio Registry 2.6 "Core Registry API", POST /groups/{groupId}/artifacts.
 """
 
@@ -15,7 +15,7 @@ from support.json_server import JsonHandler, JsonServer  # noqa: E402
 
 
 class AvroRegistry(JsonServer):
-    """Knows the schemas that were registered while it was entered."""
+    """Numbers the schemas that it gets while a `with` lasts."""
 
     def __init__(self) -> None:
         super().__init__(_handler({}, threading.Lock()))

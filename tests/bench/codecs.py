@@ -1,6 +1,9 @@
-"""Nanoseconds a value of each codec, in binary and in text: `python tests/bench/codecs.py [--compile]`.
+"""How long each codec takes for one value, in nanoseconds, in binary and in text.
 
-Measures the plain Python codecs. With `--compile` it then measures the compiled ones, with the loop around them.
+    python tests/bench/codecs.py [--compile]
+
+Measures the imported cdcd's codecs, called from plain Python, and says whether they are compiled. With --compile it
+then compiles the checkout's codecs, with this file's loop, and measures those. The best of many short runs counts.
 """
 
 from __future__ import annotations
@@ -68,7 +71,7 @@ VALUES: list[tuple[str, Codec, bytes, bytes]] = [
 
 
 def repeat(codec: Codec, binary: bool, frame: bytes, size: i64, times: i64, out: BytesWriter) -> None:
-    """Transcode the value at 5 of the frame that often; native when this file is compiled."""
+    """Transcode the value at offset 5 of the frame `times` times; native code if this file is compiled."""
     while times > 0:
         if binary:
             codec.binary(frame, 5, size, out)
@@ -78,7 +81,7 @@ def repeat(codec: Codec, binary: bool, frame: bytes, size: i64, times: i64, out:
 
 
 def nanoseconds(codec: Codec, binary: bool, value: bytes, seconds: float) -> float:
-    """The best of many short runs: disturbances only ever make a run slower."""
+    """Nanoseconds a value, the best of many short runs: a disturbance can only make a run slower."""
     out = BytesWriter()
     frame = b"frame" + value + b"frame"
     best = float("inf")
@@ -101,7 +104,7 @@ def run(seconds: float) -> None:
 
 
 def run_compiled(seconds: float) -> None:
-    """Compile the codecs and this file in a temporary directory, in one group as the wheel does, and measure there."""
+    """Compile the codecs and this file in a temporary directory, in one group as in the wheel, and measure there."""
     project = Path(__file__).parents[2]
     with TemporaryDirectory() as directory:
         copy = Path(directory)

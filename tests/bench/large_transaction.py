@@ -1,16 +1,17 @@
-"""One transaction of millions of rows while small ones go on: their latency, the daemon's memory, that all is whole.
+"""One transaction of millions of rows while small ones go on: the small ones' latency, and the daemon's memory.
 
     python tests/bench/large_transaction.py [--rows 5000000] [--rate 50] [--write-rate 40000] [--work-mem 4MB]
 
-A session inserts the rows in one transaction, in pieces, at most `write-rate` rows a second (0: as fast as it can:
-that is more than one walsender decodes, and the small ones wait in the server, whoever receives). A second one commits
-`rate` single-row transactions a second to another table until that has committed, each with its own
-`clock_timestamp()`. The latency of a small row is the time of its arrival at a `read_committed` consumer less that
-timestamp. Then the large transaction is read back: each row must be there once, in the order in which it was written,
-under one commit LSN.
+One session inserts the rows in one transaction, at most --write-rate rows a second. (With 0 it has no limit. One
+walsender cannot decode that fast, so the small transactions wait in the server, for any client.) A second session
+commits --rate single-row transactions a second to another table until the large transaction is published; each row has
+its `clock_timestamp()`. A small row's latency is the time of its arrival at a `read_committed` consumer minus that
+timestamp. In the end the large transaction is read back: every row must be there once, in the order in which it was
+written, under one commit LSN.
 
-The limits: p99 of the small ones below 200 ms until the large one commits, peak RSS (VmHWM) below 250 MB. Exits 1
-beyond them. Server, broker, daemon, writers and consumer share the machine.
+The limits: the small transactions' p99 below 200 ms until the large one commits, and the daemon's peak RSS (VmHWM)
+below 250 MB. The exit code is 1 if a limit is exceeded or a row is wrong. Server, broker, daemon, writers and consumer
+share the machine.
 """
 
 from __future__ import annotations
@@ -44,13 +45,17 @@ SCHEMA = (
 
 
 def main() -> None:
-    """Run it and print the figures."""
+    """Measure, print the figures, and exit with 1 if a limit is exceeded or a row is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=5_000_000)
-    parser.add_argument("--rate", type=int, default=50, help="small transactions a second")
-    parser.add_argument("--write-rate", type=int, default=40_000, help="rows a second of the large one; 0: no limit")
-    parser.add_argument("--work-mem", default="4MB", help="logical_decoding_work_mem: how large a block is")
-    parser.add_argument("--pg", default="18")
+    parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the large transaction (default: 5000000)")
+    parser.add_argument("--rate", type=int, default=50, help="small transactions a second (default: 50)")
+    parser.add_argument(
+        "--write-rate", type=int, default=40_000, help="rows a second of the large one; 0: no limit (default: 40000)"
+    )
+    parser.add_argument(
+        "--work-mem", default="4MB", help="logical_decoding_work_mem, the size of a streamed block (default: 4MB)"
+    )
+    parser.add_argument("--pg", default="18", help="PostgreSQL's major version (default: 18)")
     arguments = parse(parser)
     with (
         servers.PostgreSQL(arguments.pg, fsync=False, settings={"max_wal_size": "4GB"}) as postgres,
@@ -103,7 +108,7 @@ def _measure(dsn: str, bootstrap: str, pid: int, arguments: argparse.Namespace) 
                 )
                 if arguments.write_rate:
                     time.sleep(max(0.0, started + (first + PIECE) / arguments.write_rate - time.monotonic()))
-            # What the server has still to send of it is sent before the commit, as it would be of a slow transaction.
+            # Wait until the server has sent all rows, as it would have before the commit of a slower transaction.
             written_s = time.monotonic() - started
             wal_end = sql.execute("SELECT pg_current_wal_lsn()").fetchone()
             until(lambda: sql.execute(
@@ -138,22 +143,22 @@ def _measure(dsn: str, bootstrap: str, pid: int, arguments: argparse.Namespace) 
         print(f"small transactions {name}: {len(values)}, " + ", ".join(
             f"p{share} {percentile(values, share):.0f} ms" for share in (50, 99, 100)))  # fmt: skip
     print(f"daemon: {idle_mb:.0f} MB before, peak {streamed_mb:.0f} MB until the commit, {peak_mb:.0f} MB in all")
-    whole = _whole(reader, arguments.rows)
-    print(f"rows whole and in order: {whole}")
-    return whole and percentile(meanwhile, 99) < P99_MAX_MS and peak_mb < RSS_MAX_MB and len(late) == small.count
+    is_whole = _is_whole(reader, arguments.rows)
+    print(f"rows complete and in order: {is_whole}")
+    return is_whole and percentile(meanwhile, 99) < P99_MAX_MS and peak_mb < RSS_MAX_MB and len(late) == small.count
 
 
-def _whole(reader: Topics, rows: int) -> bool:
-    """Each row once, ascending within its partition, numbered through by one commit as it was written.
+def _is_whole(reader: Topics, rows: int) -> bool:
+    """Whether each row came once, ascending within its partition, numbered as it was written, under one commit LSN.
 
-    All that is read of every row is its key and its position; every thousandth is decoded and compared in full.
+    Reads the key and the position of every row, and decodes every thousandth row to compare it in full.
     """
     last: dict[int, tuple[int, int]] = {}
     commits: set[int] = set()
     count = seqs = 0
     for count, message in enumerate(reader.raw(f"{PREFIX}.public.big"), 1):  # noqa: B007  # counted
         value = message.value()
-        commit_lsn, at = _long(value, 12)  # behind the header and the op
+        commit_lsn, at = _long(value, 12)  # after the header and the op
         seq, _ = _long(value, at)
         number, _ = _long(message.key(), 10)
         if last.get(message.partition(), (-1, -1)) >= (commit_lsn, seq):
@@ -174,7 +179,7 @@ def _whole(reader: Topics, rows: int) -> bool:
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
-    """The Avro long at `at`, not negative, and the offset behind it."""
+    """The Avro long at `at`, which must not be negative, and the offset after it."""
     number = shift = 0
     while True:
         number |= (data[at] & 0x7F) << shift

@@ -1,14 +1,14 @@
-"""How long a committed row takes to be seen: PostgreSQL's commit to a `read_committed` consumer, of cdcd and the peer.
+"""The latency of a row, from PostgreSQL's commit to a `read_committed` consumer, with cdcd and the peer (Debezium).
 
     python tests/bench/latency.py [--rates 10,1000,5000] [--contestants cdcd,debezium-exactly-once] [--seconds 20]
         [--warm-up 10] [--runs 1] [--pg 18] [--json]
 
 The contestants: cdcd and debezium-exactly-once with Kafka's transactions; cdcd-at-least-once and debezium-json without.
 
-A procedure commits single-row transactions at a steady rate, each with its own `clock_timestamp()`, taken just before
-the commit. A consumer of librdkafka takes the events; the latency of a row is the time of its arrival less that
-timestamp. The contestants run one after the other, each warmed up with 1,000 transactions a second before; the first of
-all finds a cold broker, so that more than one run, each in another order, tells more.
+A procedure in the server commits single-row transactions at a steady rate. Each row has its `clock_timestamp()`, taken
+just before the commit. A consumer (librdkafka) receives the events: a row's latency is the time of its arrival minus
+that timestamp. The contestants run one after the other. Each is warmed up first, with 1,000 transactions a second. The
+first contestant finds a cold broker, so make several runs; each run has another order, and the medians come last.
 Server, broker, daemon, writer and consumer share the machine.
 """
 
@@ -58,25 +58,25 @@ END $$;
 
 SHARES = (50, 99, 99.9, 100)
 CDCD = {"cdcd": "exactly_once", "cdcd-at-least-once": "at_least_once"}
-"""How each of ours delivers."""
+"""The setting `sink.delivery` of cdcd's contestants."""
 CONTESTANTS = (*CDCD, "debezium-json", "debezium-exactly-once")
 
 
 def main() -> None:
-    """Run each rate with each contestant and print one line."""
+    """Measure each contestant at each rate, print a line for each, and the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rates", default="10,1000,5000", help="transactions a second")
-    parser.add_argument("--contestants", default="cdcd", help=f"of {', '.join(CONTESTANTS)}")
-    parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--warm-up", type=int, default=10, help="seconds")
-    parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--pg", default="18")
+    parser.add_argument("--rates", default="10,1000,5000", help="transactions a second (default: 10,1000,5000)")
+    parser.add_argument("--contestants", default="cdcd", help=f"some of {', '.join(CONTESTANTS)} (default: cdcd)")
+    parser.add_argument("--seconds", type=int, default=20, help="length of each measurement (default: 20)")
+    parser.add_argument("--warm-up", type=int, default=10, help="seconds before the first measurement (default: 10)")
+    parser.add_argument("--runs", type=int, default=1, help="runs of each contestant (default: 1)")
+    parser.add_argument("--pg", default="18", help="PostgreSQL's major version (default: 18)")
     parser.add_argument("--json", action="store_true", help="print each run's percentiles as JSON at the end")
     given = parse(parser)
     rates = [int(rate) for rate in given.rates.split(",")]
     names = given.contestants.split(",")
     if unknown := set(names) - set(CONTESTANTS):
-        parser.error(f"not one of them: {', '.join(unknown)}")
+        parser.error(f"not a contestant: {', '.join(unknown)}")
     found: dict[str, dict[int, list[list[float]]]] = {name: {rate: [] for rate in rates} for name in names}
     with (
         servers.PostgreSQL(given.pg, fsync=False) as postgres,
@@ -111,7 +111,7 @@ def _line(name: str, rate: int, percentiles: list[float]) -> str:
 
 @contextlib.contextmanager
 def started(name: str, task: peer.Task, command: str) -> Iterator[None]:
-    """The contestant, started."""
+    """Run the contestant while a `with` lasts."""
     if name in CDCD:
         with cdcd(task, command, CDCD[name]):
             yield
@@ -121,7 +121,7 @@ def started(name: str, task: peer.Task, command: str) -> Iterator[None]:
 
 
 def _commit_time(name: str, task: peer.Task) -> Callable[[bytes], float]:
-    """What tells from an event when its row was committed, in seconds since 1970."""
+    """A function that reads from an event when its row was committed, in seconds since 1970."""
     if name in CDCD:
         reader = Topics(task.kafka.bootstrap, task.prefix)
         return lambda value: float(reader._decode(value)["after"]["at"].timestamp())
@@ -135,10 +135,10 @@ def _measure(
     rates: list[int],
     given: argparse.Namespace,
 ) -> Iterator[tuple[int, list[float]]]:
-    """Each rate, and how many seconds late its rows came, ascending."""
+    """Measure every rate; yields the rate and its rows' latencies in seconds, ascending."""
     active = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND active"
     until(lambda: sql.execute(active, (task.slot,)).fetchone(), 120)
-    # Makes the topic, and warms the JITs. What it has left behind is not to be measured.
+    # Make the topic, and warm up the JITs. The measurement begins when all of these rows have arrived.
     sql.execute(f"CALL tick({-1000 * given.warm_up}, 1000, {given.warm_up})")
     topic = f"{task.prefix}.public.ticks"
     reader = Topics(task.kafka.bootstrap, task.prefix)
@@ -181,7 +181,7 @@ def _consume(
     ready.set()
     deadline = time.monotonic() + 600
     while len(arrivals) < count and time.monotonic() < deadline:
-        first = consumer.poll(0.1)  # `consume` would wait for more of them, up to its timeout
+        first = consumer.poll(0.1)  # `consume` would wait for more events, up to its timeout
         now = time.time()
         if first is not None:
             messages = [first, *consumer.consume(1000, timeout=0)]

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the daemon under test, a process's memory and CPU time, a percentile, waiting."""
+"""Shared by the benchmarks: the cdcd under test, a process's memory and CPU time, percentiles, waiting."""
 
 from __future__ import annotations
 
@@ -13,34 +13,43 @@ from typing import Any
 
 import psycopg
 
+from cdcd.build_info import build
+
+COMPILE_HINT = "Install the wheel with CDCD_COMPILE=require, or add --uncompiled to measure it as it is."
+
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Read the command line, which may name another `cdcd`; end the benchmark if that `cdcd` is not compiled.
+    """Add the options --cdcd and --uncompiled, and read the command line.
 
-    From a checkout's root `python -m cdcd` finds the sources before the installed wheel, and measures a tenth of the
-    speed: hence `-P`.
+    Ends the benchmark if that cdcd is not compiled, unless --uncompiled is given. The default command has `-P`:
+    without it, in a checkout's root, Python would find the sources before the installed wheel, and the benchmark would
+    measure a tenth of the speed.
     """
-    parser.add_argument("--cdcd", default=f"{sys.executable} -P -m cdcd", help="the command")
-    parser.add_argument("--uncompiled", action="store_true", help="measure it although its hot modules are Python")
+    parser.add_argument("--cdcd", default=f"{sys.executable} -P -m cdcd", help="command of the cdcd to measure")
+    parser.add_argument("--uncompiled", action="store_true", help="measure cdcd even if it is not compiled")
     given = parser.parse_args()
     refuse_uncompiled(given.cdcd, allowed=given.uncompiled)
     return given
 
 
 def refuse_uncompiled(command: str, *, allowed: bool = False) -> None:
-    """End the benchmark if `cdcd --version` says that its hot modules are Python, unless that is allowed."""
+    """End the benchmark if `cdcd --version` says that cdcd is not compiled, unless `allowed`."""
     done = subprocess.run([*command.split(), "--version"], capture_output=True, text=True, check=False)
     version = done.stdout.strip()
     if done.returncode != 0:
         sys.exit(f"{command} --version failed: {done.stderr.strip()}")
     if "(compiled)" not in version and not allowed:
-        sys.exit(
-            f"not compiled: {version}\nInstall the wheel with CDCD_COMPILE=require, or say --uncompiled to measure it."
-        )
+        sys.exit(f"not compiled: {version}\n{COMPILE_HINT}")
+
+
+def refuse_uncompiled_import(*, allowed: bool = False) -> None:
+    """End the benchmark if the cdcd that this process imports is not compiled, unless `allowed`."""
+    if build() == "pure" and not allowed:
+        sys.exit(f"not compiled: the imported cdcd\n{COMPILE_HINT}")
 
 
 def memory_mb(pid: int, name: str = "VmHWM") -> float:
-    """A process's memory: VmHWM is its peak, VmRSS what it has now; 0 once it has ended."""
+    """A process's resident memory in MB: VmHWM is the peak, VmRSS the present value; 0 after the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -49,7 +58,7 @@ def memory_mb(pid: int, name: str = "VmHWM") -> float:
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of CPU that a process has used, in all its threads; 0 once it has been waited for."""
+    """CPU seconds that a process has used, in all its threads; 0 after the process has been waited for."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -58,12 +67,12 @@ def cpu_s(pid: int) -> float:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Of ascending values; NaN if there are none."""
+    """The percentile of ascending values; `share` is 0 to 100. NaN if there are no values."""
     return values[min(len(values) - 1, int(len(values) * share / 100))] if values else float("nan")
 
 
 def until(ready: Callable[[], object], timeout_s: float) -> None:
-    """Wait until `ready()`; ends the benchmark if it takes longer."""
+    """Wait until `ready()` is true; ends the benchmark after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not ready():
         if time.monotonic() > deadline:
@@ -72,7 +81,7 @@ def until(ready: Callable[[], object], timeout_s: float) -> None:
 
 
 def value_of(connection: psycopg.Connection[Any], query: str, parameters: Sequence[object] = ()) -> Any:
-    """The first column of the only row that a query gives."""
+    """The first column of a query's only row."""
     row = connection.execute(query.encode(), parameters).fetchone()
     assert row is not None, query
     return row[0]

@@ -1,10 +1,10 @@
-"""The peer: Debezium's PostgreSQL connector on a Kafka Connect worker, set as somebody would who knows it well.
+"""The peer: Debezium's PostgreSQL connector on a Kafka Connect worker, with the settings of an expert.
 
-Before: `peer.lock`, its jars, which `servers.jars` fetches; `avro_registry`, for its Avro converter.
+Before: `servers.jars` fetches the jars that `peer.lock` lists; `avro_registry` serves the Avro converter.
 After: `contestants` measures it.
 Source: Debezium 3.7 "Debezium connector for PostgreSQL"; Kafka 4.3 "Kafka Connect", "Exactly-once support".
 
-`python tests/bench/peer.py lock` resolves the jars anew, after a change of a version below.
+After a change of a version below, `python tests/bench/peer.py lock` writes `peer.lock` again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import servers  # noqa: E402
 from servers import jars, processes  # noqa: E402
 
 CONNECT = f"connect-{jars.KAFKA}"
-DEBEZIUM = "debezium-3.7.0.Final"  # of 3.7.1.Final Maven Central lacks the parent
-APICURIO = "apicurio-converter-2.6.13.Final"  # of 3.0.9, the one newer, too
+DEBEZIUM = "debezium-3.7.0.Final"  # Maven Central lacks the parent of 3.7.1.Final
+APICURIO = "apicurio-converter-2.6.13.Final"  # and the parent of 3.0.9, the only newer one
 ENDPOINTS = (
     (CONNECT, f"org.apache.kafka:connect-runtime:{jars.KAFKA}"),
     (CONNECT, "org.slf4j:slf4j-simple:1.7.36"),
@@ -33,7 +33,7 @@ ENDPOINTS = (
     (APICURIO, "io.apicurio:apicurio-registry-utils-converter:2.6.13.Final"),
 )
 WORKER_HAS = ("org.apache.kafka:", "org.slf4j:", "com.github.luben:", "at.yawk.lz4:", "org.lz4:", "org.xerial.snappy:")
-"""Jars that a plugin takes from the worker."""
+"""Jars that are left out of a plugin, because the worker has them."""
 LOCK = HERE / "peer.lock"
 AVRO_CONVERTER = "io.apicurio.registry.utils.converter.AvroConverter"
 
@@ -46,7 +46,7 @@ Kind = Literal["json", "avro", "exactly-once"]
 
 @dataclass(frozen=True)
 class Task:
-    """What a contestant is to do: from this slot of this server to topics of this prefix."""
+    """The task of a contestant: stream from a slot of a server to topics with a prefix."""
 
     postgres: servers.PostgreSQL
     kafka: servers.Kafka
@@ -59,13 +59,13 @@ class Task:
     streaming: str = "off"
     binary: bool = True
     quick: bool = False
-    """Whether it is latency that counts, and not throughput."""
+    """Whether latency counts, and not throughput."""
 
 
 class Connect(processes.Server):
-    """A worker with one connector: standalone, but distributed for exactly once, which standalone does not have.
+    """A worker with one connector. It is standalone; for exactly once it is distributed, because standalone lacks it.
 
-    It streams some seconds after its start: when the slot is active.
+    The connector streams some seconds after the start, when the slot is active.
     """
 
     def __init__(self, task: Task, kind: Kind, registry_url: str = "") -> None:
@@ -88,7 +88,7 @@ class Connect(processes.Server):
             folder.mkdir(parents=True)
             for jar in plugin.iterdir():
                 (folder / jar.name).symlink_to(jar)
-            if plugin.name == APICURIO:  # it has no manifest; bin/connect-plugin-path.sh would write this one
+            if plugin.name == APICURIO:  # the plugin has no manifest; bin/connect-plugin-path.sh would write this one
                 with zipfile.ZipFile(folder / "manifest.jar", "w") as archive:
                     archive.writestr("META-INF/services/org.apache.kafka.connect.storage.Converter", AVRO_CONVERTER)
         settings = worker(self._task, self._distributed, self.port, self.directory)
@@ -105,19 +105,19 @@ class Connect(processes.Server):
         ]  # fmt: skip
 
     def check(self) -> None:
-        """Raise ServerError if the connector or its task has failed: the worker itself goes on."""
+        """Raise ServerError if the connector or its task has failed: the worker does not end then."""
         status = self._ask("GET", "/connectors/peer/status")
         if status and '"FAILED"' in status:
             raise jars.ServerError(f"{self.name}: {json.loads(status)}")
 
     def _ready(self) -> bool:
-        """Whether it answers, and when distributed has taken the connector."""
+        """Whether the worker answers; if it is distributed, whether it has accepted the connector."""
         if self._distributed:
             return self._ask("PUT", "/connectors/peer/config", self._connector) is not None
         return self._ask("GET", "/") is not None
 
     def _ask(self, method: str, path: str, body: dict[str, str] | None = None) -> str | None:
-        """What its REST server answers; None while it does not, or has nothing there yet."""
+        """The answer of the worker's REST server; None while there is no answer, or nothing at `path`."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers, method=method)
@@ -137,11 +137,11 @@ def worker(task: Task, distributed: bool, port: int, folder: Path) -> dict[str, 
     shared: dict[str, object] = {
         "bootstrap.servers": task.kafka.bootstrap,
         "listeners": f"http://127.0.0.1:{port}",
-        "plugin.path": folder / "plugins",  # a directory for each
-        "plugin.discovery": "service_load",  # else it scans every class of every jar
+        "plugin.path": folder / "plugins",  # with a directory for each plugin
+        "plugin.discovery": "service_load",  # otherwise the worker scans every class of every jar
         "key.converter": "org.apache.kafka.connect.json.JsonConverter",  # the connector has its own
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-        # What Debezium confirms to the server is what was flushed: the default, a minute, keeps that much more WAL.
+        # Debezium confirms to the server only flushed offsets. The default, a minute, would keep much more WAL.
         "offset.flush.interval.ms": 10_000,
     }
     if not distributed:
@@ -162,7 +162,7 @@ def worker(task: Task, distributed: bool, port: int, folder: Path) -> dict[str, 
 
 def connector(task: Task, kind: Kind, registry_url: str) -> dict[str, str]:
     """The connector's properties."""
-    batch = 16_384 if task.record_mb == 1 else 32  # 2 GB of heap hold no queue of 65,536 values of 1 MB
+    batch = 16_384 if task.record_mb == 1 else 32  # a queue of 65,536 values of 1 MB does not fit into 2 GB of heap
     bytes_max = task.record_mb * 2 << 20
     properties: dict[str, object] = {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -177,15 +177,15 @@ def connector(task: Task, kind: Kind, registry_url: str) -> dict[str, str]:
         "publication.autocreate.mode": "disabled",
         "slot.name": task.slot,
         "slot.drop.on.stop": "false",
-        "snapshot.mode": "no_data",  # from the slot's position on, as the others
-        "tombstones.on.delete": "false",  # as cdcd
+        "snapshot.mode": "no_data",  # from the slot's position on, as with the others
+        "tombstones.on.delete": "false",  # as in cdcd
         "provide.transaction.metadata": "false",
-        # A table's schema is not read again for every update that leaves a TOASTed value as it was.
+        # Without it, Debezium reads a table's schema again for every update with an unchanged TOASTed value.
         "schema.refresh.mode": "columns_diff_exclude_unchanged_toast",
         "topic.creation.default.partitions": task.partitions,
         "topic.creation.default.replication.factor": 1,
-        # A batch is taken when it is full or this time is over: it is how long a change waits, and the pause after
-        # five reads of the socket that found nothing.
+        # A batch is taken when it is full or when this time is over, so a change waits this long. Debezium also pauses
+        # this long after five reads of the socket without data.
         "poll.interval.ms": 1 if task.quick else 100,
         "max.batch.size": 2_048 if task.quick else batch,
         "max.queue.size": 8_192 if task.quick else 4 * batch,
@@ -197,7 +197,7 @@ def connector(task: Task, kind: Kind, registry_url: str) -> dict[str, str]:
         "producer.override.batch.size": 16_384 if task.quick else 524_288,
         "producer.override.buffer.memory": 134_217_728,
         "producer.override.max.request.size": max(bytes_max, 1 << 20),
-        "producer.override.compression.type": "lz4",  # as cdcd
+        "producer.override.compression.type": "lz4",  # as in cdcd
     }
     if kind == "exactly-once":
         # One Kafka transaction for each batch that is polled.
@@ -209,7 +209,7 @@ def connector(task: Task, kind: Kind, registry_url: str) -> dict[str, str]:
                 converter: AVRO_CONVERTER,
                 f"{converter}.apicurio.registry.url": registry_url,
                 f"{converter}.apicurio.registry.auto-register": "true",
-                # As with Confluent's: four bytes of the schema's number in the record, and no header.
+                # As with Confluent's registry: the schema's number is in the record (four bytes), not in a header.
                 f"{converter}.apicurio.registry.as-confluent": "true",
                 f"{converter}.apicurio.registry.headers.enabled": "false",
                 "schema.name.adjustment.mode": "avro",
@@ -217,7 +217,7 @@ def connector(task: Task, kind: Kind, registry_url: str) -> dict[str, str]:
         else:
             properties |= {
                 converter: "org.apache.kafka.connect.json.JsonConverter",
-                f"{converter}.schemas.enable": "false",  # else each record would carry its schema
+                f"{converter}.schemas.enable": "false",  # otherwise each record has its schema
             }
     return {key: str(value) for key, value in properties.items()}
 

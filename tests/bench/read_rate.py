@@ -1,13 +1,12 @@
-"""How fast a slot is drained: `ReplicationStream` with and without pacing next to `pg_recvlogical`.
+"""How fast `ReplicationStream` reads from a slot, with and without pacing, next to `pg_recvlogical`.
 
-The backlog is the same in one run.
+    python tests/bench/read_rate.py                       # starts a PostgreSQL 18
+    python tests/bench/read_rate.py --dsn 'host=...'      # uses this server, as superuser; drops what it makes
 
-    python tests/bench/read_rate.py                       # on a PostgreSQL 18 of its own
-    python tests/bench/read_rate.py --dsn 'host=...'      # on this one (superuser; makes and drops what it needs)
-
-First a backlog of 12-column rows, binary, by every reader in turn, `--repeats` times; medians. All are timed from
-before they connect to the last row, so the server's decoding before the first row counts for each alike. Then
-single-row transactions at fixed rates: how long after its commit each is read. CPU is microseconds a row.
+First, every reader in turn drains the same backlog of 12-column rows, binary, --repeats times; medians are printed. A
+reader's time counts from before it connects until its last row, so the server's decoding before the first row counts
+for every reader. CPU is microseconds a row. Then single-row transactions come at fixed rates: the figure is the time
+from a row's commit until it is read. Nothing is decoded or published.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
-from bench.measuring import value_of  # noqa: E402
+from bench.measuring import refuse_uncompiled_import, value_of  # noqa: E402
 from servers import PostgreSQL  # noqa: E402
 
 OPTIONS = {"proto_version": "1", "publication_names": "cdcd_bench", "binary": "true"}
@@ -52,7 +51,7 @@ FILL = """
 
 @dataclass
 class Run:
-    """One reader's pass over the backlog; CPU in seconds."""
+    """The figures of one reader's pass over the backlog; CPU in seconds."""
 
     rows: int
     seconds: float
@@ -74,7 +73,7 @@ def own_cpu_s() -> tuple[float, float]:
 
 def drain(dsn: str, slot: str, rows: int, interval_s: float, buffer_bytes: int) -> Run:
     pacing = ReadPacing(interval_s)
-    # From before the connection, as pg_recvlogical is timed: the server decodes for long before it sends the first row.
+    # The time begins before the connection, as with pg_recvlogical: the server decodes long before it sends a row.
     began, (user_s, system_s) = time.monotonic(), own_cpu_s()
     with ReplicationStream(dsn) as walsender:
         if buffer_bytes:
@@ -95,7 +94,7 @@ def drain(dsn: str, slot: str, rows: int, interval_s: float, buffer_bytes: int) 
                 walsender.wait(1)
         seconds = time.monotonic() - began
         user, system = own_cpu_s()
-        server_s = process_cpu_s(walsender.backend_pid)  # a process of this run alone, as pg_recvlogical's is
+        server_s = process_cpu_s(walsender.backend_pid)  # the process served only this run, as with pg_recvlogical
         return Run(got, seconds, server_s, user - user_s, system - system_s, reads)
 
 
@@ -168,13 +167,13 @@ def measure_backlog(dsn: str, rows: int, repeats: int, program: str | None) -> N
 
 @contextlib.contextmanager
 def copied_slot(connection: psycopg.Connection) -> Iterator[str]:
-    """The backlog's slot once more: every reader starts at the same place."""
+    """Copy the backlog's slot, so that every reader starts at the same place; drop the copy at the end."""
     connection.execute("SELECT pg_copy_logical_replication_slot('cdcd_bench', 'cdcd_bench_run')")
     try:
         yield "cdcd_bench_run"
     finally:
         dropped = False
-        while not dropped:  # its walsender may take a moment to notice that the reader is gone
+        while not dropped:  # the walsender may need a moment to notice that the reader is gone
             with contextlib.suppress(psycopg.errors.ObjectInUse):
                 connection.execute("SELECT pg_drop_replication_slot('cdcd_bench_run')")
                 dropped = True
@@ -236,12 +235,16 @@ def server(dsn: str | None) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--dsn")
-    parser.add_argument("--rows", type=int, default=500_000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--latency-s", type=float, default=3.0, help="seconds at each rate; 0: leave latency out")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dsn", help="the server to use (default: start one)")
+    parser.add_argument("--rows", type=int, default=500_000, help="rows of the backlog (default: 500000)")
+    parser.add_argument("--repeats", type=int, default=3, help="passes of each reader (default: 3)")
+    parser.add_argument(
+        "--latency-s", type=float, default=3.0, help="seconds at each rate; 0: do not measure latency (default: 3)"
+    )
+    parser.add_argument("--uncompiled", action="store_true", help="measure cdcd even if it is not compiled")
     arguments = parser.parse_args()
+    refuse_uncompiled_import(allowed=arguments.uncompiled)
     with server(arguments.dsn) as dsn, psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(WIDE)
         connection.execute("CREATE PUBLICATION cdcd_bench FOR TABLE cdcd_bench")

@@ -1,12 +1,12 @@
-"""What a second slot gives, and what the server pays for it: one daemon beside two shards, in the same run.
+"""What a second slot gains and what it costs the server: one daemon compared with two shards, in the same run.
 
     python tests/bench/shards.py [--rows 400000] [--runs 3] [--pg 18]
 
 Each run makes the same backlog, 12-column rows in four tables, 100 rows a transaction, and drains it exactly once: by
-one slot with all four tables, and by two slots with two tables each, at the same time, into one prefix. Rates count all
-rows, from the moment the first daemon says "going on" until the last slot is confirmed up to the end. CPU is that of
-the daemons (start included) and of the walsenders until then, over all rows of the backlog: each walsender decodes the
-whole WAL, whatever its publication leaves of it, and that is what the server pays for each slot.
+one slot with all four tables, and by two slots with two tables each, at the same time, into one prefix. A rate counts
+all rows, from the moment the first daemon logs "going on" until the last slot is confirmed up to the end. CPU a row is
+the CPU of all daemons (with their start) and of all walsenders until then, divided by all rows. Each walsender decodes
+the whole WAL, also the tables that its publication leaves out: this is the server's cost of each slot.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ TIMEOUT_S = 600.0
 
 
 def main() -> None:
-    """Run and print one line a drain, and the medians."""
+    """Print one line for each drain, and the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=400_000)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--pg", default="18")
+    parser.add_argument("--rows", type=int, default=400_000, help="rows of the backlog (default: 400000)")
+    parser.add_argument("--runs", type=int, default=3, help="drains of each number of slots (default: 3)")
+    parser.add_argument("--pg", default="18", help="PostgreSQL's major version (default: 18)")
     arguments = parse(parser)
     installed.command = arguments.cdcd.split
     measured: dict[int, list[tuple[float, float, float]]] = {number: [] for number in SHARDS}
@@ -67,7 +67,7 @@ def main() -> None:
 def _drain(
     sql: psycopg.Connection, postgres: servers.PostgreSQL, kafka: servers.Kafka, number: int, run: int, rows: int
 ) -> tuple[float, float, float]:
-    """Rows a second, and microseconds of CPU a row of all daemons and of all walsenders."""
+    """Drain one backlog; returns rows a second, and CPU microseconds a row of all daemons and of all walsenders."""
     slots = [f"shard_{number}_{run}_{shard}" for shard in range(number)]
     sql.execute(f"TRUNCATE {', '.join(TABLES)}")
     for slot in slots:
@@ -87,20 +87,20 @@ def _drain(
         query = "SELECT bool_and(confirmed_flush_lsn >= %s::pg_lsn) FROM pg_replication_slots WHERE slot_name = ANY(%s)"
         until(lambda: value_of(sql, query, (end, slots)), TIMEOUT_S)
         seconds = time.monotonic() - started
-        ours = [cpu_s(daemon.pid) / rows * 1e6 for daemon in daemons]
+        daemons_us = [cpu_s(daemon.pid) / rows * 1e6 for daemon in daemons]
         query = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = ANY(%s) ORDER BY slot_name"
-        servers_own = [cpu_s(pid) / rows * 1e6 for (pid,) in sql.execute(query, (slots,)).fetchall()]
+        walsenders_us = [cpu_s(pid) / rows * 1e6 for (pid,) in sql.execute(query, (slots,)).fetchall()]
         peak = sum(memory_mb(daemon.pid) for daemon in daemons)
         if any(daemon.stop() for daemon in daemons):
-            sys.exit("a daemon did not end well")
+            sys.exit("a daemon ended with an exit code other than 0")
     for slot in slots:
         sql.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
     print(
         f"{number} slot{'s' * (number > 1):1} {rows / seconds:9,.0f} rows/s  {seconds:6.2f} s  CPU a row: daemons "
-        f"{_sum(ours)} us, walsenders {_sum(servers_own)} us  {peak:5.0f} MB",
+        f"{_sum(daemons_us)} us, walsenders {_sum(walsenders_us)} us  {peak:5.0f} MB",
         flush=True,
     )
-    return rows / seconds, sum(ours), sum(servers_own)
+    return rows / seconds, sum(daemons_us), sum(walsenders_us)
 
 
 def _fill(sql: psycopg.Connection, rows: int) -> None:
@@ -109,7 +109,7 @@ def _fill(sql: psycopg.Connection, rows: int) -> None:
         fill = FILL.replace(" orders ", f" {TABLES[transaction % len(TABLES)]} ")
         sql.execute(fill.format(first=first, last=min(first + TRANSACTION - 1, rows)))
     sql.execute("SET synchronous_commit = on")
-    sql.execute("SELECT pg_logical_emit_message(true, 'end', 'end')")  # everything before it is written
+    sql.execute("SELECT pg_logical_emit_message(true, 'end', 'end')")  # flushes the WAL before it
     sql.execute("CHECKPOINT")
 
 

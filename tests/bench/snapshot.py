@@ -1,17 +1,20 @@
-"""How fast the copy of a table is, beside PostgreSQL's own; and what it costs the others when it is added to a stream.
+"""How fast cdcd takes a table's snapshot, next to PostgreSQL's COPY, and how much a snapshot delays the stream.
 
     python tests/bench/snapshot.py [--rows 1000000] [--rate 200] [--pg 18] [--runs 3]
 
-First, of a 12-column table: `COPY ... TO STDOUT (FORMAT binary)` by psql, two connections with half of the blocks each,
-to /dev/null; and `cdcd run --snapshot-only` with two workers, exactly once, into Kafka; in rows a second, of cdcd from
-the moment at which the snapshot is taken until the copy is whole. Memory is printed beside it, and the rate at which
-librdkafka alone, with both cores for itself and the broker, writes the same events from memory: the other limit.
+The first part compares rates, in rows a second, for a 12-column table:
 
-Then a daemon streams single-row transactions of another table, and the same table, changed all along, is added to its
-publication. The latency of the small transactions is printed for the time before and the time of the copy.
+- COPY: `COPY ... TO STDOUT (FORMAT binary)` by psql to /dev/null, on two connections with half of the blocks each.
+- cdcd: a run with `snapshot.mode = "only"` and two workers, exactly once, into Kafka. The time counts from the moment
+  the snapshot is exported until it is complete. The peak memory is printed, too.
+- librdkafka: the client alone writes the same events from memory, with both cores for itself and the broker.
 
-The limits: 60 % of the rate of COPY; 100 ms more at p99; 250 MB. Exits 1 beyond them. Server, broker, daemon, writers
-and consumer share the machine.
+In the second part, a daemon streams single-row transactions of another table. Then the first table, which is updated
+all the time, is added to its publication. The latency of the small transactions is printed for the time before the
+snapshot and for the time of the snapshot.
+
+The limits: cdcd has at least 60 % of COPY's rate, the latency's p99 rises by less than 100 ms, and the peak memory is
+below 250 MB. The exit code is 1 if a limit is exceeded. Server, broker, daemon, writers and consumer share the machine.
 """
 
 from __future__ import annotations
@@ -50,12 +53,12 @@ RSS_MAX_MB = 250.0
 
 
 def main() -> None:
-    """Print the figures; exit 1 if one is beyond its limit."""
+    """Print the figures, and exit with 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rate", type=int, default=200, help="small transactions a second")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--pg", default="18")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table (default: 1000000)")
+    parser.add_argument("--rate", type=int, default=200, help="small transactions a second (default: 200)")
+    parser.add_argument("--runs", type=int, default=3, help="runs of the first part (default: 3)")
+    parser.add_argument("--pg", default="18", help="PostgreSQL's major version (default: 18)")
     given = parse(parser)
     with (
         servers.PostgreSQL(given.pg, fsync=False, settings={"max_wal_size": "4GB"}) as postgres,
@@ -71,7 +74,7 @@ def main() -> None:
     sys.exit(0 if good else 1)
 
 
-# How fast
+# The first part: rates
 
 
 def _speed(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, given: argparse.Namespace) -> bool:
@@ -97,16 +100,16 @@ def _speed(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, giv
         print(", ".join(f"{name} {found[-1]:,.0f}" for name, found in rates.items()), "rows/s", flush=True)
         with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
             sql.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
-    theirs, alone, ours = (statistics.median(rates[name]) for name in rates)
+    copy, librdkafka, cdcd = (statistics.median(rates[name]) for name in rates)
     print(
-        f"median: cdcd {ours:,.0f}, COPY {theirs:,.0f} rows/s; {ours / theirs:.2f} of it, "
-        f"and {ours / alone:.2f} of librdkafka's {alone:,.0f}; peak {peak_mb:.0f} MB"
+        f"median: cdcd {cdcd:,.0f}, COPY {copy:,.0f}, librdkafka {librdkafka:,.0f} rows/s; "
+        f"cdcd is {cdcd / copy:.2f} of COPY, {cdcd / librdkafka:.2f} of librdkafka; peak {peak_mb:.0f} MB"
     )
-    return ours >= SHARE_MIN * theirs and peak_mb < RSS_MAX_MB
+    return cdcd >= SHARE_MIN * copy and peak_mb < RSS_MAX_MB
 
 
 def _copy(postgres: servers.PostgreSQL) -> float:
-    """Seconds that two connections take."""
+    """How many seconds COPY takes on two connections."""
     with psycopg.connect(postgres.dsn()) as sql:
         [(blocks,)] = sql.execute("SELECT pg_relation_size('orders') / 8192").fetchall()
     began = time.monotonic()
@@ -125,7 +128,7 @@ def _copy(postgres: servers.PostgreSQL) -> float:
 
 
 def _produce(kafka: servers.Kafka, prefix: str, rows: int) -> float:
-    """Seconds in which librdkafka, set as cdcd's is, writes `rows` of the events of a copy into a topic of its own."""
+    """How many seconds librdkafka, set as in cdcd, takes to write `rows` events of the snapshot to another topic."""
     events = [
         {"key": seen.key(), "value": seen.value()}
         for seen in islice(Topics(kafka.bootstrap, prefix).raw(f"{prefix}.public.orders"), 50_000)
@@ -149,7 +152,7 @@ def _produce(kafka: servers.Kafka, prefix: str, rows: int) -> float:
     return time.monotonic() - began
 
 
-# What it costs the others
+# The second part: a snapshot while a stream runs
 
 
 def _added(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, given: argparse.Namespace) -> bool:
@@ -189,21 +192,21 @@ def _added(postgres: servers.PostgreSQL, kafka: servers.Kafka, folder: Path, giv
         process.terminate()
         process.wait(20)
     said = log.read_text()
-    taken, whole = _at(said, "took a snapshot", 2), _at(said, "the snapshot is complete", 2)
+    taken, complete = _at(said, "took a snapshot", 2), _at(said, "the snapshot is complete", 2)
     late = arrivals.latencies(Topics(kafka.bootstrap, prefix))
     before = sorted(ms for at, ms in late if at < taken - 1)
-    during = sorted(ms for at, ms in late if taken - 1 <= at <= whole + 1)
-    print(f"added: {given.rows:,} rows in {whole - taken:.1f} s, peak {peak_mb:.0f} MB")
-    for name, values in (("before", before), ("while it is copied", during)):
+    during = sorted(ms for at, ms in late if taken - 1 <= at <= complete + 1)
+    print(f"added: {given.rows:,} rows in {complete - taken:.1f} s, peak {peak_mb:.0f} MB")
+    for name, values in (("before", before), ("during the snapshot", during)):
         print(f"small transactions {name}: {len(values)}, " + ", ".join(
             f"p{share} {percentile(values, share):.0f} ms" for share in (50, 99, 100)))  # fmt: skip
-    print(f"{len(late):,} of {small.count:,} small transactions came")
+    print(f"{len(late):,} of {small.count:,} small transactions arrived")
     later_ms = percentile(during, 99) - percentile(before, 99)
     return later_ms < LATER_MAX_MS and peak_mb < RSS_MAX_MB and len(late) == small.count
 
 
 def _change(dsn: str, rows: int, done: threading.Event) -> None:
-    """Update the table that is added, 100 rows a second."""
+    """Update 100 rows a second of the table that is added."""
     with psycopg.connect(dsn, autocommit=True) as sql:
         while not done.wait(0.1):
             some = [random.randint(1, rows) for _ in range(10)]
@@ -224,7 +227,7 @@ def _config(
 
 
 def _at(log: str, what: str, which: int = 1) -> float:
-    """The time of the `which`th line of the daemon's log that says `what`: seconds since 1970."""
+    """The time of the `which`th line of the daemon's log that contains `what`, in seconds since 1970."""
     lines = [line for line in log.splitlines() if what in line]
     stamp = re.match(r"\S+", lines[which - 1])
     assert stamp is not None

@@ -1,12 +1,12 @@
-"""What `cdcd.spark` does in a second, each figure beside its yardstick in the same run.
+"""How fast `cdcd.spark` is; each figure is printed next to its yardstick from the same run.
 
-    python tests/bench/spark.py read             decode 1 million events of 4 schemas, beside the raw Kafka read
+    python tests/bench/spark.py read             decode 1 million events of 4 schemas; yardstick: the raw Kafka read
     python tests/bench/spark.py mirror delta     750,000 changes a run into a table of 1 million rows (or: iceberg)
-    python tests/bench/spark.py snapshot         2 million rows, beside a plain JDBC read in one partition
-    python tests/bench/spark.py verify           1 million rows in which three differ
+    python tests/bench/spark.py snapshot         read 2 million rows; yardstick: a JDBC read in one partition
+    python tests/bench/spark.py verify           compare 1 million rows, three of which differ
 
-A run of the mirror takes what 30 s bring, its default interval, at 25,000 changes a second. Spark has 6 GB and its
-parallel collector; all figures but the last turns' are those of a JVM that has not warmed up.
+A run of the mirror takes 750,000 changes: 30 s, its default interval, at 25,000 changes a second. Spark has 6 GB and
+its parallel collector. The JVM is warm only in the last turns; the figures of the first turns are lower.
 --daemon-python PATH: an interpreter with a compiled cdcd for the daemon (default: this one).
 """
 
@@ -44,11 +44,12 @@ ROWS = """INSERT INTO t (id, n, a, b, amount, at, due, paid, doc, ref, w, note)
 def main() -> None:
     """Start the servers and Spark, and run one benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["read", "mirror", "snapshot", "verify"])
-    parser.add_argument("format", nargs="?", default="delta")
-    parser.add_argument("--daemon-python", default=sys.executable)
+    parser.add_argument("what", choices=["read", "mirror", "snapshot", "verify"], help="the benchmark to run")
+    parser.add_argument("format", nargs="?", default="delta", help="the mirror's table format: delta or iceberg")
+    parser.add_argument("--daemon-python", default=sys.executable, help="Python that runs the daemon")
+    parser.add_argument("--uncompiled", action="store_true", help="measure cdcd even if it is not compiled")
     given = parser.parse_args()
-    refuse_uncompiled(f"{given.daemon_python} -P -m cdcd")
+    refuse_uncompiled(f"{given.daemon_python} -P -m cdcd", allowed=given.uncompiled)
     daemon.command = lambda: [given.daemon_python, "-P", "-m", "cdcd"]
     with tempfile.TemporaryDirectory() as folder, servers.PostgreSQL(fsync=False) as postgres, servers.Kafka() as kafka:
         builder = SparkSession.builder.master("local[2]").appName("bench")
@@ -59,7 +60,7 @@ def main() -> None:
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
         try:
-            with streams.Stream(postgres.dsn(), kafka.bootstrap, "bench", Path(folder)) as stream:
+            with streams.StreamFixture(postgres.dsn(), kafka.bootstrap, "bench", Path(folder)) as stream:
                 cdc = Cdc(spark, stream.broker, stream.prefix)
                 {"read": read, "mirror": mirror, "snapshot": snapshot, "verify": verify}[given.what](
                     stream, cdc, given.format
@@ -68,34 +69,34 @@ def main() -> None:
             spark.stop()
 
 
-def fill(stream: streams.Stream, first: int, last: int) -> None:
+def fill(stream: streams.StreamFixture, first: int, last: int) -> None:
     """Insert rows, in transactions of 50,000."""
     with psycopg.connect(stream.dsn, autocommit=True) as connection:
         for start in range(first, last + 1, 50_000):
             connection.execute(ROWS.format(first=start, last=min(last, start + 49_999)).encode())
 
 
-def started(stream: streams.Stream) -> daemon.Daemon:
-    """A daemon that streams."""
+def started(stream: streams.StreamFixture) -> daemon.Daemon:
+    """Start a daemon, and wait until it streams."""
     made = stream.daemon().start()
     made.wait_for_log("going on", 60)
     return made
 
 
 def seconds(does: Callable[[], Any]) -> tuple[float, Any]:
-    """How long it takes, and what it gives."""
+    """How many seconds a call takes, and its result."""
     began = time.monotonic()
     result = does()
     return time.monotonic() - began, result
 
 
 def drained(frame: DataFrame) -> float:
-    """How long it takes to make every row."""
+    """How many seconds it takes to compute every row of a frame."""
     return seconds(lambda: frame.write.format("noop").mode("overwrite").save())[0]
 
 
-def read(stream: streams.Stream, cdc: Cdc, _: str) -> None:
-    """Raw reads, by the source that Spark takes by itself and by the one that cdcd does, and decoded ones, in turn."""
+def read(stream: streams.StreamFixture, cdc: Cdc, _: str) -> None:
+    """Measure in turn raw reads by Spark's default Kafka source, raw reads by cdcd's source, and decoding."""
     stream.sql(TABLE)
     running = started(stream)
     for part, change in enumerate(["ADD extra int", "ALTER n TYPE bigint", "ALTER amount TYPE numeric(12,4)", ""]):
@@ -105,14 +106,16 @@ def read(stream: streams.Stream, cdc: Cdc, _: str) -> None:
     running.wait_until_confirmed(timeout_s=120)
     cut = cdc.cut()
     record = cut.tables[cut.topic("public.t")]
-    ours = cdc.topics.kafka.ranges({record.topic: ([0] * len(record.offsets), record.offsets)}).select("key", "value")
+    by_cdcd = cdc.topics.kafka.ranges({record.topic: ([0] * len(record.offsets), record.offsets)}).select(
+        "key", "value"
+    )
     options = {"kafka.bootstrap.servers": stream.broker, "kafka.isolation.level": "read_committed"}
-    theirs = cdc.spark.read.format("kafka").options(**options, subscribe=record.topic).load().select("key", "value")
+    by_default = cdc.spark.read.format("kafka").options(**options, subscribe=record.topic).load().select("key", "value")
     events = cdc.changes("public.t")
     for turn in range(7):
-        raw, newer, decoded = drained(theirs), drained(ours), drained(events)
+        raw, newer, decoded = drained(by_default), drained(by_cdcd), drained(events)
         print(
-            f"turn {turn}: raw {1e6 / raw:,.0f}/s, by the newer source {1e6 / newer:,.0f}/s, "
+            f"turn {turn}: raw {1e6 / raw:,.0f}/s, by cdcd's source {1e6 / newer:,.0f}/s, "
             f"decoded {1e6 / decoded:,.0f}/s = {raw / decoded:.0%} and {newer / decoded:.0%}",
             flush=True,
         )
@@ -123,8 +126,8 @@ def read(stream: streams.Stream, cdc: Cdc, _: str) -> None:
     print("equal to PostgreSQL" if tuple(found) == tuple(wanted) else f"DIFFERENT: {found} {wanted}")
 
 
-def mirror(stream: streams.Stream, cdc: Cdc, form: Literal["delta", "iceberg"]) -> None:
-    """A first load of a million rows from events, then changes of it, 750,000 a run: 500, 100 and 150 thousand."""
+def mirror(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceberg"]) -> None:
+    """Load a million rows from events, then changes, each run 500,000 updates, 100,000 deletes and 150,000 inserts."""
     stream.sql(TABLE)
     running = started(stream)
     fill(stream, 1, 1_000_000)
@@ -147,8 +150,8 @@ def mirror(stream: streams.Stream, cdc: Cdc, form: Literal["delta", "iceberg"]) 
     print("equal to PostgreSQL" if tuple(found) == tuple(wanted) else f"DIFFERENT: {found} {wanted}")
 
 
-def snapshot(stream: streams.Stream, cdc: Cdc, _: str) -> None:
-    """Plain and parallel reads in turn, while a writer goes on."""
+def snapshot(stream: streams.StreamFixture, cdc: Cdc, _: str) -> None:
+    """Measure, in turn, plain reads and parallel snapshot reads, while a writer inserts rows."""
     stream.sql(TABLE, "CREATE PUBLICATION cdcd FOR TABLE t")
     fill(stream, 1, 2_000_000)
     stream.sql("ANALYZE t")
@@ -170,19 +173,20 @@ def snapshot(stream: streams.Stream, cdc: Cdc, _: str) -> None:
             with cdc.snapshot(stream.dsn, ["public.t"], parallelism=4) as held:
                 [(there,)] = stream.sql("SELECT count(*) FROM t")
                 took, found = seconds(lambda: held.rows("public.t").selectExpr("count(*)", "max(id)").first())
-                ours = drained(held.rows("public.t"))
+                parallel = drained(held.rows("public.t"))
                 exact = found[0] == found[1] <= there
             print(
-                f"turn {turn}: plain {2e6 / plain:,.0f}/s, snapshot {2e6 / ours:,.0f}/s = {plain / ours:.2f} times;"
-                f" {found[0]:,} rows, {'exact' if exact else 'NOT EXACT'} (counted in {took:.1f} s)", flush=True
+                f"turn {turn}: plain {2e6 / plain:,.0f}/s, snapshot {2e6 / parallel:,.0f}/s = "
+                f"{plain / parallel:.2f} times; {found[0]:,} rows, {'exact' if exact else 'NOT EXACT'} "
+                f"(counted in {took:.1f} s)", flush=True
             )  # fmt: skip
     finally:
         stop.set()
         writer.join()
 
 
-def verify(stream: streams.Stream, cdc: Cdc, form: Literal["delta", "iceberg"]) -> None:
-    """Find one changed value, one lost row and one extra row."""
+def verify(stream: streams.StreamFixture, cdc: Cdc, form: Literal["delta", "iceberg"]) -> None:
+    """Compare a million equal rows, then compare them with one changed value, one lost row and one extra row."""
     stream.sql(TABLE)
     running = started(stream)
     fill(stream, 1, 1_000_000)

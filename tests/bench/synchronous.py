@@ -1,9 +1,10 @@
-"""How long a COMMIT takes that waits for Kafka: cdcd as the server's synchronous standby.
+"""How long a COMMIT takes if it waits for Kafka, that is, with cdcd as the server's synchronous standby.
 
     python tests/bench/synchronous.py [--seconds 20] [--sessions 1,4] [--pg 18] [--cdcd "python -m cdcd"]
 
-Each session inserts one row and commits, again and again, as fast as it is let. Beside it the same without waiting
-(synchronous_commit = local). Server, broker, daemon and sessions share the machine; fsync is off, as Kafka's is.
+Each session inserts one row and commits, as fast as it can. The figures are commits a second and the time of a commit.
+The same without waiting (synchronous_commit = local) is measured next to it. The first 10 s of each measurement do not
+count. Server, broker, daemon and sessions share the machine. PostgreSQL's fsync is off; Kafka does not fsync either.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ import servers  # noqa: E402
 from bench.measuring import parse  # noqa: E402
 
 WARM_UP_S = 10.0
-"""A broker that has just started runs interpreted."""
+"""A broker that has just started is slow: its code is not compiled yet."""
 
 
 def main() -> None:
-    """Print one line for each number of sessions."""
+    """Print two lines for each number of sessions: with and without waiting for Kafka."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--sessions", default="1,4")
-    parser.add_argument("--pg", default="18")
+    parser.add_argument("--seconds", type=float, default=20, help="length of each measurement (default: 20)")
+    parser.add_argument("--sessions", default="1,4", help="numbers of sessions to measure (default: 1,4)")
+    parser.add_argument("--pg", default="18", help="PostgreSQL's major version (default: 18)")
     given = parse(parser)
     with (
         servers.PostgreSQL(given.pg, fsync=False, settings={"synchronous_standby_names": "cdcd"}) as postgres,
@@ -68,7 +69,7 @@ def main() -> None:
 
 
 def _measure(dsn: str, sessions: int, seconds: float, first: int) -> list[float]:
-    """Seconds that each commit took, ascending, after the warm-up."""
+    """Measure the commits after the warm-up; returns the seconds that each took, ascending."""
     took: list[float] = []
     start = time.monotonic() + WARM_UP_S
     threads = [

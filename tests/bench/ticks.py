@@ -1,4 +1,4 @@
-"""Small transactions at a steady rate, and how late their rows come: what the benchmarks of large things disturb."""
+"""Small transactions at a steady rate, and their rows' latency: for benchmarks of large transactions and snapshots."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Ticks(threading.Thread):
 
 
 class Arrivals(threading.Thread):
-    """Notes when each record of the table `ticks` arrives from now on."""
+    """Notes when each record of the table `ticks` arrives, from the start of the thread on."""
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
         super().__init__(daemon=True)
@@ -67,9 +67,9 @@ class Arrivals(threading.Thread):
         consumer.close()
 
     def latencies(self, reader: Topics) -> list[tuple[float, float]]:
-        """When each row was committed (seconds since 1970), and how many ms later it came; ascending.
+        """When each row was committed (seconds since 1970), and its latency in ms; ascending.
 
-        Rows with numbers below 0 are for warming up.
+        Rows with negative numbers are left out: they warm up.
         """
         found = []
         for arrived, value in self.seen:

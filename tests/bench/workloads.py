@@ -1,4 +1,4 @@
-"""What the contestants drain: tables, and the statements that make a backlog of a wanted number of changes.
+"""The workloads: tables, and the statements that make a backlog with a wanted number of changes.
 
 After: `compare` fills the tables before each run, when every contestant has its slot.
 """
@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 BATCH = 10_000
-"""Rows of a transaction where a workload does not say otherwise."""
+"""Rows of a transaction, if a workload says nothing else."""
 RELATIONS = 1_000
 POOL = 1_000
-"""Texts that filler is taken from: so many that a compressed block of Kafka's holds none of them twice."""
+"""How many texts filler is taken from: enough that no compressed batch of Kafka's has a text twice."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Tables, each with its statement, and the statements of the backlog for a number of changes.
+    """Tables with their statements, and the statements of a backlog with a number of changes.
 
-    `share`: as many changes as rows are asked for, divided by this; `unit`: and a multiple of this.
+    The number of changes is --rows divided by `share`, rounded down to a multiple of `unit`.
     """
 
     name: str
@@ -29,18 +29,18 @@ class Workload:
     share: int = 1
     unit: int = 1
     before: tuple[str, ...] = ()
-    """Statements before the slots are made, for what the backlog changes."""
+    """Statements to run before the slots are made: they make the rows that the backlog changes."""
     streaming: str = "off"
     partitions: int = 4
     record_mb: int = 1
 
     def changes(self, rows: int) -> int:
-        """How many changes the backlog has where that many rows are asked for."""
+        """How many changes the backlog has if --rows is `rows`."""
         return max(rows // self.share // self.unit, 1) * self.unit
 
 
 def batches(insert: str, batch: int = BATCH) -> Callable[[int], Iterator[str]]:
-    """Transactions of that many rows; the statement has {first} and {last}."""
+    """Transactions of `batch` rows each; the statement `insert` contains {first} and {last}."""
 
     def statements(rows: int) -> Iterator[str]:
         for first in range(1, rows + 1, batch):
@@ -50,7 +50,7 @@ def batches(insert: str, batch: int = BATCH) -> Callable[[int], Iterator[str]]:
 
 
 def committing(body: str, unit: int = 1) -> Callable[[int], Iterator[str]]:
-    """A loop in the server that commits after each turn `t`, which makes `unit` changes."""
+    """A loop in the server that commits after each turn `t`; a turn makes `unit` changes."""
 
     def statements(rows: int) -> Iterator[str]:
         yield f"DO $$ BEGIN FOR t IN 1..{rows // unit} LOOP {body} COMMIT; END LOOP; END $$"
@@ -69,7 +69,7 @@ i * interval '1 s', '2026-01-01'::date + (i % 365)::int, i % 2 = 0, jsonb_build_
     i * 0.25, 'remark number ' || i
 FROM generate_series({first}::bigint, {last}::bigint) i
 """
-# Turn t inserts 70 rows, then changes 25 and deletes 5 of those that the turn before has inserted.
+# Turn t inserts 70 rows, then changes 25 and deletes 5 of the rows that turn t - 1 inserted.
 MIXED = (
     FILL.format(first="70 * t + 1", last="70 * t + 70")
     + "; UPDATE orders SET status = 'delivered', paid = true, remark = 'delivered in turn ' || t"
@@ -86,7 +86,7 @@ WIDE_VALUES = [("i", "i * 3", f"'value {n} of row ' || i", "'2026-01-01'", "i / 
 
 
 def _sized(size: int) -> Workload:
-    """Rows of about that many bytes: a key and a text."""
+    """Rows of about `size` bytes: a key and a text."""
     return Workload(
         f"bytes{size}",
         f"rows of {size:,} bytes",
@@ -167,7 +167,7 @@ WORKLOADS = {
             ),
             share=3_000,
             unit=10,
-            # Compressing a megabyte for each of them would be the server's work.
+            # Without it, the server would spend its time on compressing each megabyte.
             before=("ALTER TABLE documents ALTER body SET STORAGE EXTERNAL",),
             record_mb=2,
         ),

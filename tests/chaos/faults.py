@@ -1,9 +1,9 @@
-"""What goes wrong: every kind of fault, dealt from a seeded deck, one or several at a time.
+"""The faults: every kind, dealt from a seeded deck, one or several at a time.
 
-Before: `run` has the servers, the proxies and the pods. After: `Faults.log` tells what was done when.
+Before: `run` has the servers, the proxies and the daemons. After: `Faults.log` says which fault was when.
 
-A fault holds its target (daemon, PostgreSQL, Kafka, the way to either) until it is over; faults of different targets
-overlap. Every now and then there is a calm, in which everything must come to life again.
+A fault holds its target (the daemons, PostgreSQL, Kafka, or the network to either) until it is over, so only faults of
+different targets overlap. From time to time there is a calm, in which everything must recover.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import psycopg
 import servers
-from chaos.pods import Pod
+from chaos.daemons import RestartedDaemon
 from servers.processes import children
 from support.proxy import Link, Proxy, is_end_of_transaction
 
@@ -27,7 +27,7 @@ GAP_S = (0.5, 7.0)
 CALM_EVERY_S = 75.0
 CALM_S = 20.0
 FILE_SIZE = 300_000
-"""Bytes that a spool file may have while the disk is "full"."""
+"""The largest spool file, in bytes, while the disk is "full"."""
 
 
 @dataclass
@@ -41,17 +41,17 @@ class Fault:
 
 @dataclass
 class World:
-    """All that faults are done to."""
+    """Everything that a fault can hit."""
 
     postgres: servers.PostgreSQL
     kafka: servers.Kafka
     to_postgres: Proxy
     to_kafka: Proxy
-    pods: list[Pod]
+    daemons: list[RestartedDaemon]
 
 
 class Faults(threading.Thread):
-    """Does faults until told to stop; `log` is what it did."""
+    """Makes faults until told to stop; `log` has those that are over."""
 
     def __init__(self, world: World, seed: int, only: str = "") -> None:
         super().__init__(daemon=True, name="faults")
@@ -68,7 +68,7 @@ class Faults(threading.Thread):
         self.error: BaseException | None = None
 
     def _kinds(self) -> dict[str, tuple[str, int, Callable[[random.Random], None]]]:
-        """The kinds by name: what they are done to, how often in a deck, and how."""
+        """The kinds of faults by name: the target, how often the kind is in a deck, and the method that does it."""
         return {
             "daemon: SIGKILL": ("daemon", 3, self._kill_daemon),
             "daemon: SIGSTOP, SIGCONT": ("daemon", 2, self._stop_daemon),
@@ -102,7 +102,7 @@ class Faults(threading.Thread):
         }
 
     def run(self) -> None:
-        """Do one fault after the other, and calms, until `done`."""
+        """Make faults and calms until `done`."""
         calm_s = time.monotonic() + CALM_EVERY_S
         try:
             while not self.done.wait(self._random.uniform(*GAP_S)):
@@ -114,7 +114,7 @@ class Faults(threading.Thread):
             self.error = error
 
     def calm(self, seconds: float) -> None:
-        """Wait until every fault is over, and let all be well for some seconds."""
+        """Wait until every fault is over, then make none for some seconds."""
         for thread in self._running:
             thread.join(60)
         self._running.clear()
@@ -123,7 +123,7 @@ class Faults(threading.Thread):
         self.calms.append((began, time.monotonic()))
 
     def finish(self) -> None:
-        """Start nothing more, and wait until every fault is over."""
+        """Start no more faults, and wait until every fault is over."""
         self.done.set()
         self.join(120)
         self.calm(0)
@@ -140,7 +140,7 @@ class Faults(threading.Thread):
         target, _, how = self._kinds()[kind]
         dice = random.Random(self._random.random())
         if not self._locks[target].acquire(blocking=False):
-            self._deck.insert(0, kind)  # its target has something else: later
+            self._deck.insert(0, kind)  # its target has another fault: try later
             return
         fault = Fault(kind, time.monotonic())
 
@@ -162,10 +162,10 @@ class Faults(threading.Thread):
 
     # The daemon
 
-    def _leader(self, dice: random.Random) -> Pod:
-        """The pod that streams, mostly; else any."""
-        leaders = [pod for pod in self._world.pods if pod.holds_slot and pod.pid]
-        return dice.choice(leaders) if leaders and dice.random() < 0.85 else dice.choice(self._world.pods)
+    def _leader(self, dice: random.Random) -> RestartedDaemon:
+        """The daemon that streams, in most cases; otherwise any daemon."""
+        leaders = [daemon for daemon in self._world.daemons if daemon.holds_slot and daemon.pid]
+        return dice.choice(leaders) if leaders and dice.random() < 0.85 else dice.choice(self._world.daemons)
 
     def _kill_daemon(self, dice: random.Random) -> None:
         for _ in range(dice.choice([1, 1, 2, 4])):
@@ -173,24 +173,24 @@ class Faults(threading.Thread):
             time.sleep(dice.uniform(0.1, 2.5))
 
     def _stop_daemon(self, dice: random.Random) -> None:
-        pod = self._leader(dice)
-        pod.stopped_by_us.set()
-        pod.signal(signal.SIGSTOP)
+        daemon = self._leader(dice)
+        daemon.suspended.set()
+        daemon.signal(signal.SIGSTOP)
         try:
             time.sleep(dice.choice([0.3, 2, 5, 14]))
         finally:
-            pod.signal(signal.SIGCONT)
-            pod.stopped_by_us.clear()
+            daemon.signal(signal.SIGCONT)
+            daemon.suspended.clear()
 
     def _end_daemon(self, dice: random.Random) -> None:
         self._leader(dice).signal(signal.SIGTERM)
 
     def _fill_disk(self, dice: random.Random) -> None:
-        for pod in self._world.pods:
-            pod.limit_files(FILE_SIZE)
+        for daemon in self._world.daemons:
+            daemon.limit_files(FILE_SIZE)
         time.sleep(dice.uniform(5, 12))
-        for pod in self._world.pods:
-            pod.limit_files(-1)
+        for daemon in self._world.daemons:
+            daemon.limit_files(-1)
 
     # PostgreSQL
 
@@ -257,7 +257,7 @@ class Faults(threading.Thread):
     # The network
 
     def _lose_answer(self, dice: random.Random) -> None:
-        """Kafka commits, and the daemon does not hear of it."""
+        """Kafka commits, but its answer does not reach the daemon."""
 
         def half(link: Link) -> bool:
             link.swallow_answers()
@@ -266,11 +266,11 @@ class Faults(threading.Thread):
         self._armed(half)
 
     def _lose_commit(self, dice: random.Random) -> None:
-        """The daemon asks for a commit, and Kafka does not hear of it."""
+        """The daemon asks for a commit, but the request does not reach Kafka."""
         self._armed(Link.lose)
 
     def _delay_commit(self, dice: random.Random) -> None:
-        """The daemon asks for a commit, loses its connection, and asks again; Kafka hears of the first one later."""
+        """The daemon asks for a commit, loses its connection, and asks again. The first request reaches Kafka later."""
         hand_on = self._world.to_kafka.late(is_end_of_transaction)
         self._wait_for_commit()
         time.sleep(dice.choice([0.3, 1, 2]) + dice.random())
@@ -294,7 +294,7 @@ class Faults(threading.Thread):
 
 
 class _MissedError(Exception):
-    """There was nothing to do it to: no commit came, or the server was away."""
+    """The fault had no target: no commit came, or the server was away."""
 
 
 def _signal_all(processes: list[int], number: signal.Signals) -> None:

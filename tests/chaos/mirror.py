@@ -1,9 +1,10 @@
-"""Transfers between two tables under load, while the mirror (with its JVM) and the daemon are killed at random.
+"""Transfers between two tables, while the mirror (with its JVM) and the daemon are killed at random.
 
     python tests/chaos/mirror.py delta --seconds 180 [--seed 1] [--daemon-python PATH]
 
-At the end: the sum over both tables at every LSN that was ever published, and `cdcd spark verify`. Exit code 0 if all
-hold. Not a test of pytest's: it takes minutes; the tests in tests/spark crash between every two statements instead.
+At the end, the sum over both tables must be right at every LSN that was ever published, and `cdcd spark verify` must
+find no difference. The exit code is 0 if both hold. pytest does not collect it, because it takes minutes; the tests in
+tests/spark crash between every two statements instead.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ ROWS, EACH = 200, 100
 
 
 def main() -> int:
-    """Run one round; 0 if nothing was broken."""
+    """Run one round, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("format", choices=["delta", "iceberg"])
-    parser.add_argument("--seconds", type=float, default=180)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--daemon-python", default=sys.executable)
+    parser.add_argument("format", choices=["delta", "iceberg"], help="the mirror's table format")
+    parser.add_argument("--seconds", type=float, default=180, help="how long processes are killed (default: 180)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the times of the kills (default: 1)")
+    parser.add_argument("--daemon-python", default=sys.executable, help="Python that has cdcd (default: this one)")
     given = parser.parse_args()
     daemon.command = lambda: [given.daemon_python, "-P", "-m", "cdcd"]
     chance = random.Random(given.seed)
     with tempfile.TemporaryDirectory() as folder, servers.PostgreSQL(fsync=False) as postgres, servers.Kafka() as kafka:
         home = Path(folder)
-        with streams.Stream(postgres.dsn(), kafka.bootstrap, "chaos", home) as stream:
+        with streams.StreamFixture(postgres.dsn(), kafka.bootstrap, "chaos", home) as stream:
             for table in ("here", "there"):
                 stream.sql(f"CREATE TABLE {table} (id int PRIMARY KEY, balance bigint NOT NULL)")
             running = stream.daemon().start()
@@ -78,8 +79,8 @@ def main() -> int:
             return check(config, home, stream, given.format, kills)
 
 
-def settings(home: Path, stream: streams.Stream, form: Literal["delta", "iceberg"]) -> Path:
-    """The file of `cdcd spark`. The catalog of tables outlives the processes."""
+def settings(home: Path, stream: streams.StreamFixture, form: Literal["delta", "iceberg"]) -> Path:
+    """Write the settings of `cdcd spark`. The tables' catalog is on disk, so it survives a kill."""
     spark = fix_spark.settings(home / "lake") | {
         "spark.master": "local[2]",
         "spark.sql.catalogImplementation": "hive",
@@ -97,7 +98,7 @@ def settings(home: Path, stream: streams.Stream, form: Literal["delta", "iceberg
 
 
 def mirror(config: Path, home: Path, *more: str) -> subprocess.Popen[bytes]:
-    """The mirror as a process group of its own, with its JVM."""
+    """Start the mirror in a process group of its own, which its JVM shares."""
     with (home / "mirror.log").open("ab") as log:
         command = [sys.executable, "-m", "cdcd", "spark", "mirror", "--config", str(config), *more]
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=daemon.environment())
@@ -116,8 +117,10 @@ def transfers(dsn: str, done: threading.Event) -> None:
                 connection.execute(f"UPDATE {other} SET balance = balance + {amount} WHERE id = {target}".encode())
 
 
-def check(config: Path, home: Path, stream: streams.Stream, form: Literal["delta", "iceberg"], kills: list[int]) -> int:
-    """Bring the mirror to the end, then look at all it ever published."""
+def check(
+    config: Path, home: Path, stream: streams.StreamFixture, form: Literal["delta", "iceberg"], kills: list[int]
+) -> int:
+    """Let the mirror catch up, then check every LSN that it published."""
     if mirror(config, home, "--once").wait() != 0:
         print((home / "mirror.log").read_text()[-3000:])
         return 1

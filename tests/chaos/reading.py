@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Reads topics as they grow, in a process of its own: what crashes or stops there is begun again, and nothing is lost.
+"""Reads topics as they grow, in a process of its own. If that process crashes, a new one reads on from where it was.
 
-Before: librdkafka's consumer (read_committed), as anyone would use it. After: `judge`, which says where to go on.
+Before: librdkafka's consumer (read_committed), as anyone would use it. After: `topic_check` says where to read on.
 
 (An hour of brokers that come and go has crashed the consumer itself: librdkafka 2.16, SIGSEGV.)
 """
@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 LOOK_S = 1.0
-"""How often it asks the broker for new topics."""
+"""Seconds between two requests for new topics."""
 
 Place = tuple[str, int]
 """Topic and partition."""
 
 _PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
-"""A broker that is away; the client tries again."""
+"""The broker is away; the client retries by itself."""
 
 
 class Record(NamedTuple):
@@ -40,23 +40,23 @@ class Record(NamedTuple):
 
 
 Seen = tuple[str, int, int, "tuple[bytes | None, bytes | None] | None"]
-"""Topic, partition, offset, key and value; None: the partition ended here when it was read so far."""
+"""Topic, partition, offset, and the record's key and value; None instead of those: the partition ended here."""
 Portion = tuple[dict[str, int], list[Seen]]
-"""Topics that were not known before, with how many partitions they have; and what was read, which may be nothing."""
+"""New topics with their numbers of partitions, and the records that were read, maybe none."""
 
 
 class Reader:
-    """A child process that reads, from the judge's side."""
+    """Starts the process that reads, and receives its records."""
 
     def __init__(self, brokers: str, prefix: str) -> None:
         self.brokers = brokers
         self._arguments = [sys.executable, str(Path(__file__).resolve()), brokers, prefix]
         self._child: subprocess.Popen[bytes] | None = None
         self.ends: Counter[str] = Counter()
-        """By signal: how often it ended although it was not over."""
+        """How often the process was ended by a signal, by the signal's name."""
 
     def portion(self, seen: dict[Place, int]) -> Portion:
-        """Return what it has read; begins (again) where `seen` says. Raises RuntimeError if the broker refuses."""
+        """Return what was read since. A new process begins at `seen`. Raises RuntimeError if the broker refuses."""
         if self._child is None:
             self._child = subprocess.Popen(self._arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             assert self._child.stdin is not None
@@ -76,23 +76,23 @@ class Reader:
         return fresh, read
 
     def kill(self) -> None:
-        """End the child; `portion` begins a new one."""
+        """End the process; `portion` starts a new one."""
         if self._child is not None:
             self._child.kill()
 
 
 def main(brokers: str, prefix: str) -> None:
-    """Read on until killed; portions go to standard output."""
+    """Read until killed; portions go to standard output, pickled."""
     begin = {(topic, partition): offset for topic, partition, offset in json.load(sys.stdin)}
     consumer = Consumer(
         {
             "bootstrap.servers": brokers,
-            "group.id": "judge",
+            "group.id": "topic-check",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
             "check.crcs": True,
-            "enable.partition.eof": True,  # a cut may end behind what nobody is shown: markers, aborted records
+            "enable.partition.eof": True,  # a cut may end after records that no consumer gets: markers, aborted ones
             "fetch.wait.max.ms": 50,
             "reconnect.backoff.max.ms": 500,
             "topic.metadata.refresh.interval.ms": 5_000,

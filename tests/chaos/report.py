@@ -1,6 +1,6 @@
-"""What a run of chaos came to, as text and as JSON.
+"""The figures of a chaos run, as text and as JSON.
 
-Before: `run` has ended everything. After: a person, or CI.
+Before: `run` has ended everything. After: a person or CI reads it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from chaos.faults import Fault
 
 AFTERMATH_S = 15.0
-"""An outage that begins so soon after a fault's end counts as its."""
+"""An outage that begins this soon after a fault's end counts as caused by the fault."""
 
 
 @dataclass
 class Report:
-    """The figures of one run. `problems` empty is the verdict."""
+    """The figures of one run. The run is clean if `problems` is empty."""
 
     seed: int
     commit: str
@@ -36,21 +36,21 @@ class Report:
     doubled: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     longest_s: dict[str, float] = field(default_factory=dict)
-    """By kind of fault: the longest time from the end of the fault until rows came again."""
+    """The longest time from the end of a fault until rows were published again, by kind of fault."""
     outage_s: float = 0.0
     outage_faults: list[str] = field(default_factory=list)
     quiet_outage_s: float = 0.0
-    """The longest time without rows that no fault explains."""
+    """The longest time without rows and without a fault that explains it."""
     restarts: dict[str, int] = field(default_factory=dict)
     exits: dict[str, int] = field(default_factory=dict)
     reader: dict[str, int] = field(default_factory=dict)
-    """By signal: how often the judge's consumer ended and was begun again."""
+    """How often the check's own consumer was ended by a signal and restarted, by the signal's name."""
     peak_rss_mb: float = 0.0
     tables: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def outages(self, faults: list[Fault], arrivals: list[float]) -> None:
-        """Work out the times without rows. `arrivals`: when rows were published, rising, the last one at the end."""
+        """Work out the times without rows. `arrivals` are the times at which rows were published, ascending."""
         self.faults = dict(sorted(Counter(fault.kind for fault in faults).items()))
         for before, after in itertools.pairwise(arrivals):
             gap = after - before
@@ -64,11 +64,11 @@ class Report:
             self.longest_s[fault.kind] = max(self.longest_s.get(fault.kind, 0.0), again - fault.end_s)
 
     def as_json(self) -> str:
-        """One JSON object."""
+        """The report as one JSON object."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False, default=_rounded)
 
     def as_text(self) -> str:
-        """A page for people."""
+        """The report as a page of text."""
         lines = [
             f"chaos: {self.minutes:g} minutes, seed {self.seed}, {self.started}, commit {self.commit}, {self.versions}",
             "",
@@ -90,10 +90,13 @@ class Report:
             *(f"{kind:48} {times:5}  {self.longest_s.get(kind, 0):.1f} s" for kind, times in self.faults.items()),
             f"{'all':48} {sum(self.faults.values()):5}",
             "",
-            *(f"{times:5}  began again: {why}" for why, times in sorted(self.restarts.items(), key=lambda i: -i[1])),
+            *(
+                f"{times:5}  stream restarted: {why}"
+                for why, times in sorted(self.restarts.items(), key=lambda i: -i[1])
+            ),
             *(f"{times:5}  process ended: {why}" for why, times in sorted(self.exits.items(), key=lambda i: -i[1])),
         ]
-        lines += [f"{times:5}  the judge's consumer ended: {how}" for how, times in self.reader.items()]
+        lines += [f"{times:5}  the check's own consumer ended: {how}" for how, times in self.reader.items()]
         if self.problems:
             lines += ["", "PROBLEMS", *self.problems]
         return "\n".join(lines)

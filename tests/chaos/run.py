@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Chaos on real servers: the installed daemon, twice, streams while everything that can break does; then the verdict.
+"""Chaos on real servers: everything that can break does, while two installed daemons stream. Then comes the verdict.
 
     python tests/chaos/run.py --minutes 60 --report chaos.txt
     python tests/chaos/run.py --minutes 3 --seed 7 --only kafka
 
-PostgreSQL, Kafka, two proxies between them and two daemons (one stands by) under a restarter; writers that keep a
-ledger; faults from a seed. The verdict comes from the topics alone (`judge`). Exit code 0: clean; 1: it is not.
+There are one PostgreSQL, one Kafka, a proxy in front of each, and two daemons. One daemon streams, the other stands by,
+and both are restarted when they end. Writers keep a ledger of what they committed. Faults come from a seed. The verdict
+comes from the topics alone (`topic_check`). The exit code is 0 if the run is clean, 1 if it is not.
 A seed gives the same faults and the same writers, but not the same timing.
 """
 
@@ -28,10 +29,10 @@ sys.path[:0] = [str(HERE.parent)]
 
 import psycopg  # noqa: E402
 import servers  # noqa: E402
+from chaos.daemons import RestartedDaemon, wait_for  # noqa: E402
 from chaos.faults import Faults, World  # noqa: E402
-from chaos.judge import Judge  # noqa: E402
-from chaos.pods import Pod, wait_for  # noqa: E402
 from chaos.report import Report  # noqa: E402
+from chaos.topic_check import TopicCheck  # noqa: E402
 from chaos.writers import SCHEMA, Ledger, Writer  # noqa: E402
 from servers.jars import NEWEST  # noqa: E402
 from support.proxied_kafka import proxied_kafka  # noqa: E402
@@ -40,7 +41,7 @@ from support.proxy import Proxy  # noqa: E402
 WRITERS = 4
 PAUSE_S = 0.1
 SETTLE_S = 240.0
-"""After the last fault: so soon must everything be published; a daemon that hangs is killed by its probe before."""
+"""Everything must be published this long after the last fault. A daemon that hangs is killed by its probe before."""
 
 POSTGRES = {
     "wal_sender_timeout": "8s",
@@ -55,21 +56,21 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def running(*parts: Faults | Judge | Writer) -> tuple[Faults | Judge | Writer, ...]:
-    """The threads of a run, as what they have in common: a name, and the error that ended them."""
+def running(*parts: Faults | TopicCheck | Writer) -> tuple[Faults | TopicCheck | Writer, ...]:
+    """The threads of a run, as one type. Each has a name and the error that ended it."""
     return parts
 
 
 def main() -> int:
     """Run, report, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60.0, help="how long things break (default: 60)")
-    parser.add_argument("--seed", type=int, default=None, help="of faults and writers (default: a new one)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="faults with this text in their name only")
-    parser.add_argument("--postgres", type=int, default=NEWEST, help="major version")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="also write the report there")
-    parser.add_argument("--json", action="store_true", help="the report as JSON")
-    parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep the daemons' logs there")
+    parser.add_argument("--minutes", type=float, default=60.0, help="how long faults come (default: 60)")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the faults and writers (default: a new one)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only faults with this text in their name")
+    parser.add_argument("--postgres", type=int, default=NEWEST, help=f"major version (default: {NEWEST})")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="also write the report to this file")
+    parser.add_argument("--json", action="store_true", help="give the report as JSON")
+    parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep the daemons' logs in this directory")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else random.randrange(1_000_000)
     with tempfile.TemporaryDirectory(prefix="cdcd-chaos-") as folder:
@@ -82,7 +83,7 @@ def main() -> int:
 
 
 def chaos(folder: Path, minutes: float, seed: int, *, only: str = "", version: int = NEWEST) -> Report:
-    """Break things for so long, then wait until all is published, and judge."""
+    """Break things for `minutes`, wait until everything is published, and compare the topics with the ledger."""
     began = datetime.now(UTC)
     ledger = Ledger()
     with ExitStack() as stack:
@@ -92,98 +93,100 @@ def chaos(folder: Path, minutes: float, seed: int, *, only: str = "", version: i
         with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
             sql.execute(SCHEMA.encode())
         dsn = f"host=127.0.0.1 port={to_postgres.port} dbname=postgres user=postgres connect_timeout=3"
-        pods = [
-            stack.enter_context(Pod(f"pod-{n}", folder, dsn, f"127.0.0.1:{to_kafka.port}", "chaos", **SETTINGS))
+        daemons = [
+            stack.enter_context(
+                RestartedDaemon(f"daemon-{n}", folder, dsn, f"127.0.0.1:{to_kafka.port}", "chaos", **SETTINGS)
+            )
             for n in (1, 2)
         ]
-        wait_for(lambda: any(pod.holds_slot for pod in pods), "daemon that streams", 60)
-        judge = Judge(kafka.bootstrap, "chaos", pods[0].slot, ledger)
-        judge.start()
+        wait_for(lambda: any(daemon.holds_slot for daemon in daemons), "daemon that streams", 60)
+        check = TopicCheck(kafka.bootstrap, "chaos", daemons[0].slot, ledger)
+        check.start()
         writers = [Writer(n, postgres.dsn(), ledger, seed, PAUSE_S, version >= 15) for n in range(1, WRITERS + 1)]
         for writer in writers:
             writer.start()
-        faults = Faults(World(postgres, kafka, to_postgres, to_kafka, pods), seed, only)
+        faults = Faults(World(postgres, kafka, to_postgres, to_kafka, daemons), seed, only)
         time.sleep(3)
         faults.start()
-        _wait(minutes * 60, faults, judge, writers)
+        _wait(minutes * 60, faults, check, writers)
         faults.finish()
-        problems = settle(writers, judge, pods)
-        for pod in pods:
-            pod.stop()
-        judge.done.set()
-        judge.join(30)
-        tables = judge.compare_tables(postgres.dsn())
+        problems = settle(writers, check, daemons)
+        for daemon in daemons:
+            daemon.stop()
+        check.done.set()
+        check.join(30)
+        tables = check.compare_tables(postgres.dsn())
         version_text = f"PostgreSQL {version}, Kafka {kafka.version}"
     _timeline(folder / "faults.log", faults)
     report = Report(seed, commit(), f"{began:%Y-%m-%d %H:%M} UTC", minutes, version_text, tables=tables)
-    _fill(report, ledger, judge, faults, pods, writers, problems)
+    _fill(report, ledger, check, faults, daemons, writers, problems)
     return report
 
 
-def _wait(seconds: float, faults: Faults, judge: Judge, writers: list[Writer]) -> None:
+def _wait(seconds: float, faults: Faults, check: TopicCheck, writers: list[Writer]) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         time.sleep(0.5)
-        for part in running(faults, judge, *writers):
+        for part in running(faults, check, *writers):
             if part.error is not None:
                 raise part.error
 
 
-def settle(writers: list[Writer], judge: Judge, pods: list[Pod]) -> list[str]:
-    """End the writers, and wait until everything is published; what was not, is said."""
+def settle(writers: list[Writer], check: TopicCheck, daemons: list[RestartedDaemon]) -> list[str]:
+    """End the writers, and wait until everything is published; returns what is wrong if it is not."""
     for writer in writers:
         writer.done.set()
     for writer in writers:
         writer.join(60)
-    began, afresh = time.monotonic(), False
-    while not judge.drained() and judge.error is None:
+    began, reader_restarted = time.monotonic(), False
+    while not check.drained() and check.error is None:
         waited_s = time.monotonic() - began
-        if waited_s > SETTLE_S / 2 and not afresh:
-            judge.reader.kill()  # a consumer that hangs is not what is judged here
-            afresh = True
+        if waited_s > SETTLE_S / 2 and not reader_restarted:
+            check.reader.kill()  # if our own consumer hangs, this is no fault of the daemon
+            reader_restarted = True
         if waited_s > SETTLE_S:
             late = f"not everything was published within {SETTLE_S:.0f} s after the last fault"
-            return [late, judge.state(), *(line for pod in pods for line in pod.last_words())]
+            return [late, check.state(), *(line for daemon in daemons for line in daemon.last_words())]
         time.sleep(0.2)
-    time.sleep(3)  # whatever comes now came twice
+    time.sleep(3)  # a record that comes now is a duplicate
     return []
 
 
 def _fill(
     report: Report,
     ledger: Ledger,
-    judge: Judge,
+    check: TopicCheck,
     faults: Faults,
-    pods: list[Pod],
+    daemons: list[RestartedDaemon],
     writers: list[Writer],
     problems: list[str],
 ) -> None:
-    report.transactions, report.rows = judge.count["transactions"], judge.count["rows"]
-    report.kafka_transactions = judge.count["cuts"]
+    report.transactions, report.rows = check.count["transactions"], check.count["rows"]
+    report.kafka_transactions = check.count["cuts"]
     report.rolled_back, report.unsure, report.kinds = ledger.rolled_back, ledger.unsure, dict(ledger.kinds)
     left = ledger.left()
-    report.lost = len(left) + judge.kinds["lost"]
-    report.doubled = judge.kinds["doubled"]
-    report.outages(faults.log, judge.arrivals)
-    report.reader = dict(judge.reader.ends)
-    for pod in pods:
-        report.restarts = dict(Counter(report.restarts) + pod.again)
-        report.exits = dict(Counter(report.exits) + pod.exits)
-        report.peak_rss_mb = max(report.peak_rss_mb, pod.peak_rss_kb / 1024)
-        report.problems += pod.bugs
-    report.problems += [*problems, *judge.problems]
+    report.lost = len(left) + check.kinds["lost"]
+    report.doubled = check.kinds["doubled"]
+    report.outages(faults.log, check.arrivals)
+    report.reader = dict(check.reader.ends)
+    for daemon in daemons:
+        report.restarts = dict(Counter(report.restarts) + daemon.restarts)
+        report.exits = dict(Counter(report.exits) + daemon.exits)
+        report.peak_rss_mb = max(report.peak_rss_mb, daemon.peak_rss_kb / 1024)
+        report.problems += daemon.bugs
+    report.problems += [*problems, *check.problems]
     report.problems += [f"lost: transaction {t.number} of {sum(map(len, t.statements))} rows" for t in left.values()][
         :20
     ]
-    for part in running(judge, faults, *writers):
+    for part in running(check, faults, *writers):
         if part.error is not None:
             report.problems.append(f"{part.name} ended with {part.error!r}")
-    # Lost, or made without the ledger knowing.
-    report.problems += [f"unknown: a transaction with xid {xid} at {lsn}" for lsn, (xid, _) in judge.unknown.items()]
+    # Such a transaction has lost rows, or the ledger missed its commit.
+    report.problems += [f"unknown: a transaction with xid {xid} at {lsn}" for lsn, (xid, _) in check.unknown.items()]
 
 
 def _timeline(path: Path, faults: Faults) -> None:
-    """Write when which fault was, on the clock of the daemons' logs."""
+    """Write when each fault began and how long it lasted, on the clock of the daemons' logs."""
     offset = time.time() - time.monotonic()
     lines = [
         f"{datetime.fromtimestamp(f.start_s + offset, UTC):%H:%M:%S.%f}"[:-3]

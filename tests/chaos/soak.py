@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Soak: mixed load for an hour without a fault; are memory, file descriptors, threads and spool flat?
+"""Soak: an hour of mixed load without a fault. Memory, file descriptors, threads and spool must stay flat.
 
     python tests/chaos/soak.py --minutes 60 --report soak.txt --json soak.json
 
-The daemon is the installed one, the load that of `run.py` (`writers`), the verdict on the rows its judge's. Samples
-every few seconds; after the warm-up (a quarter of the time, at most ten minutes) a line is laid through each series:
-flat is what rises by less than its tolerance from there. Exit code 0: flat and every row right; 1: it is not.
+The daemon is the installed one. As in `run.py`, `writers` make the load and `topic_check` checks the rows. A sample is
+taken every few seconds. The warm-up lasts a quarter of the time, at most ten minutes. A line is fitted to the samples
+after it: a series is flat if its line rises by no more than the tolerance. The exit code is 0 if every series is flat
+and every row is right, otherwise 1.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ sys.path[:0] = [str(HERE.parent)]
 
 import psycopg  # noqa: E402
 import servers  # noqa: E402
-from chaos.judge import Judge  # noqa: E402
-from chaos.pods import Pod, wait_for  # noqa: E402
+from chaos.daemons import RestartedDaemon, wait_for  # noqa: E402
 from chaos.run import POSTGRES, SETTINGS, commit, running, settle  # noqa: E402
+from chaos.topic_check import TopicCheck  # noqa: E402
 from chaos.writers import SCHEMA, Ledger, Writer  # noqa: E402
 from servers.jars import NEWEST  # noqa: E402
 
@@ -37,12 +38,12 @@ SAMPLE_S = 5.0
 WRITERS = 4
 
 TOLERANCE = {"rss_mb": 8.0, "files": 2.0, "threads": 1.0, "spool_mb": 8.0}
-"""What a series may grow by after the warm-up, and still is flat. An allocator settles, a leak does not."""
+"""How much a flat series may grow after the warm-up. An allocator settles, a leak does not."""
 
 
 @dataclass
 class Series:
-    """One measure over time."""
+    """The samples of one measure."""
 
     name: str
     seconds: list[float] = field(default_factory=list)
@@ -60,16 +61,16 @@ class Series:
         return 0.0 if len(set(values)) < 2 else linear_regression(seconds, values).slope * 3600
 
     def growth(self) -> float:
-        """How much that line rises over the warm samples."""
+        """How much the line through the warm samples rises from the first to the last of them."""
         seconds, _ = self.warm()
         return self.slope_an_hour() * (seconds[-1] - seconds[0]) / 3600
 
     @property
-    def flat(self) -> bool:
+    def is_flat(self) -> bool:
         return self.growth() <= TOLERANCE[self.name]
 
     def plot(self, width: int = 72, height: int = 8) -> str:
-        """The series as a text plot: time to the right, from the least to the greatest value."""
+        """The series as a text plot: time runs to the right, values from the least at the bottom to the greatest."""
         low, high = min(self.values), max(self.values)
         span = (high - low) or 1.0
         columns: list[list[float]] = [[] for _ in range(width)]
@@ -99,7 +100,7 @@ class Soak:
     problems: list[str] = field(default_factory=list)
 
     def as_text(self) -> str:
-        """A page for people."""
+        """The report as a page of text."""
         lines = [
             f"soak: {self.minutes:g} minutes, seed {self.seed}, {self.started}, commit {self.commit}",
             "",
@@ -120,7 +121,7 @@ class Soak:
 
 
 def soak(folder: Path, minutes: float, seed: int) -> Soak:
-    """Load the daemon for so long, and say what became of it."""
+    """Load the daemon for `minutes`, and return the figures."""
     made = Soak(minutes, seed, commit(), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
     ledger = Ledger()
     with ExitStack() as stack:
@@ -128,38 +129,40 @@ def soak(folder: Path, minutes: float, seed: int) -> Soak:
         kafka = stack.enter_context(servers.Kafka(settings={"log.segment.bytes": str(64 << 20)}))
         with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
             sql.execute(SCHEMA.encode())
-        pod = stack.enter_context(Pod("pod", folder, postgres.dsn(), kafka.bootstrap, "soak", **SETTINGS))
-        wait_for(lambda: pod.holds_slot, "daemon that streams", 60)
-        judge = Judge(kafka.bootstrap, "soak", pod.slot, ledger)
-        judge.start()
+        daemon = stack.enter_context(
+            RestartedDaemon("daemon", folder, postgres.dsn(), kafka.bootstrap, "soak", **SETTINGS)
+        )
+        wait_for(lambda: daemon.holds_slot, "daemon that streams", 60)
+        check = TopicCheck(kafka.bootstrap, "soak", daemon.slot, ledger)
+        check.start()
         writers = [Writer(n, postgres.dsn(), ledger, seed, 0.1, NEWEST >= 15) for n in range(1, WRITERS + 1)]
         for writer in writers:
             writer.start()
-        made.series = _sample(pod, folder / "pod" / "spool", minutes * 60)
-        made.problems += settle(writers, judge, [pod])
-        if pod.exits or pod.again:
-            made.problems.append(f"the daemon did not run through: {dict(pod.exits + pod.again)}")
-        pod.stop()
-        judge.done.set()
-        judge.join(30)
-        judge.compare_tables(postgres.dsn())
-    made.transactions, made.rows = judge.count["transactions"], judge.count["rows"]
-    made.lost, made.doubled = len(ledger.left()) + judge.kinds["lost"], judge.kinds["doubled"]
-    made.problems += [*judge.problems, *pod.bugs]
-    made.problems += [f"{part.name}: {part.error!r}" for part in running(judge, *writers) if part.error is not None]
+        made.series = _sample(daemon, folder / "daemon" / "spool", minutes * 60)
+        made.problems += settle(writers, check, [daemon])
+        if daemon.exits or daemon.restarts:
+            made.problems.append(f"the daemon did not run through: {dict(daemon.exits + daemon.restarts)}")
+        daemon.stop()
+        check.done.set()
+        check.join(30)
+        check.compare_tables(postgres.dsn())
+    made.transactions, made.rows = check.count["transactions"], check.count["rows"]
+    made.lost, made.doubled = len(ledger.left()) + check.kinds["lost"], check.kinds["doubled"]
+    made.problems += [*check.problems, *daemon.bugs]
+    made.problems += [f"{part.name}: {part.error!r}" for part in running(check, *writers) if part.error is not None]
     made.problems += [
         f"{s.name} has grown by {s.growth():.1f} after the warm-up, more than {TOLERANCE[s.name]:g}"
         for s in made.series
-        if not s.flat
+        if not s.is_flat
     ]
     return made
 
 
-def _sample(pod: Pod, spool: Path, seconds: float) -> list[Series]:
+def _sample(daemon: RestartedDaemon, spool: Path, seconds: float) -> list[Series]:
     series = {name: Series(name, warm_up_s=min(600.0, seconds / 4)) for name in TOLERANCE}
     began = time.monotonic()
     while (now := time.monotonic() - began) < seconds:
-        if (pid := pod.pid) is not None:
+        if (pid := daemon.pid) is not None:
             for name, value in _measures(pid, spool).items():
                 series[name].seconds.append(now)
                 series[name].values.append(value)
@@ -186,10 +189,10 @@ def _measures(pid: int, spool: Path) -> dict[str, float]:
 def main() -> int:
     """Run, report, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=None, help="of the writers (default: a new one)")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="also write the report there")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples there")
+    parser.add_argument("--minutes", type=float, default=60.0, help="how long the load lasts (default: 60)")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the writers (default: a new one)")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="also write the report to this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples to this file")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cdcd-soak-") as folder:
         made = soak(Path(folder), given.minutes, given.seed if given.seed is not None else random.randrange(1_000_000))

@@ -1,4 +1,4 @@
-"""Two minutes of chaos: `run.py` does an hour of the same."""
+"""Two minutes of chaos; `run.py` makes an hour of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MINUTES = float(os.environ.get("CDCD_TEST_CHAOS_MINUTES", "2"))
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_every_transaction_comes_once_and_whole_whatever_breaks(tmp_path: Path) -> None:
-    # A new seed every day: CI walks through many; a failing one is named in the report.
+    # A new checkout gives a new seed, so CI tries many; the report names the seed.
     seed = int(os.environ.get("CDCD_TEST_CHAOS_SEED", "0")) or int(Path(__file__).stat().st_mtime) % 1_000_000
     report = chaos(tmp_path, MINUTES, seed)
     print(f"\n{report.as_text()}")

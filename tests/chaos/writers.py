@@ -1,10 +1,10 @@
-"""Writers that keep a ledger: what each committed transaction did, change by change, as the topics must show it.
+"""Writers that keep a ledger: every change of each committed transaction, as the topics must show it.
 
-Before: a PostgreSQL that may be killed at any time. After: `judge` takes from the ledger what the topics must hold.
+Before: a PostgreSQL that may be killed at any time. After: `topic_check` takes from the ledger what it must find.
 
-Every row carries the number of its transaction and its own number in it, those of rolled back savepoints included: so
-a row that should not be there names where it comes from. A COMMIT whose answer was lost is settled by the server:
-`pg_xact_status`.
+Every row carries the number of its transaction and its own number in the transaction. Rows of rolled back savepoints
+are numbered too, so a row that should not be in a topic says where it comes from. If the answer to a COMMIT is lost,
+the writer asks the server whether the transaction is committed (`_status`).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Change(NamedTuple):
     table: str
     op: str
     identity: tuple[Any, ...]
-    """The key's values; of a table without a key, the old row's (txn, n), or nothing for an insert."""
+    """The key's values. In a table without a key: the old row's (txn, n), and nothing for an insert."""
     n: int | None
     """The number of the new row."""
 
 
 @dataclass
 class Transaction:
-    """A transaction's changes, by statement: within a statement the server may take the rows in any order."""
+    """A transaction's changes, by statement. The server may change a statement's rows in any order."""
 
     number: int
     writer: int
@@ -63,7 +63,7 @@ class Transaction:
 
 
 class Step(NamedTuple):
-    """What a transaction has put into one of a writer's lists of rows, or taken out."""
+    """A transaction has added an entry to one of a writer's lists of rows, or removed it."""
 
     where: list[Any]
     each: Any
@@ -71,7 +71,7 @@ class Step(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A transaction between PREPARE and its end."""
+    """A prepared transaction that has not ended. `due` is when to end it, on the monotonic clock."""
 
     xid: int
     made: Transaction
@@ -80,7 +80,7 @@ class Prepared(NamedTuple):
 
 
 class Ledger:
-    """Committed transactions by xid, until the judge takes them. Safe for several threads."""
+    """Committed transactions by xid, until `topic_check` takes them. Safe for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -100,18 +100,18 @@ class Ledger:
                 self._open[xid & 0xFFFFFFFF] = transaction
 
     def take(self, xid: int) -> Transaction | None:
-        """Give the transaction of that xid away; None if it is not known (yet)."""
+        """Remove the transaction with this xid, and return it; None if it is not known (yet)."""
         with self._lock:
             return self._open.pop(xid, None)
 
     def left(self) -> dict[int, Transaction]:
-        """What nobody has taken."""
+        """The transactions that were not taken."""
         with self._lock:
             return dict(self._open)
 
 
 class Writer(threading.Thread):
-    """One session after the other that writes, until told to stop."""
+    """Writes transactions until told to stop, with a new session whenever one is lost."""
 
     def __init__(self, number: int, dsn: str, ledger: Ledger, seed: int, pause_s: float, two_phase: bool) -> None:
         super().__init__(daemon=True, name=f"writer {number}")
@@ -134,7 +134,7 @@ class Writer(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Write until `done`, then settle what is prepared."""
+        """Write until `done`, then end the prepared transactions."""
         try:
             while not self.done.wait(self._random.uniform(0, 2 * self._pause_s)):
                 self._settle_prepared(time.monotonic())
@@ -173,7 +173,7 @@ class Writer(threading.Thread):
                 return
             sql.execute(end.encode())
             committed = end == "COMMIT"
-        except psycopg.OperationalError:  # the server went away: only it knows what became of this
+        except psycopg.OperationalError:  # the connection is lost: only the server knows whether this was committed
             self._lose()
             if not xid:
                 return
@@ -206,7 +206,7 @@ class Writer(threading.Thread):
             self._scratch(sql, made)
 
     def _maybe_undone(self, sql: psycopg.Connection[Any], made: Transaction, do: Any) -> None:
-        """Do it, inside a savepoint now and then, which is rolled back now and then."""
+        """Do it, sometimes in a savepoint; some of the savepoints are rolled back."""
         if self._random.random() < 0.6:
             return do(sql, made)
         sql.execute("SAVEPOINT s")
@@ -218,7 +218,7 @@ class Writer(threading.Thread):
             del self._steps[steps:], made.statements[statements:]
         return None
 
-    # Statements. `n` counts over the whole transaction, what is rolled back included.
+    # Statements. `n` counts over the whole transaction, and rolled back rows count too.
 
     def _n(self, rows: int = 1) -> int:
         first, self._counted = self._counted, self._counted + rows
@@ -321,7 +321,7 @@ class Writer(threading.Thread):
         self._add(self._blocks, [(first, rows)])
 
     def _clean_up(self, sql: psycopg.Connection[Any], made: Transaction) -> None:
-        """Large deletes, so that an hour's tables stay small."""
+        """Delete many rows, so that the tables stay small for an hour."""
         while len(self._blocks) > 2:
             first, rows = self._take(self._blocks)
             sql.execute("DELETE FROM bulk WHERE id >= %s AND id < %s", (first, first + rows))
@@ -336,7 +336,7 @@ class Writer(threading.Thread):
             self._did(made, Change(NOTES, "d", old, None))
 
     def _scratch(self, sql: psycopg.Connection[Any], made: Transaction) -> None:
-        """Each writer would wait for the others to truncate a table: so the first one has it to itself."""
+        """Truncate a table. Only the first writer does: several would wait for each other."""
         if self._number != 1:
             return self._one(sql, made)
         sql.execute("TRUNCATE scratch")
@@ -347,7 +347,7 @@ class Writer(threading.Thread):
             self._did(made, Change(SCRATCH, "c", (key,), n))
         return None
 
-    # What this writer believes to be in the tables, and how to take that back
+    # The rows that this writer believes to be in the tables, and how to undo a transaction's steps
 
     def _did(self, made: Transaction, *changes: Change) -> None:
         made.statements.append(list(changes))
@@ -364,7 +364,7 @@ class Writer(threading.Thread):
         return each
 
     def _hold(self, prepared: Prepared) -> None:
-        """Keep away from the rows of a prepared transaction: they are locked until it has ended."""
+        """Leave the rows of a prepared transaction alone: they are locked until it has ended."""
         _put(prepared.steps, lambda *_: False)
         self._prepared.append(prepared)
 
@@ -384,9 +384,9 @@ class Writer(threading.Thread):
         self._sql = None
 
     def _status(self, made: Transaction) -> str:
-        """What became of a transaction whose end was not answered: committed, aborted or prepared.
+        """The state of a transaction whose end was not answered: committed, aborted or prepared.
 
-        Its xid does not tell: a server that crashed may give one again that had not reached its disk.
+        `pg_xact_status` cannot say it: after a crash, the server may assign an xid again that had not reached its disk.
         """
         prepared = "SELECT FROM pg_prepared_xacts WHERE gid = %s"
         done = "SELECT FROM hidden.done WHERE txn = %s"
@@ -420,12 +420,12 @@ class Writer(threading.Thread):
 
 
 def _take_back(steps: list[Step]) -> None:
-    """Make the lists what they were before these steps."""
+    """Undo these steps: make the lists what they were before."""
     _put(steps, lambda before, _: before)
 
 
 def _put(steps: list[Step], wanted: Callable[[bool, bool], bool]) -> None:
-    """Put what these steps moved into its list or out of it: `wanted` is told whether it was in before and after."""
+    """Keep or drop each entry that these steps moved, as `wanted(was in the list before, is in it after)` says."""
     moved: dict[tuple[int, Any], tuple[list[Any], bool, bool]] = {}
     for step in steps:
         place = id(step.where), step.each

@@ -1,1 +1,1 @@
-"""What `tests/quickstart` runs: a shop, the daemon, and a screen that shows the events."""
+"""The demonstration of `tests/quickstart`: a shop, the daemon, and a screen that shows the events."""

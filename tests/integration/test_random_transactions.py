@@ -22,7 +22,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from support import topics
 from support.fix_postgres import Database
-from support.stream import Stream
+from support.stream import StreamFixture
 
 SCHEDULES = int(os.environ.get("CDCD_TEST_SCHEDULES", "25"))
 SEED = os.environ.get("CDCD_TEST_SEED", "4711")
@@ -255,8 +255,8 @@ def test_events_are_those_of_protocol_1_and_fold_into_the_tables(
     database.execute(*SCHEMA.strip().removesuffix(";").split(";\n"), "CREATE PUBLICATION cdcd FOR ALL TABLES")
     (tmp_path / "one").mkdir()
     with (
-        Stream(make_conninfo(database.dsn, options=options), broker, prefix, tmp_path) as streamed,
-        Stream(database.dsn, broker, f"{prefix}-one", tmp_path / "one") as plain,
+        StreamFixture(make_conninfo(database.dsn, options=options), broker, prefix, tmp_path) as streamed,
+        StreamFixture(database.dsn, broker, f"{prefix}-one", tmp_path / "one") as plain,
     ):
         spool = {"directory": str(tmp_path / "spool"), "memory_bytes": 1 << 20}
         daemon = streamed.daemon(source={"two_phase": two_phase}, spool=spool).start()
@@ -296,7 +296,7 @@ def test_events_are_those_of_protocol_1_and_fold_into_the_tables(
     assert world.counts["commit"] > SCHEDULES / 4
 
 
-def sequence(stream: Stream, events: list[topics.Event]) -> list[tuple[Any, ...]]:
+def sequence(stream: StreamFixture, events: list[topics.Event]) -> list[tuple[Any, ...]]:
     """All events in commit order with everything that they say, but for the names of their topics."""
     found = []
     for event in events + stream.topics.events(f"{stream.prefix}.messages"):

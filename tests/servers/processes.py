@@ -1,12 +1,13 @@
-"""A server as a process of ours: started, ended, killed, paused, and never left behind.
+"""A server as a child process: started, ended, killed, paused, and ended with its owner.
 
-Before: `servers.py` says how PostgreSQL and Kafka are started and when they are ready.
-After: its classes are these processes; the quickstart guards the daemon's in the same way.
+After: `servers/__init__.py` says how PostgreSQL and Kafka are started and when they are ready. The quickstart guards
+the daemon in the same way.
 Source: proc(5); PostgreSQL 18 and Kafka end in order on SIGTERM.
 
-A server never outlives its owner. Beside each runs a shell that waits on a pipe whose other end only the owner holds:
-the pipe closes when the owner dies, by whatever signal, and the shell ends the server. (PR_SET_PDEATHSIG would not do:
-it fires when the *thread* that started the child ends, and it is lost where the child changes its user.)
+A server never outlives its owner, the process that started it. A shell (the guard) runs next to each server and reads
+from a pipe, whose other end only the owner holds. When the owner dies, by any signal, the pipe closes, and the guard
+ends the server. (PR_SET_PDEATHSIG does not work here: it fires when the *thread* that started the child ends, and it is
+lost when the child changes its user.)
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from servers.jars import Say, ServerError
 START_S = 120.0
 """Seconds that a server may take to become ready; a JVM on a busy machine takes twenty."""
 
-#: The environment of every server: not the owner's, whose PG* and JAVA_* variables would change it.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
+"""The environment of every server. The owner's environment may hold PG* and JAVA_* variables, which change a server."""
 
 _GUARD = """
 read -r _
@@ -42,22 +43,22 @@ fi 2>/dev/null
 kill -KILL "$1" 2>/dev/null
 [ -z "$3" ] || { sleep 0.3; rm -rf -- "$3"; }
 """
-"""Ends a server whose owner is gone: $1 its process id, $2 QUIT for one that has children, $3 a directory to remove."""
+"""Ends a server whose owner is gone. $1: its process id; $2: QUIT if it has children; $3: a directory to remove."""
 
 
 class Server:
-    """One server process on loopback: started, ended and started again on the same port and data.
+    """One server process on loopback. It can be ended and started again, with the same port and data.
 
-    Use it as a context manager, or call `start` and at last `close`. Not safe for use by several threads at once.
+    Use it as a context manager, or call `start` and finally `close`. Several threads must not use it at the same time.
     """
 
-    #: The signal that makes the server end at once and take its children with it.
     QUIT: ClassVar[signal.Signals] = signal.SIGKILL
+    """The signal that ends the server and its children at once."""
 
     def __init__(
         self, name: str, *, home: Path | None, data: Path | None, port: int | None, python: str, say: Say
     ) -> None:
-        """Make the server's directory; `data` None makes one below the home that `close` removes."""
+        """Make the server's directory: `data`, or a temporary one below the home, which `close` removes."""
         self.name = name
         self.home = (home or default_home()).absolute()
         self.python = python
@@ -87,18 +88,18 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """The process id of the server (PostgreSQL: of the postmaster). Raises ServerError when it does not run."""
+        """The server's process id (PostgreSQL: the postmaster's). Raises ServerError if the server does not run."""
         if self._process is None:
             raise ServerError(f"{self.name} does not run")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the process is there, paused or not."""
+        """Whether the process exists, paused or not."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
-        """Start the server and return when it serves. Raises ServerError with the end of its log when it does not."""
+        """Start the server, and return when it serves. Raises ServerError with the end of its log if it fails."""
         if self.running:
             return self
         self._forget()
@@ -118,25 +119,25 @@ class Server:
         return self
 
     def stop(self, timeout_s: float = 60.0) -> None:
-        """End the server in order and wait. Raises ServerError when it still runs after that time."""
+        """End the server in order, and wait for it. Raises ServerError if it still runs after `timeout_s`."""
         self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
-        """End the server with SIGKILL, as a machine that loses power would; does nothing when it does not run."""
+        """End the server with SIGKILL, like a power loss; does nothing if it does not run."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         self._forget()
 
     def restart(self) -> Self:
-        """Stop and start again, same port, same data."""
+        """Stop, and start again with the same port and data."""
         self.stop()
         return self.start()
 
     def pause(self) -> None:
-        """Stop the server's threads with SIGSTOP and wait until all have: connections stay open and nothing answers.
+        """Pause the server with SIGSTOP, and wait until all its threads have stopped. Its connections stay open.
 
-        (On a busy machine the one thread that takes the signal may have to wait for a processor; the others go on.)
+        (One thread takes the signal. On a busy machine it may wait for a processor, while the other threads go on.)
         """
         os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -146,7 +147,7 @@ class Server:
         os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """End the server at once; remove its data unless its directory was given."""
+        """End the server at once, and remove its data if its directory is temporary."""
         if self._process is not None:
             try:
                 self._end(self.QUIT, 10.0)
@@ -162,20 +163,20 @@ class Server:
             return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
 
     def _prepare(self) -> list[str]:
-        """Make what the server needs on disk and return the command that runs it in the foreground."""
+        """Make the files that the server needs, and return the command that runs it in the foreground."""
         raise NotImplementedError
 
     def _ready(self) -> bool:
         raise NotImplementedError
 
     def _user(self) -> str | None:
-        """Return the user to run as when it is not the owner's own."""
+        """Return the user that the server runs as; None for the owner's user."""
         return None
 
     def _popen(self, command: Sequence[str | Path], output: IO[bytes] | int) -> subprocess.Popen[bytes]:
-        """Start a program of the server, as the server's user, in a session of its own.
+        """Start a program of the server, as the server's user, in a new session.
 
-        (The terminal's Ctrl-C is for the owner, who then ends the server in order.)
+        (So the terminal's Ctrl-C reaches only the owner, which then ends the server in order.)
         """
         user = self._user()
         return subprocess.Popen(
@@ -211,16 +212,17 @@ class Server:
         self._forget()
 
     def _forget(self) -> None:
-        """Drop the ended process and its guard, who must not meet another process with the same id."""
+        """Forget the ended process, and end its guard: a new process may get the same id."""
         if self._guard is not None:
             end_guard(self._guard)
         self._process = self._guard = None
 
 
 def default_home() -> Path:
-    """Return the directory that servers are kept in: `CDCD_TEST_HOME`, else the user's cache, else `/var/tmp/cdcd`.
+    """Return the home of the servers: `CDCD_TEST_HOME`, or else the user's cache, or for root `/var/tmp/cdcd`.
 
-    PostgreSQL refuses to run as root, so root runs it as another user, who must be able to reach it: not below /root.
+    PostgreSQL refuses to run as root, so root runs it as another user, which must be able to reach the home. If that
+    user cannot reach root's cache, the home is `/var/tmp/cdcd`.
     """
     if named := os.environ.get("CDCD_TEST_HOME"):
         return Path(named).expanduser().absolute()
@@ -229,16 +231,16 @@ def default_home() -> Path:
 
 
 def reachable(path: Path) -> bool:
-    """Whether any user may pass through every directory that `path` lies in, as far as they exist."""
+    """Whether every user may pass through all existing parent directories of `path`."""
     return all(parent.stat().st_mode & 0o001 for parent in path.absolute().parents if parent.exists())
 
 
 def guard(
     process: subprocess.Popen[Any], *, how: signal.Signals = signal.SIGKILL, remove: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start the shell that ends `process` when this process is gone; kill the shell before `process` is waited for.
+    """Start the shell that ends `process` when this process is gone. Call `end_guard` when `process` has ended.
 
-    `how` is SIGQUIT for one that must end its children, else SIGKILL; `remove` is a directory to remove afterwards.
+    `how` is SIGQUIT if `process` must end its children, otherwise SIGKILL. `remove` is a directory to remove, too.
     """
     return subprocess.Popen(
         ["/bin/sh", "-c", _GUARD, "guard", str(process.pid), how.name.removeprefix("SIG"), str(remove or "")],
@@ -251,7 +253,7 @@ def guard(
 
 
 def end_guard(guard: subprocess.Popen[bytes]) -> None:
-    """End the shell that `guard` started, without what it would do."""
+    """End the shell that `guard` started, before it does anything."""
     guard.kill()
     guard.wait()
     if guard.stdin is not None:
@@ -259,9 +261,9 @@ def end_guard(guard: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """Return a loopback port that nothing listens on, outside the range that outgoing connections take theirs from.
+    """Return a loopback port that nothing listens on.
 
-    So a server that is down for a moment finds its port still free.
+    The port is outside the range of outgoing connections, so it stays free while its server is down for a moment.
     """
     while True:
         port = random.randrange(15000, 32000)
@@ -279,12 +281,12 @@ def children(pid: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process is there and not only its exit status."""
+    """Whether the process exists, and is not just a zombie."""
     return _stat(Path(f"/proc/{pid}/stat"))[0] not in ("Z", "X", "")
 
 
 def _stat(path: Path) -> tuple[str, str]:
-    """Return the state and the parent's process id from a /proc/PID/stat, empty where the process is gone."""
+    """Return the state and the parent's process id from a /proc/PID/stat, empty if the process is gone."""
     try:
         state, parent, *_ = path.read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

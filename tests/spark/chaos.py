@@ -112,7 +112,7 @@ def main() -> int:
             "spark.sql.catalogImplementation": "hive",  # a catalog that outlives the process
             "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/metastore;create=true",
         }
-        with streams.Stream(postgres.dsn(), kafka.bootstrap, "lake", folder) as stream:
+        with streams.StreamFixture(postgres.dsn(), kafka.bootstrap, "lake", folder) as stream:
             for statement in (*CREATE, FILL):
                 stream.sql(statement)
             running = stream.daemon(sink={"transaction_linger_ms": 20}).start()
@@ -123,7 +123,7 @@ def main() -> int:
             return _judge(stream, settings, given.format, kills, seed, given.minutes)
 
 
-def _config(folder: Path, stream: streams.Stream, settings: dict[str, str], form: str) -> Path:
+def _config(folder: Path, stream: streams.StreamFixture, settings: dict[str, str], form: str) -> Path:
     config = folder / "mirror.toml"
     lines = "".join(f'"{key}" = {value!r}\n' for key, value in settings.items())
     config.write_text(
@@ -134,7 +134,9 @@ def _config(folder: Path, stream: streams.Stream, settings: dict[str, str], form
     return config
 
 
-def _break(stream: streams.Stream, running: daemons.Daemon, config: Path, seconds: float, seed: int) -> Counter[str]:
+def _break(
+    stream: streams.StreamFixture, running: daemons.Daemon, config: Path, seconds: float, seed: int
+) -> Counter[str]:
     """Transfer and kill for this time; afterwards only the daemon runs."""
     chance = random.Random(seed)
     kills: Counter[str] = Counter()
@@ -168,7 +170,7 @@ def _break(stream: streams.Stream, running: daemons.Daemon, config: Path, second
 
 
 def _judge(
-    stream: streams.Stream, settings: dict[str, str], form: str, kills: Counter[str], seed: int, minutes: float
+    stream: streams.StreamFixture, settings: dict[str, str], form: str, kills: Counter[str], seed: int, minutes: float
 ) -> int:
     builder = SparkSession.builder.appName("judge")
     for name, value in settings.items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.fix_postgres import Database
-from support.stream import Stream
+from support.stream import StreamFixture
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def stream(database: Database, broker: str, prefix: str, tmp_path: Path) -> Iterator[Stream]:
+def stream(database: Database, broker: str, prefix: str, tmp_path: Path) -> Iterator[StreamFixture]:
     """Give a stream of a fresh database and fresh topics."""
-    with Stream(database.dsn, broker, prefix, tmp_path) as stream:
+    with StreamFixture(database.dsn, broker, prefix, tmp_path) as stream:
         yield stream
 
 
 @pytest.fixture
-def cdc(spark: SparkSession, stream: Stream) -> Cdc:
+def cdc(spark: SparkSession, stream: StreamFixture) -> Cdc:
     """Give the stream's topics to Spark."""
     from cdcd.spark import Cdc
 

@@ -12,7 +12,7 @@ import pytest
 from support import workload
 from support.fix_postgres import Database
 from support.rendering import content
-from support.stream import Stream
+from support.stream import StreamFixture
 
 from cdcd.cli.main import main
 
@@ -29,7 +29,7 @@ TABLES = ["public.customers", "public.orders", "public.ledger"]
 
 
 def test_a_load_under_writers_is_exact_and_verify_finds_what_differs(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream.sql(workload.SCHEMA)
     daemon = stream.daemon().start()
@@ -81,7 +81,7 @@ def test_a_load_under_writers_is_exact_and_verify_finds_what_differs(
 
 
 def test_rows_that_the_publication_filters_out_are_neither_loaded_nor_missing(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str]
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]
 ) -> None:
     stream.sql("CREATE TABLE t (tenant int, id int, PRIMARY KEY (tenant, id))")
     stream.sql("CREATE PUBLICATION cdcd FOR TABLE t WHERE (tenant = 1)")

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from support import transfers, workload
 from support.rendering import content
-from support.stream import Stream
+from support.stream import StreamFixture
 
 from cdcd.errors import Fenced, RequestRejected
 
@@ -34,7 +34,7 @@ class Crash(Exception):
     """Stands for the death of the process."""
 
 
-def check(mirror: Mirror, stream: Stream, tables: Sequence[str] = TABLES) -> None:
+def check(mirror: Mirror, stream: StreamFixture, tables: Sequence[str] = TABLES) -> None:
     """Assert that the published tables equal the server's present ones."""
     found = mirror.as_of()
     for name in tables:
@@ -47,7 +47,7 @@ def check(mirror: Mirror, stream: Stream, tables: Sequence[str] = TABLES) -> Non
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_random_histories_come_out_equal_through_crashes_between_any_two_statements(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: Format
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
     chance = random.Random(8)
     catalog = lake(form)
@@ -91,7 +91,7 @@ def test_random_histories_come_out_equal_through_crashes_between_any_two_stateme
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_constraints_between_tables_hold_at_every_published_lsn(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: Format
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
     stream.sql(*transfers.CREATE)
     daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
@@ -115,7 +115,7 @@ def test_constraints_between_tables_hold_at_every_published_lsn(
 
 
 def test_a_change_that_cannot_be_followed_stops_with_a_hint_and_goes_on_when_told_to(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str]
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]
 ) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, a text, n int)")
     daemon = stream.daemon().start()
@@ -149,7 +149,7 @@ def test_a_change_that_cannot_be_followed_stops_with_a_hint_and_goes_on_when_tol
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
 ) -> None:
     execute = cdc.spark.sql
 
@@ -178,7 +178,7 @@ def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_rows_without_a_key_that_differ_by_a_microsecond_are_two_in_every_time_zone(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: Format
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
     stream.sql("CREATE TABLE seen (at timestamptz, place text)", "ALTER TABLE seen REPLICA IDENTITY FULL")
     stream.sql("CREATE TABLE local (at timestamp, place text)", "ALTER TABLE local REPLICA IDENTITY FULL")
@@ -204,7 +204,7 @@ def test_rows_without_a_key_that_differ_by_a_microsecond_are_two_in_every_time_z
 
 
 def test_an_update_that_a_row_filter_makes_an_insert_ends_the_run_with_the_unknown_value_flagged(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, body text, n int)", "ALTER TABLE t ALTER body SET STORAGE EXTERNAL")
     stream.sql("CREATE PUBLICATION cdcd FOR TABLE t WHERE (id > 100)")
@@ -241,7 +241,7 @@ def test_an_update_that_a_row_filter_makes_an_insert_ends_the_run_with_the_unkno
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_deletes_may_become_soft_and_hard_again(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: Format
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE bag (v int)")
     stream.sql("ALTER TABLE bag REPLICA IDENTITY FULL")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from servers.processes import free_port
 from support.registry import Registry
-from support.stream import Stream
+from support.stream import StreamFixture
 
 from cdcd.errors import RequestRejected, SettingsError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cdcd.spark.packages import Format
 
 
-def test_events_are_decoded_by_the_schemas_of_a_registry(stream: Stream, cdc: Cdc) -> None:
+def test_events_are_decoded_by_the_schemas_of_a_registry(stream: StreamFixture, cdc: Cdc) -> None:
     pytest.importorskip("confluent_kafka.schema_registry", reason="needs the extra `registry`")
     from cdcd.spark import Cdc
 
@@ -48,7 +48,7 @@ def test_a_registry_that_has_no_url_is_refused_with_the_hint(cdc: Cdc) -> None:
 
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_tables_join_and_small_files_go_while_published_versions_stay(
-    stream: Stream, cdc: Cdc, lake: Callable[[str], str], form: Format
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], form: Format
 ) -> None:
     stream.sql("CREATE TABLE t0 (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
     daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
@@ -79,7 +79,7 @@ def test_tables_join_and_small_files_go_while_published_versions_stay(
     assert {row["id"] for row in found["public.t1"].collect()} == {7, 8}
 
 
-def test_a_mirrors_metrics_tell_its_lag(stream: Stream, cdc: Cdc, lake: Callable[[str], str]) -> None:
+def test_a_mirrors_metrics_tell_its_lag(stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]) -> None:
     from cdcd.spark.metrics import MirrorMetrics
 
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")

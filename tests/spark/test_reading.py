@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from support import workload
 from support.rendering import content
-from support.stream import Stream
+from support.stream import StreamFixture
 
 from cdcd.errors import GapError, RequestRejected
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cdcd.spark import Cdc
 
 
-def test_rows_at_any_lsn_equal_the_tables(stream: Stream, cdc: Cdc) -> None:
+def test_rows_at_any_lsn_equal_the_tables(stream: StreamFixture, cdc: Cdc) -> None:
     stream.sql(workload.SCHEMA)
     daemon = stream.daemon(sink={"transaction_linger_ms": 20}).start()
     daemon.wait_for_log("going on")
@@ -45,7 +45,7 @@ def test_rows_at_any_lsn_equal_the_tables(stream: Stream, cdc: Cdc) -> None:
             assert folded - rows == rows - folded == Counter(), f"{name} at {lsn}"
 
 
-def test_cuts_are_the_slot_records(stream: Stream, cdc: Cdc) -> None:
+def test_cuts_are_the_slot_records(stream: StreamFixture, cdc: Cdc) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -69,7 +69,7 @@ def test_cuts_are_the_slot_records(stream: Stream, cdc: Cdc) -> None:
         cdc.changes("public.u")
 
 
-def test_four_versions_of_a_table_in_one_topic_come_out_as_one_type(stream: Stream, cdc: Cdc) -> None:
+def test_four_versions_of_a_table_in_one_topic_come_out_as_one_type(stream: StreamFixture, cdc: Cdc) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, amount numeric(10,2), n int, note text)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -96,7 +96,7 @@ def test_four_versions_of_a_table_in_one_topic_come_out_as_one_type(stream: Stre
     ]
 
 
-def test_a_stream_gives_the_same_events_and_stops_at_an_unknown_schema(stream: Stream, cdc: Cdc) -> None:
+def test_a_stream_gives_the_same_events_and_stops_at_an_unknown_schema(stream: StreamFixture, cdc: Cdc) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -114,7 +114,9 @@ def test_a_stream_gives_the_same_events_and_stops_at_an_unknown_schema(stream: S
         again.awaitTermination()
 
 
-def test_rows_without_a_key_whose_columns_were_altered_are_refused_and_not_kept(stream: Stream, cdc: Cdc) -> None:
+def test_rows_without_a_key_whose_columns_were_altered_are_refused_and_not_kept(
+    stream: StreamFixture, cdc: Cdc
+) -> None:
     stream.sql("CREATE TABLE u (id int, v text, w int)", "ALTER TABLE u REPLICA IDENTITY FULL")
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
@@ -125,7 +127,9 @@ def test_rows_without_a_key_whose_columns_were_altered_are_refused_and_not_kept(
         cdc.as_of(None, ["*.u"])
 
 
-def test_rows_without_a_key_are_never_taken_for_one_row(stream: Stream, cdc: Cdc, lake: Callable[[str], str]) -> None:
+def test_rows_without_a_key_are_never_taken_for_one_row(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]
+) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE u (id int, v text)")
     stream.sql("ALTER TABLE u REPLICA IDENTITY FULL")
     daemon = stream.daemon().start()

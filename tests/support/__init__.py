@@ -1,1 +1,1 @@
-"""What several kinds of tests share: servers as fixtures, streams, readers, workloads."""
+"""Support of several kinds of tests: servers as fixtures, streams, readers, workloads."""

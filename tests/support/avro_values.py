@@ -1,4 +1,4 @@
-"""Runs a codec on one value, and reads its Avro back with fastavro, the oracle."""
+"""Runs a codec on one value, and reads the Avro bytes back with fastavro, the oracle."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from librt.strings import BytesWriter
 from cdcd.avro.codecs.base import Codec
 
 UNREPRESENTABLE = object()
-"""`transcode` returns it where the codec says that Avro cannot hold the value."""
+"""`transcode` returns this if the codec says that Avro cannot hold the value."""
 
 
 def transcode(codec: Codec, mode: str, value: bytes) -> Any:
-    """The Avro bytes of a value, in `mode` binary or text, that lies somewhere inside a frame; or UNREPRESENTABLE."""
+    """The Avro bytes of `value`, which is in `mode` "binary" or "text" and lies inside a frame; or UNREPRESENTABLE."""
     out = BytesWriter()
     out.write(b"row")
     frame = b"0123456789" + value + b"9"
@@ -25,7 +25,7 @@ def transcode(codec: Codec, mode: str, value: bytes) -> Any:
 
 
 def read_back(codec: Codec, avro: Any) -> Any:
-    """The Python value of Avro bytes, all of them; UNREPRESENTABLE as it is."""
+    """The Python value of Avro bytes, which must all be used; UNREPRESENTABLE is returned unchanged."""
     if avro is UNREPRESENTABLE:
         return avro
     stream = io.BytesIO(avro)
@@ -35,7 +35,7 @@ def read_back(codec: Codec, avro: Any) -> Any:
 
 
 def both(codec: Codec, binary: bytes, text: str) -> Any:
-    """The value that both of its forms read back as. Checks that `render` makes the text of the binary form."""
+    """The value that both forms read back as. Checks that `render` makes the text from the binary form."""
     avro = transcode(codec, "binary", binary)
     assert avro == transcode(codec, "text", text.encode())
     assert codec.render(b"x" + binary + b"x", 1, len(binary)) == text

@@ -1,4 +1,4 @@
-"""A thread that works while a `with` lasts: who writes to a server while a test does something else."""
+"""A thread that works while a `with` lasts, such as a writer while the test restarts a server."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 from typing import Self
 
 
-class Meanwhile(threading.Thread):
-    """`run` looks at `_done`, which is set at the end of the `with`."""
+class BackgroundThread(threading.Thread):
+    """Runs while a `with` lasts. `run` must return soon after `_done` is set."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

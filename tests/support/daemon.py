@@ -1,4 +1,4 @@
-"""The installed daemon as a process: started from a settings file, watched from outside, killed when a test says so."""
+"""The installed daemon as a process: a test starts it from a settings file, watches it from outside, and ends it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import psycopg
 
 
 class Daemon:
-    """`cdcd run` with one settings file; may be started again after it ended."""
+    """`cdcd run` with one settings file; it may be started again after it ended."""
 
     def __init__(self, folder: Path, dsn: str, broker: str, prefix: str, **more: dict[str, Any]) -> None:
-        """`more`: further settings by section, such as `sink={"partitions": 2}`."""
+        """Write the settings file. `more`: further settings by section, such as `sink={"partitions": 2}`."""
         self.folder = folder
         self.dsn = dsn
         self.slot = str(more.get("source", {}).get("slot", "s" + prefix.replace("-", "_")))
@@ -47,7 +47,7 @@ class Daemon:
         return self
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """End the process by SIGKILL."""
         self._end(signal.SIGKILL)
 
     def signal(self, number: signal.Signals) -> None:
@@ -56,18 +56,18 @@ class Daemon:
         self._process.send_signal(number)
 
     def stop(self, timeout_s: float = 10.0) -> int:
-        """SIGTERM, and the exit code; fails if it takes longer than `timeout_s`.
+        """End the process by SIGTERM, and return its exit code; fails if this takes longer than `timeout_s`.
 
-        One that was started a moment ago is given the time to hear of signals: until then they kill it.
+        Waits first until the process handles signals: before that, SIGTERM would kill it.
         """
         deadline = time.monotonic() + 5
-        while time.monotonic() < deadline and self.running() and "listening" not in self._said():
+        while time.monotonic() < deadline and self.running() and "listening" not in self._log_since_start():
             time.sleep(0.02)
         time.sleep(0.05)
         return self._end(signal.SIGTERM, timeout_s)
 
     def wait(self, timeout_s: float = 30.0) -> int:
-        """Wait for it to end by itself; returns the exit code."""
+        """Wait until the process ends by itself; returns its exit code."""
         assert self._process is not None
         code = self._process.wait(timeout_s)
         self._process = None
@@ -78,14 +78,14 @@ class Daemon:
         assert self._process is not None
         return self._process.pid
 
-    def _said(self) -> str:
-        """What this life has logged."""
+    def _log_since_start(self) -> str:
+        """The log of the process that runs now."""
         with self.log.open("rb") as log:
             log.seek(self._logged)
             return log.read().decode(errors="replace")
 
     def running(self) -> bool:
-        """It has not ended."""
+        """Whether the process has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def wait_for_log(self, text: str, timeout_s: float = 30.0) -> None:
@@ -101,7 +101,7 @@ class Daemon:
             )
 
     def wait_until_confirmed(self, lsn: str | None = None, timeout_s: float = 60.0) -> None:
-        """Wait until the slot is confirmed up to `lsn` (default: everything that is written now)."""
+        """Wait until the slot's confirmed_flush_lsn reaches `lsn` (default: the end of the WAL now)."""
         with psycopg.connect(self.dsn, autocommit=True) as sql:
             target = lsn or sql.execute("SELECT pg_current_wal_lsn()").fetchone()[0]  # type: ignore[index]
             query = "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
@@ -112,7 +112,7 @@ class Daemon:
             )
 
     def until(self, ready: Callable[[], Any], what: str, timeout_s: float) -> None:
-        """Wait until `ready()`; fails with the log's tail if the daemon ends before or the time is over."""
+        """Wait until `ready()` is true; fails with the log's tail if the daemon ends or the time is over."""
         deadline = time.monotonic() + timeout_s
         while not ready():
             ended = self._process is None or self._process.poll() is not None
@@ -146,7 +146,7 @@ class Daemon:
 
 
 def cdcd(daemon: Daemon, *arguments: str, code: int = 0) -> str:
-    """Run a command with the daemon's settings; what it writes to standard output, or else to standard error."""
+    """Run a command with the daemon's settings; returns its standard output, or its standard error if that is empty."""
     done = subprocess.run(
         [*command(), *arguments, "--config", str(daemon.config)],
         capture_output=True, text=True, timeout=60, check=False, env=environment(),
@@ -156,7 +156,7 @@ def cdcd(daemon: Daemon, *arguments: str, code: int = 0) -> str:
 
 
 def command() -> list[str]:
-    """The command line that runs cdcd: the one of this interpreter's installation, not what lies in the directory."""
+    """The command line that runs this interpreter's installed cdcd, not the cdcd in the working directory."""
     return [sys.executable, "-P", "-m", "cdcd"]
 
 
@@ -177,5 +177,5 @@ def _toml_value(value: Any) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The environment without settings of cdcd's."""
+    """The environment without cdcd's settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith("CDCD_")}

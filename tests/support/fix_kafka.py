@@ -1,11 +1,12 @@
 """Fixtures of a real Kafka broker, started on first use and ended with the session.
 
-Before: `servers`, which has the broker.
+Before: `servers` starts the broker.
 After: every test that asks for `broker`, `prefix`, `kafka` or `start_kafka`.
 
 - `broker`: the address of the session's broker, for `bootstrap.servers`.
-- `prefix`: a topic prefix of the test's own; the topics that begin with it are deleted afterwards.
-- `kafka`: the broker itself. `start_kafka`: starts brokers of the test's own, to restart, kill, pause or configure.
+- `prefix`: a topic prefix for one test; the topics that begin with it are deleted after the test.
+- `kafka`: the session's broker.
+- `start_kafka`: starts brokers for one test, which may restart, kill, pause or configure them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[servers.Kafka]:
-    """Start the session's broker; leave it running."""
+    """Start the session's broker. Tests must leave it running."""
     with servers.Kafka() as server:
         yield server
 
@@ -38,7 +39,7 @@ def broker(kafka: servers.Kafka) -> str:
 
 @pytest.fixture
 def prefix(broker: str) -> Iterator[str]:
-    """Return a topic prefix that no other test has; delete its topics afterwards."""
+    """Return a topic prefix that no other test has, and delete its topics after the test."""
     prefix = f"test-{os.getpid()}-{next(_numbers)}"
     yield prefix
     admin = AdminClient({"bootstrap.servers": broker})
@@ -50,7 +51,7 @@ def prefix(broker: str) -> Iterator[str]:
 
 @pytest.fixture
 def start_kafka() -> Iterator[Callable[..., servers.Kafka]]:
-    """Return a function that starts a broker of the test's own: `start_kafka(settings={...}, heap_mb=512)`."""
+    """Return a function that starts a broker for this test: `start_kafka(settings={...}, heap_mb=512)`."""
     with ExitStack() as stack:
 
         def start(**more: Any) -> servers.Kafka:

@@ -1,12 +1,12 @@
 """Fixtures of real PostgreSQL servers, started on first use and ended with the session.
 
-Before: `servers`, which has the servers.
+Before: `servers` starts the servers.
 After: every test that asks for `postgres`, `database` or `start_postgres`.
 
 - `postgres`: the server, of the major version in CDCD_TEST_POSTGRES (default: the newest). A test marked
   `@pytest.mark.postgres_versions("oldest", "newest")` (or with numbers) runs once on each of these versions.
-- `database`: a database of the test's own on that server, dropped afterwards with its slots and connections.
-- `start_postgres`: starts servers of the test's own, for tests that restart, kill or configure one.
+- `database`: a database for one test on that server. It is dropped after the test, with its slots and connections.
+- `start_postgres`: starts servers for one test, which may restart, kill or configure them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line("markers", "postgres_versions(*versions): run on each: a major version, 'oldest', 'newest'")
 
 
@@ -73,7 +73,7 @@ class Database:
         return rows
 
     def drop(self) -> None:
-        """Drop the database with all that hangs on it: connections, walsenders, prepared transactions, slots."""
+        """Drop the database with its connections, walsenders, prepared transactions and slots."""
         for connection in self._open:
             connection.close()
         with psycopg.connect(self.dsn, autocommit=True) as inside:
@@ -85,7 +85,7 @@ class Database:
 
 
 def _drop_slots(connection: psycopg.Connection[Any], database: str) -> None:
-    """Drop the database's replication slots; a walsender that streams from one is ended first."""
+    """Drop the database's replication slots; end the walsenders that stream from them first."""
     deadline = time.monotonic() + 10
     while True:
         connection.execute(
@@ -111,7 +111,7 @@ def _postgres_servers() -> Iterator[Callable[[int], servers.PostgreSQL]]:
 
         def server(version: int) -> servers.PostgreSQL:
             if version not in started:
-                # For tests that subscribe: 14 and 15 start one apply worker in so much time.
+                # For tests with subscriptions: 14 and 15 start at most one apply worker in this time.
                 settings = {"wal_retrieve_retry_interval": "100ms"}
                 started[version] = stack.enter_context(servers.PostgreSQL(version, settings=settings, fsync=False))
             return started[version]
@@ -123,14 +123,14 @@ def _postgres_servers() -> Iterator[Callable[[int], servers.PostgreSQL]]:
 def postgres(
     request: pytest.FixtureRequest, _postgres_servers: Callable[[int], servers.PostgreSQL]
 ) -> servers.PostgreSQL:
-    """Return the session's PostgreSQL server of the wanted version; leave it running, and its settings as they are."""
+    """Return the session's PostgreSQL server of the wanted version. Tests must not stop or configure it."""
     wanted = getattr(request, "param", None) or os.environ.get("CDCD_TEST_POSTGRES") or NEWEST
     return _postgres_servers(int(str(wanted).split(".")[0]))
 
 
 @pytest.fixture
 def database(postgres: servers.PostgreSQL) -> Iterator[Database]:
-    """Make a fresh database (UTF8, of template0) and drop it afterwards."""
+    """Make a new database (UTF8, from template0) and drop it after the test."""
     database = Database(f"test_{os.getpid()}_{next(_numbers)}", postgres)
     with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
         name = sql.Identifier(database.name)
@@ -141,7 +141,7 @@ def database(postgres: servers.PostgreSQL) -> Iterator[Database]:
 
 @pytest.fixture
 def start_postgres() -> Iterator[Callable[..., servers.PostgreSQL]]:
-    """Return a function that starts a server of the test's own: `start_postgres(version, settings={...})`."""
+    """Return a function that starts a server for this test: `start_postgres(version, settings={...})`."""
     with ExitStack() as stack:
 
         def start(version: int | str | None = None, **more: Any) -> servers.PostgreSQL:

@@ -1,9 +1,9 @@
 """Fixtures of Spark: one session for all tests, with Kafka, Avro, Delta and Iceberg.
 
-Before: `servers.jars`, which has the jars. After: the tests in `tests/spark/`.
+Before: `servers.jars` fetches the jars. After: the tests in `tests/spark/`.
 
-- `spark`: the session, local[2]. It is started on first use (about 8 s) and ended with the tests.
-- `lake`: by format, a fresh schema of the test's own: `lake("delta")` gives the name for `Cdc.mirror(catalog=...)`.
+- `spark`: the session, local[2]. The first use starts it (about 8 s); it ends with the tests.
+- `lake`: makes a new schema for a format. `lake("delta")` returns its name, for `Cdc.mirror(catalog=...)`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count(1)
 
-SMALL_DATA = {  # many plans on few rows: compiling them would take longer than running them
+SMALL_DATA = {  # the tests run many plans on few rows: compiling a plan would take longer than running it
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -33,7 +33,7 @@ SMALL_DATA = {  # many plans on few rows: compiling them would take longer than 
 
 
 def settings(warehouse: Path) -> dict[str, str]:
-    """What the session is made with; also for processes of the tests' own."""
+    """The settings of the session, and of the Spark processes that tests start."""
     from pyspark import __version__ as version
 
     paths = [path for name in ("spark", "lake") for path in fetch_jars(f"{name}-{version}", default_home())]
@@ -60,7 +60,7 @@ def settings(warehouse: Path) -> dict[str, str]:
 
 
 def for_small_data(warehouse: Path) -> dict[str, str]:
-    """The settings of sessions that run many plans on few rows."""
+    """The settings of a session that runs many plans on few rows."""
     made = settings(warehouse) | SMALL_DATA
     made["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1"
     return made
@@ -68,7 +68,7 @@ def for_small_data(warehouse: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory of all tables."""
+    """Return the directory of all lake tables."""
     return tmp_path_factory.mktemp("warehouse")
 
 
@@ -88,7 +88,7 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def lake(spark: SparkSession) -> Callable[[str], str]:
-    """Return a function that makes a fresh schema for a format."""
+    """Return a function that makes a new schema for a format, "delta" or "iceberg"."""
 
     def make(form: str) -> str:
         name = f"{'spark_catalog' if form == 'delta' else 'ice'}.t{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""A server on loopback, in a thread of this process, that answers in JSON: what stands in for registries is one."""
+"""A server on loopback, in a thread of this process, that answers in JSON. Stand-ins for registries are built on it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Self
 
 
 class JsonHandler(BaseHTTPRequestHandler):
-    """One request; says nothing on standard error."""
+    """Answers one request; writes nothing to standard error."""
 
     content_type = "application/json"
 
     def get(self) -> tuple[int, object]:
-        """The status and the document to answer with."""
+        """The status and the document to answer a GET with."""
         return 501, {}
 
     def post(self, body: bytes) -> tuple[int, object]:
-        """As `get`."""
+        """The status and the document to answer a POST with."""
         return 501, {}
 
     def do_GET(self) -> None:
@@ -40,7 +40,7 @@ class JsonHandler(BaseHTTPRequestHandler):
 
 
 class JsonServer:
-    """Serves while it is entered."""
+    """Serves while a `with` lasts."""
 
     def __init__(self, handler: type[JsonHandler]) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

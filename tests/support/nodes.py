@@ -1,9 +1,9 @@
-"""A publisher, its subscriber, and cdcd beside the subscriber: PostgreSQL's own logical replication as the oracle.
+"""A publisher with two readers, a subscriber and cdcd. PostgreSQL's own logical replication is the oracle.
 
 Before: `servers` (one server has both databases), `stream` (the daemons). After: `test_subscription.py`.
 
-Every publication has a daemon of its own, the subscription has them all. Nothing is copied initially: tables are empty
-when they are published, so what the topics hold and what the subscriber holds both come from the stream.
+Every publication has its own daemon; the one subscription subscribes to all publications. Tables are empty when they
+are published, and no snapshot is taken. So the rows in the topics and at the subscriber all come from the stream.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from psycopg import sql
 from support import topics
 from support.daemon import Daemon
 from support.fix_postgres import Database
-from support.stream import Stream, eventually
+from support.stream import StreamFixture, eventually
 
 _numbers = itertools.count(1)
 
@@ -39,7 +39,10 @@ class Nodes:
         encoding: str = "UTF8",
         subscription: str = "",
     ) -> None:
-        """`publications`: CREATE PUBLICATION statements, behind these words. `subscription`: more of its options."""
+        """Make the databases, the subscription and the daemons.
+
+        `publications`: the words after CREATE PUBLICATION, one a publication. `subscription`: further options of it.
+        """
         number = next(_numbers)
         self.name = f"nodes_{os.getpid()}_{number}"
         self.server = server
@@ -56,19 +59,19 @@ class Nodes:
             f"WITH (slot_name = '{self.name}', create_slot = false, copy_data = false{more})"
         )
         self._stack.callback(self._drop_subscription)
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, StreamFixture] = {}
         self.daemons: dict[str, Daemon] = {}
         for name in names:
             prefix = f"{self.name}-{name}".replace("_", "-")
             (folder / prefix).mkdir()
-            stream = Stream(self._publisher.dsn, broker, prefix, folder / prefix)
+            stream = StreamFixture(self._publisher.dsn, broker, prefix, folder / prefix)
             self.streams[name] = self._stack.enter_context(stream)
             self.start(name)
         for daemon in self.daemons.values():
             daemon.wait_for_log("going on")
 
     def start(self, publication: str, **source: Any) -> None:
-        """Start a daemon of the publication; the last one has ended."""
+        """Start a daemon for the publication, whose last daemon has ended."""
         stream = self.streams[publication]
         name = f"{self.name}_{publication}"
         settings = {"publication": publication, "application_name": name, **source}
@@ -90,19 +93,19 @@ class Nodes:
         applied = f"SELECT 1 FROM pg_stat_replication WHERE application_name = '{self.name}' AND replay_lsn >= '{lsn}'"
         eventually(lambda: self._publisher.execute(applied), f"subscription that has applied {lsn}")
 
-    def copied(self) -> None:
-        """Wait until the subscription has copied what it was told to copy."""
+    def synchronized(self) -> None:
+        """Wait until the subscription has finished its initial table synchronization."""
         busy = "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'"
-        eventually(lambda: self._subscriber.execute(busy) == [(0,)], "end of the initial copies")
+        eventually(lambda: self._subscriber.execute(busy) == [(0,)], "end of the initial synchronization")
 
     def scene(self, name: str) -> Scene:
-        """A schema of this name in both databases."""
+        """Make a schema of this name in both databases, for one scenario."""
         self.publisher(f'CREATE SCHEMA "{name}"')
         self.subscriber(f'CREATE SCHEMA "{name}"')
         return Scene(self, name)
 
     def rows(self, of: str, schema: str, table: str, columns: list[str]) -> Counter[topics.Row]:
-        """The rows of the "publisher" or the "subscriber", those columns, in PostgreSQL's own text."""
+        """The rows of a table at the "publisher" or the "subscriber": these columns, in PostgreSQL's own text."""
         texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column in columns)
         query = sql.SQL("SELECT {} FROM {}").format(texts, sql.Identifier(schema, table))
         with (self._publisher if of == "publisher" else self._subscriber).connect() as connection:
@@ -137,7 +140,7 @@ class Nodes:
 
 
 class Scene:
-    """One scenario in its schema."""
+    """One scenario, in its own schema."""
 
     def __init__(self, nodes: Nodes, schema: str) -> None:
         self.nodes = nodes
@@ -152,17 +155,17 @@ class Scene:
         self.nodes.subscriber(*statements, schema=self.schema)
 
     def both(self, *statements: str) -> None:
-        """Run statements here and there."""
+        """Run statements on the publisher, then on the subscriber."""
         self.publisher(*statements)
         self.subscriber(*statements)
 
     def subscribe(self, *, copy: bool = False) -> None:
-        """Let the subscription take in tables that were published since."""
+        """Let the subscription include tables that were published since its last refresh."""
         refresh = f"ALTER SUBSCRIPTION {self.nodes.name} REFRESH PUBLICATION WITH (copy_data = {str(copy).lower()})"
         self.nodes.subscriber(refresh)
 
     def same(self, *tables: str, of: str = "subscriber") -> None:
-        """The topics, folded, hold the rows that the tables hold there: the columns that are published."""
+        """Check that the topics, folded, hold the rows of the tables at the subscriber, in the published columns."""
         self.nodes.caught_up()
         of_each = self._events(*tables)
         for table in tables:
@@ -174,7 +177,7 @@ class Scene:
             assert folded == wanted, f"{table}: folded {_some(folded)}, the {of} has {_some(wanted)}"
 
     def events(self, table: str) -> list[topics.Event]:
-        """The table's events, of whichever publication has it."""
+        """The table's events, from the daemons of all publications."""
         return self._events(table)[table]
 
     def _events(self, *tables: str) -> dict[str, list[topics.Event]]:
@@ -188,7 +191,7 @@ class Scene:
 
 
 def columns_of(events: list[topics.Event]) -> list[str]:
-    """The columns that the newest event has."""
+    """The names of the newest event's columns."""
     newest = max((event for event in events if event.value is not None), key=lambda event: event.position, default=None)
     return [] if newest is None else [f.get("pg_name", f["name"]) for f in newest.fields]
 

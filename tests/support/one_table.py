@@ -1,4 +1,4 @@
-"""An assembler that is fed with the stream of one table: for tests without servers."""
+"""An assembler that gets the stream of one table, for tests without servers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Catalog:
         pass
 
 
-class Stream:
-    """A stream of one table, table 7 with the one column `id`."""
+class OneTableStream:
+    """Feeds an assembler with one table: oid 7, the one column `id`."""
 
     def __init__(self, folder: Path, durable_lsn: int = 0, memory_bytes: int = 1 << 20) -> None:
         self.batches = BatchBuilder(tombstones=False)

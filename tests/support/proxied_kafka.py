@@ -1,6 +1,6 @@
-"""A broker that tells those who come through the proxy to stay there; others find it as any.
+"""A broker with a proxy in front, and a listener for clients that come through it: they stay with the proxy.
 
-Before: `servers`, which has the broker. After: the chaos runs, and tests of connections to Kafka that break.
+Before: `servers` starts the broker. After: the chaos runs, and tests that break connections to Kafka.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from support.proxy import Proxy
 
 @contextmanager
 def proxied_kafka(settings: Mapping[str, str] | None = None) -> Iterator[tuple[servers.Kafka, Proxy]]:
-    """Yield the broker, with these server properties, and the proxy before it."""
+    """Start the broker, with these server properties, and the proxy in front of it."""
     kafka = servers.Kafka(settings=settings, listeners={"PROXIED": "PLAINTEXT"})
     with Proxy(int(kafka.address("PROXIED").rpartition(":")[2])) as proxy:
         kafka.settings["advertised.listeners"] = f"PLAINTEXT://{kafka.bootstrap},PROXIED://127.0.0.1:{proxy.port}"

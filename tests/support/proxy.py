@@ -1,8 +1,8 @@
-"""A TCP proxy on loopback that does to a connection what networks do: cut, reset, delay, swallow, half open.
+"""A TCP proxy on loopback that breaks connections as networks do: cut, reset, delay, swallow, half open.
 
-Before: a client that was told this proxy's port. After: a server on loopback.
+Before: a client that connects to this proxy's port. After: a server on loopback.
 
-The proxy has one asyncio loop in a thread of its own; the methods that break things may be called from any thread.
+The proxy runs one asyncio loop in its own thread. The methods that break connections may be called from any thread.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ class Link:
     def __init__(self, client: asyncio.StreamWriter) -> None:
         self.client = client
         self.server: asyncio.StreamWriter | None = None
-        self.half = False
-        self.deaf = False
+        self.is_half_open = False
+        self.drops_answers = False
         self.late: _Late | None = None
 
     def swallow_answers(self) -> None:
-        """Let nothing more come from the server, and end the connection when it would have."""
-        self.deaf = True
+        """Hand on no more answers of the server: the next one ends the connection instead."""
+        self.drops_answers = True
 
     def lose(self) -> bool:
-        """For `Proxy.arm`: end the connection with what has just come, which is not handed on."""
+        """End the connection, and drop the chunk that has just come. An action for `Proxy.arm`."""
         self.abort(reset=True)
         return False
 
     def abort(self, *, reset: bool) -> None:
-        """End both sides at once; with `reset`, by RST, as a firewall does that has forgotten the connection."""
+        """End both sides at once. With `reset`, end them by RST, as a firewall does after it forgot a connection."""
         for side in (self.client, None if self.late else self.server):
             if side is not None:
                 _abort(side, reset=reset)
 
 
 class _Late:
-    """What a client has sent before it lost its connection, and the server is to get later."""
+    """A chunk that a client sent before it lost its connection. The server gets it later."""
 
     def __init__(self) -> None:
         self.link: Link | None = None
@@ -54,7 +54,7 @@ class _Late:
 
 
 class Proxy:
-    """Listens on a port of its own and hands everything on to `target_port`, until told otherwise."""
+    """Listens on its own port, and hands everything on to `target_port` until a method breaks something."""
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
@@ -72,14 +72,14 @@ class Proxy:
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"proxy {self.port}")
         self.bytes = 0
 
-    # What may be called from any thread
+    # Methods that any thread may call
 
     def cut(self, *, reset: bool = False) -> None:
-        """End every connection; new ones are taken."""
+        """End every connection, but accept new ones."""
         self._call(self._abort_all, reset)
 
     def refuse(self, refusing: bool) -> None:
-        """End every connection and refuse new ones, until told otherwise."""
+        """End every connection and refuse new ones; False accepts them again."""
 
         def change() -> None:
             self._refusing = refusing
@@ -89,7 +89,7 @@ class Proxy:
         self._call(change)
 
     def delay(self, seconds: float) -> None:
-        """Hand on everything so much later; 0 ends it."""
+        """Hand on every chunk with this delay; 0 ends the delay."""
 
         def change() -> None:
             self._delay_s = seconds
@@ -97,28 +97,28 @@ class Proxy:
         self._call(change)
 
     def swallow(self, swallowing: bool) -> None:
-        """A black hole: connections stay and nothing passes, nor is a new one answered; later all of it goes on."""
+        """Be a black hole: connections stay open, but nothing passes, also not of new ones. False lets it all pass."""
         self._call(self._open.clear if swallowing else self._open.set)
 
     def half_open(self) -> None:
-        """End every connection for the server only: the client hears nothing of it, nor anything else, ever again."""
+        """End every connection on the server's side only. The client is not told, and gets nothing more."""
 
         def change() -> None:
             for link in self._links:
                 if link.server is not None:
-                    link.half = True
+                    link.is_half_open = True
                     _abort(link.server, reset=False)
 
         self._call(change)
 
     def arm(self, wanted: Callable[[bytes], bool], action: Callable[[Link], bool]) -> None:
-        """Once: at the first chunk of a client that is `wanted`, do `action`, which says whether it is handed on."""
+        """Do `action` at the next chunk of a client that is `wanted`. It returns whether to hand the chunk on."""
         self._armed = (wanted, action)
 
     def late(self, wanted: Callable[[bytes], bool]) -> Callable[[], bool]:
-        """Once: a client loses its connection with a chunk that is `wanted`.
+        """Hold back the next chunk of a client that is `wanted`, and end the client's connection.
 
-        Call what is returned to have the server get it all the same; it tells whether the server has answered.
+        Returns a function that sends the chunk to the server, and returns whether the server has answered it.
         """
         late = _Late()
 
@@ -141,11 +141,11 @@ class Proxy:
 
     @property
     def waiting(self) -> bool:
-        """Whether what was armed has not come yet."""
+        """Whether the chunk that was armed for has not come yet."""
         return self._armed is not None
 
     def disarm(self) -> bool:
-        """Forget what was armed; whether it was still waiting."""
+        """Take the action of `arm` away; returns whether it was still waiting."""
         waiting, self._armed = self._armed is not None, None
         return waiting
 
@@ -195,18 +195,18 @@ class Proxy:
                     continue
                 if look is None and link.late is not None:
                     link.late.answered.set()
-                if look is None and link.deaf:
+                if look is None and link.drops_answers:
                     break
                 await self._open.wait()
                 if self._delay_s:
                     await asyncio.sleep(self._delay_s)
-                if not link.half:
+                if not link.is_half_open:
                     writer.write(data)
                     await writer.drain()
         except OSError:
-            if look is None and link.half:
+            if look is None and link.is_half_open:
                 return  # the server's side is gone, and the client must not know
-        if look is None and link.half:
+        if look is None and link.is_half_open:
             return
         link.abort(reset=False)
 
@@ -224,7 +224,7 @@ class Proxy:
         for task in serving:
             task.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
-        await asyncio.sleep(0.05)  # transports close in the loop's next turns
+        await asyncio.sleep(0.05)  # the loop closes transports in its next turns
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)
@@ -240,17 +240,17 @@ class Proxy:
 
 
 def is_produce(data: bytes) -> bool:
-    """Whether a chunk begins with Kafka's Produce request: 4 bytes of length, then the number of the request."""
+    """Whether a chunk begins with Kafka's Produce request: 4 bytes of length, then the request's number."""
     return data[4:6] == b"\x00\x00"
 
 
 def is_list_offsets(data: bytes) -> bool:
-    """Whether it begins with ListOffsets."""
+    """Whether a chunk begins with a ListOffsets request."""
     return data[4:6] == b"\x00\x02"
 
 
 def is_end_of_transaction(data: bytes) -> bool:
-    """Whether it begins with EndTxn."""
+    """Whether a chunk begins with an EndTxn request, which commits or aborts."""
     return data[4:6] == b"\x00\x1a"
 
 

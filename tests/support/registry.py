@@ -1,6 +1,6 @@
-"""A schema registry for tests, as far as Confluent's client asks one: register, versions. It runs in this process.
+"""A schema registry for tests, in this process. It has the requests that Confluent's client makes: register, versions.
 
-A subject in `frozen` refuses every new schema as incompatible, with the status that registries give.
+A subject in `frozen` refuses every new schema as incompatible, with a real registry's status.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Registry(JsonServer):
         return 200, {"id": versions[-1] + 1}
 
     def version(self, subject: str, version: str) -> tuple[int, dict[str, Any]]:
-        """Of a subject: "latest", or the number of a version, from 1 on."""
+        """Return a subject's schema; `version` is "latest" or a number from 1 on."""
         versions = self.subjects[subject]
         at = len(versions) if version == "latest" else int(version)
         number = versions[at - 1]
         return 200, {"subject": subject, "version": at, "id": number + 1, "schema": self.schemas[number]}
 
     def decode(self, data: bytes) -> dict[str, Any]:
-        """A record in Confluent's wire format."""
+        """Decode a record in Confluent's wire format."""
         assert data[0] == 0, data[:10]
         schema = fastavro.parse_schema(json.loads(self.schemas[int.from_bytes(data[1:5]) - 1]))
         record = fastavro.schemaless_reader(io.BytesIO(data[5:]), schema, None)

@@ -1,4 +1,4 @@
-"""Writes rows of Spark as PostgreSQL's text, by the topic's schema. The Spark tests compare it with the server's."""
+"""Renders Spark's rows as PostgreSQL's text, so that the Spark tests can compare them with the server's rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def content(rows: DataFrame, columns: Sequence[str] | None = None, ignore: Sequence[str] = ()) -> Counter[topics.Row]:
-    """The rows as the texts of their columns (default: all, in order), as `workload.content` gives a table's."""
+    """The rows as texts of their columns (default: all, in order), in the form of `workload.content`."""
     from pyspark.sql import functions as f
 
     names = [name for name in rows.columns if name not in (*META, *ignore)]
@@ -37,7 +37,7 @@ def _text(row: Any, name: str, spark_type: str) -> str | None:
         return (row["_unrepresentable"] or {}).get(name)
     if spark_type == "timestamp":
         value = EPOCH + dt.timedelta(microseconds=value)
-    if spark_type == "bigint" and name == "at":  # the only time of the workload
+    if spark_type == "bigint" and name == "at":  # the workload's only column of type time
         value = (EPOCH + dt.timedelta(microseconds=value)).time()
     if isinstance(value, bytearray):
         value = bytes(value)

@@ -1,7 +1,7 @@
 # ruff: noqa: E501  (a type and its values on a line)
-"""Tables of every shape that PostgreSQL allows, over two hundred, each with expressions that make its rows.
+"""Over two hundred tables, of every shape that PostgreSQL allows, each with expressions that make its rows.
 
-After: `test_every_shape.py` writes into them at random. An expression makes a value of a number `{n}`.
+After: `test_every_shape.py` writes into them at random. An expression makes a value from a number `{n}`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ TEXT_ONLY: dict[str, str] = {
     "point": "point({n}, 1)",
     "tsquery": "('a' || {n})::tsquery",
 }
-"""Types whose binary form cdcd does not know: with them the stream runs in text mode."""
+"""Types whose binary form cdcd does not know: a stream with them runs in text mode."""
 
 SCHEMA = (
     "CREATE SCHEMA shapes",
@@ -80,7 +80,7 @@ NAMES = (
     "🐘", "_xe9_", "é", "1st", "$1", "%s", "{x}", "x" * 63, "é" * 31, "x" * 62 + "y", "select", "user", "progress",
     "schemas", "messages", "Envelope", "\\", "a/b", "..", "ORDERS", "Orders", "orders",
 )  # fmt: skip
-"""Names of tables and columns: odd ones, the longest, and some that differ in case only, or only in odd characters."""
+"""Names of tables and columns: odd ones, the longest, and names that differ only in case or in odd characters."""
 
 
 @dataclass
@@ -93,14 +93,14 @@ class Table:
     """The expression for each column that is written."""
     key: str = ""
     """A column of the key, which an update may change to a new number."""
-    updatable: bool = True
-    """It has a replica identity."""
-    alterable: bool = True
-    """DDL may change its columns. Not so without a key: a reader knows an old row by all of its columns."""
-    whole: bool = False
-    """Its rows include those of its partitions."""
+    is_updatable: bool = True
+    """Whether the table has a replica identity."""
+    is_alterable: bool = True
+    """Whether DDL may change the columns. It may not if there is no key: a reader knows an old row by all its columns."""
+    includes_partitions: bool = False
+    """Whether the table's rows include its partitions' rows."""
     through: str = ""
-    """The root, in SQL, if this is a partition: rows are written to the root."""
+    """The root's name in SQL, if this is a partition: rows are written to the root."""
 
     @property
     def sql(self) -> str:
@@ -115,7 +115,7 @@ class Table:
     @property
     def only(self) -> str:
         """The table's own rows, in SQL."""
-        return self.sql if self.whole else f"ONLY {self.sql}"
+        return self.sql if self.includes_partitions else f"ONLY {self.sql}"
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Made:
     unpublished: list[str] = field(default_factory=list)
 
     def add(self, table: Table, *statements: str) -> None:
-        """Add a table."""
+        """Add a table, and the statements that make it."""
         self.tables.append(table)
         self.statements += statements
 
@@ -138,7 +138,7 @@ def quoted(name: str) -> str:
 
 
 def make(version: int, via_root: bool, more: dict[str, str]) -> Made:
-    """Tables for a server of that version; `more` are further types."""
+    """Make the tables for a server of that version. `more`: further types, with their expressions."""
     made = Made(statements=list(SCHEMA))
     _of_every_type(made, FAMILIES | more)
     _of_odd_names(made)
@@ -155,7 +155,7 @@ def make(version: int, via_root: bool, more: dict[str, str]) -> Made:
 
 
 def _of_every_type(made: Made, families: dict[str, str]) -> None:
-    """A table with a key, a whole one, one with an index as its identity, one without any."""
+    """For each type, four tables: with a primary key, REPLICA IDENTITY FULL, an index as identity, no identity."""
     for number, (type_, value) in enumerate(families.items()):
         columns = {"id": "{n}", "v": value, "note": "'n' || {n}"}
         ddl = f"id bigint NOT NULL, v {type_}, note text"
@@ -190,15 +190,15 @@ def _of_odd_names(made: Made) -> None:
 def _of_odd_shapes(made: Made, version: int) -> None:
     wide = {"c1": "{n}"} | {f"c{n}": "CASE {n} % 3 WHEN 0 THEN NULL ELSE {n} END" for n in range(2, 1601)}
     ddl = ", ".join(f"{name} int{' PRIMARY KEY' if name == 'c1' else ''}" for name in wide)
-    made.add(Table("shapes", "wide", wide, "c1", alterable=False), f"CREATE TABLE shapes.wide ({ddl})")
-    made.add(Table("shapes", "blank", {}, "", updatable=False), "CREATE TABLE shapes.blank ()")
+    made.add(Table("shapes", "wide", wide, "c1", is_alterable=False), f"CREATE TABLE shapes.wide ({ddl})")
+    made.add(Table("shapes", "blank", {}, "", is_updatable=False), "CREATE TABLE shapes.blank ()")
     made.add(
         Table("shapes", "dropped", {"id": "{n}", "b": "'b' || {n}"}, "id"),
         "CREATE TABLE shapes.dropped (x int, id int PRIMARY KEY, y shapes.pair, b text, z int DEFAULT 5)",
         "ALTER TABLE shapes.dropped DROP x, DROP y, DROP z",
     )
     made.add(
-        Table("shapes", "emptied", {}, "", updatable=False),
+        Table("shapes", "emptied", {}, "", is_updatable=False),
         "CREATE TABLE shapes.emptied (x int)",
         "ALTER TABLE shapes.emptied DROP x",
     )
@@ -213,7 +213,7 @@ def _of_odd_shapes(made: Made, version: int) -> None:
         "ALTER TABLE shapes.toasted ALTER body SET STORAGE EXTERNAL",
     )
     made.add(
-        Table("shapes", "toasted_key", {"id": "repeat(md5(({n})::text), 70) || {n}", "v": "{n}"}, alterable=False),
+        Table("shapes", "toasted_key", {"id": "repeat(md5(({n})::text), 70) || {n}", "v": "{n}"}, is_alterable=False),
         "CREATE TABLE shapes.toasted_key (id text, v int)",
         "ALTER TABLE shapes.toasted_key ALTER id SET STORAGE EXTERNAL, REPLICA IDENTITY FULL",
     )
@@ -222,20 +222,20 @@ def _of_odd_shapes(made: Made, version: int) -> None:
         "CREATE TABLE shapes.identities (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v int)",
     )
     made.add(
-        Table("shapes", "parent", {"id": "{n}", "b": "'p' || {n}"}, "id", alterable=False),
+        Table("shapes", "parent", {"id": "{n}", "b": "'p' || {n}"}, "id", is_alterable=False),
         "CREATE TABLE shapes.parent (id int PRIMARY KEY, b text)",
     )
     made.add(
-        Table("shapes", "child", {"id": "{n}", "b": "'c' || {n}", "more": "{n}"}, "id", alterable=False),
+        Table("shapes", "child", {"id": "{n}", "b": "'c' || {n}", "more": "{n}"}, "id", is_alterable=False),
         "CREATE TABLE shapes.child (more int, PRIMARY KEY (id)) INHERITS (shapes.parent)",
     )
     made.add(
-        Table("shapes", "grandchild", {"id": "{n}", "more": "{n}"}, alterable=False),
+        Table("shapes", "grandchild", {"id": "{n}", "more": "{n}"}, is_alterable=False),
         "CREATE TABLE shapes.grandchild () INHERITS (shapes.child)",
         "ALTER TABLE shapes.grandchild REPLICA IDENTITY FULL",
     )
     made.add(
-        Table("shapes", "referenced", {"id": "{n}"}, "id", alterable=False),
+        Table("shapes", "referenced", {"id": "{n}"}, "id", is_alterable=False),
         "CREATE TABLE shapes.referenced (id int PRIMARY KEY)",
     )
     made.add(
@@ -245,7 +245,7 @@ def _of_odd_shapes(made: Made, version: int) -> None:
 
 
 def _partitioned(made: Made, via_root: bool) -> None:
-    """Roots by list, range and hash, one with two levels, and leaves whose columns lie in another order."""
+    """Partitioned tables: by list, range and hash, one with two levels, and leaves with another order of columns."""
     roots = {
         "by_list": ("LIST (id)", ("FOR VALUES IN (1, 3, 5, 7, 9, 11)", "DEFAULT")),
         "by_range": ("RANGE (id)", ("FOR VALUES FROM (0) TO (700)", "FOR VALUES FROM (700) TO (MAXVALUE)")),
@@ -257,10 +257,10 @@ def _partitioned(made: Made, via_root: bool) -> None:
     }
     columns = {"id": "{n}", "v": "{n}::bigint", "b": "'b' || {n}"}
     for name, (how, bounds) in roots.items():
-        root = Table("shapes", name, dict(columns), "id", alterable=via_root, whole=True)
+        root = Table("shapes", name, dict(columns), "id", is_alterable=via_root, includes_partitions=True)
         made.statements.append(f"CREATE TABLE {root.sql} (id int PRIMARY KEY, v bigint, b text) PARTITION BY {how}")
         leaves = [
-            Table("shapes", f"{name}_{n}", dict(columns), "id", alterable=False, through=root.sql)
+            Table("shapes", f"{name}_{n}", dict(columns), "id", is_alterable=False, through=root.sql)
             for n in range(len(bounds))
         ]
         for number, (leaf, bound) in enumerate(zip(leaves, bounds, strict=True)):

@@ -1,6 +1,6 @@
-"""One database, one broker and one prefix of topics, the daemons between them, and what a test asks about all three.
+"""A stream as tests use it: a database, a broker, a prefix of topics, the daemons between them, and questions to all.
 
-Before: `daemon` (the process), `topics` (the independent reader), `workload` (the oracle of a table's content).
+Before: `daemon` (the process), `topics` (the independent reader), `workload` (the oracle for a table's content).
 After: the acceptance tests, through the fixtures in `acceptance/conftest.py`.
 """
 
@@ -20,14 +20,14 @@ import psycopg
 
 from support import daemon as installed
 from support import topics, workload
-from support.background_thread import Meanwhile
+from support.background_thread import BackgroundThread
 from support.daemon import Daemon, environment
 
 Table = tuple[str, str]
 
 
-class Stream:
-    """What one slot name and one prefix stand for. Ends its daemons when the test ends."""
+class StreamFixture:
+    """A stream from a database to topics, with one slot name and one prefix. Ends its daemons when the test ends."""
 
     def __init__(self, dsn: str, broker: str, prefix: str, folder: Path) -> None:
         self.dsn = dsn
@@ -40,7 +40,7 @@ class Stream:
         self._stack = ExitStack()
 
     def daemon(self, **settings: dict[str, Any]) -> Daemon:
-        """Make a daemon of this slot and prefix, not yet started; `settings` by section."""
+        """Make a daemon for this slot and prefix, without starting it; `settings` by section."""
         self._daemons += 1
         folder = self._folder / f"daemon-{self._daemons}"
         folder.mkdir()
@@ -52,7 +52,7 @@ class Stream:
     def run(
         self, *arguments: str, timeout_s: float = 60.0, **settings: dict[str, Any]
     ) -> subprocess.CompletedProcess[str]:
-        """Run `cdcd run` to its end, for runs that fail, and return what it wrote."""
+        """Run a `cdcd run` that ends by itself, and return its exit code and output."""
         config = self.daemon(**settings).config
         return subprocess.run(
             [*installed.command(), "run", "--config", str(config), *arguments],
@@ -60,7 +60,7 @@ class Stream:
         )  # fmt: skip
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Run statements, each in a transaction of its own; the rows of the last one."""
+        """Run statements, each in its own transaction, and return the rows of the last one."""
         rows: list[tuple[Any, ...]] = []
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             for statement in statements:
@@ -78,7 +78,7 @@ class Stream:
         return self._number("SELECT pg_current_wal_lsn() - '0/0'")
 
     def walsender(self) -> int | None:
-        """The server process that streams from the slot."""
+        """The process id of the walsender that streams from the slot; None if there is none."""
         [(pid,)] = self.sql(f"SELECT max(active_pid) FROM pg_replication_slots WHERE slot_name = '{self.slot}'")
         return pid
 
@@ -91,7 +91,10 @@ class Stream:
         return self.topics.events(*self.topics.names())
 
     def check(self, *tables: Table) -> list[topics.Event]:
-        """Every event is there once and in order, and gives the tables as the server has them; returns the events."""
+        """Check that every event comes once and in order, and that the events give the server's tables.
+
+        Returns the events.
+        """
         events = self.events()
         topics.check_exactly_once(events)
         by_table = self.topics.by_table()
@@ -105,7 +108,7 @@ class Stream:
         return events
 
     def content(self, schema: str, table: str) -> Counter[topics.Row]:
-        """The rows of a table as the server writes them."""
+        """The rows of a table as the server renders them."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             return workload.content(connection, schema, table)
 
@@ -120,11 +123,11 @@ class Stream:
         self._stack.close()
 
 
-class Writer(Meanwhile):
-    """Commits one small transaction after the other while a `with` lasts: numbers into a table `t (id, v)`.
+class Writer(BackgroundThread):
+    """Commits small transactions one after another while a `with` lasts: numbers into a table `t (id, v)`.
 
-    Every third also updates what was there and every seventh deletes, so that a doubled or lost one shows. What the
-    server had committed when it was killed is the server's to say: errors are passed by, with a new connection.
+    Every third transaction also updates rows and every seventh deletes one, so that a doubled or lost event shows. When
+    the server is killed, the writer ignores the error and connects again. The table says which transactions committed.
     """
 
     TABLE = "CREATE TABLE IF NOT EXISTS t (id bigint PRIMARY KEY, v int NOT NULL DEFAULT 0)"
@@ -160,20 +163,20 @@ class Writer(Meanwhile):
 
 
 def port_of(daemon: Daemon) -> int:
-    """The port of its HTTP server, as its log tells; waits for it."""
+    """The port of the daemon's HTTP server; waits until the daemon logs it."""
     ports = eventually(lambda: re.findall(r"listening host=\S+ port=(\d+)", daemon.log.read_text()), "port", 10)
     return int(ports[-1])
 
 
 def metric(daemon: Daemon, name: str) -> float:
-    """The sum of a metric's samples, as `/metrics` shows them."""
+    """The sum of a metric's samples in `/metrics`."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port_of(daemon)}/metrics", timeout=5) as answer:
         text = answer.read().decode()
     return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(rf"{name}[{{ ]", line))
 
 
 def eventually(ready: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
-    """Wait until `ready()` gives something true, and return it."""
+    """Wait until `ready()` returns something true, and return that."""
     deadline = time.monotonic() + timeout_s
     while not (found := ready()):
         assert time.monotonic() < deadline, f"no {what} within {timeout_s} s"

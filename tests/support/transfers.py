@@ -1,6 +1,6 @@
-"""Money that moves between two tables: whoever shows both as of one moment shows the same sum.
+"""Money that moves between two tables: a reader that shows both as of one moment always shows the same sum.
 
-Before: nothing. After: `spark/test_mirror.py`, and `spark/chaos.py`, which kills everybody meanwhile.
+After: `spark/test_mirror.py`, and `spark/chaos.py`, which kills processes while the money moves.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import random
 
 import psycopg
 
-from support.background_thread import Meanwhile
+from support.background_thread import BackgroundThread
 
 TABLES = ("here", "there")
 ACCOUNTS = 20
 TOTAL = 4_000
-"""In both together, at any moment."""
+"""The sum of all balances of both tables, at any moment."""
 
 CREATE = tuple(f"CREATE TABLE {table} (id int PRIMARY KEY, balance bigint NOT NULL)" for table in TABLES)
 FILL = " ".join(
@@ -22,7 +22,7 @@ FILL = " ".join(
 )
 
 
-class Transfers(Meanwhile):
+class Transfers(BackgroundThread):
     """Moves money between the tables while a `with` lasts."""
 
     def __init__(self, dsn: str, pause_s: float = 0.01) -> None:

@@ -1,8 +1,7 @@
-"""Every pgoutput message as literal bytes, written from the protocol's documentation and not by our encoder.
+"""Every pgoutput message as literal bytes, written by hand from the protocol's documentation, not by cdcd's encoder.
 
-Each sample is what the server sends (`frame`), the two things that the bytes do not say (`in_stream`, `parallel`), and
-the message that it is.
-
+A sample has the bytes that the server sends (`frame`), two facts that the bytes do not say (`in_stream`, `parallel`),
+and the message that the bytes mean.
 Source: PostgreSQL, "Logical Replication Message Formats".
 """
 
@@ -88,7 +87,7 @@ SAMPLES = [
     _sample("truncate, restart identity", f"54 00000001 02 {OID}", m.Truncate(0, (oid,), False, True)),
     _sample("message", f"4D 01 {LSN} 6D7900 00000003 00FF61", m.LogicalMessage(0, True, lsn, "my", b"\0\xffa")),
     _sample("message outside of transactions", f"4D 00 {LSN} 00 00000000", m.LogicalMessage(0, False, lsn, "", b"")),
-    # Protocol 2: the same inside a stream block, with the xid that made them
+    # Protocol 2: the same messages inside a stream block, with the xid of their (sub)transaction
     _sample(
         "streamed relation",
         f"52 {SUBXID} {_RELATION_BODY}",

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (SQL: a line is easier to follow than a clause)
-"""Tables of many shapes, and a workload of mixed transactions over them, made by the server itself.
+"""Tables of many shapes, and a workload of mixed transactions over them that runs inside the server.
 
 `SCHEMA` makes five tables; `mix` runs transactions of about ten changes: inserts, updates (of the key too), deletes,
 values that Avro cannot hold, unchanged TOAST, rolled back savepoints and rolled back transactions.
@@ -94,12 +94,12 @@ END $$;
 
 
 def mix(connection: psycopg.Connection, first: int, transactions: int, changes: int = 10) -> None:
-    """Run `transactions` transactions of `changes` changes; numbers from `first` on must not be used twice."""
+    """Run `transactions` transactions of `changes` changes. They are numbered from `first`; use no number twice."""
     connection.execute("CALL mix(%s, %s, %s)", (first, transactions, changes))
 
 
 def content(connection: psycopg.Connection, schema: str, table: str) -> Counter[tuple[str | None, ...]]:
-    """The table's rows as the texts of their columns, by PostgreSQL itself."""
+    """The table's rows as the texts of their columns, rendered by PostgreSQL."""
     columns = connection.execute(
         "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
         (sql.Identifier(schema, table).as_string(connection),),

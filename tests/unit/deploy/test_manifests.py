@@ -1,7 +1,7 @@
-"""What `deploy/` holds for Kubernetes, Prometheus, Grafana and systemd is what those programs take (point 5).
+"""The files in `deploy/` are valid input for Kubernetes, Prometheus, Grafana and systemd.
 
-The manifests are validated by the API's own schemas (kubernetes-validate has them); kubectl and promtool are asked
-where they are installed.
+The Kubernetes API's own schemas (from kubernetes-validate) validate the manifests. kubectl and promtool check them if
+they are installed.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.one_table import RELATION, Stream, begin, commit, insert
+from support.one_table import RELATION, OneTableStream, begin, commit, insert
 
 from cdcd.errors import DecodeError
 from cdcd.pgoutput import messages as m
@@ -13,7 +13,7 @@ from cdcd.pgoutput.encoder import tuple_of
 
 
 def test_a_transaction_comes_out_whole(tmp_path: Path) -> None:
-    stream = Stream(tmp_path)
+    stream = OneTableStream(tmp_path)
     stream.feed(begin(100), RELATION, insert(1), insert(2), commit(100))
     batch = stream.take()
     assert (batch.rows, batch.transactions, batch.ends_inside_transaction) == (2, 1, False)
@@ -23,7 +23,7 @@ def test_a_transaction_comes_out_whole(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_ends_inside_a_transaction_says_so(tmp_path: Path) -> None:
-    stream = Stream(tmp_path)
+    stream = OneTableStream(tmp_path)
     stream.feed(begin(100), RELATION, insert(1))
     first = stream.take()
     assert (first.rows, first.transactions, first.ends_inside_transaction, first.end_lsn) == (1, 0, True, 0)
@@ -35,7 +35,7 @@ def test_a_batch_that_ends_inside_a_transaction_says_so(tmp_path: Path) -> None:
 
 
 def test_what_kafka_has_is_skipped_and_the_next_transaction_is_not(tmp_path: Path) -> None:
-    stream = Stream(tmp_path, durable_lsn=110)
+    stream = OneTableStream(tmp_path, durable_lsn=110)
     stream.feed(begin(90), RELATION, insert(1), commit(90), begin(100), insert(2), commit(100))
     assert (stream.take().rows, stream.assembler.received_lsn) == (0, 110)
     stream.feed(begin(110), insert(3), commit(110))
@@ -44,17 +44,17 @@ def test_what_kafka_has_is_skipped_and_the_next_transaction_is_not(tmp_path: Pat
 
 def test_a_transaction_that_commits_right_behind_a_message_is_not_taken_for_durable_with_it(tmp_path: Path) -> None:
     message = m.LogicalMessage(0, False, 1000, "p", b"x")  # its LSN is the end of its record: the next may begin there
-    first = Stream(tmp_path / "first")
+    first = OneTableStream(tmp_path / "first")
     first.feed(message)
     batch = first.take()
     assert batch.commit_lsn < batch.end_lsn == 1000, "what is acknowledged must not reach into the next record"
-    after = Stream(tmp_path / "after", batch.end_lsn)
+    after = OneTableStream(tmp_path / "after", batch.end_lsn)
     after.feed(message, begin(1000), RELATION, insert(1), commit(1000))
     assert after.take().rows == 1, "the transaction's row, and not the message again"
 
 
 def test_a_keepalive_inside_a_transaction_says_nothing_about_earlier_commits(tmp_path: Path) -> None:
-    stream = Stream(tmp_path)
+    stream = OneTableStream(tmp_path)
     stream.keepalive(50)
     assert stream.assembler.last_idle_keepalive_lsn == 50
     stream.feed(begin(100))
@@ -65,7 +65,7 @@ def test_a_keepalive_inside_a_transaction_says_nothing_about_earlier_commits(tmp
 
 
 def test_relations_alternate_and_are_replaced(tmp_path: Path) -> None:
-    stream = Stream(tmp_path)
+    stream = OneTableStream(tmp_path)
     other = m.Relation(0, 4_000_000_000, "public", "u", "d", (m.Column(True, "id", 23, -1),))
     stream.feed(begin(1), RELATION, other, insert(1), insert(2, 4_000_000_000), insert(3), commit(1))
     batch = stream.take()
@@ -78,7 +78,7 @@ def test_relations_alternate_and_are_replaced(tmp_path: Path) -> None:
 
 
 def test_truncate_reaches_every_partition(tmp_path: Path) -> None:
-    stream = Stream(tmp_path)
+    stream = OneTableStream(tmp_path)
     stream.feed(begin(1), RELATION, insert(1), m.Truncate(0, (7,), False, False), insert(1), commit(1))
     (table,) = stream.take().tables
     assert table.everywhere == [1]
@@ -99,7 +99,7 @@ def test_truncate_reaches_every_partition(tmp_path: Path) -> None:
     ids=lambda messages: "-".join(type(message).__name__ for message in messages),
 )
 def test_messages_out_of_place_are_errors(messages: list[m.Message], tmp_path: Path) -> None:
-    stream = Stream(tmp_path)
+    stream = OneTableStream(tmp_path)
     with pytest.raises(DecodeError):
         stream.feed(*messages)
 
@@ -107,4 +107,4 @@ def test_messages_out_of_place_are_errors(messages: list[m.Message], tmp_path: P
 @pytest.mark.parametrize("frame", [b"", b"w", b"x" * 40, b"w" + b"\0" * 24, b"k" + b"\0" * 18])
 def test_frames_of_no_kind_are_errors(frame: bytes, tmp_path: Path) -> None:
     with pytest.raises(DecodeError):
-        Stream(tmp_path).assembler.feed([frame])
+        OneTableStream(tmp_path).assembler.feed([frame])

@@ -1,10 +1,10 @@
-"""The verdict, from the topics alone: reads them as they grow, and holds every transaction against the ledger.
+"""The verdict, from the topics alone: reads them as they grow, and compares every transaction with the ledger.
 
-Before: `writer_schemas` note what they committed; the daemon publishes. After: `report` says what was found.
+Before: `writers` note what they committed; the daemon publishes it. After: `report` says what was found.
 
-Nothing of cdcd's reads here: librdkafka's consumer (read_committed), fastavro, and the rules of the README. Memory is
-bounded by what is under way: a transaction is judged and forgotten once the progress topic closes a cut behind it.
-What stays is a set of xids and the folded rows, values longer than `SHORT` by their digest.
+No code of cdcd reads here, only librdkafka's consumer (read_committed), fastavro, and the rules of the README. Memory
+holds the transactions in progress: a transaction is compared and forgotten when the progress topic closes the cut after
+it. A set of xids and the folded rows stay; a value longer than `SHORT` stays as its digest.
 """
 
 from __future__ import annotations
@@ -29,12 +29,16 @@ from psycopg import sql
 from support import topics
 
 SHORT = 60
+"""Characters of a value that is kept as it is."""
 
 Position = tuple[int, int]
+"""Commit LSN and `seq` of an event."""
 
 
 @dataclass
 class Event:
+    """A row's record, decoded. `fields` describes the columns, in Avro's words."""
+
     topic: str
     partition: int
     offset: int
@@ -45,17 +49,17 @@ class Event:
 
 @dataclass
 class Cut:
-    """What a slot record closes: everything below `lsn`, and the offsets up to which the topics hold it."""
+    """A slot record: the topics hold everything below `lsn`, up to the offsets `ends`."""
 
     lsn: int
     ends: dict[Place, int]
 
 
-class Judge(threading.Thread):
-    """Reads until it is told to stop; `problems` is what it found wrong, `count` what it saw."""
+class TopicCheck(threading.Thread):
+    """Reads until it is told to stop. `problems` says what is wrong, `count` how much was read."""
 
     def __init__(self, bootstrap: str, prefix: str, slot: str, ledger: Ledger) -> None:
-        super().__init__(daemon=True, name="judge")
+        super().__init__(daemon=True, name="topic check")
         self.reader = Reader(bootstrap, prefix)
         self._prefix = prefix
         self._slot = slot
@@ -71,7 +75,7 @@ class Judge(threading.Thread):
         self._closed_lsn = 0
         self._pending: dict[int, list[Event]] = {}
         self.unknown: dict[int, tuple[int, list[Event]]] = {}
-        self._judged: set[int] = set()
+        self._compared: set[int] = set()
         self._order: dict[int, tuple[int, int]] = {}
         self._tables: dict[str, str] = {}
         self.rows: dict[str, dict[str, dict[str, str | None]]] = {}
@@ -103,13 +107,13 @@ class Judge(threading.Thread):
             self.reader.kill()
 
     def drained(self) -> bool:
-        """Whether everything that the ledger knows has come and was judged."""
+        """Whether everything in the ledger has arrived and was compared."""
         return not self._ledger.left() and not self._pending and not self.unknown
 
     def state(self) -> str:
-        """What it waits for."""
+        """How far it has read, and what it waits for."""
         cut = self._cuts[0] if self._cuts else None
-        behind = (
+        late = (
             [
                 f"{p} {self._seen_up_to.get(p, 0)} of {end}"
                 for p, end in cut.ends.items()
@@ -120,9 +124,9 @@ class Judge(threading.Thread):
         )
         ends = _ends(self.reader.brokers, self._seen_up_to)
         return (
-            f"judge: {len(self._pending)} transactions before their cut, {len(self.unknown)} not in the ledger, "
+            f"topic check: {len(self._pending)} transactions before their cut, {len(self.unknown)} not in the ledger, "
             f"{len(self._waiting)} records before their schema, {len(self._cuts)} cuts to close, "
-            f"behind at {behind[:3]}; partitions with more than it has seen (seen, stable, end): "
+            f"not read up to the cut: {late[:3]}; partitions with unread records (read, stable, end): "
             f"{[(*place, seen, *ends[place]) for place, seen in self._seen_up_to.items() if seen < ends[place][1]]}"
         )
 
@@ -133,7 +137,7 @@ class Judge(threading.Thread):
         topic = place[0].removeprefix(f"{self._prefix}.")
         assert offset >= self._seen_up_to.get(place, 0), f"{place} went back"
         self._seen_up_to[place] = offset + 1
-        if value is None:  # the marker of a transaction that Kafka had left undecided
+        if value is None:  # a tombstone, written to decide a hanging transaction
             return
         if topic == "schemas":
             assert key is not None
@@ -146,7 +150,7 @@ class Judge(threading.Thread):
             assert key is not None
             self._progress(key.decode(), json.loads(value))
         elif self._waiting or not self._known(record):
-            self._waiting.append(record)  # its schema is in another partition, a moment away
+            self._waiting.append(record)  # its schema is in another partition and comes in a moment
         else:
             self._row(record)
 
@@ -177,7 +181,7 @@ class Judge(threading.Thread):
         if not self.arrivals or now - self.arrivals[-1] > 0.1:
             self.arrivals.append(now)
         if source["commit_lsn"] < self._closed_lsn:
-            double = source["xid"] in self._judged
+            double = source["xid"] in self._compared
             self._problem(
                 "doubled" if double else "late", f"{event.topic} {position} xid {source['xid']} after its cut"
             )
@@ -188,7 +192,7 @@ class Judge(threading.Thread):
         assert data[:2] == b"\xc3\x01"
         stream = io.BytesIO(data[10:])
         record = fastavro.schemaless_reader(stream, self._schemas[data[2:10].hex()], None)
-        assert stream.tell() == len(data) - 10, "bytes behind the record"
+        assert stream.tell() == len(data) - 10, "bytes after the end of the record"
         assert isinstance(record, dict)
         return record
 
@@ -230,7 +234,7 @@ class Judge(threading.Thread):
                 self._problem("torn", f"commit {lsn} has xids {xid}, {others}")
             self._fold(events)
             transaction = self._ledger.take(xid)
-            if transaction is None and xid in self._judged:
+            if transaction is None and xid in self._compared:
                 self._problem("doubled", f"the transaction with xid {xid} comes again at {lsn}")
             elif transaction is None:
                 self.unknown[lsn] = xid, events
@@ -249,19 +253,19 @@ class Judge(threading.Thread):
         self.count["cuts"] += 1
 
     def _compare(self, lsn: int, events: list[Event], transaction: Transaction) -> None:
-        """Hold a transaction's events, in the order of seq, against what the ledger has."""
+        """Compare a transaction's events, in the order of seq, with the ledger's changes."""
         what = f"transaction {transaction.number} at {lsn}"
-        self._judged.add(events[0].value["source"]["xid"])
-        copies: Counter[int] = Counter()
+        self._compared.add(events[0].value["source"]["xid"])
+        times: Counter[int] = Counter()
         once: list[Event] = []
         for event in events:
             seq = event.value["source"]["seq"]
-            copies[seq] += 1
-            if copies[seq] == 1:
+            times[seq] += 1
+            if times[seq] == 1:
                 once.append(event)
             elif event.value["op"] != "t":
-                self._problem("doubled", f"{what}: seq {seq} comes {copies[seq]} times")
-            if event.value["op"] == "t" and copies[seq] > self._partitions[event.topic]:
+                self._problem("doubled", f"{what}: seq {seq} comes {times[seq]} times")
+            if event.value["op"] == "t" and times[seq] > self._partitions[event.topic]:
                 self._problem("doubled", f"{what}: the truncate of {event.topic} comes too often")
         if [e.value["source"]["seq"] for e in once] != list(range(len(once))):
             self._problem("torn", f"{what}: seq has gaps")
@@ -281,10 +285,10 @@ class Judge(threading.Thread):
                 "lost" if at > len(found) else "doubled", f"{what}: {len(found)} changes, the ledger has {at}"
             )
         if not transaction.prepared:
-            # Not in the order in which they are judged: the ledger may have learned of one after the next.
+            # Transactions are not compared in commit order: the ledger may learn of one after it learns of the next.
             number, last_lsn = self._order.get(transaction.writer, (0, 0))
             if (transaction.number > number) != (lsn > last_lsn):
-                self._problem("out of order", f"{what} beside {number} of the same writer at {last_lsn}")
+                self._problem("out of order", f"{what}, but transaction {number} of the same writer at {last_lsn}")
             self._order[transaction.writer] = max((transaction.number, lsn), (number, last_lsn))
         self.count["transactions"] += 1
         self.count["rows"] += len(found)
@@ -328,7 +332,7 @@ class Judge(threading.Thread):
                     bag[json.dumps(after)] += 1
             elif value["op"] == "d":
                 if key not in rows:
-                    self._problem("lost", f"{event.topic}: a row that is deleted, {key}, was never there")
+                    self._problem("lost", f"{event.topic}: a delete of {key}, but the row was never there")
                 gone = ((seq, change_lsn), rows.pop(key, {}))
             else:
                 assert after is not None
@@ -363,7 +367,7 @@ class Judge(threading.Thread):
 
 
 def _ends(brokers: str, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
-    """Where each partition ends: for those who read what is committed; and really."""
+    """Each partition's last stable offset and log end offset."""
     admin = AdminClient({"bootstrap.servers": brokers})
     wanted = {TopicPartition(*place): OffsetSpec.latest() for place in places}
     stable, last = (
@@ -377,7 +381,7 @@ def _ends(brokers: str, places: Iterable[Place]) -> dict[Place, tuple[int, int]]
 
 
 def _sorted(identity: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A key's values in an order that does not depend on that of its columns."""
+    """A key's values in an order that does not depend on the order of the columns."""
     return tuple(sorted(identity, key=str))
 
 

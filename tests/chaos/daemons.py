@@ -1,6 +1,6 @@
-"""The installed daemon under a small Kubernetes: started again when it ends, killed when its liveness probe fails.
+"""The installed daemon as Kubernetes would run it: restarted when it ends, killed when its liveness probe fails.
 
-Before: `run` makes two of them, one of which stands by. After: `faults` kills, stops and starves them.
+Before: `run` makes two of them; one streams, the other stands by. After: `faults` kills, stops and starves them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from support.daemon import Daemon, command, environment
 START_AGAIN_S = 0.7
 PROBE_S = 2.0
 PROBES_MAX = 8
-"""Liveness probes that may fail in a row, as in deploy's manifests: then the pod is killed and started again."""
+"""Liveness probes that may fail in a row, as in deploy's manifests. After the last one the daemon is killed."""
 
 NOT_A_BUG = (
     "another producer has taken over this daemon's transactional.id",  # a zombie that woke up: it must end
@@ -30,8 +30,8 @@ NOT_A_BUG = (
 )
 
 
-class Pod:
-    """One replica of the daemon. `name` also names its folder, its spool and its log."""
+class RestartedDaemon:
+    """One replica of the daemon, restarted until `stop`. Its folder, spool and log carry `name`."""
 
     def __init__(self, name: str, folder: Path, dsn: str, broker: str, prefix: str, **settings: dict[str, Any]) -> None:
         self.name = name
@@ -51,10 +51,10 @@ class Pod:
             threading.Thread(target=self._keep, daemon=True),
             threading.Thread(target=self._probe, daemon=True),
         ]
-        self.stopped_by_us = threading.Event()
+        self.suspended = threading.Event()
         self.holds_slot = False
         self.exits: Counter[str] = Counter()
-        self.again: Counter[str] = Counter()
+        self.restarts: Counter[str] = Counter()
         self.bugs: list[str] = []
         self.peak_rss_kb = 0
         self._last_error = ""
@@ -62,7 +62,7 @@ class Pod:
 
     @property
     def pid(self) -> int | None:
-        """The daemon's process id, while there is one."""
+        """The daemon's process id; None while it does not run."""
         process = self._process
         return None if process is None or process.poll() is not None else process.pid
 
@@ -74,19 +74,19 @@ class Pod:
             process.send_signal(number)
 
     def limit_files(self, size_bytes: int) -> None:
-        """Let the daemon write no file beyond this size, as a full disk would; -1 ends it."""
+        """Let the daemon write no file larger than this, as on a full disk; -1 takes the limit away."""
         pid = self.pid
         if pid is not None:
             hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
 
     def last_words(self) -> list[str]:
-        """The last of its log, without the records of what it published."""
+        """The last lines of its log, without the lines about what it published."""
         lines = self.log.read_text(errors="replace").splitlines()
         return [f"{self.name}: {line}" for line in lines if "stream_report: published" not in line][-6:]
 
     def stop(self) -> int | None:
-        """End it in order; the exit code."""
+        """End it with SIGTERM, and return its exit code; None if it was never started."""
         self._closing.set()
         process = self._process
         if process is None:
@@ -130,7 +130,7 @@ class Pod:
                     self.holds_slot = False
                 if " WARNING " in text and (reason := re.search(r"starting again in [\d.]+ s: (.*)", text)):
                     self.holds_slot = False
-                    self.again[_shape(reason[1])] += 1
+                    self.restarts[_shape(reason[1])] += 1
                 elif " ERROR " in text:
                     self._last_error = text
                 elif "Traceback" in text or "This is a bug" in text:
@@ -154,7 +154,7 @@ class Pod:
         failed = 0
         while not self._closing.wait(PROBE_S):
             pid = self.pid
-            if pid is None or self.stopped_by_us.is_set():
+            if pid is None or self.suspended.is_set():
                 failed = 0
                 continue
             self.peak_rss_kb = max(self.peak_rss_kb, peak_rss_kb(pid))
@@ -182,7 +182,7 @@ class Pod:
 
 
 def peak_rss_kb(pid: int) -> int:
-    """The most memory that the process has had, in KiB; 0 if it is gone."""
+    """The peak resident memory of the process, in KiB; 0 if the process is gone."""
     try:
         [found] = re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     except (OSError, ValueError):
@@ -191,14 +191,14 @@ def peak_rss_kb(pid: int) -> int:
 
 
 def _shape(sentence: str) -> str:
-    """An error's sentence without what differs each time: positions, numbers, quotes of others."""
+    """The first sentence of an error, with every position and number replaced, so that equal errors count together."""
     sentence = sentence.partition(". ")[0]
     sentence = re.sub(r"[0-9A-F]+/[0-9A-F]+|\d[\d.,]*", "N", sentence)
     return sentence[:90]
 
 
 def wait_for(ready: Any, what: str, timeout_s: float) -> None:
-    """Wait until `ready()`; raises TimeoutError that says what was waited for."""
+    """Wait until `ready()` is true; raises TimeoutError with `what` after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not ready():
         if time.monotonic() > deadline:
