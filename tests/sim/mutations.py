@@ -13,6 +13,7 @@ from unittest.mock import patch
 from sim.replica import SimProducer, SimReplicationStream
 
 import cdcd.sink.hanging_transactions
+import cdcd.sink.partitioner
 import cdcd.sink.publisher
 import cdcd.transaction.spool
 from cdcd.avro.event_encoder import EventEncoder
@@ -210,7 +211,7 @@ def _split_without_keys(records: list[Any], everywhere: list[int], partitions: i
     return lists
 
 
-_split = cdcd.sink.publisher.split
+_split = cdcd.sink.partitioner.split
 MUTATIONS["rows without keys to any partition"] = lambda: patch.object(
     cdcd.sink.publisher, "split", _split_without_keys
 )

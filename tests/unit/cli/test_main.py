@@ -87,8 +87,9 @@ def test_config_reference_needs_no_settings(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_command_runs_as_a_process_and_names_its_libraries() -> None:
     done = subprocess.run([sys.executable, "-P", "-m", "cdcd", "--version"], capture_output=True, text=True, check=True)
-    for word in ("cdcd ", "pure", "libpq", "librdkafka"):
+    for word in ("cdcd ", "libpq", "librdkafka"):
         assert word in done.stdout
+    assert "(pure)" in done.stdout or "(compiled)" in done.stdout
 
 
 def test_a_reader_that_has_enough_is_no_error(config: str) -> None:
