@@ -1,388 +1,532 @@
-"""Deliberate bugs, each of which breaks a promise: what proves that the simulation can fail.
+"""Deliberate bugs, each of which breaks a promise: they prove that the simulation can fail.
 
-Before: `test_mutations` puts one in place. After: `world` must fail within some seeds. They patch the uncompiled code.
+Before: the rooms of cdcd in their order, then the parts of the world that the simulation plays.
+After: `mutant` edits the source of one module and plays the scene; `test_mutations` does so for every mutation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
-from unittest.mock import patch
-
-from sim.replica import SimProducer, SimReplicationStream
-
-import cdcd.sink.hanging_transactions
-import cdcd.sink.partitioner
-import cdcd.sink.publisher
-import cdcd.transaction.spool
-from cdcd.avro.event_encoder import EventEncoder
-from cdcd.daemon.kafka_takeover import KafkaTakeover
-from cdcd.daemon.sink_link import Commit, SinkLink
-from cdcd.daemon.slot_setup import SlotSetup
-from cdcd.daemon.stream_reader import StreamReader
-from cdcd.errors import GapError
-from cdcd.pgoutput import messages
-from cdcd.progress.ack_tracker import AckTracker
-from cdcd.sink.batch_queue import BatchQueue
-from cdcd.sink.batches import BatchBuilder
-from cdcd.sink.commit_schedule import CommitSchedule
-from cdcd.sink.hanging_transactions import Evidence
-from cdcd.sink.kafka.alternating_producer import AlternatingProducer
-from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
-from cdcd.sink.kafka_transaction import KafkaTransaction
-from cdcd.sink.publisher import Publisher
-from cdcd.source.stream_messages import decode_keepalive
-from cdcd.transaction.assembler import Assembler
-from cdcd.transaction.relations import Relations
-from cdcd.transaction.spool import Spool, SpooledTransaction
-from cdcd.transaction.spooled_transactions import SpooledTransactions
-from cdcd.transaction.stream_state import BETWEEN_TRANSACTIONS
-
-Mutation = Callable[[], AbstractContextManager[Any]]
-
-MUTATIONS: dict[str, Mutation] = {}
-"""By what is wrong."""
-
-
-def mutation(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Put the decorated function in the place of `owner.name`; its own name, in words, says what is wrong."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        MUTATIONS[function.__name__.replace("_", " ")] = lambda: patch.object(owner, name, function)
-        return function
-
-    return register
-
-
-# Acknowledgements
-
-
-@mutation(AckTracker, "ack")
-def acknowledge_what_was_received(self: AckTracker) -> int:
-    self._acked = max(self._acked, self._received)
-    return self._acked
-
-
-@mutation(AckTracker, "ack")
-def acknowledge_a_quiet_server_before_the_slot_record(self: AckTracker) -> int:
-    return max(AckTracker._original_ack(self), self.idle_position())  # type: ignore[attr-defined]
-
-
-AckTracker._original_ack = AckTracker.ack  # type: ignore[attr-defined]
-
-
-@mutation(AckTracker, "idle_position")
-def remember_that_it_was_caught_up(self: AckTracker) -> int:
-    """A stored flag: set when it was so, and never looked at again."""
-    if self._received == self._durable and not self._in_transaction and not self._held:
-        self._resolved["caught up"] = 1 << 62
-        self._held["caught up"] = 1 << 62
-    return self._server_position if "caught up" in self._resolved and self._server_position > self._durable else 0
-
-
-@mutation(AckTracker, "on_prepare")
-def let_a_prepared_transaction_be_forgotten(self: AckTracker, gid: str, prepare_lsn: int) -> None:
-    self._in_transaction = False
-    self._advance_server_position(prepare_lsn)
-
-
-@mutation(AckTracker, "on_commit_prepared")
-def end_the_hold_before_the_rows_are_durable(self: AckTracker, gid: str, end_lsn: int) -> None:
-    self.on_rollback_prepared(gid)
-
-
-@mutation(Assembler, "_keepalive")
-def take_a_keepalive_inside_a_transaction_for_quiet(self: Assembler, frame: bytes) -> None:
-    keepalive = decode_keepalive(frame)
-    self.last_idle_keepalive_lsn = self.received_lsn = keepalive.wal_end
-    self._state = BETWEEN_TRANSACTIONS
-    self.reply_requested = self.reply_requested or keepalive.reply
-
-
-# Kafka transactions
-
-
-class _ProgressLater:
-    """A producer that commits the rows first, and the progress in a transaction of its own."""
-
-    def __init__(self, producer: Any) -> None:
-        self._producer = producer
-
-    def produce(self, topic: str, partition: int, records: list[Any]) -> None:
-        if topic.endswith(".progress"):
-            self._producer.commit()
-            self._producer.begin()
-        self._producer.produce(topic, partition, records)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._producer, name)
-
-
-_publisher_init = Publisher.__init__
-
-
-@mutation(Publisher, "__init__")
-def progress_outside_the_transaction(self: Publisher, producer: Any, *arguments: Any, **named: Any) -> None:
-    _publisher_init(self, _ProgressLater(producer), *arguments, **named)
-
-
-_add = KafkaTransaction.add
-
-
-@mutation(KafkaTransaction, "add")
-def commit_inside_a_postgresql_transaction(self: Any, batch: Any) -> None:
-    _add(self, batch)
-    self.is_inside = False
-    self.end_lsn = self.end_lsn or 1 << 32
-
-
-@mutation(Publisher, "_publish_schemas")
-def publish_schemas_after_the_rows(self: Publisher, schemas: list[tuple[str, str]]) -> None:
-    later: list[tuple[str, str]] = getattr(self, "later", [])
-    self.later = schemas  # type: ignore[attr-defined]
-    if later:
-        _publish_schemas(self, later)
-
-
-_publish_schemas = Publisher._publish_schemas
-
-
-@mutation(SimProducer, "__init__")
-def fence_nobody(self: SimProducer, world: Any, transactional_id: str | None) -> None:
-    world.producers = getattr(world, "producers", 0) + 1
-    _producer_init(self, world, f"{transactional_id}-{world.producers}")
-
-
-_producer_init = SimProducer.__init__
-
-
-@mutation(AlternatingProducer, "start")
-def fence_with_the_second_producer_when_its_turn_comes(self: Any, stopping: Any) -> bool:
-    first, second = self._both
-    begin = second.begin
-
-    def late() -> None:
-        second.begin = begin
-        second.start(stopping)
-        begin()
-
-    second.begin = late
-    return bool(first.start(stopping))
-
-
-@mutation(KafkaTakeover, "_take_over")
-def read_the_progress_before_fencing(self: Any, server: Any) -> Any:
-    last = self._progress.last_record()
-    self._progress.last_record = lambda: last
-    return _take_over(self, server)
-
-
-_take_over = KafkaTakeover._take_over
-
-
-@mutation(Publisher, "_slot_record")
-def go_on_from_the_commit_lsn(self: Publisher, transaction: Any, gap_lsn: int) -> Any:
-    record = _slot_record(self, transaction, gap_lsn)
-    return type(record)(**{**vars(record), "lsn": transaction.commit_lsn or record.lsn})
-
-
-_slot_record = Publisher._slot_record
-
-
-def _split_at_random(records: list[Any], everywhere: list[int], partitions: int) -> list[list[Any]]:
-    lists: list[list[Any]] = [[] for _ in range(partitions)]
-    for at, record in enumerate(records):
-        for number in range(partitions):
-            if at in everywhere or number == (len(record["value"]) + at) % partitions:
-                lists[number].append(record)
-    return lists
-
-
-MUTATIONS["rows to any partition"] = lambda: patch.object(cdcd.sink.publisher, "split", _split_at_random)
-
-
-def _split_without_keys(records: list[Any], everywhere: list[int], partitions: int) -> list[list[Any]]:
-    lists = _split(records, everywhere, partitions)
-    unkeyed = [record for at, record in enumerate(records) if record.get("key") is None and at not in everywhere]
-    moved = unkeyed[1::2]
-    lists[0] = [record for record in lists[0] if not any(record is each for each in moved)]
-    lists[-1] = [*lists[-1], *moved]
-    return lists
-
-
-_split = cdcd.sink.partitioner.split
-MUTATIONS["rows without keys to any partition"] = lambda: patch.object(
-    cdcd.sink.publisher, "split", _split_without_keys
+from dataclasses import dataclass
+from textwrap import dedent
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One bug, as an edit of one module."""
+
+    name: str
+    """What is wrong, in words."""
+    module: str
+    diff: str
+    """Successive lines of the module: `-` goes before a line to remove, `+` before one to add, a space before one that
+    stays. The lines that are there already must stand in the module exactly once."""
+    scene: str = "World"
+    """The class in `scenes` that is played, by name. Some bugs show so seldom that they have a scene of their own."""
+    first_seed: int = 0
+    """The seeds before it take long, and none of them notices the bug."""
+    damages_frames: bool = False
+    """The decoder gets bytes that no server has sent: any error is a sign of the bug."""
+
+    @property
+    def before(self) -> str:
+        """The lines as they stand in the module."""
+        return self._lines_without("+")
+
+    @property
+    def after(self) -> str:
+        """The lines with the bug."""
+        return self._lines_without("-")
+
+    def _lines_without(self, sign: str) -> str:
+        lines = dedent(self.diff).lstrip("\n").splitlines(keepends=True)
+        return "".join(line[1:] for line in lines if not line.startswith(sign))
+
+
+_MUTATIONS = (
+    # transaction
+    Mutation(
+        "take a keepalive inside a transaction for quiet",
+        "cdcd.transaction.assembler",
+        """
+        +        self._state = BETWEEN_TRANSACTIONS
+        +        self.received_lsn = keepalive.wal_end
+                 if not self._state.in_transaction:
+                     self.last_idle_keepalive_lsn = keepalive.wal_end
+        """,
+    ),
+    Mutation(
+        "skip one byte too far",
+        "cdcd.transaction.assembler",
+        """
+        +        durable_lsn += bool(durable_lsn)
+                 self._durable_lsn: i64 = durable_lsn
+        """,
+    ),
+    Mutation(
+        "skip nothing",
+        "cdcd.transaction.assembler",
+        """
+        +        durable_lsn = 0
+                 self._durable_lsn: i64 = durable_lsn
+        """,
+    ),
+    Mutation(
+        "let the stream run past the snapshot",
+        "cdcd.transaction.assembler",
+        """
+        -        self._pause_lsn = lsn
+        -        self.is_paused = False
+        """,
+        scene="SnapshotsUnderFaults",
+    ),
+    Mutation(
+        "ignore the subxid",
+        "cdcd.transaction.spooled_transactions",
+        """
+        -            spooled.roll_back(message.subxid)
+        +            pass
+        """,
+        first_seed=70,
+    ),
+    Mutation(
+        "abort all for one subxid",
+        "cdcd.transaction.spooled_transactions",
+        """
+        -            spooled.roll_back(message.subxid)
+        +            del self._streams[message.xid]
+        +            spooled.close()
+        """,
+        first_seed=70,
+    ),
+    Mutation(
+        "keep the first version of a table",
+        "cdcd.transaction.change_router",
+        """
+        +        if message.relation_oid in self._known:
+        +            return
+                 self.put(message.relation_oid, self._consumer.open_relation(self._relations.resolve(message)))
+        """,
+    ),
+    Mutation(
+        "hand on memory before the disk",
+        "cdcd.transaction.spool",
+        """
+        +        yield self._frames
+                 if self.disk_bytes:
+                     yield from self._from_disk()
+        -        yield self._frames
+        """,
+    ),
+    Mutation(
+        "let the spool grow",
+        "cdcd.transaction.spool",
+        """
+                 self._memory_bytes += size
+        +        return
+        """,
+    ),
+    Mutation(
+        "trust the disk",
+        "cdcd.transaction.spool",
+        """
+        -            if crc32(memoryview(data)[at:stop], _SEED) != checksum:
+        -                raise self._damaged(base + at)
+        """,
+        scene="TornSpool",
+        damages_frames=True,
+    ),
+    # progress
+    Mutation(
+        "acknowledge what was received",
+        "cdcd.progress.ack_tracker",
+        """
+        -        position = min(self._durable, self._server_position)
+        +        return self._received
+        """,
+    ),
+    Mutation(
+        "acknowledge a quiet server before the slot record",
+        "cdcd.progress.ack_tracker",
+        """
+        -        return self._acked
+        +        return max(self._acked, self.idle_position())
+        """,
+    ),
+    Mutation(
+        "remember that it was caught up",
+        "cdcd.progress.ack_tracker",
+        """
+        -        if (
+        -            self._in_transaction
+        -            or unresolved
+        -            or self._received > self._durable
+        -            or self._server_position <= self._durable
+        -        ):
+        +        if not (self._in_transaction or unresolved or self._received > self._durable):
+        +            self._is_caught_up = True
+        +        if not hasattr(self, "_is_caught_up") or self._server_position <= self._durable:
+        """,
+    ),
+    Mutation(
+        "let a prepared transaction be forgotten",
+        "cdcd.progress.ack_tracker",
+        """
+        -        self._held[name] = prepare_lsn
+        """,
+    ),
+    Mutation(
+        "end the hold before the rows are durable",
+        "cdcd.progress.ack_tracker",
+        """
+        -            if end_lsn <= self._durable:
+        -                del self._held[name]
+        -            else:
+        -                self._resolved[name] = end_lsn
+        +            del self._held[name]
+        """,
+    ),
+    # Found by the simulation. After a restart the COMMIT PREPARED came alone, which looks as if rows were lost.
+    Mutation(
+        "let go of a prepared transaction without rows",
+        "cdcd.progress.ack_tracker",
+        """
+        -            if end_lsn <= self._durable:
+        +            if end_lsn <= self._durable or end_lsn > self._received:
+        """,
+        scene="PreparedWithoutRows",
+    ),
+    # snapshot
+    Mutation(
+        "leave out what has moved into blocks that are done",
+        "cdcd.snapshot.chunks",
+        """
+        -                found.append(Chunk(table.topic, heap, done.first, done.end, False, table.xmin))
+        """,
+        scene="BrokenSnapshots",
+        first_seed=320,
+    ),
+    Mutation(
+        "look for what has moved since the last snapshot, not since the first",
+        "cdcd.snapshot.chunks",
+        """
+        -            return replace(table, lsn=lsn, done=kept, starts_with_truncate=False)
+        +            return replace(table, lsn=lsn, xmin=xmin, done=kept, starts_with_truncate=False)
+        """,
+        scene="BrokenSnapshots",
+        first_seed=320,
+    ),
+    Mutation(
+        "take blocks of a file that is gone for done",
+        "cdcd.snapshot.chunks",
+        """
+        -        kept = tuple(done for done in table.done if (done.heap, done.file_node) in current)
+        +        kept = tuple(replace(done, file_node=heaps[0].file_node) for done in table.done)
+        """,
+        scene="BrokenSnapshots",
+        first_seed=200,
+    ),
+    # Found by the simulation.
+    Mutation(
+        "begin the rest of a snapshot with a truncate",
+        "cdcd.snapshot.chunks",
+        """
+        -            return replace(table, lsn=lsn, done=kept, starts_with_truncate=False)
+        +            return replace(table, lsn=lsn, done=kept)
+        """,
+        scene="BrokenSnapshots",
+        first_seed=50,
+    ),
+    Mutation(
+        "give rows the lsn of what the snapshot does not show",
+        "cdcd.snapshot.encoder",
+        """
+        +        self._lsn += 1
+                 self._encoder.begin_snapshot(self._lsn - 1, self._taken_us)
+        """,
+        scene="SnapshotsUnderFaults",
+    ),
+    Mutation(
+        "take blocks for done that are being read",
+        "cdcd.snapshot.encoder",
+        """
+        +        table = self._tables[chunk.topic]
+        +        if chunk.completes is not None:
+        +            table.record = table.record.with_range(chunk.completes)
+        +            self._changed.add(chunk.topic)
+                 return self._tables[chunk.topic].rows.begin_copy()
+        """,
+        scene="SnapshotsUnderFaults",
+    ),
+    # sink
+    Mutation(
+        "truncate one partition",
+        "cdcd.sink.batches",
+        """
+        -        gathering.everywhere.append(len(gathering.messages))
+        """,
+    ),
+    Mutation(
+        "rows to any partition",
+        "cdcd.sink.partitioner",
+        """
+        -                lists[partition_for(key, partitions)].append(message)
+        +                lists[at % partitions].append(message)
+        """,
+    ),
+    Mutation(
+        "rows without keys to any partition",
+        "cdcd.sink.partitioner",
+        """
+        -                lists[0].append(message)
+        +                lists[at % partitions].append(message)
+        """,
+    ),
+    Mutation(
+        "wake nobody when there is room",
+        "cdcd.sink.batch_queue",
+        """
+        -        if was_refused:
+        -            self._on_room()
+        """,
+    ),
+    Mutation(
+        "commit when the next batch comes",
+        "cdcd.sink.commit_schedule",
+        """
+                     self._raise_if_too_old(now, transaction)
+                     return False
+        +        return more
+        """,
+    ),
+    Mutation(
+        "commit inside a postgresql transaction",
+        "cdcd.sink.kafka_transaction",
+        """
+        -            self.is_inside = batch.ends_inside_transaction
+        +            self.is_inside = False
+        """,
+    ),
+    Mutation(
+        "publish schemas after the rows",
+        "cdcd.sink.publisher",
+        """
+                 if batch.schemas:
+        -            self._publish_schemas(batch.schemas)
+        +            self._publish_schemas(getattr(self, "_earlier_schemas", []))
+        +            self._earlier_schemas = batch.schemas
+        """,
+    ),
+    Mutation(
+        "progress outside the transaction",
+        "cdcd.sink.publisher",
+        """
+        +        self._producer.commit()
+        +        self._producer.begin()
+                 self._producer.produce(self._topics.names.progress, _PROGRESS_PARTITION, messages)
+        """,
+    ),
+    Mutation(
+        "go on from the commit lsn",
+        "cdcd.sink.publisher",
+        """
+        -            lsn=transaction.end_lsn or (0 if last is None else last.lsn),
+        +            lsn=transaction.commit_lsn or transaction.end_lsn or (0 if last is None else last.lsn),
+        """,
+    ),
+    Mutation(
+        "publish changes before the snapshot is complete",
+        "cdcd.sink.parking.state",
+        """
+        -        self._defer([(each.schema, each.table) for each in records if each.state == RUNNING], lsn)
+        """,
+        scene="SnapshotsUnderFaults",
+        first_seed=90,
+    ),
+    Mutation(
+        "leave deferred what was deferred",
+        "cdcd.sink.parking.state",
+        """
+        -            if each.state == DONE and isinstance(known, DeferredTable):
+        -                self._tables[each.schema, each.table] = replace(known, is_replaying=True)
+        """,
+        scene="SnapshotsUnderFaults",
+        first_seed=90,
+    ),
+    Mutation(
+        "fence with the second producer when its turn comes",
+        "cdcd.sink.kafka.alternating_producer",
+        """
+        -        return first.start(stopping) and second.start(stopping)
+        +        begin = second.begin
+        +
+        +        def start_and_begin() -> None:
+        +            second.begin = begin
+        +            second.start(stopping)
+        +            begin()
+        +
+        +        second.begin = start_and_begin
+        +        return first.start(stopping)
+        """,
+        scene="ZombieThatPublishes",
+    ),
+    Mutation(
+        "take where the slot began for an acknowledgement",
+        "cdcd.sink.hanging_transactions",
+        """
+        -        return evidence.confirmed_lsn == evidence.undecided.lsn
+        +        return 0 < evidence.confirmed_lsn <= evidence.undecided.lsn
+        """,
+        scene="MarkersLost",
+        first_seed=180,
+    ),
+    Mutation(
+        "take the rows of undecided progress for visible",
+        "cdcd.sink.kafka.undecided_transactions",
+        """
+        +        return True
+                 for partition, end in enumerate(counted.offsets):
+        """,
+        scene="MarkersLost",
+    ),
+    Mutation(
+        "leave undecided what hangs of the second producer",
+        "cdcd.sink.hanging_transactions",
+        """
+        -        for producer in producers:
+        +        for producer in producers[:1]:
+        """,
+        first_seed=300,
+    ),
+    # daemon
+    Mutation(
+        "count seq anew in every batch",
+        "cdcd.daemon.stream_reader",
+        """
+        +        self._assembler._consumer.seq = 0
+                 assembler, tracker, batch = self._assembler, self._tracker, self._batches.build()
+        """,
+    ),
+    # Found by the simulation. In one burst the tracker heard of the Begin before the Prepare, which ended it.
+    Mutation(
+        "forget that a transaction began behind a prepare",
+        "cdcd.daemon.stream_reader",
+        """
+        +        was_prepared = any(outcome.kind == PREPARE for outcome in assembler.prepared_outcomes)
+                 assembler.prepared_outcomes.clear()
+                 # Comes last, because it is how the frames end: a transaction may have begun after every prepare.
+        -        if assembler.in_transaction:
+        +        if assembler.in_transaction and not was_prepared:
+        """,
+        scene="RolledBackBeforeALargeOne",
+    ),
+    Mutation(
+        "drop the batch that finds no room",
+        "cdcd.daemon.sink_link",
+        """
+        -        if not self._queue.put(batch):
+        -            self._refused = batch
+        -            self.is_blocked = True
+        +        self._queue.put(batch)
+        """,
+    ),
+    Mutation(
+        "wake nobody for the acknowledgement",
+        "cdcd.daemon.sink_link",
+        """
+        -        self._wake()
+        """,
+    ),
+    Mutation(
+        "read the progress before fencing",
+        "cdcd.daemon.kafka_takeover",
+        """
+        +        last = self._progress.last_record()
+        +        self._progress.last_record = lambda: last
+                 if not producer.start(self._ended):
+        """,
+        scene="ZombieThatPublishes",
+    ),
+    Mutation(
+        "accept a slot that was moved",
+        "cdcd.daemon.kafka_takeover",
+        """
+        -        is_contiguous = check_continuity(last, slot, server, resnapshot=resnapshot)
+        +        is_contiguous = True
+        """,
+    ),
+    Mutation(
+        "leave undecided what hangs",
+        "cdcd.daemon.kafka_takeover",
+        """
+        -            decide_hanging(undecided, producers, f"{sink.prefix}.", gather_evidence, self._pause, self._ended)
+        """,
+        first_seed=240,
+    ),
+    # Found by the simulation. Another daemon made the slot between the two questions, and published.
+    Mutation(
+        "take the slot of another daemon for a lost one",
+        "cdcd.daemon.slot_setup",
+        """
+        -        if self._slot.state() is not None:
+        -            return  # another daemon has made it meanwhile, and may have published already
+        """,
+        scene="TwoFirstStarts",
+    ),
+    # Found by the simulation.
+    Mutation(
+        "take the news of another daemon for a gap",
+        "cdcd.daemon.slot_setup",
+        """
+        -        if state is None or state.active_pid != stream.backend_pid:
+        +        if state is None:
+        """,
+        scene="LostWhileTakingOver",
+    ),
+    Mutation(
+        "forget what is asked for during a snapshot",
+        "cdcd.daemon.snapshot_coordinator",
+        """
+        -        self._requests.request(schema, table)
+                 if self.state is SnapshotState.IDLE:
+        +            self._requests.request(schema, table)
+                     self._begin()
+        """,
+        scene="SnapshotsUnderFaults",
+        first_seed=25,
+    ),
+    # The tables are deferred only from that batch on: what the stream has before it is published.
+    Mutation(
+        "resume the stream without the first batch",
+        "cdcd.daemon.snapshot_coordinator",
+        """
+        -            batch=batch if batch.rows or batch.snapshot_records else None,
+        +            batch=batch if not consistent_lsn and (batch.rows or batch.snapshot_records) else None,
+        """,
+        scene="SnapshotsUnderFaults",
+    ),
+    # The parts that the simulation plays
+    Mutation(
+        "fence nobody",
+        "sim.replica",
+        """
+        -        super().__init__(world.broker, transactional_id)
+        +        super().__init__(world.broker, f"{transactional_id}-{world.steps}")
+        """,
+    ),
+    # TRUNCATE has the lock until its COMMIT returns, and that waits for its standby: for this daemon, which waits.
+    Mutation(
+        "wait for the lock of somebody who waits for us",
+        "sim.snapshots",
+        """
+        -        yield
+        -        return not oids & self.world.database.exclusive()
+        +        while oids & self.world.database.exclusive():
+        +            yield
+        +        return True
+        """,
+        scene="SnapshotsUnderFaults",
+    ),
 )
 
-
-@mutation(BatchBuilder, "add_to_every_partition")
-def truncate_one_partition(self: BatchBuilder, table: int, op: int, value: bytes) -> None:
-    self.add(table, op, None, value)
-
-
-# The way there
-
-
-@mutation(SinkLink, "put")
-def drop_the_batch_that_finds_no_room(self: SinkLink, batch: Any) -> None:
-    self._queue.put(batch)
-
-
-@mutation(StreamReader, "_collect")
-def count_seq_anew_in_every_batch(self: StreamReader, synchronous: bool) -> None:
-    encoder = self._assembler._consumer
-    assert isinstance(encoder, EventEncoder)
-    encoder.seq = 0
-    _collect(self, synchronous)
-
-
-_collect = StreamReader._collect
-
-
-@mutation(SpooledTransactions, "abort_stream")
-def ignore_the_subxid(self: SpooledTransactions, message: messages.StreamAbort) -> None:
-    if message.xid == message.subxid:
-        _abort(self, message)
-
-
-_abort = SpooledTransactions.abort_stream
-
-
-@mutation(SpooledTransactions, "abort_stream")
-def abort_all_for_one_subxid(self: SpooledTransactions, message: messages.StreamAbort) -> None:
-    _abort(self, messages.StreamAbort(message.xid, message.xid))
-
-
-_assembler_init = Assembler.__init__
-
-
-@mutation(Assembler, "__init__")
-def skip_one_byte_too_far(
-    self: Assembler, decoder: Any, relations: Any, consumer: Any, spool: Any, durable_lsn: int, **limits: int
-) -> None:
-    _assembler_init(self, decoder, relations, consumer, spool, durable_lsn + bool(durable_lsn), **limits)
-
-
-@mutation(Assembler, "__init__")
-def skip_nothing(
-    self: Assembler, decoder: Any, relations: Any, consumer: Any, spool: Any, durable_lsn: int, **limits: int
-) -> None:
-    _assembler_init(self, decoder, relations, consumer, spool, 0, **limits)
-
-
-@mutation(Relations, "resolve")
-def keep_the_first_version_of_a_table(self: Any, message: messages.Relation) -> Any:
-    versions = self.__dict__.setdefault("versions", {})
-    return versions.setdefault(message.relation_oid, _resolve(self, message))
-
-
-_resolve = Relations.resolve
-
-
-@mutation(SpooledTransaction, "frames")
-def hand_on_memory_before_the_disk(self: SpooledTransaction) -> Any:
-    memory = list(self._frames)
-    yield memory
-    if self.disk_bytes:
-        yield from self._from_disk()
-
-
-@mutation(Spool, "on_growth")
-def let_the_spool_grow(self: Spool, spooled: SpooledTransaction, size: int) -> None:
-    self._memory_bytes += size
-
-
-MUTATIONS["trust the disk"] = lambda: patch.object(cdcd.transaction.spool, "crc32", lambda *_: 0)
-
-MUTATIONS["accept a slot that was moved"] = lambda: patch(
-    "cdcd.daemon.kafka_takeover.check_continuity", lambda *_, **__: True
-)
-
-
-@mutation(CommitSchedule, "_must_commit")
-def commit_when_the_next_batch_comes(self: CommitSchedule, now: float, transaction: Any, more: bool) -> bool:
-    return more and not transaction.is_inside
-
-
-@mutation(SinkLink, "_on_durable")
-def wake_nobody_for_the_acknowledgement(self: SinkLink, result: Any, commit_s: float) -> None:
-    self._committed.append(Commit(result, commit_s, 0.0))
-
-
-_handover_init = BatchQueue.__init__
-
-
-@mutation(BatchQueue, "__init__")
-def wake_nobody_when_there_is_room(self: BatchQueue, batches_max: int, bytes_max: int, on_room: object) -> None:
-    _handover_init(self, batches_max, bytes_max, lambda: None)
-
-
-MUTATIONS["take the rows of undecided progress for visible"] = lambda: patch.object(
-    UndecidedTransactions, "_rows_visible", lambda *_: True
-)
-
-
-def _told_of_where_the_slot_began(known: Evidence) -> bool:
-    seen_lsn = 0 if known.visible is None else known.visible.lsn
-    return known.undecided is not None and seen_lsn < known.confirmed_lsn <= known.undecided.lsn
-
-
-MUTATIONS["take where the slot began for an acknowledgement"] = lambda: patch.object(
-    cdcd.sink.hanging_transactions, "_was_acknowledged", _told_of_where_the_slot_began
-)
-_decide_hanging = cdcd.sink.hanging_transactions.decide_hanging
-MUTATIONS["leave undecided what hangs of the second producer"] = lambda: patch(
-    "cdcd.daemon.kafka_takeover.decide_hanging",
-    lambda admin, producers, *more: _decide_hanging(admin, producers[:1], *more),
-)
-MUTATIONS["leave undecided what hangs"] = lambda: patch("cdcd.daemon.kafka_takeover.decide_hanging", lambda *_: 0)
-
-# Bugs that the simulation has found
-
-
-@mutation(StreamReader, "_collect")
-def forget_that_a_transaction_began_behind_a_prepare(self: StreamReader, synchronous: bool) -> None:
-    """[b P r][B ...: in one burst, the tracker heard of the Begin before the Prepare, so an idle position cut it."""
-    prepared = any(phase.kind == messages.PREPARE for phase in self._assembler.prepared_outcomes)
-    _collect(self, synchronous)
-    if prepared:
-        self._tracker._in_transaction = False
-
-
-@mutation(AckTracker, "on_commit_prepared")
-def let_go_of_a_prepared_transaction_without_rows(self: AckTracker, gid: str, end_lsn: int) -> None:
-    """Its COMMIT PREPARED alone came again after a restart: rows that were never sent, as it seemed, for ever."""
-    if end_lsn > self._received:
-        self.on_rollback_prepared(gid)
-    else:
-        _committed(self, gid, end_lsn)
-
-
-_committed = AckTracker.on_commit_prepared
-
-
-class _Anybody:
-    """Equal to every process id."""
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-MUTATIONS["take the news of another daemon for a gap"] = lambda: patch.object(
-    SimReplicationStream, "backend_pid", _Anybody()
-)
-
-
-@mutation(SlotSetup, "ensure")
-def take_the_slot_of_another_daemon_for_a_lost_one(self: SlotSetup, stream: Any) -> None:
-    """Two daemons started at once: between our two questions the other made the slot, and published."""
-    if self._slot.state() is None and self._progress.last_record() is not None:
-        raise GapError("the slot does not exist any more")
-    _ensure_slot(self, stream)
-
-
-_ensure_slot = SlotSetup.ensure
+MUTATIONS = {mutation.name: mutation for mutation in _MUTATIONS}
+"""By their names."""
