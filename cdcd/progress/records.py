@@ -26,7 +26,7 @@ from typing import ClassVar, Final, TypeVar
 from cdcd.errors import GapError
 from cdcd.lsn import format_lsn, parse_lsn
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Goes up when a reader of the version before would misread the records; new fields alone do not change it."""
 
 T = TypeVar("T")

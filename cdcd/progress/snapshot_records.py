@@ -23,7 +23,7 @@ from cdcd.errors import GapError
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.records import SnapshotState, table_key
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 WANTED: Final = "wanted"
 """Kafka has no rows that count: the snapshot begins at the start."""
