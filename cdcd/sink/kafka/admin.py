@@ -9,6 +9,8 @@ Traps that this module knows:
 - A future keeps the exception that it raised, and the exception keeps its stack frames. If one of these frames keeps
   the future, they are a cycle, and the client in it lives on with its four threads. So no future keeps a name here.
 - If a leader is lost during ListOffsets, librdkafka 2.16 answers the offset -1001, without an error.
+- A broker that has just started answers a metadata request without a broker and without a topic. librdkafka 2.16 aborts
+  the process if DescribeTopics or DescribeCluster gets that answer. So a plain metadata request comes first.
 - The client still fills the dict of futures that it has returned. So futures are taken out of a copy.
 """
 
@@ -19,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
+from math import inf
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -39,6 +42,11 @@ T = TypeVar("T")
 
 _PAUSE_S: Final = 0.05
 """The pause between two questions whether the cluster knows a new topic."""
+_METADATA_FIRST_S: Final = 0.5
+_METADATA_MAX_S: Final = 4.0
+"""The wait for one metadata request. It doubles for a distant cluster; a request to stop is looked at in between."""
+_BROKERS_KNOWN_S: Final = 1.0
+"""So long an answer that names a broker is trusted."""
 REQUEST_RECORDS_MAX: Final = 1_000
 """KRaft takes 10,000 records in one request, and makes 1,000 of them in seconds."""
 _UNKNOWN: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
@@ -52,6 +60,7 @@ _NOT_YET: Final = frozenset(  # a broker may not know yet that it is the leader 
         *_UNKNOWN,
     }
 )
+_NO_ANSWER: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
 _NOT_ALLOWED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 
 
@@ -73,6 +82,7 @@ class KafkaAdmin:
         self._request_records_max = request_records_max
         self._deadline = Deadline(timeout_s)
         self._reports = Reports()
+        self._brokers_known_s = -inf
         config: dict[str, Any] = client_config(connection.bootstrap, connection.client_id, connection.properties)
         config["error_cb"] = self._reports
         try:
@@ -156,6 +166,7 @@ class KafkaAdmin:
     def _described(self, topics: list[str]) -> dict[str, Any]:  # the client's TopicDescription of those that exist
         described: dict[str, Any] = {}
         with self._asking("describing topics"):
+            self._wait_for_brokers()
             futures = {**self._admin().describe_topics(TopicCollection(topics), request_timeout=self._timeout_s)}
             for topic in topics:
                 with self._asking(f"describing the topic {topic}"):
@@ -284,7 +295,29 @@ class KafkaAdmin:
     def _brokers(self) -> list[int]:
         return [node.id for node in self._cluster().nodes]
 
+    def _wait_for_brokers(self) -> None:
+        """Wait until the cluster names a broker: before that, librdkafka would abort the process (see above)."""
+        if time.monotonic() < self._brokers_known_s + _BROKERS_KNOWN_S:
+            return
+        deadline = self._deadline.of_call()
+        wait_s = _METADATA_FIRST_S
+        while True:
+            try:
+                if self._admin().list_topics(timeout=min(wait_s, self._timeout_s)).brokers:
+                    self._brokers_known_s = time.monotonic()
+                    return
+            except KafkaException as error:
+                if kafka_error(error).code() not in _NO_ANSWER:
+                    raise
+                wait_s = min(2 * wait_s, _METADATA_MAX_S)
+            self._admin().poll(0)
+            is_refused = refuses_for_good(self._reports.last(self._timeout_s))
+            if is_refused or self._deadline.is_over(deadline):
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no broker is known"))
+            time.sleep(_PAUSE_S)
+
     def _cluster(self) -> Any:  # the client's DescribeClusterResult
+        self._wait_for_brokers()
         return self._answers({"": self._admin().describe_cluster(request_timeout=self._timeout_s)})[""]
 
     def _answers(self, futures: dict[Any, Future[T]]) -> dict[Any, T]:
@@ -321,7 +354,7 @@ class KafkaAdmin:
             yield
         except KafkaException as error:
             found = kafka_error(error)
-            if found.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+            if found.code() in _NO_ANSWER:
                 raise self._unanswered(doing) from None
             raise to_cdcd_error(found, doing, self._bootstrap) from None
         except FutureTimeoutError:
