@@ -28,7 +28,7 @@ class StopSignals:
     """Whether a signal came. For the main thread."""
 
     def __init__(self, wake: WakeupPipe) -> None:
-        """A signal sets `wake`, so that no wait goes on."""
+        """A signal sets `wake`, which ends every wait."""
         self._wake = wake
         self.received = False
 
