@@ -21,7 +21,7 @@ STOP_WITHIN_S: Final = 9.0
 
 
 class StopTookTooLong(BaseException):
-    """Leave at once. What Kafka has not committed is sent again, so nothing is lost."""
+    """Leave at once. The server sends again what Kafka has not committed, so nothing is lost."""
 
 
 class StopSignals:

@@ -14,7 +14,7 @@ from cdcd.daemon.sink_link import SinkLink
 from cdcd.daemon.stream_report import StreamReport
 from cdcd.pgoutput.messages import COMMIT_PREPARED, PREPARE
 from cdcd.progress.ack_tracker import AckTracker
-from cdcd.progress.daemon_requests import to_copy
+from cdcd.progress.daemon_requests import table_to_snapshot
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.read_pacing import ReadPacing
 from cdcd.source.replication_stream import ReplicationStream
@@ -83,7 +83,7 @@ class StreamReader:
         batch.commit_is_distant = batch.ends_inside_transaction and (synchronous or assembler.commit_is_distant)
         batch.more_expected = self._pacing.has_backlog and not synchronous
         for content in batch.requests:
-            table = to_copy(content)
+            table = table_to_snapshot(content)
             if table is not None:
                 self._request_snapshot(*table)
         if batch.rows or self._has_open_rows:
