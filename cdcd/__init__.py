@@ -1,6 +1,6 @@
 """cdcd: PostgreSQL change data capture to Kafka, exactly once.
 
-The flow runs one way. Each package is a room on it::
+The flow runs one way. Each package is a stage of it::
 
     source       bytes of the walsender: connection, slot, publication, catalog, when to read
     pgoutput     bytes <-> messages of logical replication
@@ -10,17 +10,18 @@ The flow runs one way. Each package is a room on it::
     snapshot     tables as they stood at one LSN -> changes
     sink         records -> Kafka transactions
 
-The ring around the flow, each package above the ones before it::
+The packages around the flow, each above the flow and the ones before it::
 
-    terminal     progress bars, sizes and durations in words
     config       the settings, and where they are read from
     monitoring   status, metrics, health, the page, the log
     reading      the topics, read back: the consumer's half of the wire format
     verify       the topics compared with the tables at one LSN
-    preflight    what `cdcd check` looks at
-    daemon       what `cdcd run` does: start-up, the loop, restarts
+    preflight    the checks of `cdcd check`
+    daemon       `cdcd run`: start-up, the loop, restarts
     spark        the topics as DataFrames and lake tables (not part of the daemon)
     cli          the commands
+
+Below all packages: `terminal` (progress bars, sizes and durations in words), and the modules directly in `cdcd`.
 
 `cdcd/README.md` is the architecture.
 """
@@ -28,7 +29,7 @@ The ring around the flow, each package above the ones before it::
 from typing import Final
 
 FLOW: Final = ("source", "pgoutput", "transaction", "avro", "progress", "snapshot", "sink")
-"""In the order of the flow: a package imports only the vocabulary of packages before it."""
+"""In the order of the flow: a package imports only packages before it, and none of their modules that do I/O."""
 
 RING: Final = ("config", "monitoring", "reading", "verify", "preflight", "daemon", "spark", "cli")
 """Above the flow, from the bottom up."""

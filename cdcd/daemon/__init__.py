@@ -1,6 +1,32 @@
 """`cdcd run`: supervision, a start in its order, and the loop that moves rows from PostgreSQL to Kafka.
 
-In the order of a start: `process` has signals and monitoring around the `supervisor`, which runs one stream after
-another. `stream_startup` knows the order of a start: `publication_setup`, `slot_setup`, `kafka_takeover`, `wiring`. All
-of these reach the world through `clients`. `pipeline` is the loop.
+In the order of a start::
+
+    process                signals, monitoring and memory around the supervisor
+    stop_signals           SIGTERM and SIGINT
+    slot_monitor           watches the slot from outside the stream
+    supervisor             runs one stream after another
+    clients                makes the connections, files, threads and clocks
+    stream_startup         knows the order of a start
+      publication_setup    makes the publication if it is missing
+      slot_setup           makes the slot if it is missing
+      kafka_takeover       fences the earlier daemon, and reads the progress
+      schema_registry      makes the client of the registry
+      wiring               builds the parts of the stream
+
+The loop and its parts::
+
+    pipeline               the loop
+      stream_reader        frames -> batches
+      sink_link            batches to the sink's thread, commits back
+      status_updates       when to acknowledge
+      idle_advance         when to publish a position without rows
+      server_watch         ends the stream if the server shuts down, by shutdown_policy
+      stream_report        status, metrics and log of the stream
+      snapshot_pump        does what the coordinator decides
+    snapshot_coordinator   when to take a snapshot, pause the stream, read rows
+      snapshot_requests    which tables want a snapshot
+      snapshot_export      the thread that takes a snapshot
+      exported_tables      locks and describes its tables
+      snapshot_rows        reads their rows
 """

@@ -3,8 +3,8 @@
 Before: `supervisor` has the settings.
 After: `stream_startup`, `wiring` and the parts of a stream use it.
 
-The simulation hands in a subclass of `Clients`. So it plays PostgreSQL, Kafka, the disk, the threads and the time, and
-replaces no name.
+The simulation hands in a subclass of `Clients` that plays PostgreSQL, Kafka, the disk, the threads and the time. So no
+test replaces a name of a module.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Sizes:
     """Bounds that no setting has: the simulation makes them small, so that it reaches them."""
 
     batches_max: int = 64
-    """Batches that may wait for the producer, besides the bound in bytes."""
+    """Batches that may wait for the producer. `sink.queue_bytes_max` bounds their bytes, too."""
     replay_bytes: int = REPLAY_BYTES
     """How much of a spooled transaction the assembler hands on in one turn."""
     snapshot_rows: int = 1_000
@@ -48,7 +48,7 @@ class Sizes:
 
 
 class Clients:
-    """One daemon's. What is opened here, its user closes."""
+    """The clients of one daemon. The caller closes each client that it gets."""
 
     sizes: Sizes = Sizes()
 
@@ -81,11 +81,11 @@ class Clients:
         return ReplicationStream(source.dsn, source.application_name)
 
     def snapshot_export(self, choose: Choose, wake: Callable[[], None]) -> SnapshotExport:
-        """A snapshot on its way, in a thread of its own."""
+        """The export of a snapshot, in a thread of its own."""
         return SnapshotExport(self._settings, choose, wake)
 
     def new_table_scan(self, choose: Choose, wake: Callable[[], None]) -> NewTableScan:
-        """A look for newly published tables, in a thread of its own."""
+        """A scan for newly published tables, in a thread of its own."""
         return NewTableScan(self._settings, choose, wake)
 
     # Kafka
@@ -105,7 +105,7 @@ class Clients:
         return BatchQueue(self.sizes.batches_max, self._settings.sink.queue_bytes_max, on_room)
 
     def sink_worker(self) -> Callable[..., SinkWorker]:
-        """What makes a sink, with a thread of its own: it takes the arguments of SinkWorker, the clock excepted."""
+        """The maker of a sink with a thread of its own. It takes the arguments of SinkWorker, except the clock."""
         return partial(SinkWorker, clock=self.monotonic_s)
 
     def thread(self, target: Callable[[], None], name: str) -> Thread:
@@ -113,7 +113,7 @@ class Clients:
         return Thread(target=target, name=name, daemon=True)
 
     def event(self) -> Event:
-        """What a thread waits for."""
+        """An event that threads wait for."""
         return Event()
 
     def monotonic_s(self) -> float:

@@ -24,7 +24,8 @@ from cdcd.source.session import Session
 from cdcd.transaction.relations import Relations, ResolvedRelation
 
 Choose: TypeAlias = "Callable[[str, str], TableSnapshot | None]"
-"""By schema and name: what Kafka has of a table that the snapshot is to copy; None if it is not to copy the table."""
+"""Takes schema and name. Returns how far the table's snapshot is in Kafka; None if the snapshot leaves the table
+out."""
 
 _TEXT: Final = "CASE WHEN {c} IS NOT DISTINCT FROM NULL THEN NULL ELSE pg_catalog.concat({c}) END"
 """`concat` calls the type's output function, as the stream does. A cast to text may call another function."""
@@ -34,8 +35,8 @@ _TEXT: Final = "CASE WHEN {c} IS NOT DISTINCT FROM NULL THEN NULL ELSE pg_catalo
 class TableExport:
     """A table that the snapshot shows."""
 
-    copy: TableSnapshot
-    """What Kafka has of it."""
+    record: TableSnapshot
+    """How far it is in Kafka."""
     relation: ResolvedRelation
     heaps: list[Heap]
     kinds: bytes
@@ -43,7 +44,7 @@ class TableExport:
     row_filter: str
 
     def columns(self) -> list[sql.Composable]:
-        """What COPY selects."""
+        """The expressions that COPY selects."""
         return [
             sql.SQL(_TEXT if kind == TEXT else "{c}").format(c=sql.Identifier(column.name))
             for column, kind in zip(self.relation.columns, self.kinds, strict=True)
@@ -53,25 +54,25 @@ class TableExport:
 def exported_tables(
     snapshot: SnapshotConnection, session: Session, publication: str, choose: Choose
 ) -> list[TableExport]:
-    """The published tables that `choose` wants copied, as the snapshot shows them. They are locked.
+    """Lock the published tables that `choose` wants, and describe them as the snapshot shows them.
 
-    `session` asks outside the snapshot. Raises SnapshotGone if the snapshot cannot show one of them any more.
+    `session` is outside the snapshot. Raises SnapshotGone if the snapshot cannot show one of them any more.
     """
     wanted: list[tuple[PublishedRelation, TableSnapshot]] = []
     for each in published_relations(snapshot, publication):
-        copy = choose(each.relation.nspname, each.relation.relname)
-        if copy is not None:
-            wanted.append((each, copy))
+        record = choose(each.relation.nspname, each.relation.relname)
+        if record is not None:
+            wanted.append((each, record))
     locked = lock_tables(snapshot, session, [each.relation.relation_oid for each, _ in wanted])
     relations, encoding = Relations(Catalog(session)), session.encoding
     return [
-        _described(each, copy, relations.resolve(each.relation), locked[each.relation.relation_oid], encoding)
-        for each, copy in wanted
+        _described(each, record, relations.resolve(each.relation), locked[each.relation.relation_oid], encoding)
+        for each, record in wanted
     ]
 
 
 def _described(
-    each: PublishedRelation, copy: TableSnapshot, relation: ResolvedRelation, heaps: list[Heap], encoding: str
+    each: PublishedRelation, record: TableSnapshot, relation: ResolvedRelation, heaps: list[Heap], encoding: str
 ) -> TableExport:
     kinds = bytes(BINARY if has_known_binary(column.pgtype, encoding) else TEXT for column in relation.columns)
-    return TableExport(copy, relation, heaps, kinds, each.row_filter)
+    return TableExport(record, relation, heaps, kinds, each.row_filter)

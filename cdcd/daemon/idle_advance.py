@@ -13,14 +13,14 @@ from math import inf
 from typing import Final
 
 SYNCHRONOUS_INTERVAL_S: Final = 0.01
-"""Between two slot records without rows, at least, while COMMITs wait for this daemon."""
+"""The least time between two slot records without rows, while COMMITs wait for this daemon."""
 
 
 class IdleAdvance:
     """The positions without rows of one stream. LSNs are end-exclusive; times are seconds that never go back."""
 
     def __init__(self, status_interval_s: float) -> None:
-        """`status_interval_s`: between two slot records without rows, at least, while no COMMIT waits."""
+        """`status_interval_s`: the least time between two slot records without rows, while no COMMIT waits."""
         self._status_interval_s = status_interval_s
         self._last_idle_record_s = -inf
         self.lsn = 0
@@ -31,7 +31,7 @@ class IdleAdvance:
         return now >= self._due_s(synchronous)
 
     def advance(self, now: float, idle_lsn: int) -> bool:
-        """Whether `idle_lsn` is to be handed on now: it is beyond the last one. 0: there is no such position."""
+        """Note a position. Returns whether to hand it on: it is beyond the last one. 0: there is no such position."""
         if idle_lsn <= self.lsn:
             return False
         self.lsn = idle_lsn

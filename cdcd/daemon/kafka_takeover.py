@@ -3,15 +3,16 @@
 Before: `stream_startup` holds the slot, and answers the server meanwhile.
 After: `stream_startup` hands the publisher to the pipeline.
 
-It runs in a thread of its own, because it takes as long as Kafka is away. The thread must never outlive its attempt: it
-would fence the next one. So `close` tells the thread to end and waits for it, and only then closes the producers.
+It runs in a thread of its own, because it lasts as long as Kafka is away. The thread must not outlive its attempt,
+because it would fence the producers of the next one. So `close` tells the thread to end and waits for it, and only then
+closes the producers.
 
-The order is what makes the progress final:
+This order makes the progress final:
 
 1. The producers start. This fences the daemon before, and ends its open Kafka transaction.
 2. Another slot's open transaction may hide what this slot committed: wait for its end.
-3. What Kafka left undecided of this slot is committed or aborted.
-4. Only now is the last slot record read, and how far the snapshots are.
+3. The daemon commits or aborts the transactions of this slot that Kafka left undecided.
+4. The daemon reads the last slot record, and how far the snapshots are.
 5. Slot, server and progress must belong together.
 """
 
@@ -42,20 +43,20 @@ from cdcd.sink.topics import TopicNames, own_specs
 
 @dataclass(frozen=True)
 class KafkaSession:
-    """What a take-over gives: Kafka as one daemon has it for itself."""
+    """The result of a take-over: this daemon alone publishes for the slot."""
 
     publisher: Publisher
     schedule: CommitSchedule
     snapshots: Mapping[str, TableSnapshot]
     """How far the snapshot of each table is, by topic."""
     is_contiguous: bool
-    """The slot has all that Kafka lacks: else a gap is to be declared."""
+    """The slot has every change that Kafka lacks. If not, the daemon must declare a gap."""
     cluster_id: str
-    """Tells the cluster from others, whichever broker is asked."""
+    """The cluster's id, the same from every broker."""
 
 
 class KafkaTakeover:
-    """One attempt."""
+    """One take-over, for one stream."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class KafkaTakeover:
         stopping: Callable[[], bool],
         parking: PendingParking | None = None,
     ) -> None:
-        """`wake` is called when it is done; `stopping` ends it early; `parking` says which tables to park besides."""
+        """`wake` is called at the end; `stopping` ends the take-over early; `parking` adds tables to park."""
         self._settings = settings
         self._clients = clients
         self._kafka = kafka
@@ -83,7 +84,7 @@ class KafkaTakeover:
         self._progress = progress_store(settings, kafka, self._ended)
 
     def start(self, server: Server, topics: Collection[str] | None) -> None:
-        """Begin; `server` must be where the progress ends, or it is refused.
+        """Start the thread. The take-over fails with GapError if `server` and progress do not belong together.
 
         `topics` are those that this slot alone writes to; None: they are not known.
         """
@@ -93,11 +94,11 @@ class KafkaTakeover:
 
     @property
     def done(self) -> bool:
-        """It has come to an end."""
+        """The take-over has ended, with a result or an error."""
         return self._done.done()
 
     def result(self) -> KafkaSession | None:
-        """What came of it; None if it was told to stop. Raises what ended it."""
+        """The result; None if `stopping` or `close` ended the take-over. Raises the error that ended it."""
         return self._done.result()
 
     def close(self) -> None:
@@ -127,7 +128,7 @@ class KafkaTakeover:
         timeout_ms = kafka.transaction_timeout_ms()
         if self._ended():
             return None
-        # The producers connect while the topics are made sure of.
+        # The producers connect while the topics are made.
         producers = list(self._delivery.producers(kafka, timeout_ms, names.progress))
         producer = self._producer = self._delivery.combined(producers)
         kafka.ensure(*own_specs(names, sink.replication_factor, sink.topic_config))

@@ -1,7 +1,8 @@
 """The loop that owns the replication connection: rows go from the server to the sink, acknowledgements come back.
 
 Before: `stream_startup` has everything ready: a slot that streams, a producer that owns its transactional.ids, the last
-progress. After: the supervisor, once the stream has ended; whether by a stop or by an error.
+progress.
+After: `supervisor`, once a stop or an error has ended the stream.
 
 The loop decides nothing itself: it asks the policies, and passes them the time. One turn:
 
@@ -9,7 +10,7 @@ The loop decides nothing itself: it asks the policies, and passes them the time.
 2. Move the snapshots of tables on.
 3. Read the stream, unless a batch waits for room in the queue: then the server is answered, but not read.
 4. Hand on a position without rows if the server went on without changes for this daemon (`idle_advance`).
-5. Tell the server what may be acknowledged, at once if that moved (`status_updates`).
+5. Acknowledge to the server what Kafka holds, at once if that position moved (`status_updates`).
 6. Wait for the server, the sink, rows of a snapshot, or the next status update.
 """
 
@@ -99,7 +100,7 @@ class Pipeline:
                 is_promoted = self._server.is_promoted(self._clock())
             self.finish()
             if is_promoted:
-                raise PostgresUnavailable("the standby was promoted: what it writes now is on another timeline")
+                raise PostgresUnavailable("the standby was promoted, and writes on another timeline now")
         finally:
             self.sink.stop(0.0)
             self.sink.join(1.0)
@@ -184,7 +185,7 @@ class Pipeline:
         stages.sink.note(now, has_work, (tracker.durable_lsn, sink.published))
 
     def _wait_for_work(self, now: float, pause_s: float) -> None:
-        """Wait as long as nothing can be done. Without `is_reading` the server's frames stay in the socket."""
+        """Wait until there is work. Without `is_reading` the server's frames stay in the socket."""
         wait_s = self._updates.wait_s(now, reply_requested=self._assembler.reply_requested)
         if self.sink.is_blocked:
             self._wait(wait_s, is_reading=False)

@@ -30,8 +30,8 @@ def run(settings: Settings) -> None:
     """Run the daemon until it is told to stop. Raises FatalError, with the hint, if it cannot."""
     clients, wake = Clients(settings), WakeupPipe()
     status, metrics = _monitored(settings, clients)
-    # A row is a dict and two bytes objects. None of these can be part of a cycle, but each counts: by default the
-    # collector would look at everything young every 700 rows.
+    # A row is a dict and two bytes objects. None of these can be part of a cycle, but the collector counts each dict:
+    # by default it would examine all young objects every 700 rows.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     monitoring, source = settings.monitoring, settings.source
@@ -48,7 +48,7 @@ def run(settings: Settings) -> None:
         with signals.handled():
             Supervisor(settings, clients, status, metrics, wake, lambda: signals.received).run()
     except StopTookTooLong:
-        log.warning("left at once, for stopping took too long: what Kafka has not committed will be sent again")
+        log.warning("left at once, because stopping took too long: the server sends again what Kafka has not committed")
     finally:
         slot_monitor.close()
         server.close()

@@ -1,8 +1,7 @@
 """The publication at a start: makes it if it is missing, and learns from it which tables and types are published.
 
 Before: `stream_startup` has a session.
-After: the publication exists; `slot_setup` and the take-over know the tables, START_REPLICATION whether values come in
-binary form.
+After: `slot_setup` and `kafka_takeover` get the tables; START_REPLICATION gets the choice between binary and text.
 Source: PostgreSQL, "CREATE PUBLICATION"; "Logical Streaming Replication Parameters" (`binary`).
 """
 
@@ -21,7 +20,7 @@ from cdcd.source.session import Locked, Session
 log = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_S: Final = 1.0
-"""How long a question waits for a lock: its holder may itself wait for the daemon, its synchronous standby."""
+"""How long a query waits for a lock. The holder of the lock may itself wait for the daemon, its synchronous standby."""
 
 
 class PublicationSetup:

@@ -23,7 +23,7 @@ def registry_store(settings: Settings, names: TopicNames) -> RegistryStore | Non
 
 
 def registry_headers(settings: Settings, names: TopicNames) -> RegistryHeaders | None:
-    """What names replayed records as the registry does; None without a registry. Raises as `registry_store`."""
+    """Translates replayed records' headers to the registry's; None without a registry. Raises as `registry_store`."""
     registry = registry_store(settings, names)
     if registry is None:
         return None

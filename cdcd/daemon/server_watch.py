@@ -3,8 +3,8 @@
 Before: the loop waits on the session's socket together with the stream's, and reports what it sees.
 After: the loop ends the stream when this raises PostgresUnavailable, or when the standby was promoted.
 
-A walsender cannot tell either: during a shutdown it goes on until all WAL is confirmed, and after a promotion it goes
-on as if nothing had happened.
+The stream itself shows neither: during a shutdown the walsender goes on until all WAL is confirmed, and after a
+promotion it goes on as before.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ServerWatch:
         return self._session.sockets()
 
     def on_readable(self, now: float, ready: Sequence[int]) -> None:
-        """Take what the server said on the session, if its socket is among the readable ones."""
+        """Note the end of the session, if `ready` holds its socket and the server has ended it."""
         if self._session.ended(ready):
             self._policy.on_session_end(now)
 
@@ -56,7 +56,7 @@ class ServerWatch:
         try:
             self._session.rows("SELECT 1")
         except PostgresUnavailable as error:
-            raise PostgresUnavailable("PostgreSQL is shutting down, and Kafka does not take what is left") from error
+            raise PostgresUnavailable("PostgreSQL is shutting down, and Kafka does not take the rest") from error
         self._policy.on_session_open()
 
     def is_promoted(self, now: float) -> bool:

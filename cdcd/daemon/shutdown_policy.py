@@ -64,7 +64,7 @@ class ShutdownPolicy:
         self._server_leaving_since_s = None
 
     def on_commit(self, now: float) -> None:
-        """Kafka committed a transaction: the patience with it starts over."""
+        """Kafka committed a transaction: the wait for Kafka starts again."""
         if self._server_leaving_since_s is not None:
             self._server_leaving_since_s = now
 

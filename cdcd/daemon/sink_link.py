@@ -1,10 +1,10 @@
 """The loop's link to the sink's thread: batches go there, committed Kafka transactions come back.
 
-Before: the loop hands on batches. After: `sink.batch_queue` holds them, `sink.worker` publishes them; the sink's thread
+Before: the loop hands on batches. After: `sink.batch_queue` holds them, `sink.worker` publishes them. The sink's thread
 wakes the loop when a Kafka transaction is committed, so that the acknowledgement leaves at once.
 
-A full queue takes no batch. The link keeps the refused batch, and the loop reads nothing until the queue has taken it:
-so a slow Kafka slows the server down, and the server is still answered.
+A full queue takes no batch. The link keeps the refused batch, and the loop reads nothing until the queue has taken it.
+So a slow Kafka slows the walsender down, but the daemon still answers it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SinkLink:
         wake: Callable[[], None],
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """`make_worker` takes `on_durable` and `on_end` of SinkWorker, and makes the sink's thread: it reads `queue`.
+        """`make_worker` takes `on_commit` and `on_end` of SinkWorker, and makes the sink's thread: it reads `queue`.
 
         `wake` ends the waiting of the loop; the sink's thread calls it. `clock` returns seconds and never goes back.
         """
@@ -88,7 +88,7 @@ class SinkLink:
 
     @property
     def queued_bytes(self) -> int:
-        """What waits in the queue occupies about this much memory."""
+        """About how much memory the batches in the queue take."""
         return self._queue.bytes
 
     @property

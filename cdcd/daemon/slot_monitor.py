@@ -4,7 +4,7 @@ Before: `source.slot` asks the server, over a connection of its own.
 After: `status` and `metrics` show the slot. The loop hands positions on faster while COMMITs wait for this daemon.
 
 The monitor has a thread of its own because a server in trouble answers late, and the stream must not wait for that.
-What the monitor cannot learn stays as it was: the stream itself notices a lost server.
+If a query fails, the status keeps its last values: the stream itself notices a lost server.
 """
 
 from __future__ import annotations

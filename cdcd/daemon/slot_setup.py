@@ -1,11 +1,11 @@
-"""The slot at a start: makes it if it is missing, once nothing is known that would end the stream at once.
+"""Makes the slot at a start if it is missing, after a check for everything that would end the stream at once.
 
 Before: `publication_setup` has the publication.
 After: `stream_startup` streams from the slot.
 Source: PostgreSQL, "Replication Slots"; "CREATE_REPLICATION_SLOT".
 
-A slot that nobody reads keeps WAL for ever. So before a slot is made, everything is checked that would end the stream
-again, as far as it can be known: the registry, the role's rights, other slots, the brokers.
+A slot without a reader keeps WAL without end. So before it makes a slot, the daemon checks the causes for which the
+stream would end at once: the registry, the role's privileges, other slots, the brokers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SlotSetup:
         """The slot was missing, and this start has made it."""
 
     def ensure(self, stream: ReplicationStream) -> None:
-        """Make the slot if it is missing, over `stream`; one that has lost WAL is made afresh if the settings say so.
+        """Make the slot over `stream` if it is missing. A slot that has lost WAL is made again if the settings say so.
 
         Raises GapError if Kafka holds changes of a slot that is gone, RequestRejected if something forbids the slot.
         """
@@ -79,7 +79,7 @@ class SlotSetup:
         if last is not None and not resnapshot:
             raise GapError(
                 f"the slot {source.slot} does not exist any more, but Kafka holds its changes up to "
-                f"{format_lsn(last.lsn)}: what was changed since is not to be had",
+                f"{format_lsn(last.lsn)}: the changes since then are gone",
                 f"{RESNAPSHOT} Or take a new slot name (source.slot) or a new sink.prefix",
             )
         self._check_before_slot_creation()
@@ -95,14 +95,14 @@ class SlotSetup:
         log.info("made the slot", extra={"slot": source.slot, "lsn": format_lsn(created.consistent_lsn)})
 
     def _check_before_slot_creation(self) -> None:
-        """Raise what would end the stream as soon as it has begun, for a reason that needs a person."""
+        """Raise the error that would end the stream as soon as it begins, if only a person can remove the cause."""
         registry_store(self._settings, self._names)
         try:
             with self._session.lock_timeout(LOCK_TIMEOUT_S):
                 if self._settings.snapshot.mode != "never":
                     check_readable(self._session, self._settings.source.publication)
         except Locked:
-            log.warning("a published table is locked: whether the role may copy all tables is not known")
+            log.warning("a published table is locked: whether the role may read all tables is not known")
         self.check_conflicts(self._kafka.admin.cluster_id())
         tables = self._publication.tables_if_unlocked() or []
         validate_sink(self._settings, self._kafka, [self._names.topic(*table) for table in tables])
@@ -110,11 +110,11 @@ class SlotSetup:
     def check_conflicts(self, cluster_id: str) -> None:
         """Raise RequestRejected if another slot publishes the same tables to the same topics of the cluster.
 
-        Each row would be there twice.
+        Every row would be published twice.
         """
         slot = self._settings.source.slot
         conflicts = SlotConflicts(self._session, cluster_id, self._names.topic("schema", "table"))
-        conflicts.announce(slot)  # before the look: of two daemons that start at once, one at least sees the other
+        conflicts.announce(slot)  # first: then, if two daemons start at once, at least one sees the other
         try:
             with self._session.lock_timeout(LOCK_TIMEOUT_S):
                 conflicts.check(slot, self._publication.tables())
@@ -124,17 +124,17 @@ class SlotSetup:
     def positions(self) -> tuple[int, int]:
         """The slot's `confirmed_flush_lsn`, and where the server's WAL ends.
 
-        Nobody else moves the slot once this daemon streams from it. Raises PostgresUnavailable if the slot is gone.
+        No other client moves the slot once this daemon streams from it. Raises PostgresUnavailable if the slot is gone.
         """
         state = self._slot.state()
         if state is None or state.confirmed_flush_lsn is None:
-            raise PostgresUnavailable(f"the slot {self._settings.source.slot} vanished while it was being opened")
+            raise PostgresUnavailable(f"the slot {self._settings.source.slot} disappeared during the start")
         return state.confirmed_flush_lsn, state.wal_lsn
 
     def check_holding(self, stream: ReplicationStream) -> None:
         """Raise PostgresUnavailable if another connection than `stream` has the slot.
 
-        Then another daemon has published meanwhile, which looks like a gap.
+        In this case another daemon has published meanwhile, which looks like a gap.
         """
         state = self._slot.state()
         if state is None or state.active_pid != stream.backend_pid:

@@ -1,19 +1,19 @@
-"""Brings the snapshots of tables into the stream: a state machine that each turn of the loop moves on.
+"""Brings the snapshots of tables into the stream: a state machine that advances in each turn of the loop.
 
 Before: `snapshot_requests` says which tables want a snapshot.
 After: `snapshot_pump` does what `turn` returns: it pauses the stream, resumes it, or hands a batch of rows on.
 
-1. EXPORTING: a thread exports a snapshot (`snapshot_export`). When all is ready for it, the stream pauses where it is,
-   so that the snapshot's consistent point is a later LSN. While the server makes the export wait for transactions to
-   end, the pause moves on, past each of them.
+1. EXPORTING: a thread exports a snapshot (`snapshot_export`). When everything is ready, the stream pauses where it is,
+   so that the snapshot's consistent point is a later LSN. The server may make the export wait for transactions to end.
+   Meanwhile the pause moves to later LSNs, so that the stream publishes them.
 2. CATCHING_UP: the stream runs up to the consistent point, and pauses there.
 3. READING: the stream goes on with the first transaction that the snapshot does not show. Changes of the tables that
-   are being read are deferred (`sink.parking`), other tables do not wait. Several connections read the rows, and
+   are being read are deferred (`sink.parking`). Other tables do not wait. Several connections read the rows, and
    `snapshot.encoder` gives each row its LSN. When a table is complete, its deferred changes follow.
 
-So every topic is in commit order. If the daemon dies at any moment, the progress says how far the stream has come, and
-how far each table's snapshot. The next attempt starts at 1 with a snapshot at a later LSN, after the stream up to there
-was published as always. A row that is read twice has a later LSN the second time, and comes after the first one.
+So every topic is in commit order. If the daemon dies, the progress says how far the stream and each table's snapshot
+have come. The next attempt starts at 1, with a snapshot at a later LSN. Before its rows, the attempt publishes the
+stream up to that LSN. A row that is read twice has a later LSN the second time.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ SCAN_INTERVAL_S: Final = 10.0
 """Between two scans for newly published tables."""
 
 KEEPALIVE_INTERVAL_S: Final = 0.05
-"""Between two requests for a keepalive: it says how far the server is, and an idle server sends few by itself."""
+"""Between two requests for a keepalive. A keepalive says how far the server is, and an idle server sends few
+unasked."""
 
 FIRST_LSN: Final = 1
-"""Every transaction commits there or later."""
+"""Every transaction commits at this LSN or later."""
 
 
 class SnapshotState(Enum):
     """Where the coordinator is."""
 
     IDLE = auto()
-    """No table wants a snapshot, as far as it is known."""
+    """No table wants a snapshot, as far as the coordinator knows."""
     REQUESTED = auto()
     """A table wants a snapshot: the next turn starts the export."""
     EXPORTING = auto()
@@ -54,11 +55,11 @@ class SnapshotState(Enum):
 
 
 class Room(Protocol):
-    """What the stream and the queue allow in this turn."""
+    """The steps that the stream and the queue allow in this turn."""
 
     @property
     def is_stream_paused(self) -> bool:
-        """The stream stands before the LSN where it was to pause."""
+        """The stream has reached the LSN where it was to pause."""
 
     @property
     def accepts_batch(self) -> bool:
@@ -66,7 +67,7 @@ class Room(Protocol):
 
     @property
     def wants_rows(self) -> bool:
-        """A batch can be handed on, and so little waits for the sink that the stream's rows would not wait long."""
+        """A batch can be handed on, and the sink's queue is short, so that the stream's rows do not wait long."""
 
     @property
     def is_sink_idle(self) -> bool:
@@ -88,7 +89,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Action:
-    """What the caller must do before the stream is read: each that is set, in this order."""
+    """The steps that the caller takes before it reads the stream: those that are set, in this order."""
 
     pause_before_lsn: int = 0
     """Pause the stream before the first transaction that commits here or later."""
@@ -99,9 +100,9 @@ class Action:
     requests_keepalive: bool = False
     """Ask the server for a keepalive, which says how far it is."""
     batch: Batch | None = None
-    """Hand it on."""
+    """Hand this batch on."""
     left: Mapping[str, object] | None = None
-    """What is left after the batch, for people."""
+    """The amount left to read after the batch, for the log and the progress bar."""
     finished: Finished | None = None
     """The batch was the last one of a snapshot."""
 
@@ -135,10 +136,10 @@ class SnapshotCoordinator:
         *,
         only: bool = False,
     ) -> None:
-        """`encoder` writes to `batches`; both serve snapshots alone. With `only` the stream stays paused for good.
+        """`encoder` writes to `batches`; both serve snapshots alone. With `only` the stream never resumes.
 
-        `start_export` starts to export a snapshot of the tables that its argument chooses. `start_scan` starts to look
-        whether there is such a table.
+        `start_export` starts to export a snapshot of the tables that its argument chooses. `start_scan` starts a scan
+        for such a table.
         """
         self._requests = requests
         self._encoder = encoder
@@ -156,13 +157,13 @@ class SnapshotCoordinator:
         self.state = SnapshotState.REQUESTED if requests.may_want_tables else SnapshotState.IDLE
 
     def request(self, schema: str, table: str) -> None:
-        """Somebody asks for a fresh snapshot of a table."""
+        """Take a request for a new snapshot of a table."""
         self._requests.request(schema, table)
         if self.state is SnapshotState.IDLE:
             self._begin()
 
     def turn(self, now: float, room: Room) -> Action:
-        """Go on as far as nothing must be waited for: call it once a turn. Raises what export and reading raise."""
+        """Advance without waiting; call it once a turn. Raises what export and reading raise."""
         if self.state is SnapshotState.IDLE:
             self._poll_new_tables(now)
         if self.state is SnapshotState.REQUESTED:
@@ -181,7 +182,7 @@ class SnapshotCoordinator:
         self.state = SnapshotState.REQUESTED
 
     def _poll_new_tables(self, now: float) -> None:
-        """Notice a table that was published only now."""
+        """Scan for newly published tables, once an interval."""
         if self._scan is None:
             if now >= self._next_scan_s and self._requests.may_want_tables:
                 self._scan = self._start_scan(self._requests.choose)
@@ -203,7 +204,7 @@ class SnapshotCoordinator:
             if exported is None:
                 self.state = SnapshotState.IDLE
                 return Action(resumes=True)
-            self._requests.begin([table.copy for table in exported.tables])
+            self._requests.begin([table.record for table in exported.tables])
             self._rows = SnapshotRows(exported, self._encoder, self._batches, self._limits.chunk_bytes)
             self.state = SnapshotState.CATCHING_UP
             return Action(pause_before_lsn=exported.lsn, requests_keepalive=self._may_request_keepalive(now))
@@ -227,7 +228,7 @@ class SnapshotCoordinator:
         return True
 
     def _read_rows(self, now: float, room: Room, *, consistent_lsn: int = 0) -> Action:
-        """Read the rows that have come. `consistent_lsn`: these are the first, and go on in any case."""
+        """Read the rows that have come. `consistent_lsn` not 0: these are the first, handed on in any case."""
         rows = self._rows
         assert rows is not None
         rows.read(self._limits.rows_max)
@@ -260,7 +261,7 @@ class SnapshotCoordinator:
 
     @property
     def may_have_more_rows(self) -> bool:
-        """Rows came in the last turn that read: there may be more that no socket announces."""
+        """The last read gave rows: the client may hold more, which no socket announces."""
         return self._rows is not None and self._rows.may_have_more
 
     @property

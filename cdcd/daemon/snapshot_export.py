@@ -1,17 +1,17 @@
-"""Takes a snapshot of the tables at an exact LSN: in a thread, because the server may let it wait.
+"""Takes a snapshot of the tables at an exact LSN: in a thread, because the server may make it wait.
 
 Before: `snapshot_coordinator` asks for a snapshot.
-After: connections that see it, and the tables to read, go to `snapshot.table_copier`.
+After: `snapshot_rows` reads the tables over the connections that see the snapshot.
 Source: PostgreSQL, "Streaming Replication Protocol" (CREATE_REPLICATION_SLOT), "Snapshot Synchronization Functions".
 
-`source.exported_snapshot` makes the snapshot, and locks the tables. The server makes it once every transaction has
-ended that was writing when it was asked. The stream goes on meanwhile, because one of these transactions may wait for
-cdcd, its synchronous standby. Commits after the snapshot must not be published before it. So pause the stream once
-everything else is ready, then take the snapshot.
+`source.exported_snapshot` makes the snapshot, and locks the tables. The server first waits for the end of every
+transaction that was writing at the request. The stream goes on meanwhile, because one of these transactions may wait
+for cdcd, its synchronous standby. Commits after the snapshot must not be published before it. So the stream pauses once
+everything else is ready, and the snapshot is taken then.
 
-If a table was altered between snapshot and lock, the export takes a new snapshot. It does so, too, if a lock is not
-free: the transaction that holds it may wait for cdcd, its synchronous standby, while the stream waits for this
-snapshot. The next slot waits until that transaction ends, and lets the stream go on meanwhile.
+If a table was altered between snapshot and lock, the export takes a new snapshot. It also takes a new one if it cannot
+get a lock. The transaction that holds the lock may wait for cdcd, its synchronous standby, while the stream waits for
+this snapshot. The next temporary slot waits for the end of that transaction, and the stream goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from cdcd.source.session import Session, parameters
 log = logging.getLogger(__name__)
 
 SLOT_TIMEOUT_S: Final = 10.0
-"""How long the server may wait for transactions that write. Then they are named in the log, and it is asked again."""
+"""How long the server may wait for transactions that write. After that the log names them, and the daemon asks
+again."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class ExportedSnapshot:
 
 
 class NewTableScan:
-    """Finds out in a thread whether a table is published that is to be copied."""
+    """Finds out in a thread whether a published table wants a snapshot."""
 
     def __init__(self, settings: Settings, choose: Choose, wake: Callable[[], None]) -> None:
         """As SnapshotExport."""
@@ -70,7 +71,7 @@ class NewTableScan:
         self._choose = choose
         self._wake = wake
         self._found: Future[bool] = Future()
-        Thread(target=self._run, name="cdcd-looking", daemon=True).start()
+        Thread(target=self._run, name="cdcd-new-table-scan", daemon=True).start()
 
     @property
     def found(self) -> bool | None:
@@ -103,7 +104,7 @@ class SnapshotExport:
         """Everything is ready: pause the stream, then call `confirm_stream_paused`."""
         self.safe_stream_lsn = 0
         """While the server waits for transactions: the consistent point will come after this LSN."""
-        Thread(target=self._run, name="cdcd-exporting", daemon=True).start()
+        Thread(target=self._run, name="cdcd-snapshot-export", daemon=True).start()
 
     @property
     def done(self) -> bool:
@@ -111,7 +112,7 @@ class SnapshotExport:
         return self._done.done()
 
     def result(self) -> ExportedSnapshot | None:
-        """The snapshot; None if no table is to be copied. Raises what the thread raised."""
+        """The snapshot; None if no table wants one. Raises what the thread raised."""
         return self._done.result()
 
     def confirm_stream_paused(self) -> None:
@@ -139,7 +140,7 @@ class SnapshotExport:
     def _take(self) -> ExportedSnapshot | None:
         source = self._settings.source
         with Session(source.dsn, source.application_name) as session:
-            # Only once, while the stream still flows: the question waits for the locks of the published tables.
+            # Only once, while the stream still runs: the query waits for the locks of the published tables.
             if not _any(session, source.publication, self._choose):
                 return None
             while not self._closed.is_set():

@@ -1,6 +1,7 @@
-"""Does what the snapshot coordinator decides: pauses and resumes the stream, hands rows on, shows people how far it is.
+"""Does what the snapshot coordinator decides: pauses and resumes the stream, hands rows on, shows the progress.
 
-Before: `snapshot_coordinator` returns an action a turn. After: `sink_link` gets the batches, in the order of the LSNs.
+Before: `snapshot_coordinator` returns an action a turn.
+After: `sink_link` gets the batches, in the order of the LSNs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cdcd.transaction.assembler import Assembler
 log = logging.getLogger(__name__)
 
 QUEUED_BYTES_MAX: Final = 1 << 20
-"""Rows of a snapshot are added while less than this waits for the sink, because the stream's rows wait for them."""
+"""A snapshot adds rows while less than this waits for the sink, because the stream's rows wait for all of it."""
 
 PROGRESS_INTERVAL_S: Final = 5.0
 
@@ -48,7 +49,7 @@ class SnapshotPump:
         self._bar = ProgressBar(sys.stderr)
         self._progress = self._begin_progress()
         self._finished_snapshot: tuple[int, Finished] | None = None
-        """How many batches Kafka must have for the snapshot to be there, and the snapshot."""
+        """How many batches Kafka must have before the snapshot is complete, and the summary of the snapshot."""
 
     def turn(self, now: float) -> None:
         """Move the snapshots on. Raises what `SnapshotCoordinator.turn` raises."""
@@ -76,7 +77,7 @@ class SnapshotPump:
             self._progress = self._begin_progress()
 
     def on_durable(self, batches: int) -> None:
-        """Kafka has the first so many batches of the stream: say so if a snapshot ended with them."""
+        """Kafka has the first `batches` batches of the stream. Log the end of a snapshot among them."""
         if self._finished_snapshot is not None and batches >= self._finished_snapshot[0]:
             log.info("the snapshot is complete", extra=self._finished_snapshot[1].as_log())
             self._finished_snapshot = None
@@ -96,7 +97,7 @@ class SnapshotPump:
         """Nothing but snapshots is wanted, and Kafka has them."""
         return self._only and self._coordinator.state is SnapshotState.IDLE and self._sink.is_drained
 
-    # The room that the coordinator asks for
+    # Room, as the coordinator sees it
 
     @property
     def is_stream_paused(self) -> bool:

@@ -1,4 +1,4 @@
-"""Which tables want a snapshot: all that Kafka has none of, and those that somebody asked for. Pure.
+"""Decides which tables want a snapshot: those without one in Kafka, and those that a person asked for. Pure.
 
 Before: `progress.snapshot_records` says at start how far each table's snapshot is; requests come in the stream.
 After: the snapshot export asks `choose` for every published table.
@@ -24,7 +24,8 @@ class SnapshotRequests:
         takes_new_tables: bool,
         parked: Callable[[], Container[tuple[str, str]]] = frozenset,
     ) -> None:
-        """`snapshots`: what Kafka has, by topic. Without `takes_new_tables`, only what is unfinished or asked for.
+        """`snapshots`: how far each one in Kafka is, by topic. Without `takes_new_tables` only unfinished and requested
+        tables get a snapshot.
 
         `parked` returns the tables (schema and name) whose events go to the parked topic. Such a table gets no
         snapshot: the parked events would overwrite its rows later. Called in any thread.
@@ -35,16 +36,16 @@ class SnapshotRequests:
         self._takes_new_tables = takes_new_tables
         self._parked = parked
         self._requested: set[str] = set()
-        """Topics of tables that were asked for after the running snapshot had chosen its tables."""
+        """Topics of tables that were requested after the running snapshot had chosen its tables."""
 
     def request(self, schema: str, table: str) -> None:
-        """Somebody asks for a fresh snapshot of a table."""
+        """Take a request for a new snapshot of a table."""
         topic = self._names.topic(schema, table)
         self._snapshots[topic] = wanted_snapshot(self._slot, topic, schema, table)
         self._requested.add(topic)
 
     def choose(self, schema: str, table: str) -> TableSnapshot | None:
-        """Return what Kafka has of a table that wants a snapshot; None if it wants none."""
+        """Return how far the table's snapshot is in Kafka; None if it wants no snapshot."""
         if (schema, table) in self._parked():
             return None
         topic = self._names.topic(schema, table)
@@ -55,12 +56,12 @@ class SnapshotRequests:
 
     @property
     def may_want_tables(self) -> bool:
-        """A published table may want a snapshot. One that was asked for may be parked still."""
+        """A published table may want a snapshot. A requested table may still be parked."""
         return self._takes_new_tables or any(each.state != DONE for each in self._snapshots.values())
 
     @property
     def has_requests(self) -> bool:
-        """Tables were asked for after the running snapshot had chosen its tables."""
+        """Tables were requested after the running snapshot had chosen its tables."""
         return bool(self._requested)
 
     def begin(self, chosen: Iterable[TableSnapshot]) -> None:

@@ -35,8 +35,8 @@ class SnapshotRows:
         self._tables: dict[str, TableExport] = {}
         """By topic."""
         for table in export.tables:
-            self._encoder.add_table(table.copy, table.relation, table.heaps, table.kinds)
-            self._tables[table.copy.topic] = table
+            self._encoder.add_table(table.record, table.relation, table.heaps, table.kinds)
+            self._tables[table.record.topic] = table
         self._reading: dict[SnapshotConnection, CopyFormat] = {}
         self._started_s = 0.0
         self._total_bytes = 0
@@ -55,7 +55,7 @@ class SnapshotRows:
         self._encoder.start()
 
     def read(self, rows_max: int) -> None:
-        """Encode the rows that have come, at most so many of each connection, and give idle connections a chunk.
+        """Encode the rows that have come, at most `rows_max` of each connection, and give idle connections a chunk.
 
         Never waits. Raises what the connections raise: the snapshot cannot be read any more then.
         """
@@ -116,7 +116,7 @@ class SnapshotRows:
         return self._encoder.blocks_left * BLOCK_BYTES
 
     def left(self, now: float) -> dict[str, object]:
-        """Return what is left, for people, with the seconds that it takes at the rate so far."""
+        """Return the amount left to read, and the seconds that it takes at the rate so far."""
         left = self.bytes_left
         read = self._total_bytes - left
         eta_s = (now - self._started_s) * left / read if read > 0 else None

@@ -14,17 +14,17 @@ from cdcd.errors import PostgresUnavailable
 from cdcd.source.liveness import ServerLiveness
 
 REPLY_INTERVAL_S: Final = 0.01
-"""Between two answers, at least: a server that shuts down asks with every keepalive, 25,000 times a second."""
+"""The least time between two answers. A server that shuts down asks with every keepalive, 25,000 times a second."""
 
 PROBE_AFTER_S: Final = 30.0
-"""A server that has been silent for so long is asked for a keepalive: silence alone says nothing about it."""
+"""After this much silence the daemon asks the server for a keepalive. An idle server is silent, too."""
 
 
 class StatusUpdates:
     """The status updates of one stream. LSNs are end-exclusive; times are seconds of a clock that never goes back."""
 
     def __init__(self, now: float, interval_s: float, wal_sender_timeout_s: float, loop_within_s: float) -> None:
-        """`interval_s`: between two updates, at most. `loop_within_s`: how long the loop may wait in one turn."""
+        """`interval_s`: the longest time between two updates. `loop_within_s`: the longest wait of a turn."""
         self._interval_s = interval_s
         self._loop_within_s = min(PROBE_AFTER_S, loop_within_s)
         self._liveness = ServerLiveness(now, wal_sender_timeout_s, self._loop_within_s)
@@ -57,7 +57,7 @@ class StatusUpdates:
         self._last_status_s = now
 
     def make_due(self) -> None:
-        """The next update is due at once, whatever it says."""
+        """The next update is due at once, even if the position has not moved."""
         self._last_status_lsn = -1
 
     def wait_s(self, now: float, *, reply_requested: bool) -> float:

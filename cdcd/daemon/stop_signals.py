@@ -21,14 +21,14 @@ STOP_WITHIN_S: Final = 9.0
 
 
 class StopTookTooLong(BaseException):
-    """Leave at once. What Kafka has not committed is sent again, so nothing is lost."""
+    """Leave at once. The server sends again what Kafka has not committed, so nothing is lost."""
 
 
 class StopSignals:
     """Whether a signal came. For the main thread."""
 
     def __init__(self, wake: WakeupPipe) -> None:
-        """A signal sets `wake`, so that no wait goes on."""
+        """A signal sets `wake`, which ends every wait."""
         self._wake = wake
         self.received = False
 

@@ -14,7 +14,7 @@ from cdcd.daemon.sink_link import SinkLink
 from cdcd.daemon.stream_report import StreamReport
 from cdcd.pgoutput.messages import COMMIT_PREPARED, PREPARE
 from cdcd.progress.ack_tracker import AckTracker
-from cdcd.progress.daemon_requests import to_copy
+from cdcd.progress.daemon_requests import table_to_snapshot
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.read_pacing import ReadPacing
 from cdcd.source.replication_stream import ReplicationStream
@@ -22,9 +22,8 @@ from cdcd.transaction.assembler import Assembler
 
 FRAMES_MAX: Final = 5_000
 READ_BYTES_MAX: Final = 2 << 20
-"""One turn of the loop reads at most this much. More than what arrives in an interval of the pacing, plus the time that
-a busy machine adds, so that these do not bound the rate. Little enough that the server and the sink are answered in
-time."""
+"""One turn of the loop reads at most this much. It is more than arrives in one interval of the pacing on a busy
+machine, so it does not bound the rate. It is little enough that the loop answers the server and the sink in time."""
 
 
 class StreamReader:
@@ -48,7 +47,7 @@ class StreamReader:
         self._sink = sink
         self._report = report
         self._request_snapshot = request_snapshot
-        # A Unix socket holds too little for pauses to pay.
+        # A Unix socket buffers too little: pauses would only cost time.
         self._pacing = ReadPacing(0.0) if stream.local else ReadPacing()
         self._has_open_rows = False
         """Rows of a transaction that has not ended were handed on."""
@@ -58,7 +57,7 @@ class StreamReader:
         return self._pacing.pause_s(now, commit_in_progress=self._sink.is_committing)
 
     def read(self, now: float, *, synchronous: bool) -> bool:
-        """Hand on what has come; not while `sink` is blocked. Returns whether the server has sent something.
+        """Hand on the rows that have come; not while `sink` is blocked. Returns whether the server has sent something.
 
         While the assembler is busy with a spooled transaction, this goes on with it, and leaves the socket alone.
         `synchronous`: COMMITs wait for this daemon. Raises what the stream and the assembler raise.
@@ -78,13 +77,13 @@ class StreamReader:
         return True
 
     def _collect(self, synchronous: bool) -> None:
-        """Hand on what the assembler made of the frames, and tell the tracker."""
+        """Hand on the assembler's records, and tell the tracker."""
         assembler, tracker, batch = self._assembler, self._tracker, self._batches.build()
         # A COMMIT that waits for this daemon does not wait for later rows.
         batch.commit_is_distant = batch.ends_inside_transaction and (synchronous or assembler.commit_is_distant)
         batch.more_expected = self._pacing.has_backlog and not synchronous
         for content in batch.requests:
-            table = to_copy(content)
+            table = table_to_snapshot(content)
             if table is not None:
                 self._request_snapshot(*table)
         if batch.rows or self._has_open_rows:
@@ -104,7 +103,7 @@ class StreamReader:
             else:
                 tracker.on_rollback_prepared(outcome.name)
         assembler.prepared_outcomes.clear()
-        # Comes last, because it is how the frames end: a transaction may have begun after every prepare.
+        # Last, because it is the state after all frames: a transaction may have begun after the last prepare.
         if assembler.in_transaction:
             tracker.on_begin()
         elif assembler.last_idle_keepalive_lsn:

@@ -33,11 +33,12 @@ class StreamReport:
         self._metrics = metrics
         self._wall_clock_us = wall_clock_us
         self._pending_commits: deque[tuple[int, int]] = deque()
-        """Received, and not in Kafka: by batch, where its last transaction ends, and when its first one committed."""
+        """For each received batch that Kafka does not hold: the end LSN of its last transaction, the commit time of its
+        first."""
         self._summary = Summary(log, "published")
 
     def show_depths(self, queue: BatchQueue, spool: Spool, snapshots: SnapshotCoordinator) -> None:
-        """Let the status show what waits in these. Each may be read in any thread."""
+        """Let the status show how much waits in these. Any thread may read them."""
 
         def depths() -> QueueDepths:
             return QueueDepths(

@@ -8,10 +8,11 @@ The order, and why:
 1. Publication and slot are made if they are missing (`publication_setup`, `slot_setup`). The published types decide
    between binary and text.
 2. START_REPLICATION: a slot has one reader, so this is the lock. A second daemon fails here and stands by.
-3. The producers take over their transactional.ids. This fences a zombie, and ends its open Kafka transaction. Only then
-   is the progress final, so only then is it read. That takes as long as Kafka is away. So `kafka_takeover` does it in a
-   thread of its own, while the server gets its answers here.
-4. Slot, server and progress must belong together, else GapError. And no other slot may publish to the same topics.
+3. The producers take over their transactional.ids. This fences a zombie, and ends its open Kafka transaction. The
+   progress is final only after this, so the daemon reads it after this. All of this lasts as long as Kafka is away.
+   Therefore `kafka_takeover` has a thread of its own, and this module answers the server meanwhile.
+4. Slot, server and progress must belong together, else GapError. No other slot may publish the same tables to the same
+   topics.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Fallbacks:
-    """What earlier streams of this process have shown: the next one does without it."""
+    """The features that failed in an earlier stream of this process. The next stream does without them."""
 
     binary: bool | None = None
     """None: the published types decide."""
     streaming_allowed: bool = True
-    """Transactions in progress may be asked for."""
+    """The stream may ask for transactions in progress."""
     parking: PendingParking = field(default_factory=PendingParking)
-    """Tables to park, besides those that the progress says."""
+    """Tables to park, in addition to those that the progress names."""
 
 
 class StreamStartup:
-    """Starts one stream; `close` ends all that was opened, whether or not it came to a stream."""
+    """Starts one stream. `close` ends everything that was opened, also after a start that failed."""
 
     def __init__(
         self,
@@ -64,9 +65,9 @@ class StreamStartup:
         heartbeat: Callable[[], None] = lambda: None,
         on_schema: Callable[[str, bytes], None] = lambda _, __: None,
     ) -> None:
-        """`wake` interrupts waiting, `stopping` ends it, `heartbeat` is called now and then while it lasts.
+        """`wake` interrupts a wait, and `stopping` ends it. `heartbeat` is called in every turn of a wait.
 
-        `on_schema` gets each relation whose events come, with the header that names its schema. Raises
+        `on_schema` gets each relation before its events come, with the header that names its schema. Raises
         PostgresUnavailable if the server cannot be reached.
         """
         self._settings = settings
@@ -91,11 +92,11 @@ class StreamStartup:
         return self._slot.slot_created
 
     def close(self) -> None:
-        """End connections, producers and threads. Nothing that is not committed survives, and nothing needs to."""
+        """End connections, producers and threads. The server sends uncommitted events again."""
         self._stack.close()
 
     def open(self) -> StreamResources | None:
-        """Do it all; None if `stopping` said so meanwhile. Raises what the parts raise."""
+        """Carry out the start. Returns None if `stopping` turned true meanwhile. Raises what the parts raise."""
         source = self._settings.source
         catalog = self._clients.catalog(self._session)
         self._publication.ensure()
@@ -119,7 +120,7 @@ class StreamStartup:
         self._slot.ensure(stream)
         stream.enlarge_read_buffer()
         stream.start(source.slot, 0, options)
-        confirmed_lsn, wal_lsn = self._slot.positions()  # only now, because nobody else moves them any more
+        confirmed_lsn, wal_lsn = self._slot.positions()  # only now, because no other client moves them any more
         log.info(
             "holding the slot",
             extra={"slot": source.slot, "confirmed": format_lsn(confirmed_lsn), "binary": binary},
@@ -156,7 +157,7 @@ class StreamStartup:
         return None if tables is None else [names.messages, *(names.topic(*table) for table in tables)]
 
     def _wait_for_kafka(self, server: ServerConnection) -> KafkaSession | None:
-        """Answer the server until Kafka is taken over; None if `stopping` said so. Raises what ended the take-over."""
+        """Answer the server until Kafka is taken over; None if `stopping` turned true. Raises its error."""
         stream, session, confirmed_lsn = server.stream, server.session, server.confirmed_lsn
         last_status_s = 0.0
         turn_within_s = min(server.status_interval_s, self._settings.monitoring.stalled_after_s / 4)
@@ -169,9 +170,10 @@ class StreamStartup:
             if self._wake.fd in ready:
                 self._wake.clear()
             if session.ended(ready):
-                # Nothing can be acknowledged yet: the server would wait for the daemon as long as the daemon for Kafka.
+                # The daemon cannot acknowledge anything yet. The server would wait for it as long as it waits for
+                # Kafka.
                 raise PostgresUnavailable(
-                    "PostgreSQL is shutting down, or has ended our session, while Kafka was taken over"
+                    "PostgreSQL is shutting down, or has ended the session, while the daemon took Kafka over"
                 )
         if self._stopping():
             return None

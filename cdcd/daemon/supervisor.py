@@ -1,17 +1,18 @@
-"""Runs one stream after another, and does what the error that ended the last one asks for.
+"""Runs one stream after another, and acts on the error that ended the last one.
 
 Before: `process` has signals and monitoring in place.
 After: `stream_startup` and `pipeline`, until a signal or a FatalError ends the daemon.
 
 This is the only place that acts on an error's remedy:
 
-- RetriableError: give everything back, wait a little, start again from the last slot record. The wait doubles from
-  BACKOFF_MIN_S to BACKOFF_MAX_S, and begins anew once a stream has published something. A daemon that has streamed
-  tries for ever. One that never has gives up after FIRST_STREAM_WITHIN_S, because its settings may be wrong.
-- The slot is in use: another daemon streams. Stand by, and look again every STANDBY_S. The backoff begins anew, too.
+- RetriableError: close everything, wait, start again from the last slot record. The wait doubles from BACKOFF_MIN_S to
+  BACKOFF_MAX_S. It is BACKOFF_MIN_S again once a stream has published a transaction. A daemon that has streamed retries
+  without end. A daemon that has never streamed gives up after FIRST_STREAM_WITHIN_S, because its settings may be wrong.
+- The slot is in use: another daemon streams. Stand by, and try again every STANDBY_S. After that the wait begins at
+  BACKOFF_MIN_S.
 - A table cannot be published: park it, and start again.
-- FatalError: say why and exit 1 (2 for a setting). Kubernetes starts the daemon again, which is right: a person reads
-  the log.
+- FatalError: say why and exit 1 (2 for a setting). Kubernetes starts the daemon again until a person has removed the
+  cause.
 - SIGTERM, SIGINT: finish the open Kafka transaction, acknowledge it, exit 0 (`stop_signals`).
 """
 
@@ -46,13 +47,11 @@ log = logging.getLogger(__name__)
 BACKOFF_MIN_S: Final = 0.2
 BACKOFF_MAX_S: Final = 10.0
 FIRST_STREAM_WITHIN_S: Final = 60.0
-"""No first attempt begins later than this. The time in which another daemon has the slot does not count."""
+"""A daemon that never streamed begins no attempt later than this. The time on standby does not count."""
 
 STANDBY_S: Final = 0.5
 
-_SLOT_LEFT_BEHIND: Final = (
-    "This start has made the slot {}, which keeps WAL until it is read; cdcd slot drop removes it"
-)
+_SLOT_REMAINS: Final = "This start has made the slot {}, which keeps WAL until it is read; cdcd slot drop removes it"
 
 
 class Supervisor:
@@ -86,7 +85,7 @@ class Supervisor:
             self._attempts()
         except FatalError as error:
             if self._slot_created and self._status.positions.durable_lsn == INVALID:
-                error.hint = f"{error.hint.rstrip('.')}. {_SLOT_LEFT_BEHIND.format(self._settings.source.slot)}"
+                error.hint = f"{error.hint.rstrip('.')}. {_SLOT_REMAINS.format(self._settings.source.slot)}"
             self._status.state = State.FAILED
             self._status.errors.add(self._clients.monotonic_s(), error)
             raise
@@ -106,7 +105,7 @@ class Supervisor:
                 self._status.stand_by(clock())
                 self._sleep(STANDBY_S)
                 since_s = clock()
-                backoff_s = BACKOFF_MIN_S  # PostgreSQL is well: whatever comes next is another trouble
+                backoff_s = BACKOFF_MIN_S  # PostgreSQL answers: the next error has another cause
             except Unpublishable as error:
                 self._park_table(error)
             except RetriableError as error:
@@ -115,7 +114,7 @@ class Supervisor:
                 elif isinstance(error, StreamingUnsupported):
                     self._fallbacks.streaming_allowed = False
                 if self._stopping():
-                    log.info("stopped; what Kafka has not committed will be sent again: %s", error.message)
+                    log.info("stopped; PostgreSQL will send again what Kafka has not committed: %s", error.message)
                     break
                 if self._status.published.transactions > published:
                     backoff_s = BACKOFF_MIN_S
@@ -130,7 +129,7 @@ class Supervisor:
         self._status.state = State.STOPPING
 
     def _stream(self) -> bool:
-        """Run one stream. True if it ended by itself: it was asked to, or only had snapshots to publish."""
+        """Run one stream. Returns True if no other is to follow: a signal came, or only snapshots were wanted."""
         startup = self._startup(
             self._settings,
             self._clients,
@@ -166,14 +165,14 @@ class Supervisor:
         self._metrics.restarted(error)
 
     def _park_table(self, error: Unpublishable) -> None:
-        """Let the next stream send this table's events to the parked topic. Raises the error if it must stop instead.
+        """Let the next stream send this table's events to the parked topic. Raises the error if the daemon must stop.
 
         Kafka has committed nothing of the transaction that failed. The decision is only in memory until the next slot
         record. After a crash the next daemon hits the same error, and parks the table again.
         """
         table, parking = error.table, self._fallbacks.parking
         name = ".".join(table or ())
-        # Parked events that are gone would be so at every start, and nobody could ask a stopped daemon to give them up.
+        # If parked events were removed, every start would fail, and a stopped daemon takes no request to discard them.
         stops = self._settings.sink.on_unpublishable == "stop" and not error.gone
         if stops or table is None or table in parking.parked:
             if name not in error.message:
@@ -184,7 +183,7 @@ class Supervisor:
         else:
             parking.parked[table] = error.message
         now = "still cannot be published, so it stays parked" if error.unparking else "is parked"
-        hint = f"Run: cdcd unpark --discard {name}, and it is copied afresh"
+        hint = f"Run: cdcd unpark --discard {name}, which also takes a new snapshot of the table"
         if not error.gone:
             hint = f"Then run: cdcd unpark {name}"
         log.warning("the table %s %s: %s. %s", name, now, str(error).rstrip("."), hint)
@@ -210,4 +209,4 @@ def _given_up(error: RetriableError) -> FatalError:
     hint = (
         "Check sink.bootstrap_servers, and that the brokers run" if isinstance(error, KafkaUnavailable) else error.hint
     )
-    return FatalError(f"no stream came about in {FIRST_STREAM_WITHIN_S:.0f} s: {error.message}", hint)
+    return FatalError(f"no stream started within {FIRST_STREAM_WITHIN_S:.0f} s: {error.message}", hint)

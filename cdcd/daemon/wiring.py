@@ -43,7 +43,7 @@ class ServerConnection:
 
     stream: ReplicationStream
     session: Session
-    """Besides the stream: when the server shuts down, it ends the session first."""
+    """Next to the stream: a server that shuts down ends the session first."""
     catalog: Catalog
     system_id: str
     confirmed_lsn: int
@@ -51,14 +51,14 @@ class ServerConnection:
     streaming_mode: str
     """How transactions in progress come: as `start_options.streaming_mode` says."""
     status_interval_s: float
-    """How often the server must hear from the daemon, at least."""
+    """The longest time between two status updates to the server."""
     wal_sender_timeout_s: float
     """How long the server waits for the daemon; 0: without end."""
 
 
 @dataclass(frozen=True)
 class StreamResources:
-    """What a pipeline runs on."""
+    """The parts that a pipeline needs."""
 
     server: ServerConnection
     is_synchronous: bool
@@ -70,7 +70,7 @@ class StreamResources:
     queue: BatchQueue
     publisher: Publisher
     sink_worker: Callable[..., SinkWorker]
-    """Takes `on_durable` and `on_end`, and returns the sink of this stream."""
+    """Takes `on_commit` and `on_end` of SinkWorker, and returns the sink of this stream."""
     snapshots: SnapshotCoordinator
     only_snapshot: bool
     """The stream ends when every snapshot is published."""
@@ -87,8 +87,8 @@ def assemble(
 ) -> StreamResources:
     """Build all parts of a stream; `stack` closes them.
 
-    `wake` interrupts the pipeline's waiting. `on_schema` gets each relation whose events come, with the header that
-    names its schema.
+    `wake` interrupts the pipeline's waiting. `on_schema` gets each relation before its events come, with the header
+    that names its schema.
     """
     names, last = TopicNames(settings.sink.prefix, settings.sink.topic), kafka.publisher.last
     spool = _spool(settings, clients, server.system_id)
@@ -140,7 +140,7 @@ def assemble(
 
 
 def _spool(settings: Settings, clients: Clients, system_id: str) -> Spool:
-    """Only now that the daemon holds the slot is the directory surely its own.
+    """Make the spool, once the daemon holds the slot: only then no other process uses its directory.
 
     Slots of other servers may have the same name, so the directory has the server's id, too.
     """

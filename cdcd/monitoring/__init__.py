@@ -1,1 +1,1 @@
-"""What the daemon tells about itself: status, metrics, status page, health checks, log."""
+"""The daemon's reports about itself: status, metrics, status page, health checks, log."""

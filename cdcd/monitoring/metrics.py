@@ -21,7 +21,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from cdcd.monitoring.status import State, Status
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody reads
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nothing uses
 
 RELATIONS_MAX: Final = 1000
 """Distinct values of the label `relation`; rows of further tables are counted under `other`."""

@@ -3,7 +3,7 @@
 Before: the pipeline notes once a turn what waits at each stage, with a mark that changes when something moves there.
 After: `status` reports a stage that has stalled for too long to the HTTP server and to the metrics.
 
-A daemon that hangs while its health check says "up" is the worst failure: nobody looks, and WAL piles up. So health
+A daemon that hangs while its health check says "up" is the worst failure: no person looks, and WAL piles up. So health
 means "waiting work moves", not "the process answers". A stage without work is never stalled.
 """
 

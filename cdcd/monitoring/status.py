@@ -1,4 +1,4 @@
-"""What the daemon is doing, as plain values.
+"""The state of the daemon, as plain values.
 
 Before: the supervisor writes `state` and `errors`, the loop the positions, the counts and the stages, the slot monitor
 the slot. After: `http_server` answers probes from it, `status_page` and `metrics` show it.
@@ -40,7 +40,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class QueueDepths:
-    """What waits inside the daemon, at one moment."""
+    """The amounts that wait inside the daemon at one moment."""
 
     queue_batches: int = 0
     queue_bytes: int = 0
@@ -116,7 +116,7 @@ class TableCounts:
 
 
 class PublishedCounts:
-    """What was published since the start of the daemon. One thread writes, any thread reads."""
+    """Counts of published events since the start of the daemon. One thread writes, any thread reads."""
 
     def __init__(self) -> None:
         self.transactions = 0

@@ -1,4 +1,4 @@
-"""Reads the fields of one pgoutput message in order. Whatever is wrong becomes a DecodeError that says where.
+"""Reads the fields of one pgoutput message in order. Every error is a DecodeError that says where it is.
 
 Before: `decoder` opens a cursor after the message's type byte.
 After: `tuples` takes a cursor past a whole tuple; `decoder` makes `messages` of what the cursor has read.

@@ -1,9 +1,9 @@
 """Bytes in, one message out: all of protocol versions 1 to 4.
 
 Before: `source` delivers frames; `transaction.assembler` knows whether a stream block is open.
-After: `messages` is what comes out; `encoder` is the way back.
+After: the result is one of the `messages`; `encoder` turns it into bytes again.
 
-The bytes do not tell two things that their meaning depends on:
+The meaning of the bytes depends on two facts that are not in them:
 
 - Between Stream Start and Stream Stop the messages R, Y, I, U, D, T and M carry an xid after their type byte, and
   elsewhere they do not: the caller says which. (An M that is not transactional never comes inside.)

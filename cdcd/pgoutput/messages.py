@@ -65,9 +65,9 @@ NAMES: Final[dict[int, str]] = {
     ROLLBACK_PREPARED: "Rollback Prepared",
     STREAM_PREPARE: "Stream Prepare",
 }
-"""What PostgreSQL's documentation and cdcd's errors call each message."""
+"""The name of each message, in PostgreSQL's documentation and in cdcd's errors."""
 
-# What kind of tuple an Update or Delete has of the old row.
+# The kinds of tuples in an Update or Delete.
 NO_OLD: Final = 0
 KEY: Final = 0x4B  # 'K': the replica identity's columns; the others are null
 OLD: Final = 0x4F  # 'O': all columns (REPLICA IDENTITY FULL)
@@ -262,7 +262,7 @@ class Truncate(Message):
 
 @final
 class LogicalMessage(Message):
-    """M: what `pg_logical_emit_message` wrote, at `lsn`. It is part of a transaction only if `transactional`."""
+    """M: a message of `pg_logical_emit_message` at `lsn`. It is part of a transaction only if `transactional`."""
 
     __match_args__ = ("xid", "transactional", "lsn", "prefix", "content")
 

@@ -1,6 +1,7 @@
-"""What is durable in Kafka, and what may be acknowledged to PostgreSQL because of it.
+"""The progress in Kafka, and the position that may be acknowledged to PostgreSQL because of it. No I/O.
 
-`record` is the progress as it stands on the topic `{prefix}.progress`: pure values, JSON and back. `ack_tracker`
-derives from what was received and what is durable the one position that may be acknowledged. Neither does any I/O:
-`sink` writes and reads the records, `source` sends the acknowledgement.
+`records` and `snapshot_records` are the progress as it stands on its topics: values, to JSON and back. `ack_tracker`
+derives the LSN to acknowledge. `continuity` checks that slot, server and progress belong together. `daemon_requests`
+are the requests that a person makes through the WAL. `sink` writes and reads the records, `source` sends the
+acknowledgement.
 """

@@ -1,7 +1,7 @@
-"""What was received, what is durable in Kafka, and what may therefore be acknowledged to PostgreSQL.
+"""Derives the LSN to acknowledge to PostgreSQL from what was received and what is durable in Kafka.
 
-Before: `pipeline` tells what the assembler received, and which slot records Kafka has committed.
-After: `pipeline` puts `ack()` into the status updates, and commits `idle_position()` as a slot record.
+Before: `daemon.stream_reader` tells what the assembler received, `daemon.pipeline` which slot records Kafka committed.
+After: `daemon.pipeline` puts `ack()` into the status updates, and has `idle_position()` committed as a slot record.
 Source: PostgreSQL, "Streaming Replication Protocol" (Standby status update) and "Synchronous Replication Support for
 Logical Decoding".
 
@@ -46,7 +46,7 @@ class AckTracker:
         self._held: dict[str, int] = {}
         """Prepared transactions that hold the ack: the prepare LSN, by name."""
         self._resolved: dict[str, int] = {}
-        """Those that were committed: the end LSN that is not durable yet, by name."""
+        """Prepared transactions that were committed: the end LSN, not durable yet, by name."""
 
     def on_begin(self) -> None:
         """A Begin or Begin Prepare came: until the transaction ends, no keepalive is an idle position."""
@@ -96,8 +96,8 @@ class AckTracker:
 
         The transaction holds the ack until its end is durable. If the server restarted beyond the prepare, it would
         send the COMMIT PREPARED again, but not the rows. A transaction without rows holds the ack, too: after such a
-        restart nobody could tell it from one whose rows are lost. If nothing else makes its end durable, an idle
-        position does.
+        restart the daemon could not tell it from one whose rows are lost. If nothing else makes its end durable, an
+        idle position does.
         """
         if name in self._held:
             if end_lsn <= self._durable:

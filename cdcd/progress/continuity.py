@@ -1,4 +1,4 @@
-"""Whether slot, server and progress belong together. If they do not, going on could skip rows, and is refused.
+"""Checks that slot, server and progress belong together. If they do not, the stream could skip rows.
 
 Before: `source` says who the server is and where the slot stands, `records` what Kafka holds.
 After: `daemon.kafka_takeover` lets the stream start only where this raises nothing.

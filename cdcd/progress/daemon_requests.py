@@ -1,8 +1,8 @@
-"""What people ask of the daemon: logical messages with the prefix `cdcd`, which say what is wanted and for which table.
+"""Requests of people to the daemon: logical messages with the prefix `cdcd`. Each names an action and a table.
 
 Before: a command (`cli.commands.daemon_request`) writes the message into the WAL.
-After: the daemon finds the message in the slot's stream, and stores the request in the progress, in the same Kafka
-transaction that passes the message. So no request is lost, and none is taken twice.
+After: the daemon finds the message in the slot's stream, and stores the request in the progress, in the Kafka
+transaction that passes the position of the message. So no request is lost, and none is taken twice.
 
 Every slot of the database has the message in its stream. The message therefore names the slot that it is for.
 """
@@ -35,7 +35,7 @@ def is_for(slot: str, content: bytes) -> bool:
     return bool(to == slot)
 
 
-def to_copy(content: bytes) -> tuple[str, str] | None:
+def table_to_snapshot(content: bytes) -> tuple[str, str] | None:
     """Return schema and name of the table that is to get a new snapshot; None if the message asks for none."""
     return table_of(SNAPSHOT, content) or table_of(DISCARD, content)
 

@@ -4,7 +4,7 @@ Before: `sink.publisher` knows what a Kafka transaction holds.
 After: `sink.publisher` writes these as the last records of each Kafka transaction. At start the newest slot record says
 where to go on. Readers (Spark) cut topics by these records.
 
-The format, stable since version 1. Keys are text: `{slot}` for a slot record, `{slot}/{topic}` for a table record
+The format, stable since version 2. Keys are text: `{slot}` for a slot record, `{slot}/{topic}` for a table record
 (a slot's name holds no `/`). Values are JSON objects with sorted keys, UTF-8. LSNs are in PostgreSQL's text form
 (`"16/B374D848"`): every JSON reader keeps them exactly, unlike numbers above 2**53, and a person can paste them into
 SQL.

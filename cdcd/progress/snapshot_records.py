@@ -1,12 +1,12 @@
 """How far the snapshot of each table is, on the topic `{prefix}.snapshots`: one record a table.
 
-Before: `snapshot.table_copier` says what it has read.
-After: `sink.publisher` writes the record in the Kafka transaction that has the rows. At start it says what is left to
-read.
+Before: `snapshot.encoder` says which rows it has encoded.
+After: `sink.publisher` writes the record in the Kafka transaction that has the rows. At a start the record says what is
+left to read.
 
-The topic is compacted and small, and read whole. (The progress topic keeps a week of every commit, so the record of a
-table that nobody touches is far back there.) The table's progress record repeats what readers need: the consistent
-point, and whether the snapshot is finished. See `records.SnapshotState`.
+The topic is compacted and small, and read whole. (The progress topic keeps a week of every commit, so the record of an
+unchanged table is far back there.) The table's progress record repeats what readers need: the consistent point, and
+whether the snapshot is finished. See `records.SnapshotState`.
 
 A snapshot reads a table in ranges of blocks of its heap. PostgreSQL's exported snapshot is gone when the daemon dies;
 the next one is later. A later start must know which finished ranges have changed rows. So the record keeps the xmin of

@@ -12,6 +12,6 @@ In the order of the flow:
     topics, partitioner  name the topics, and the partition of each record
     parking/             parked and deferred tables: their events go to the parked topic
     hanging_transactions decides what an earlier producer left undecided
-    interfaces           what all of these ask of Kafka
+    interfaces           the operations that all of these need of Kafka
     kafka/               the only modules that know confluent-kafka
 """

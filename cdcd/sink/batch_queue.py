@@ -4,8 +4,8 @@ Before: the source thread puts batches. If there is no room, it goes on answerin
 After: `worker` gets them.
 
 The queue is the backpressure of the whole daemon. It is bounded in batches and in bytes of memory.
-Neither side polls: the sink thread sleeps on a condition; the source thread is woken through `on_room` once `put` was
-refused.
+Neither side polls. The sink thread sleeps on a condition. After `put` has refused a batch, `on_room` wakes the source
+thread once there is room.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from cdcd.sink.batches import Batch
 
 _ROW_OVERHEAD_BYTES: Final = 320
-"""The memory of a message besides its key and value: a dict of two, two bytes objects, a place in a list."""
+"""The memory of a message in addition to its key and value: a dict of two, two bytes objects, a place in a list."""
 
 
 class QueueHead(NamedTuple):

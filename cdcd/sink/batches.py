@@ -55,7 +55,7 @@ class TableBatch:
         return {op: events for op, events in counts.items() if events}
 
     def cut(self) -> TableBatch:
-        """Move the last transaction's records out of this batch, into a new one, and return that."""
+        """Move the last transaction's records out of this batch into a new one, and return the new one."""
         at = self.begins_at
         rest = TableBatch(self.schema, self.name)
         rest.transaction = self.transaction
@@ -69,7 +69,7 @@ class TableBatch:
 
 
 class Batch:
-    """Complete PostgreSQL transactions, or a part of a large one. Complete ones may follow its last part.
+    """Complete PostgreSQL transactions, or a part of a large one. Complete transactions may follow the last part.
 
     A batch changes hands as a whole; two threads never share one.
     """

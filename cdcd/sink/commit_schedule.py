@@ -4,8 +4,8 @@ Before: `batch_queue` says what waits, `publisher` which Kafka transaction is op
 After: `worker` executes the action, and asks again.
 
 The problem: a commit costs milliseconds whatever it holds. So a backlog wants few and large Kafka transactions, but a
-lone row wants to be seen at once. One rule serves both: commit as soon as nothing more waits, or is on its way in an
-unbroken flow. While a commit is under way the next batches gather. The bounds on rows, bytes and time hold only in a
+lone row wants to be seen at once. One rule serves both: commit as soon as no batch waits, and none is expected within
+milliseconds. While a commit is under way the next batches gather. The bounds on rows, bytes and time hold only in a
 backlog.
 
 The other rules:
@@ -16,7 +16,8 @@ The other rules:
    partitions. Rows that come meanwhile join at no cost (`gather_s`), and the sink prepares the commit.
 4. A replay of parked events takes turns with the stream: one chunk, in a Kafka transaction of its own, whenever none is
    open. Rows of a snapshot wait until the replay is finished: they may be of the same table.
-5. Complete transactions do not wait for the end of a large one after them; nor does a commit that is prepared.
+5. Complete transactions do not wait for the end of a large one after them. A prepared commit does not wait for it
+   either.
 """
 
 from __future__ import annotations
@@ -180,10 +181,10 @@ class CommitSchedule:
         )
 
     def _commits_before(self, head: Batch, queue: QueueHead, transaction: KafkaTransaction) -> bool:
-        """Whether to commit before `head` is published: it begins a PostgreSQL transaction whose commit is not here.
+        """Whether to commit before `head` is published: it begins a PostgreSQL transaction without its end.
 
-        That commit may be distant. Or this one is prepared: then nobody can read the progress of other slots until it
-        is done.
+        The end may be distant. Or the Kafka commit is prepared: until it is done, the open transaction hides the
+        progress of other slots from readers.
         """
         is_endless = head.commit_is_distant or (head.ends_inside_transaction and self._is_prepared)
         return is_endless and not transaction.is_inside and not queue.has_later_commit

@@ -13,22 +13,22 @@ was committed, PostgreSQL was acknowledged, and an abort marker loses the hangin
 
 The progress tells what became of the transaction:
 
-1. PostgreSQL was acknowledged more than the visible progress holds, and an undecided slot record holds that much. The
-   transaction of this record was committed. So everything undecided was.
+1. The daemon has acknowledged more to PostgreSQL than the visible progress holds, and an undecided slot record holds
+   that much. The transaction of this record was committed, and with it everything undecided.
 2. The progress itself is undecided, and rows that its undecided table records count are visible in a partition that
-   got its marker. The transaction was committed. So everything undecided was.
+   got its marker. The transaction was committed, and with it everything undecided.
 3. The undecided records of a partition begin below the end offset that the visible table record of its topic gives.
    They were committed.
-4. Otherwise PostgreSQL was not acknowledged, and sends the rows again. The transaction was aborted.
+4. Otherwise the daemon has not acknowledged the rows, and PostgreSQL sends them again. The transaction was aborted.
 
 For each such partition every producer of the slot writes a transaction of one record, because nothing tells which
 producer wrote the hanging records. That record means nothing. In cdcd's own topics it is the tombstone of a key that
-never existed. In a table's topic that is to be committed it is a tombstone without a key. In one that is to be aborted
-no reader ever sees it.
+never existed. In a table's topic that is to be committed it is a tombstone without a key. In a table's topic that is to
+be aborted, no reader ever sees the record.
 
 Two cases are beyond repair. If a later transaction of this slot has rows in the same partition, and dies before it
-commits, the coordinator may abort both. And two transactions of this slot may hang in one partition, one committed and
-one aborted. Replicated topics do not get there, because their partitions keep a leader.
+commits, the coordinator may abort both. Or two transactions of this slot hang in one partition, one committed and one
+aborted. Replicated topics do not get there, because their partitions keep a leader.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class UnstableOffsets(Protocol):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the progress tells of the undecided transactions."""
+    """The facts in the progress about the undecided transactions."""
 
     confirmed_lsn: int
-    """Up to here PostgreSQL was acknowledged."""
+    """The slot's `confirmed_flush_lsn`: the daemon has acknowledged everything before it."""
     visible: SlotRecord | None
     """The last slot record that can be read."""
     undecided: SlotRecord | None
@@ -76,7 +76,7 @@ class Evidence:
     tables: Mapping[str, TableRecord]
     """The visible table records, by topic, of the topics in question."""
     fillers: Mapping[str, Message]
-    """By topic of cdcd's own: a record that says only which slot wrote it. It may stay undecided, too."""
+    """For each of cdcd's own topics: a record that says only which slot wrote it. It may stay undecided, too."""
 
 
 def committed(hanging: Mapping[TopicPartition, int], evidence: Evidence) -> set[TopicPartition]:
@@ -96,7 +96,7 @@ def committed(hanging: Mapping[TopicPartition, int], evidence: Evidence) -> set[
 
 
 def _was_acknowledged(evidence: Evidence) -> bool:
-    """Whether the acknowledgement of PostgreSQL includes what is undecided."""
+    """Whether the acknowledged LSN includes the undecided slot record."""
     if evidence.undecided is None:
         return False
     if evidence.visible is None:  # before the first acknowledgement the slot is confirmed to where it began
@@ -117,7 +117,7 @@ def decide_hanging(
     `gather_evidence` gets the partitions in question, each with the offset at which its undecided records begin.
 
     An open transaction of another slot looks the same for a moment. The markers of these producers do not decide it. So
-    only what stays where it is over LOOKS looks counts as this slot's.
+    a transaction counts as this slot's only if it stays undecided at the same offset in LOOKS looks.
     """
     decided = 0
     for _ in range(ROUNDS):

@@ -31,7 +31,7 @@ class Producer(Protocol):
         """Readers see records when their transaction is committed; else as soon as they are written."""
 
     def start(self, stopping: Callable[[], bool]) -> bool:
-        """Take over the transactional.id: fence a zombie and end its open transaction. False if `stopping` said so."""
+        """Take over the transactional.id: fence a zombie and end its open transaction. False if `stopping` is true."""
 
     def begin(self) -> None:
         """Open a transaction."""
@@ -117,7 +117,7 @@ class ProgressReader(Protocol):
         """Return the last committed value of each key; a key that was never written, or was deleted, is missing.
 
         Call it once the producer has started: the start ends the open transactions of earlier producers.
-        Returns what it has so far if `stopping` said so.
+        If `stopping` turns true, the result is incomplete.
         """
 
     def every(self, stopping: Callable[[], bool]) -> dict[bytes, bytes]:

@@ -26,7 +26,7 @@ class CommitResult:
     commit_lsn: int
     commit_ts: int
     """Commit LSN and time (microseconds since 1970 UTC) of the last PostgreSQL transaction inside. If none is inside,
-    both are those of the record before."""
+    both are as in the slot record before."""
     first_commit_ts: int
     """Commit time of the first PostgreSQL transaction inside; 0 if none is."""
     transactions: int

@@ -4,8 +4,8 @@ Before: `worker` gets batches, in commit order, from the thread that owns the re
 After: the producer (`interfaces`); the result of a commit goes back to `progress.ack_tracker`.
 
 The rule: a Kafka transaction holds complete PostgreSQL transactions, in commit order. Its last records are its
-progress: a table record for each topic it touched, then one slot record. After any error the publisher is thrown away,
-with all it knew: the next one starts from the progress that `read_committed` shows.
+progress: a table record for each topic it touched, then one slot record. After any error the daemon drops the publisher
+and its state. The next one starts from the progress that `read_committed` shows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Final
 
 from cdcd.lsn import format_lsn
-from cdcd.progress.daemon_requests import DISCARD, table_of, to_copy
+from cdcd.progress.daemon_requests import DISCARD, table_of, table_to_snapshot
 from cdcd.progress.records import ParkedTable, SlotRecord, TableRecord, table_key
 from cdcd.progress.snapshot_records import TableSnapshot, wanted_snapshot
 from cdcd.sink.batches import Batch, Message, TableBatch
@@ -111,7 +111,7 @@ class Publisher:
         """Produce a batch into the open Kafka transaction; opens one (at `now`, monotonic seconds) if none is open.
 
         Raises what the producer raises; SettingsError if two tables would share a topic; Unpublishable if the events of
-        one table are refused. Then the publisher is done.
+        one table are refused. After an error the publisher is of no use.
         """
         with self._naming_table():
             self._publish(batch, now)
@@ -149,7 +149,7 @@ class Publisher:
                 # The table's parked events are discarded, also those in the queue: an event's parts stay together.
                 self._producer.flush()
             self._parked.request(content)
-            wanted = to_copy(content)
+            wanted = table_to_snapshot(content)
             if wanted is not None:
                 # The record commits with the request: so the next daemon knows that the snapshot is wanted.
                 self._publish_snapshot_records(transaction, [self._wanted_snapshot(wanted)])
@@ -172,7 +172,7 @@ class Publisher:
     def commit(self) -> CommitResult:
         """Commit the open Kafka transaction, between two PostgreSQL transactions.
 
-        Raises what the producer raises. Then nothing, or all, was made durable, and the progress tells which.
+        Raises what the producer raises. After an error either all or nothing is durable, and the progress tells which.
         """
         with self._naming_table():
             return self._commit()
@@ -201,16 +201,16 @@ class Publisher:
         return transaction.result(slot_record, self.parked)
 
     def _open_progress(self, transaction: KafkaTransaction) -> None:
-        """Add the progress partition to the transaction while the rows are on their way: that takes a request.
+        """Add the progress partition to the transaction while the rows are on their way, because it takes a request.
 
-        But not earlier: while the partition is in an open transaction, nobody can read what other slots committed.
+        Not earlier, because an open transaction on this partition hides the later commits of other slots from readers.
         """
         if transaction.touched and self._opens_progress_early and not transaction.has_progress:
             transaction.has_progress = True
             self._produce_progress([{"key": table_key(self._source.slot, ""), "value": None}])
 
     def abort(self) -> None:
-        """Give up the open Kafka transaction, if there is one: nobody saw its rows, and the server sends them again."""
+        """Abort the open Kafka transaction, if there is one. The server sends its rows again."""
         if self._open is not None:
             self._open = None
             self._producer.abort()

@@ -45,7 +45,7 @@ class TableTopics:
         self._snapshots = dict(snapshots or {})
         self._by_name: dict[str, Topic] = {}
         self._by_table: dict[Table, Topic] = {}
-        self._parked_exists = False  # this process knows so: somebody may have removed it since it was made
+        self._parked_exists = False  # as far as this process knows: a person may have removed it since
         *_, self.schema_partitions = admin.ensure(*own_specs(names, settings.replication_factor, settings.config))
 
     def __getitem__(self, table: Table) -> Topic:
@@ -57,7 +57,7 @@ class TableTopics:
         return self._by_name[topic].table if topic in self._by_name else None
 
     def find(self, tables: Iterable[Table]) -> None:
-        """Make sure of the topics of these tables. All new ones are asked for together: they can be many.
+        """Make the topics of these tables if they are missing. One request asks for all: they can be many.
 
         Raises SettingsError if two tables would share a topic; else as TopicAdmin does.
         """

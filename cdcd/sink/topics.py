@@ -77,7 +77,7 @@ class TopicNames:
         self.parked = f"{prefix}.parked"
         """Events of tables that are parked or deferred."""
         self.compacted = (self.progress, self.schemas, self.snapshots)
-        """The topics among these that keep the last record of every key for ever."""
+        """The compacted topics among these: they keep the last record of every key."""
 
     def topic(self, schema: str, table: str) -> str:
         """Return the topic of a table; with the schema "" (no table has it) cdcd's own topic `{prefix}.{table}`.
@@ -129,7 +129,7 @@ def own_specs(names: TopicNames, replication_factor: int, table_config: Mapping[
 
 
 def parked_spec(names: TopicNames, replication_factor: int, table_config: Mapping[str, str]) -> TopicSpec:
-    """Return the parked topic: one partition, kept until somebody removes it, for nothing else has these events.
+    """Return the parked topic: one partition, without retention, because no other topic has these events.
 
     `table_config` is the setting for the tables' topics.
     """
@@ -138,6 +138,6 @@ def parked_spec(names: TopicNames, replication_factor: int, table_config: Mappin
 
 
 def _as_safe(spec: TopicSpec, table_config: Mapping[str, str]) -> TopicSpec:
-    """Return the topic with the tables' `min.insync.replicas`: cdcd's own records are to be as safe."""
+    """Return the topic with the tables' `min.insync.replicas`: cdcd's own records are as safe then."""
     wanted = {name: value for name, value in table_config.items() if name == "min.insync.replicas"}
     return replace(spec, config={**spec.config, **wanted})

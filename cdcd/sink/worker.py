@@ -91,11 +91,11 @@ class SinkWorker:
                 return True
         except CdcdError as error:
             if self._stopping:
-                log.info("left the open Kafka transaction unfinished, its rows will be sent again: %s", error.message)
+                log.info("left the Kafka transaction unfinished, PostgreSQL sends its rows again: %s", error.message)
             else:
                 self._error = error
         except BaseException as error:
-            log.exception("The sink failed in a way that nobody foresaw")
+            log.exception("The sink failed with an unexpected error")
             self._error = error
         self._queue.close()
         self._on_end()

@@ -4,8 +4,8 @@ Before: `source.heaps` says where the rows lie, `progress.snapshot_records` what
 After: `reader` reads a chunk.
 
 A table is read once from its first block to its last. After a crash the rest is read under a later snapshot, and the
-stream between the two snapshots has been published meanwhile. That does not suffice for a row that an UPDATE moved from
-a block that was not read yet to one that was: the stream shows the update, but not the TOAST values that it left
+stream between the two snapshots has been published meanwhile. This is not enough for a row that an UPDATE moved from a
+block that was not read yet to one that was: the stream shows the update, but not the TOAST values that it left
 unchanged. So in the blocks that are done, the rows written since the first snapshot are read a second time. They are
 published a second time, too, each time as of its own snapshot: a reader that goes by key takes the later one.
 
@@ -26,7 +26,7 @@ XID_MASK: Final = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one COPY reads."""
+    """The part of a table that one COPY reads."""
 
     topic: str
     """The topic of the table."""

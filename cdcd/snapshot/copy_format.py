@@ -3,7 +3,7 @@
 Before: `reader` has messages of COPY ... TO STDOUT (FORMAT binary), one row each. After: `transaction.change_consumer`.
 Source: PostgreSQL, "COPY", Binary Format.
 
-Hot path of the snapshot, compiled: a row is encoded from the message that it came in, which is not copied before.
+Hot path of the snapshot, compiled: a row is encoded from its message, without a copy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CopyFormat:
     def __init__(self, columns: int) -> None:
         """`columns`: how many each row has."""
         self._columns: i64 = columns
-        self._begun = False
+        self._has_begun = False
         self.has_ended = False
         """The trailer has come."""
 
@@ -40,10 +40,10 @@ class CopyFormat:
         Raises DecodeError (the server's fault) if the message begins in another way, or has another number of columns.
         """
         at: i64 = 0
-        if not self._begun:
+        if not self._has_begun:
             if not message.startswith(SIGNATURE):
                 raise DecodeError("a COPY in binary format does not start with its signature", _HINT)
-            self._begun = True
+            self._has_begun = True
             at = HEADER_BYTES
             if len(message) == at:
                 return 0

@@ -1,8 +1,8 @@
 """Turns the rows of a snapshot into events, and tracks how far each table is. No I/O.
 
 Before: `reader` has messages of COPY.
-After: the consumer's events go into a batch. `progress.snapshot_records` goes with it, so that rows and progress
-become durable together.
+After: the consumer's events go into a batch. The `progress.snapshot_records` of the tables go with it, so that rows and
+progress become durable together.
 
 A row of the snapshot at the consistent point L is an event `r` with the commit LSN L - 1, where no commit record can
 be: it sorts after every transaction that the snapshot shows, and before every one that it does not show (from L on).

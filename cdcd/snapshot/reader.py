@@ -46,7 +46,7 @@ class SnapshotConnection:
         except psycopg.Error as error:
             raise PostgresUnavailable(f"a connection for a snapshot could not be made: {_message(error)}") from error
         self._pg = self._conn.pgconn
-        self._begun = False
+        self._has_begun = False
 
     def import_snapshot(self, snapshot: str) -> None:
         """Import a snapshot, once. Its exporter must not have run another statement since.
@@ -89,7 +89,7 @@ class SnapshotConnection:
         except psycopg.OperationalError as error:
             raise PostgresUnavailable(f"the connection to PostgreSQL ended: {_message(error)}") from error
         self.chunk = chunk
-        self._begun = False
+        self._has_begun = False
 
     def read(self, messages_max: int) -> tuple[list[bytes], bool]:
         """Return the messages that have come, and whether they were the last (`chunk` is None then).
@@ -99,11 +99,11 @@ class SnapshotConnection:
         messages: list[bytes] = []
         try:
             self._pg.consume_input()
-            if not self._begun:
+            if not self._has_begun:
                 if self._pg.is_busy():
                     return messages, False
                 self._check(self._pg.get_result(), pq.ExecStatus.COPY_OUT)
-                self._begun = True
+                self._has_begun = True
             _, last = read_frames(self._pg.get_copy_data, messages, messages_max, _READ_BYTES)
             if last < 0:
                 self._end()

@@ -17,7 +17,9 @@ The way through it::
     mirror/       planner -> table_merge     a MERGE a table
                   -> run_log                 then one row that publishes all tables
     exported_snapshot -> load                tables of PostgreSQL at one LSN
-    verify                                   rows compared with PostgreSQL at one LSN
+    verify                                   rows compared with PostgreSQL at one LSN, by sql_expressions
+    commands                                 `cdcd spark`, with its settings and metrics
+    packages                                 the jars that work with each version of Spark
 """
 
 from cdcd.spark.cdc import Cdc

@@ -1,4 +1,4 @@
-"""The door for Spark users: a Kafka cluster and a prefix as tables of events, cuts and rows.
+"""The entry point for Spark users: a Kafka cluster and a prefix as tables of events, cuts and rows.
 
 Before: a SparkSession with the jars that `packages` names.
 After: the modules that read, mirror, load and verify.

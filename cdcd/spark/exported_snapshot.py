@@ -73,6 +73,6 @@ class ExportedSnapshot:
 
 
 def table_expression(table: PublishedTable) -> str:
-    """The table in FROM and LOCK TABLE: a published root with its partitions, another table without its heirs."""
+    """The table in FROM and LOCK TABLE: a published root with its partitions, another table without its children."""
     only = "" if table.kind == PARTITIONED else "ONLY "
     return only + identifier(table.schema, table.name)

@@ -95,11 +95,11 @@ class Assembler:
         self.is_paused = False
         """Everything that commits before the LSN of the pause was handed on, and nothing else."""
         self.commit_is_distant = False
-        """The end of the transaction that is being handed on may take a while to come."""
+        """The commit of the transaction that is being handed on may be far away."""
         self.received_lsn: i64 = 0
         """`end_lsn` of the last transaction that has ended; 0 before the first."""
         self.last_idle_keepalive_lsn: i64 = 0
-        """Where the last keepalive between transactions stood: the server has sent every commit before it."""
+        """The position of the last keepalive between transactions: the server has sent every commit before it."""
         self.server_lsn: i64 = 0
         """Where the server's WAL ended, by its last message."""
         self.reply_requested = False
@@ -117,11 +117,11 @@ class Assembler:
 
     @property
     def prepared_outcomes(self) -> list[PreparedOutcome]:
-        """What became of prepared transactions; the reader empties the list."""
+        """The outcomes of prepared transactions; the reader empties the list."""
         return self._spooled.outcomes
 
     def pause_before(self, lsn: i64) -> None:
-        """Pause before the first transaction that commits at `lsn` or later, and at no other LSN."""
+        """Pause before the first transaction that commits at `lsn` or later. A later call replaces the LSN."""
         self._pause_lsn = lsn
         self.is_paused = False
 
@@ -267,7 +267,7 @@ class Assembler:
         self.received_lsn = end_lsn
         self.server_lsn = max(self.server_lsn, end_lsn)
 
-    # What is not a pgoutput message, and what must not come
+    # Keepalives, and messages that must not come
 
     def _keepalive(self, frame: bytes) -> None:
         if len(frame) == 0 or frame[0] != KEEPALIVE:

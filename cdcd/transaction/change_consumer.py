@@ -1,7 +1,7 @@
 """Takes changes: the interface between transactions and snapshots on one side and an event format on the other.
 
-Before: `assembler` and `change_router` call it in commit order, one transaction at a time; `snapshot.table_copier`
-calls another one with the rows of a snapshot.
+Before: `assembler` and `change_router` call it in commit order, one transaction at a time; `snapshot.encoder` calls
+another consumer with the rows of a snapshot.
 After: `avro.event_encoder` implements it.
 
 A change comes as the frame that holds it and an offset, not as values: the encoder reads PostgreSQL's bytes where they

@@ -1,4 +1,4 @@
-"""An event format: what the daemon's wiring chooses, and all that the rest of the daemon knows of it.
+"""The interface of an event format. The daemon's wiring chooses a format, and no other module knows which.
 
 Before: `record_consumer` says where records go.
 After: `avro.avro_format` implements it. The encoders that it makes take changes, see `change_consumer`.
@@ -13,12 +13,12 @@ from cdcd.transaction.record_consumer import RecordConsumer
 
 
 class EventFormat:
-    """Makes the encoders of one attempt, each with the store that makes its schemas known to readers."""
+    """Makes the encoders of one stream, each with the store that makes its schemas known to readers."""
 
     def stream_encoder(self, records: RecordConsumer) -> ChangeConsumer:
         """The encoder of the stream's changes. Called once, before `snapshot_encoder`."""
         raise NotImplementedError
 
     def snapshot_encoder(self, records: RecordConsumer) -> ChangeConsumer:
-        """An encoder of the rows of snapshots, which go to Kafka beside the stream."""
+        """An encoder of the rows of snapshots, which go to Kafka next to the stream."""
         raise NotImplementedError

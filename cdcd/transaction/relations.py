@@ -1,4 +1,4 @@
-"""What the tables are at this point of the stream: Relation messages with their types and keys looked up.
+"""Resolves Relation messages: looks up the types of the columns and the key of the events.
 
 Before: `pgoutput.messages.Relation`, which says names, type OIDs, typmods and the replica identity.
 After: `avro` builds schemas and encoders from a `ResolvedRelation`.
@@ -68,7 +68,7 @@ MESSAGES: Final = ResolvedRelation(
 
 
 class TypeCatalog(Protocol):
-    """What the server's catalog says about types and keys; `source.catalog` implements it."""
+    """The server's catalog of types and keys; `source.catalog` implements it."""
 
     def types(self, oids: Iterable[int]) -> Mapping[int, PgType]:
         """The types with these OIDs, without the types that no longer exist."""

@@ -11,7 +11,7 @@ takes nothing that survives.)
 
 The disk: nothing here outlives the process, because after a restart the server sends everything again. So nothing is
 synced, and a new spool removes the files that it finds. Checksums, kept in memory, notice a disk that lost something.
-There is one for each megabyte: one for each frame took longer than everything else that the spool does for the frame.
+There is one checksum for each megabyte. One for each frame would take longer than all other work for the frame.
 
 Logical messages: in a stream block the server gives every message the xid of the top level, whichever subtransaction
 wrote it (`ReorderBufferApplyMessage`). A message may therefore belong to a subtransaction that has not sent a row yet.
@@ -167,7 +167,7 @@ class SpooledTransaction:
         self._file = file
         self.streamed = streamed
         self.memory_bytes: i64 = 0
-        """What `_frames` takes of the memory, in bytes."""
+        """The memory that `_frames` takes, in bytes."""
         self.disk_bytes: i64 = 0
         """The file's length in bytes. It holds the frames before those in memory."""
         self._segments: list[tuple[int, int]] = []

@@ -41,7 +41,7 @@ class SpoolFile:
         self.path = path
 
     def append(self, data: bytes) -> None:
-        """Append all of `data`. After an error nobody knows how much of it the file has."""
+        """Append all of `data`. After an error the file has an unknown part of it."""
         with self.path.open("ab", buffering=0) as file:
             written = 0
             while written < len(data):

@@ -1,4 +1,4 @@
-"""Transactions that may yet be rolled back: which there are, what their ends do to them, and their replay.
+"""Keeps the transactions that may yet be rolled back, takes their ends, and replays those that commit.
 
 Before: `assembler` passes on what comes in blocks, and the messages that end such a transaction.
 After: `spool` keeps the frames. Once the commit has come, `change_router` hands them on to the consumer, a piece at a
@@ -39,7 +39,7 @@ _XID_BYTES: Final = 4
 
 @final
 class PreparedOutcome:
-    """What became of a prepared transaction, which holds back the ack: it was prepared, committed or rolled back."""
+    """The outcome of a prepared transaction, which holds back the ack: prepared, committed or rolled back."""
 
     def __init__(self, kind: i64, name: str, lsn: i64) -> None:
         self.kind: i64 = kind
@@ -105,9 +105,9 @@ class SpooledTransactions:
         self._arrived = 0
         """How many Relation messages have come."""
         self._arrivals: dict[int, int] = {}
-        """Which of them holds for the session, by OID."""
+        """The number of the one that holds for the session, by OID."""
         self.outcomes: list[PreparedOutcome] = []
-        """What became of prepared transactions; the reader empties the list."""
+        """The outcomes of prepared transactions; the reader empties the list."""
 
     # Blocks
 
@@ -276,8 +276,8 @@ class SpooledTransactions:
                 f"the server does not tell whether a logical message of the streamed transaction {xid}, which commits "
                 f"at {format_lsn(commit_lsn)}, was rolled back to a savepoint",
                 "The server tells it when it sends the transaction after its commit: until the daemon is restarted, "
-                "large transactions wait on the server's own disk. If nobody reads the messages, set source.messages = "
-                "false",
+                "large transactions wait on the server's own disk. If the messages are not needed, set "
+                "source.messages = false",
             )
         self._consumer.begin(commit_lsn, commit_time + POSTGRES_EPOCH_US, xid)
         router = ChangeRouter(self._relations, self._consumer, spooled.prior_relations)
@@ -315,7 +315,7 @@ class SpooledTransactions:
     def _take_stream(self, message: str, xid: i64) -> SpooledTransaction:
         spooled = self._streams.pop(xid, None)
         if spooled is None:
-            raise DecodeError(f"{message} of transaction {xid}, of which no Stream Start came", BUG_HINT)
+            raise DecodeError(f"{message} of transaction {xid}, for which no Stream Start came", BUG_HINT)
         return spooled
 
 

@@ -1,7 +1,8 @@
 """Where the stream stands between two messages, and which messages may come there: one table of states.
 
 Before: `assembler` moves from state to state.
-After: `assembler` asks the state what to do with the next message; its error for a misplaced one comes from the table.
+After: `assembler` asks the state how to treat the next message. The table also gives the error for a message that must
+not come.
 Source: PostgreSQL, "Logical Replication Message Flow"; `apply_dispatch` and `apply_handle_*` in worker.c.
 
 A *change* is what a transaction contains: Insert, Update, Delete, Truncate, Origin, or a transactional Message. The
@@ -20,7 +21,7 @@ from mypy_extensions import i64
 
 from cdcd.pgoutput import messages as m
 
-# What becomes of a change.
+# The treatments of a change.
 REFUSED: Final = 0
 """A change must not come here."""
 HANDED_ON: Final = 1
@@ -47,7 +48,7 @@ class StreamState:
         self.in_transaction: Final = in_transaction
         """The end of a committed or prepared transaction is still to come; until then no keepalive counts as idle."""
         self.changes: Final[i64] = changes
-        """What becomes of a change: REFUSED, HANDED_ON, SKIPPED or SPOOLED."""
+        """The treatment of a change: REFUSED, HANDED_ON, SKIPPED or SPOOLED."""
         allowed = bytearray(256)
         for kind in others if changes == REFUSED else (*others, *_CHANGES):
             allowed[kind] = 1

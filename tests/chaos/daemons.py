@@ -26,7 +26,7 @@ PROBES_MAX = 8
 
 NOT_A_BUG = (
     "another producer has taken over this daemon's transactional.id",  # a zombie that woke up: it must end
-    "no stream came about in 60 s",  # the servers were away for that long: Kubernetes starts it again
+    "no stream started within 60 s",  # the servers were away for that long: Kubernetes starts it again
 )
 
 

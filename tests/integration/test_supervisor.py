@@ -57,7 +57,7 @@ def test_a_server_that_was_never_there_ends_the_daemon_with_the_hint(
     finally:
         process.kill()
     *before, last = log.read_text().splitlines()
-    assert "ERROR cdcd: no stream came about" in last
+    assert "ERROR cdcd: no stream started" in last
     assert ("source.dsn" if missing == "postgres" else "sink.bootstrap_servers") in last
     assert "Traceback" not in log.read_text()
     if missing == "postgres":

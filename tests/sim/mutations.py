@@ -408,12 +408,12 @@ _MUTATIONS = (
     ),
     # Found by the simulation. In one burst the tracker heard of the Begin before the Prepare, which ended it.
     Mutation(
-        "forget that a transaction began behind a prepare",
+        "forget that a transaction began after a prepare",
         "cdcd.daemon.stream_reader",
         """
         +        was_prepared = any(outcome.kind == PREPARE for outcome in assembler.prepared_outcomes)
                  assembler.prepared_outcomes.clear()
-                 # Comes last, because it is how the frames end: a transaction may have begun after every prepare.
+                 # Last, because it is the state after all frames: a transaction may have begun after the last prepare.
         -        if assembler.in_transaction:
         +        if assembler.in_transaction and not was_prepared:
         """,

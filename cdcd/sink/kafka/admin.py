@@ -1,7 +1,8 @@
 """Asks the broker about topics, and makes those that are missing.
 
 Before: `table_topics` and the take-over ask.
-After: the broker, through confluent-kafka's AdminClient. Its futures fail once it is collected, so it is kept here.
+After: the broker, through confluent-kafka's AdminClient. The futures of a client fail once Python has collected the
+client, so this object keeps it.
 Source: Kafka protocol guide, CreateTopics, Metadata, ListOffsets and DescribeConfigs.
 
 Traps that this module knows:
@@ -216,7 +217,7 @@ class KafkaAdmin:
     def transaction_timeout_max_ms(self) -> int | None:
         """Return the brokers' `transaction.max.timeout.ms`.
 
-        None if the user may not see it: that takes the ACL DescribeConfigs on the cluster.
+        None if the user may not see it: the user needs the ACL DescribeConfigs on the cluster.
         """
         with self._asking("reading transaction.max.timeout.ms"):
             brokers = self._brokers()
@@ -277,12 +278,12 @@ class KafkaAdmin:
                     except KafkaException as error:
                         found = kafka_error(error)
                         if found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                            self._raise_if_passing_or_forbidden(spec, found)
+                            self._raise_if_temporary_or_forbidden(spec, found)
                             raise
 
-    def _raise_if_passing_or_forbidden(self, spec: TopicSpec, found: KafkaError) -> None:
+    def _raise_if_temporary_or_forbidden(self, spec: TopicSpec, found: KafkaError) -> None:
         if found.code() == KafkaError.INVALID_REPLICATION_FACTOR:
-            # The broker gives this error also while all brokers are starting or stopping. That passes.
+            # The broker also gives this error for a moment while all brokers are starting or stopping.
             brokers = self._brokers()
             if not brokers or spec.replication_factor <= len(brokers):
                 raise KafkaUnavailable(f"Kafka cannot create {spec.name} now: {found.str()}", TRY_AGAIN) from None

@@ -7,10 +7,10 @@ The problem: the broker answers a commit before it has written the markers. If t
 partitions to its next transaction before that, the broker refuses (CONCURRENT_TRANSACTIONS), and librdkafka asks again
 20 ms later. A broker that is cold, or waits for replicas, refuses nearly every transaction that follows at once.
 
-Only one transaction is open at a time. A daemon takes over both transactional ids before it reads the progress: so no
-earlier daemon can add to what it reads. If two daemons start at once, each may get one of the ids. So always initialize
-and use the first id first. A daemon that commits with the second id has therefore owned both, and a later daemon sees
-that commit.
+Only one transaction is open at a time. A daemon takes over both transactional ids before it reads the progress, so no
+earlier daemon can write progress afterwards. If two daemons start at once, each may get one of the ids. So always
+initialize and use the first id first. A daemon that commits with the second id has therefore owned both, and a later
+daemon sees that commit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AlternatingProducer:
         self._both = first, second
 
     def start(self, stopping: Callable[[], bool]) -> bool:
-        """Take over both transactional.ids, the first one first. False if `stopping` said so."""
+        """Take over both transactional.ids, the first one first. False if `stopping` is true."""
         first, second = self._both
         return first.start(stopping) and second.start(stopping)
 

@@ -28,7 +28,7 @@ class KafkaConnection:
     """The user's settings under `sink.librdkafka`."""
 
 
-_OURS: Final[dict[str, str]] = {
+_RESERVED: Final[dict[str, str]] = {
     "bootstrap.servers": "sink.bootstrap_servers",
     "metadata.broker.list": "sink.bootstrap_servers",
     "transactional.id": "sink.prefix and source.slot",
@@ -58,7 +58,7 @@ _CONNECTION: Final = (
 """Prefixes of the properties that concern every client, not only a producer."""
 
 
-class _Seldom(logging.Filter):
+class _RateLimit(logging.Filter):
     """Lets each kind of line through once in `every_s`: librdkafka repeats "FAIL" at every attempt to connect."""
 
     def __init__(self, every_s: float) -> None:
@@ -75,15 +75,15 @@ class _Seldom(logging.Filter):
 
 
 LIBRDKAFKA_LOG: Final = logging.getLogger("cdcd.sink.librdkafka")
-LIBRDKAFKA_LOG.addFilter(_Seldom(every_s=30.0))
+LIBRDKAFKA_LOG.addFilter(_RateLimit(every_s=30.0))
 
 
 def check_properties(properties: Mapping[str, Property]) -> None:
     """Raise SettingsError if the user sets a property that cdcd decides."""
     for name in properties:
-        if name in _OURS:
+        if name in _RESERVED:
             raise SettingsError(
-                f"sink.librdkafka may not hold {name!r}", f"Take it out: it follows from {_OURS[name]}."
+                f"sink.librdkafka may not hold {name!r}", f"Take it out: it follows from {_RESERVED[name]}."
             )
 
 
@@ -128,7 +128,7 @@ def idempotent_producer_config(connection: KafkaConnection) -> dict[str, object]
         # Every commit flushes, and a flush sends at once. Between two commits larger requests cost the daemon and the
         # broker less: measured in a backlog 3.8 and 2.6 us of CPU a row at 5 ms, 2.6 and 1.7 at 50 ms.
         "linger.ms": 50,
-        # Two bounds: a message takes some 150 bytes besides its key and value, and one row of 100 MB must fit.
+        # Two bounds: a message takes some 150 bytes in addition to its key and value, and one row of 100 MB must fit.
         "queue.buffering.max.kbytes": 128 * 1024,
         "queue.buffering.max.messages": 100_000,
         "batch.num.messages": 100_000,

@@ -29,7 +29,7 @@ class KafkaCluster:
         self.admin = KafkaAdmin(connection)
 
     def ensure(self, *specs: TopicSpec) -> None:
-        """Make the topics that are missing. From now on a reader takes for certain that they exist. Raises as admin."""
+        """Make the topics that are missing. Readers made later assume that they exist. Raises as admin."""
         self.admin.ensure(*specs)
         self._existing |= {spec.name for spec in specs}
 
@@ -64,7 +64,7 @@ class KafkaCluster:
         return transaction_timeout_ms(self.admin.transaction_timeout_max_ms(), self._connection.properties)
 
     def validate(self, producers: Callable[[KafkaCluster, int, str], Iterator[Producer]], *specs: TopicSpec) -> None:
-        """Raise what librdkafka and the brokers have against the settings. Fences nobody, and makes no topic.
+        """Raise the error that librdkafka or the brokers have for the settings. Fences no producer, makes no topic.
 
         `producers` makes the producers of a delivery mode; only the first is made. Raises KafkaUnavailable while Kafka
         does not answer.

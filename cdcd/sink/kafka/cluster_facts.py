@@ -1,4 +1,4 @@
-"""What `cdcd check` asks the brokers: topics, settings, and what this user may do. Changes nothing.
+"""Asks the brokers for `cdcd check`: topics, settings, and the user's rights. Changes nothing.
 
 Before: `preflight.check` has the settings, and the names of the topics.
 After: `preflight.kafka` judges the answers.
@@ -34,7 +34,7 @@ class ClusterFacts:
     denied: Mapping[str, frozenset[str]]
     """Existing topics that cdcd would write, with the operations that this user may not do."""
     cluster_id: str = ""
-    """What the cluster calls itself."""
+    """The cluster's id."""
     policies: Mapping[str, str] = field(default_factory=dict)
     """`cleanup.policy` of existing topics, as far as the user may see it."""
 

@@ -98,7 +98,7 @@ def kafka_error(error: KafkaException) -> KafkaError:
 
 
 def to_cdcd_error(error: KafkaError, doing: str, bootstrap: str) -> CdcdError:
-    """Return the error to raise for what went wrong while `doing` (a participle: "committing ...")."""
+    """Translate the error of an operation; `doing` is the operation as a participle: "committing ..."."""
     code = error.code()
     if code in _FENCED:
         return Fenced(
@@ -125,7 +125,7 @@ def refuses_credentials(error: KafkaError | None) -> bool:
 
 
 def refuses_for_good(error: KafkaError | None) -> bool:
-    """Whether waiting is surely no use. (A broken handshake may only mean that a broker restarts.)"""
+    """Whether every other try must fail, too. (A broken handshake may only mean that a broker restarts.)"""
     if error is None:
         return False
     return (error.code() in _AUTHENTICATION and not _was_cut(error)) or (
@@ -134,7 +134,7 @@ def refuses_for_good(error: KafkaError | None) -> bool:
 
 
 def _was_cut(error: KafkaError) -> bool:
-    """Whether it was no refusal: librdkafka gives the same code when a broker goes away during SASL's handshake."""
+    """Whether the connection broke. librdkafka gives the same code when a broker goes away in SASL's handshake."""
     message = error.str()
     return error.code() == KafkaError._AUTHENTICATION and any(how in message for how in _CUT)
 
@@ -157,7 +157,7 @@ class Reports:
 
 
 def closed(what: str) -> CdcdError:
-    """Return the error of a call whose client another thread has closed: nobody waits for that call any more."""
+    """Return the error of a call whose client another thread has closed: no caller waits for it any more."""
     return KafkaUnavailable(f"{what} was closed while it was in use", TRY_AGAIN)
 
 

@@ -4,7 +4,7 @@ Before: `publisher` says what it writes, as to a transactional producer.
 After: the broker; readers see each record as soon as it is written. `tests/contract/test_producer.py` holds this to its
 promises.
 
-Every record gets a delivery report: nothing else would tell that one was lost.
+Every record gets a delivery report: only a report shows that a record was lost.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class IdempotentProducer(ProducerClient):
         super().__init__(connection, idempotent_producer_config(connection), timeout_s, stuck_client)
 
     def start(self, stopping: Callable[[], bool]) -> bool:
-        """Nobody is fenced: there is nothing to take over."""
+        """Nothing to do: without a transactional.id there is nothing to take over."""
         return True
 
     def begin(self) -> None:

@@ -71,7 +71,7 @@ class KafkaProducer(ProducerClient):
         """How long the last transaction's end took, from `_end_sent_at` on."""
 
     def start(self, stopping: Callable[[], bool]) -> bool:
-        """Take over the transactional.id: fence a zombie and end its open transaction. False if `stopping` said so.
+        """Take over the transactional.id: fence a zombie and end its open transaction. False if `stopping` is true.
 
         Raises KafkaUnavailable if no broker let the client in within the timeout, RequestRejected if one never will.
         """
@@ -120,9 +120,9 @@ class KafkaProducer(ProducerClient):
         self._has_begun_next = False
 
     def begin_next(self) -> None:
-        """Open the next transaction with librdkafka, unless one is open: two of its threads talk for 0.3 ms.
+        """Open the next transaction with librdkafka, unless one is open: this takes librdkafka's threads 0.3 ms.
 
-        The broker hears of a transaction only when it has a partition.
+        The broker learns of a transaction only when the first partition joins it.
         """
         if self._began_at is None:
             self._begin_transaction()

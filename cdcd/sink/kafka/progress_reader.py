@@ -36,7 +36,7 @@ class KafkaProgressReader:
     def last(self, keys: frozenset[bytes], stopping: Callable[[], bool]) -> dict[bytes, bytes]:
         """Return the last committed value of each key; a key that was never written, or was deleted, is missing.
 
-        Returns what it has so far if `stopping` said so. Raises KafkaUnavailable if no record came for the reader's
+        If `stopping` turns true, the result is incomplete. Raises KafkaUnavailable if no record came for the reader's
         timeout.
         """
         found: dict[bytes, bytes | None] = {}

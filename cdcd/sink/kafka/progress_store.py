@@ -1,7 +1,7 @@
-"""What Kafka holds of one slot: the last slot record, the parked tables, and how far each table's snapshot is.
+"""Reads the progress of one slot: the last slot record, the parked tables, and how far each table's snapshot is.
 
-Before: `publisher` has committed it with the rows that it is about.
-After: the daemon goes on from there at a start; `cdcd slot`, `snapshot`, `unpark` and `check` only look.
+Before: `publisher` has committed the progress together with the rows.
+After: the daemon continues from the progress at a start; `cdcd slot`, `snapshot`, `unpark` and `check` only show it.
 Source: `progress.records` and `progress.snapshot_records` have the format.
 """
 
@@ -34,7 +34,7 @@ class ProgressStore:
     ) -> None:
         """`rank` is that of the delivery mode: the highest slot record counts; None: the last one.
 
-        `stopping` ends the reading early: what it returns then is of no use.
+        `stopping` ends the reading early: the result is incomplete then.
         """
         self._kafka = kafka
         self.names = names

@@ -54,8 +54,8 @@ class RangeReader:
         """Asks nothing yet. `timeout_s` bounds a wait without a record, not the whole reading.
 
         With `isolation` "read_uncommitted" the records of open and aborted transactions count, too. With `end`
-        "last_stable" the partition ends at its last stable offset, so that nobody waits for an open transaction.
-        `assume_exists`: the topic is known to exist, even if a broker has not heard of it.
+        "last_stable" the partition ends at its last stable offset, so that the reader does not wait for an open
+        transaction. `assume_exists`: the topic is known to exist, even if a broker does not know it yet.
         """
         self.topic = topic
         self._partition = partition
@@ -67,13 +67,13 @@ class RangeReader:
         self._reports = Reports()
         self._config: dict[str, Any] = {
             **client_config(connection.bootstrap, connection.client_id, connection.properties),
-            "group.id": connection.client_id,  # the client demands one; with assign() no broker ever hears of it
+            "group.id": connection.client_id,  # the client demands one; with assign() no broker ever sees it
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "isolation.level": isolation,
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 5,  # only an empty answer tells of the end, and a range mostly ends there
+            "fetch.wait.max.ms": 5,  # only an empty answer shows the end of the partition, where most ranges end
             "allow.auto.create.topics": False,
             "check.crcs": True,
             "error_cb": self._reports,
@@ -139,7 +139,7 @@ class RangeReader:
         if report is not None:
             return unanswered(doing, self._bootstrap, report)
         return KafkaUnavailable(
-            f"Kafka ({self._bootstrap}) let nobody read {self.topic} beyond offset {at}, {doing}: a producer has "
+            f"Kafka ({self._bootstrap}) does not show {self.topic} beyond offset {at}, {doing}: a producer has "
             f"left a transaction open there for {self._timeout_s:.0f} s",
             f"{TRY_AGAIN} kafka-transactions.sh find-hanging names the producer.",
         )

@@ -4,8 +4,8 @@ Before: `producer_client` and `producer` watch each call that waits for Kafka.
 After: `KafkaUnavailable`, and the supervisor starts again with a new producer.
 
 The problem: the daemon waits for a Kafka that is away. But librdkafka 2.16 can wait for minutes for an answer that no
-broker owes it any more: when a connection died without a word, or was lost at the wrong moment. A second client on a
-new connection tells the two cases apart.
+broker will send any more. This happens after a connection died without an error, or was lost at the wrong moment. A
+second client on a new connection tells the two cases apart.
 """
 
 from __future__ import annotations
@@ -78,5 +78,5 @@ class CallWatch:
             self._answers_since_s = now
         if now - self._answers_since_s >= self._judge.stuck_s:
             raise KafkaUnavailable(
-                f"Kafka ({self._judge.bootstrap}) answers, but the client does not get on, {doing}", TRY_AGAIN
+                f"Kafka ({self._judge.bootstrap}) answers, but this client makes no progress, {doing}", TRY_AGAIN
             )

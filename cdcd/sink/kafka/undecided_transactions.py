@@ -1,11 +1,12 @@
-"""Finds the transactions that Kafka left undecided, tells this slot's from other slots', and reads what became of them.
+"""Finds the transactions that Kafka left undecided, picks this slot's, and reads the evidence of their outcome.
 
 Before: the producer has started, so that the coordinator knows of no open transaction of this slot.
 After: `hanging_transactions` commits or aborts them.
 Source: KIP-98 (control records, the last stable offset).
 
 Trap: other slots write to cdcd's own topics, too. An open transaction of another slot holds back the last stable offset
-of these topics, so later commits of this slot are invisible. That does not mean that nothing was committed. So:
+of these topics, so later commits of this slot are invisible. The daemon must not conclude that nothing was committed.
+So:
 
 - An undecided record belongs to this slot only if it is on the topic of one of its tables, or if its key starts with
   the slot's name. Schemas have no owner: there, every undecided record may be this slot's.
@@ -26,7 +27,7 @@ from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.topics import TopicNames
 
 OTHERS_S: Final = 60.0
-"""How long the daemon waits for another slot's transaction. Then PostgreSQL gets its walsender back for a while."""
+"""How long the daemon waits for another slot's transaction. After that it ends the stream, and starts again later."""
 _OTHERS_POLL_S: Final = 0.1
 
 
@@ -45,7 +46,7 @@ class UndecidedTransactions:
     ) -> None:
         """`topics` are those that this slot alone writes to: its tables' and the messages'. None: they are not known.
 
-        `pause` waits for so many seconds, or less if `stopping` turns true, which ends all reading early.
+        `pause` waits for so many seconds, or less if `stopping` turns true. This ends all reading early, too.
         """
         self._kafka = kafka
         self._names = names
@@ -85,9 +86,10 @@ class UndecidedTransactions:
         return {place: begin for place, begin in found.items() if self._may_be_own(place, begin)}
 
     def gather_evidence(self, confirmed_lsn: int, hanging: Mapping[TopicPartition, int]) -> Evidence:
-        """What the progress tells of the transactions that are undecided in `hanging`; it may be one of these places.
+        """Return the evidence about the undecided transactions in `hanging`, where the progress itself may be.
 
-        `hanging` holds where each undecided transaction begins, `confirmed_lsn` is what PostgreSQL was acknowledged.
+        `hanging`: the offset where each one begins. `confirmed_lsn`: the position that the daemon has acknowledged to
+        PostgreSQL.
         """
         names, slot = self._names, self._slot
         begin = hanging.get((names.progress, 0))
@@ -143,7 +145,7 @@ class UndecidedTransactions:
     def _rows_visible(
         self, counted: TableRecord, before: TableRecord | None, hanging: Mapping[TopicPartition, int]
     ) -> bool:
-        """Whether a row can be read that `counted` has and the record `before` has not."""
+        """Whether readers see a row that the record `counted` counts and the record `before` does not."""
         for partition, end in enumerate(counted.offsets):
             if (counted.topic, partition) in hanging:
                 continue

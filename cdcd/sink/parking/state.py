@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class PendingParking:
-    """The supervisor's news of tables since the last slot record. The next slot record will hold it."""
+    """The supervisor's decisions about tables since the last slot record. The next slot record holds them."""
 
     def __init__(self) -> None:
         self.parked: dict[Table, str] = {}
@@ -48,7 +48,7 @@ class PendingParking:
         """Parked tables whose replay was refused, with the reasons."""
 
     def on_commit(self) -> None:
-        """A slot record holds all of it now."""
+        """A slot record holds all of these decisions now."""
         self.parked.clear()
         self.refused.clear()
 
@@ -79,7 +79,7 @@ class ParkedTables:
         self.needs_new_stream = False
         """A table was unparked. Only a new stream writes the right schema headers for it."""
         self._refusal_unreported = False
-        """A replay was refused, and no slot record tells so: a person may be waiting for that."""
+        """A replay was refused, and no slot record says so yet. A person may be waiting for it."""
         self._nothing_parked: set[Table] = set()
         """Tables deferred or parked by this process that have no record on the parked topic yet."""
         self._tables: dict[Table, ParkedTable | DeferredTable] = {}
@@ -127,7 +127,7 @@ class ParkedTables:
 
     @property
     def has_replay(self) -> bool:
-        """Parked events are to be replayed, or a refused replay is to be told: `next_chunk` has what to publish."""
+        """Parked events are to be replayed, or a slot record must report a refused replay: call `next_chunk`."""
         return self._refusal_unreported or any(each.is_replaying for each in self._tables.values())
 
     def complete_lsn(self, table: Table) -> int | None:

@@ -70,7 +70,7 @@ class ParkedChunk:
 
     events: list[ParkedEvent]
     offset: int
-    """Where to read on."""
+    """The offset of the next record to read."""
     is_last: bool
     """The topic has no more of them."""
 

@@ -1,1 +1,5 @@
-"""Lake tables that follow the topics: plan, run log, merge, targets."""
+"""Lake tables that follow the topics.
+
+`wiring` makes a mirror of its options. `mirror` runs it: `planner` chooses the next cut, `run_log` keeps the plans,
+`table_merge` merges each table by `merge_sql`, `schema_evolution` alters tables, `targets` has the table formats.
+"""

@@ -3,7 +3,7 @@
 Before: `table_merge` knows the writers of a batch. After: `table_merge` decodes the batch into the columns found here.
 
 The mirror follows new columns, and types that the format can widen in place. Two changes stop it with a hint: a type of
-another kind, and a column that may have been renamed. PostgreSQL does not tell of renames: the old column goes, and a
+another kind, and a column that may have been renamed. PostgreSQL does not report a rename: the old column goes, and a
 new one comes. The new column would be null in all rows that exist.
 """
 

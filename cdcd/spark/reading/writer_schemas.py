@@ -81,7 +81,7 @@ class Writers:
         raise NotImplementedError
 
     def known(self, schema: str, table: str, topic: str, subject: str) -> list[Writer]:
-        """The schemas that an earlier call has found; asks nobody."""
+        """The schemas that an earlier call has found; makes no request."""
         raise NotImplementedError
 
     def find(self, headers: Sequence[bytes], schema: str, table: str, topic: str, subject: str) -> list[Writer]:

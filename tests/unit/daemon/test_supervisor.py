@@ -98,7 +98,7 @@ def test_a_daemon_that_never_streamed_gives_up_after_a_minute(make: Callable[...
         return KafkaUnavailable("Kafka is away", "Look at it.")
 
     daemon = make(fail)
-    with pytest.raises(FatalError, match="no stream came about in 60 s: Kafka is away"):
+    with pytest.raises(FatalError, match="no stream started within 60 s: Kafka is away"):
         daemon.supervisor.run()
     assert daemon.status.state is State.FAILED
 

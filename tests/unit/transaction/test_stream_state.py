@@ -80,5 +80,5 @@ def test_nothing_may_come_while_a_spooled_transaction_is_handed_on() -> None:
 
 @pytest.mark.parametrize("ending", ["c", "p"])
 def test_the_end_of_a_stream_that_never_started_is_an_error_that_names_it(ending: str, tmp_path: Path) -> None:
-    with pytest.raises(DecodeError, match=r"of transaction 700, of which no Stream Start came"):
+    with pytest.raises(DecodeError, match=r"of transaction 700, for which no Stream Start came"):
         Assembly(tmp_path).feed(every_message(0)[ending])
