@@ -60,9 +60,7 @@ def unpark(
                 log.info("no table is parked")
             out.writelines(f"{show(name, table)}\n" for name, table in sorted(parked.items()))
             return
-        wanted = select_tables(
-            tables, parked, lambda word: f"the table {word} is not parked", "cdcd unpark without a table"
-        )
+        wanted = select_tables(tables, parked, lambda word: f"the table {word} is not parked", "cdcd unpark")
         with Session(settings.source.dsn, settings.source.application_name) as session:
             for name in wanted:
                 table = parked[name]

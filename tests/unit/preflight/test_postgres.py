@@ -233,7 +233,9 @@ def test_a_snapshot_of_tables_that_the_role_may_not_read_is_told_before_it_fails
     assert 'GRANT USAGE ON SCHEMA "public" TO "cdc"; GRANT SELECT ON "public"."orders", "public"."items"' in told.hint
     [told] = bad(judged(privileges=[replace(MINE, shows_all_rows=False)]))
     assert "BYPASSRLS" in told.hint
-    [told] = bad(judged(privileges=[replace(MINE, closed_partitions=[("parts", "orders_1"), ("parts", "orders_2")])]))
+    [told] = bad(
+        judged(privileges=[replace(MINE, unreadable_partitions=[("parts", "orders_1"), ("parts", "orders_2")])])
+    )
     assert 'may not read "parts"."orders_1" and 1 more' in told.message
     assert 'ON SCHEMA "parts" TO "cdc"; GRANT SELECT ON "parts"."orders_1", "parts"."orders_2" TO' in told.hint
 
