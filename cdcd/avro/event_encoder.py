@@ -317,7 +317,7 @@ class RowEncoder(RelationChanges):
         self._unrepresentable.append((image, field.name, text))
 
     def _write_unchanged(self, frame: bytes, field: KeyField, old: i64, image: str) -> None:
-        """Append an unchanged TOAST value from the old tuple. If that lacks the value, append null and note the name."""
+        """Append an unchanged TOAST value from the old tuple. If that has none, append null and note the name."""
         out = self._encoder.value
         at = column_at(frame, old, field.index) if old != 0 else 0
         if at != 0 and (frame[at] == BINARY or frame[at] == TEXT):
