@@ -13,7 +13,7 @@ from cdcd.errors import SettingsError
 from cdcd.monitoring import log_setup
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  # the jobs have a file of their own
+def execute(given: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  # the jobs have their own settings file
     """Run the job that the options name. Returns what the job returns: for `verify`, whether nothing differs."""
     if given.config is None:
         raise SettingsError("cdcd spark needs --config FILE", "config/mirror.toml shows one")

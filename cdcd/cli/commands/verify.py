@@ -1,4 +1,4 @@
-"""`cdcd verify`: prints whether the topics hold what the tables hold, and every key that differs.
+"""`cdcd verify`: prints whether the topics have the same rows as the tables, and every key that differs.
 
 Before: `cli.main` has parsed the options. After: a person reads the lines, or a script the JSON.
 """
@@ -17,7 +17,7 @@ from cdcd.verify.comparison import CHANGED, EXTRA, MISSING, Comparison, Differen
 
 
 def execute(given: Namespace, load: Load, out: TextIO) -> bool:
-    """Compare the tables that the options name, or all; returns whether they are equal to their topics."""
+    """Compare the tables that the options name, or all; return True if no key differs."""
     comparison = Comparison(load().settings, ProgressBar(sys.stderr))
     is_equal = True
     for result in comparison.run(given.tables, given.wait):
@@ -46,7 +46,7 @@ def as_json(result: TableResult) -> str:
 
 def as_text(result: TableResult) -> str:
     """One line for the table, then one for each difference."""
-    hint = "; the topic's oldest events are gone (retention), and rows with them" if result.oldest_events_gone else ""
+    hint = "; retention has removed the topic's oldest events, so rows are missing" if result.oldest_events_gone else ""
     summary = f"{result.rows:,} rows, equal" if result.is_equal else _counts(result)
     lines = [f"{result.table}: {summary}{hint}", *map(_difference, result.differences)]
     return "".join(f"{line}\n" for line in lines)
