@@ -1,36 +1,36 @@
 """cdcd: PostgreSQL change data capture to Kafka, exactly once.
 
-The flow runs one way. Each package is a room on it::
+The packages of the flow, from PostgreSQL to Kafka::
 
-    source       bytes of the walsender: connection, slot, publication, catalog, when to read
+    source       replication connection -> frames; questions to the server (slot, publication, catalog)
     pgoutput     bytes <-> messages of logical replication
-    transaction  messages -> committed transactions of known relations
+    transaction  messages -> changes of committed transactions
     avro         changes -> Avro keys and events, with their schemas
-    progress     what is durable, and what may be acknowledged
-    snapshot     tables as they stood at one LSN -> changes
-    sink         records -> Kafka transactions
+    progress     the LSN that may be acknowledged, and the records on the progress topic
+    snapshot     tables as of one LSN -> rows
+    sink         keys and events -> Kafka transactions
 
-The ring around the flow, each package above the ones before it::
+The packages around the flow. Each imports only packages before it::
 
-    terminal     progress bars, sizes and durations in words
-    config       the settings, and where they are read from
-    monitoring   status, metrics, health, the page, the log
-    reading      the topics, read back: the consumer's half of the wire format
-    verify       the topics compared with the tables at one LSN
-    preflight    what `cdcd check` looks at
-    daemon       what `cdcd run` does: start-up, the loop, restarts
-    spark        the topics as DataFrames and lake tables (not part of the daemon)
+    terminal     text for terminals: progress bars, sizes, durations
+    config       the settings and their sources
+    monitoring   status, metrics, health, the status page, the log
+    reading      reads the topics back, as a consumer does
+    verify       `cdcd verify`: compares topics with tables at one LSN
+    preflight    `cdcd check`: finds out whether the daemon would run
+    daemon       `cdcd run`: the start, the loop, restarts
+    spark        topics as DataFrames and lake tables (not part of the daemon)
     cli          the commands
 
-`cdcd/README.md` is the architecture.
+`cdcd/README.md` describes the architecture.
 """
 
 from typing import Final
 
 FLOW: Final = ("source", "pgoutput", "transaction", "avro", "progress", "snapshot", "sink")
-"""In the order of the flow: a package imports only the vocabulary of packages before it."""
+"""The packages of the flow, in order. A package imports only packages before it."""
 
 RING: Final = ("config", "monitoring", "reading", "verify", "preflight", "daemon", "spark", "cli")
-"""Above the flow, from the bottom up."""
+"""The packages around the flow, in order."""
 
 __version__ = "0.1.0"

@@ -1,10 +1,10 @@
-"""Finds the connections without TLS, or with a peer that is not verified. It reads the settings only.
+"""Finds connections without TLS, or without verification of the server. It reads the settings only.
 
-Before: `supervisor` and `preflight` have the settings. After: they warn.
+Before: the daemon or `preflight` has the settings. After: it warns.
 Source: libpq, "SSL Support" (sslmode); librdkafka CONFIGURATION.md.
 
-A connection to this machine needs no TLS. But a setting that asks for TLS needs verification, on this machine, too:
-without it, anybody can be the other end of the encrypted connection.
+A connection to this machine needs no TLS. But if a setting asks for TLS, the server must be verified, on this machine,
+too: without that, any other process could pose as the server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOCAL = re.compile(r"|/.*|@.*|localhost|127\.\d+\.\d+\.\d+|\[?::1\]?")
 def insecure_connections(
     dsn: Mapping[str, str], bootstrap: str, properties: Mapping[str, object], registry_url: str | None
 ) -> Iterator[tuple[str, str]]:
-    """Each connection that is not protected, with a hint. `dsn` has its parameters by name."""
+    """Each connection that is not protected, with a hint. `dsn` has the parameters of the DSN, by name."""
     yield from _postgres(dsn)
     yield from _kafka(bootstrap, properties)
     if registry_url is not None:
