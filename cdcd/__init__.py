@@ -10,7 +10,7 @@ The packages of the flow, from PostgreSQL to Kafka::
     snapshot     tables as of one LSN -> rows
     sink         keys and events -> Kafka transactions
 
-The packages around the flow. Each imports only packages before it::
+The packages around the flow. Each imports only packages before it; `terminal` stands before all::
 
     terminal     text for terminals: progress bars, sizes, durations
     config       the settings and their sources

@@ -1,6 +1,6 @@
-"""The options that pgoutput gets: with START_REPLICATION, or as arguments of a function that peeks into the slot.
+"""The options of pgoutput, for START_REPLICATION and for pg_logical_slot_peek_binary_changes.
 
-Before: the settings say what is wanted, the connection which version the server has.
+Before: the caller has the settings, and the version of the server.
 After: `replication_stream` starts the stream with them; `cdcd peek` asks the server to decode with them.
 Source: PostgreSQL, "Logical Streaming Replication Parameters", versions 14 to 18.
 """
