@@ -38,35 +38,35 @@ def main(arguments: Sequence[str] | None = None, find: Callable[[str], Execute] 
 
     `arguments` are those of the process if None. `find` gives the function of a command by its name.
     """
-    given = build_parser().parse_args(arguments)
+    args = build_parser().parse_args(arguments)
     try:
-        return OK if find(given.command)(given, lambda: _load(given), sys.stdout) else FAILED
+        return OK if find(args.command)(args, lambda: _load(args), sys.stdout) else FAILED
     except KeyboardInterrupt:
         return OK
     except BrokenPipeError:  # the reader of standard output has ended: `cdcd tail ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except CdcdError as error:
-        return _fail(given, str(error), BAD_SETTING if isinstance(error, SettingsError) else FAILED)
+        return _fail(args, str(error), BAD_SETTING if isinstance(error, SettingsError) else FAILED)
     except Exception as error:  # noqa: BLE001  # a bug: the user gets a sentence, too
-        return _fail(given, f"{type(error).__name__}: {error}. This is a bug in cdcd: please report it", FAILED)
+        return _fail(args, f"{type(error).__name__}: {error}. This is a bug in cdcd: please report it", FAILED)
 
 
-def _load(given: argparse.Namespace) -> loading.Loaded:
+def _load(args: argparse.Namespace) -> loading.Loaded:
     options: dict[str, tuple[str, Any]] = {}
-    if given.log_level is not None:
-        options["log.level"] = "--log-level", given.log_level
-    if getattr(given, "snapshot_only", False):
+    if args.log_level is not None:
+        options["log.level"] = "--log-level", args.log_level
+    if getattr(args, "snapshot_only", False):
         options["snapshot.mode"] = "--snapshot-only", "only"
-    loaded = loading.load(given.config, options)
+    loaded = loading.load(args.config, options)
     log_setup.set_up(loaded.settings.log.level, loaded.settings.log.format)
     return loaded
 
 
-def _fail(given: argparse.Namespace, sentence: str, code: int) -> int:
+def _fail(args: argparse.Namespace, sentence: str, code: int) -> int:
     logger = logging.getLogger("cdcd")
-    debug = given.log_level == "debug" or logger.isEnabledFor(logging.DEBUG)
-    if given.command == "run" and logger.handlers:  # the daemon reports its last error in its log
+    debug = args.log_level == "debug" or logger.isEnabledFor(logging.DEBUG)
+    if args.command == "run" and logger.handlers:  # the daemon reports its last error in its log
         logger.error(sentence, exc_info=debug)
         return code
     if debug:

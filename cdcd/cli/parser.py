@@ -1,6 +1,6 @@
 """The command line: every command with its options and its help.
 
-Before: `main` has the arguments. After: `given.command` names the file in `commands` that runs.
+Before: `main` has the arguments. After: `args.command` names the file in `commands` that runs.
 """
 
 from __future__ import annotations

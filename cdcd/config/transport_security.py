@@ -43,15 +43,15 @@ def _postgres(parameters: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _kafka(bootstrap: str, properties: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    given = {name: str(value).lower() for name, value in properties.items()}
-    encrypted = given.get("security.protocol", "plaintext") in ("ssl", "sasl_ssl")
+    values = {name: str(value).lower() for name, value in properties.items()}
+    encrypted = values.get("security.protocol", "plaintext") in ("ssl", "sasl_ssl")
     brokers = [broker.strip().rpartition(":")[0] for broker in bootstrap.split(",")]
-    if encrypted and given.get("enable.ssl.certificate.verification") in ("false", "0"):
+    if encrypted and values.get("enable.ssl.certificate.verification") in ("false", "0"):
         yield (
             "Kafka's certificates are not verified (enable.ssl.certificate.verification=false)",
             "Remove it from sink.librdkafka, and set ssl.ca.location",
         )
-    elif encrypted and given.get("ssl.endpoint.identification.algorithm") == "none":
+    elif encrypted and values.get("ssl.endpoint.identification.algorithm") == "none":
         yield (
             "Kafka's host names are not verified (ssl.endpoint.identification.algorithm=none)",
             "Remove it from sink.librdkafka, and give the brokers certificates for their names",

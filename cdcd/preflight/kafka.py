@@ -89,9 +89,9 @@ def _topics(facts: ClusterFacts, names: TopicNames, tables: Sequence[str], parti
             yield error("topics", message, f"Run: {alter} {topic} --add-config cleanup.policy=compact")
     existing = [topic for topic in tables if topic in facts.topics]
     missing = len(tables) - len(existing)
-    made = f", {plural(missing, 'topic')} will be made with {plural(partitions, 'partition')}" if missing else ""
+    to_create = f", {plural(missing, 'topic')} will be made with {plural(partitions, 'partition')}" if missing else ""
     if tables:  # without tables, `publication` has a finding
-        yield ok("topics", f"{plural(len(existing), 'topic')} of {plural(len(tables), 'table')} there{made}")
+        yield ok("topics", f"{plural(len(existing), 'topic')} of {plural(len(tables), 'table')} there{to_create}")
     for topic, operations in facts.denied.items():
         wanted = " ".join(f"--operation {operation.title()}" for operation in sorted(operations))
         message = f"This user may not {' or '.join(sorted(operations)).lower()} the topic {topic}"

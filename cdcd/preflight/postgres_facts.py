@@ -53,17 +53,17 @@ def gather(dsn: str, slot: str, publication: str, patterns: Sequence[str]) -> Po
     with Session(dsn, "cdcd check") as session:
         with ReplicationStream(dsn, "cdcd check") as stream:
             stream.identify()  # `cdcd run` does the same: this tests pg_hba.conf, REPLICATION and a free walsender
-        names, kept = Publication(session, publication), Slot(session, slot)
-        operations = names.operations()
+        publication_queries, slot_queries = Publication(session, publication), Slot(session, slot)
+        operations = publication_queries.operations()
         if operations is None:
-            oids = [table.oid for table in names.candidates(patterns)]
+            oids = [table.oid for table in publication_queries.candidates(patterns)]
         else:
             oids = [table.oid for table in published_tables(session, publication)]
-        state = kept.state()
+        state = slot_queries.state()
         return PostgresFacts(
             server=server_facts(session),
             slot=state,
-            slot_is_physical=state is None and kept.is_physical(),
+            slot_is_physical=state is None and slot_queries.is_physical(),
             publication=operations,
             may_create=may_create_publications(session),
             identities=table_identities(session, oids),

@@ -69,14 +69,14 @@ class TopicReader:
     def topics(self) -> dict[str, list[int]]:
         """All topics: the partitions of each, by the topic's name."""
         with self._translating("reading topics"):
-            found = self._consumer.list_topics(timeout=self._timeout_s).topics
-        return {name: sorted(topic.partitions) for name, topic in found.items()}
+            topics = self._consumer.list_topics(timeout=self._timeout_s).topics
+        return {name: sorted(topic.partitions) for name, topic in topics.items()}
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of one topic; empty if the topic does not exist."""
         with self._translating(f"reading {topic}"):
-            found = self._consumer.list_topics(topic, timeout=self._timeout_s).topics[topic]
-        return [] if found.error is not None else sorted(found.partitions)
+            metadata = self._consumer.list_topics(topic, timeout=self._timeout_s).topics[topic]
+        return [] if metadata.error is not None else sorted(metadata.partitions)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset of a partition, and the offset after its last record."""

@@ -58,15 +58,15 @@ class EventDecoder:
 
         Raises DecodeError (the writer's fault) if the payload does not fit its schema.
         """
-        found = self.decode_avro(data)
-        return _json_or_text(data) if found is None else found[1]
+        decoded = self.decode_avro(data)
+        return _json_or_text(data) if decoded is None else decoded[1]
 
     def decode_avro(self, data: bytes) -> tuple[SchemaId, Any] | None:
         """The id of the schema, and the value, as `decode`; None if `data` is not Avro."""
-        found = schema_id(data)
-        if found is None:
+        header = schema_id(data)
+        if header is None:
             return None
-        identifier, start = found
+        identifier, start = header
         if identifier not in self._parsed:
             schema = json.loads(self._find(identifier))
             self._parsed[identifier] = fastavro.parse_schema(self._prepare(schema) if self._prepare else schema)

@@ -59,5 +59,5 @@ def validate_sink(settings: Settings, kafka: KafkaCluster, topics: list[str]) ->
     """
     sink = settings.sink
     own = own_specs(TopicNames(sink.prefix, sink.topic), sink.replication_factor, sink.topic_config)
-    made = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
-    kafka.validate(delivery(settings).producers, *own, *made)
+    specs = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
+    kafka.validate(delivery(settings).producers, *own, *specs)

@@ -89,14 +89,14 @@ class Catalog(SessionClient):
 
     def types(self, oids: Iterable[int]) -> dict[int, PgType]:
         """Types by OID, each with the types of its parts. An OID that the server does not know is left out."""
-        wanted = set(oids)
-        missing = sorted(wanted - self._types.keys())
+        requested = set(oids)
+        missing = sorted(requested - self._types.keys())
         if missing:
             [(position,)] = self.session.rows(_POSITION)
             rows = {row[0]: row for row in self.session.rows(_TYPES, [missing])}
             for oid in rows:
                 self._build(oid, rows, parse_lsn(position))
-        return {oid: self._types[oid] for oid in wanted if oid in self._types}
+        return {oid: self._types[oid] for oid in requested if oid in self._types}
 
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
         """The names of a table's primary key columns in key order; empty if it has no key, or was dropped."""
@@ -109,8 +109,8 @@ class Catalog(SessionClient):
     def published_types(self, *publications: str) -> list[PgType]:
         """The types of all columns that these publications publish, each once, in the order of their OIDs."""
         tables = published_tables(self.session, *publications)
-        found = self.types(column.type_oid for table in tables for column in table.columns)
-        return [found[oid] for oid in sorted(found)]
+        by_oid = self.types(column.type_oid for table in tables for column in table.columns)
+        return [by_oid[oid] for oid in sorted(by_oid)]
 
     def wal_sender_timeout_s(self) -> float:
         """`wal_sender_timeout` for this role: the server ends a stream after so many seconds of silence; 0: never."""

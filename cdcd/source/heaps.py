@@ -60,10 +60,10 @@ class Heap:
 
 def heaps(runner: QueryRunner, oids: Sequence[int]) -> dict[int, list[Heap]]:
     """The heaps of each of these tables, by the table's OID."""
-    found: dict[int, list[Heap]] = {oid: [] for oid in oids}
+    by_table: dict[int, list[Heap]] = {oid: [] for oid in oids}
     for root, oid, schema, name, is_heap, cataloged, current, blocks, rows in runner.rows(_HEAPS, [list(oids)]):
-        found[root].append(Heap(oid, schema, name, current, blocks, rows, is_heap, cataloged != current))
-    return found
+        by_table[root].append(Heap(oid, schema, name, current, blocks, rows, is_heap, cataloged != current))
+    return by_table
 
 
 def altered_heaps(snapshot: QueryRunner, now: QueryRunner, locked: Sequence[Heap]) -> list[Heap]:

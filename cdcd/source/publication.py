@@ -83,9 +83,11 @@ class Publication(SessionClient):
 
         A partition is left out if its root matches, too.
         """
-        wanted = [TablePattern.parse(pattern) for pattern in patterns]
+        table_patterns = [TablePattern.parse(pattern) for pattern in patterns]
         rows = [
-            row for row in self.session.rows(_CANDIDATES) if any(pattern.matches(row[1], row[2]) for pattern in wanted)
+            row
+            for row in self.session.rows(_CANDIDATES)
+            if any(pattern.matches(row[1], row[2]) for pattern in table_patterns)
         ]
         oids = {row[0] for row in rows}
         return [
@@ -100,7 +102,7 @@ class Publication(SessionClient):
         Raises RequestRejected if the role may not make it, if no table matches, or if a matching table has no replica
         identity. The hint has the SQL to run.
         """
-        wanted = [TablePattern.parse(pattern) for pattern in patterns]
+        table_patterns = [TablePattern.parse(pattern) for pattern in patterns]
         candidates = self.candidates(patterns)
         without_identity = [(table.schema, table.name) for table in candidates if not table.has_identity]
         if without_identity:
@@ -114,7 +116,7 @@ class Publication(SessionClient):
                 + "; or leave them out of source.tables",
             )
         tables = [(table.schema, table.name) for table in candidates]
-        attempts = self._statements(wanted, tables)
+        attempts = self._statements(table_patterns, tables)
         if not attempts:
             raise RequestRejected(
                 f"no table matches {', '.join(patterns)}",

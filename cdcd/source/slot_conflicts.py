@@ -62,13 +62,13 @@ class SlotConflicts:
 
     def _conflicts(self, slot: str, tables: Collection[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
         announced = {number for (number,) in self._session.rows(_ANNOUNCED, [_number(self._place)])}
-        found = {}
+        conflicts = {}
         for other, query in other_streams(self._session, slot):
             names = publications(query) if _number(other) in announced else []
             published = published_names(self._session, *names) if names else []
             if shared := [table for table in published if table in tables]:
-                found[other] = shared
-        return found
+                conflicts[other] = shared
+        return conflicts
 
 
 def publications(query: str) -> list[str]:

@@ -55,12 +55,12 @@ class EventReader:
 
         `columns` are PostgreSQL's names. Raises DecodeError if `data` is not an event.
         """
-        found = self._decoder.decode_avro(data)
-        if found is None:
+        decoded = self._decoder.decode_avro(data)
+        if decoded is None:
             raise DecodeError(
                 f"A record of {len(data)} bytes is not an event of cdcd", "Did another program write to the topic?"
             )
-        identifier, event = found
+        identifier, event = decoded
         source, op = event["source"], event["op"]
         if source["commit_lsn"] >= before_lsn:
             return None
@@ -95,17 +95,17 @@ class _RowShape:
         row = event[image]
         unchanged = event["unchanged"] if image == "after" else ()
         lost = {u["column"]: u["text"] for u in event["unrepresentable"] if u["image"] == image}
-        found: list[str | None] = []
+        tokens: list[str | None] = []
         for column in columns:
             if column not in self._columns:
-                found.append(value_token(None))  # the column was added after this event
+                tokens.append(value_token(None))  # the column was added after this event
                 continue
             name, render = self._columns[column]
             value = row[name]
             if name in unchanged:
-                found.append(None)
+                tokens.append(None)
             elif value is None:
-                found.append(value_token(lost.get(name)))
+                tokens.append(value_token(lost.get(name)))
             else:
-                found.append(value_token(render(value)))
-        return found
+                tokens.append(value_token(render(value)))
+        return tokens

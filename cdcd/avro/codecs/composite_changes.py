@@ -91,10 +91,10 @@ class CompositeDefinition:
         for known, codec in zip(self.oids, fields, strict=True):
             if known == oid:
                 return codec
-        found = self._built_in(oid)
-        if found is None:
+        built_in = self._built_in(oid)
+        if built_in is None:
             raise BinaryFormatUnsupported(
                 f"a value of type {self.type_name} has a field of type OID {oid}, which the type no longer has: "
                 "the stream goes on in text mode"
             )
-        return found
+        return built_in

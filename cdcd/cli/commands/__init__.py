@@ -1,6 +1,6 @@
-"""The commands, one file each. The function `execute(given, load, out)` of a file runs the command.
+"""The commands, one file each. The function `execute(args, load, out)` of a file runs the command.
 
-`given` has the options (see `cli.parser`). `load` reads the settings and sets up the log; it raises SettingsError.
+`args` has the options (see `cli.parser`). `load` reads the settings and sets up the log; it raises SettingsError.
 `out` is standard output. `execute` returns True if the exit code is 0. It raises CdcdError, which `main` prints.
 
 `main` imports the file of a command only to run it: `cdcd config` must not wait for librdkafka, nor fail without it.

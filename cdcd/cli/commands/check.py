@@ -17,9 +17,9 @@ from cdcd.preflight.findings import Finding, Level
 _COLOURS: Final = {Level.OK: "32", Level.WARNING: "33", Level.ERROR: "31"}
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print the findings; return True if none of them is an error."""
-    return check(load().settings, out, as_json=given.json)
+    return check(load().settings, out, as_json=args.json)
 
 
 def check(settings: Settings, out: TextIO, *, as_json: bool) -> bool:

@@ -14,7 +14,7 @@ from cdcd.cli.commands import Load
 from cdcd.cli.parser import build_parser
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  # this command needs no settings
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  # this command needs no settings
     """Print the script for the shell that the options name."""
-    out.write(shtab.complete(build_parser(), given.shell) + "\n")
+    out.write(shtab.complete(build_parser(), args.shell) + "\n")
     return True

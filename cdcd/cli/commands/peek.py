@@ -41,9 +41,9 @@ _PEEK: Final = """
 """
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print the next events, at most as many as the options say."""
-    peek(load().settings, given.limit, as_json=given.json, out=out)
+    peek(load().settings, args.limit, as_json=args.json, out=out)
     return True
 
 
@@ -105,7 +105,7 @@ def _events(
 
 
 def _options(settings: Settings, server_version: int, *, binary: bool) -> dict[str, str]:
-    """What the daemon asks of pgoutput, but for whole transactions only."""
+    """The options that the daemon gives to pgoutput, but for whole transactions only."""
     source = settings.source
     return start_options(
         source.publication,

@@ -26,15 +26,15 @@ from cdcd.source.slot import Slot, SlotState
 from cdcd.terminal.text_format import size
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Create, drop or show the slot, as the options say."""
     settings = load().settings
-    if given.action == "create":
-        create(settings, two_phase=given.two_phase, failover=given.failover, as_json=given.json, out=out)
-    elif given.action == "drop":
-        drop(settings, force=given.force, as_json=given.json, out=out)
+    if args.action == "create":
+        create(settings, two_phase=args.two_phase, failover=args.failover, as_json=args.json, out=out)
+    elif args.action == "drop":
+        drop(settings, force=args.force, as_json=args.json, out=out)
     else:
-        status(settings, as_json=given.json, out=out)
+        status(settings, as_json=args.json, out=out)
     return True
 
 

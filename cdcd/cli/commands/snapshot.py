@@ -34,9 +34,9 @@ POLL_S: Final = 0.5
 log = logging.getLogger(__name__)
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Request a snapshot of the tables that the options name."""
-    snapshot(load().settings, given.tables, wait=not given.no_wait, as_json=given.json, out=out)
+    snapshot(load().settings, args.tables, wait=not args.no_wait, as_json=args.json, out=out)
     return True
 
 

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 BATCH_ROWS_MAX: Final = 500
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print the events of the topics that the options name, until Ctrl-C or SIGTERM."""
     settings = load().settings
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: `timeout`, `docker stop`
@@ -43,9 +43,9 @@ def execute(given: Namespace, load: Load, out: TextIO) -> bool:
         sink.librdkafka,
         sink.prefix,
         None if url is None else {"url": url, **settings.avro.registry_config},
-        given.topics,
-        from_beginning=given.from_beginning,
-        as_json=given.json,
+        args.topics,
+        from_beginning=args.from_beginning,
+        as_json=args.json,
         out=out,
     )
     return True

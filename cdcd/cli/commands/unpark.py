@@ -32,12 +32,12 @@ POLL_S: Final = 0.3
 log = logging.getLogger(__name__)
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Unpark the tables that the options name, or list what is parked."""
     settings = load().settings
-    if given.discard and not given.tables:
+    if args.discard and not args.tables:
         raise SettingsError("cdcd unpark --discard needs a table", "cdcd unpark, without a table, lists what is parked")
-    unpark(settings, given.tables, discard=given.discard, wait=not given.no_wait, as_json=given.json, out=out)
+    unpark(settings, args.tables, discard=args.discard, wait=not args.no_wait, as_json=args.json, out=out)
     return True
 
 

@@ -16,13 +16,13 @@ from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.comparison import CHANGED, EXTRA, MISSING, Comparison, Difference, TableResult
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Compare the tables that the options name, or all; return True if no key differs."""
     comparison = Comparison(load().settings, ProgressBar(sys.stderr))
     is_equal = True
-    for result in comparison.run(given.tables, given.wait):
+    for result in comparison.run(args.tables, args.wait):
         is_equal = is_equal and result.is_equal
-        out.write(as_json(result) if given.json else as_text(result))
+        out.write(as_json(result) if args.json else as_text(result))
         out.flush()
     return is_equal
 
@@ -58,6 +58,6 @@ def _counts(result: TableResult) -> str:
     return f"{', '.join(counts)} (PostgreSQL has {result.rows:,} rows, Kafka {result.rows_in_kafka:,})"
 
 
-def _difference(found: Difference) -> str:
-    key = " ".join(f"{name}={'null' if value is None else value}" for name, value in found.key.items())
-    return f"    {found.difference:8} {key}"
+def _difference(difference: Difference) -> str:
+    key = " ".join(f"{name}={'null' if value is None else value}" for name, value in difference.key.items())
+    return f"    {difference.difference:8} {key}"
