@@ -2,13 +2,13 @@
 
 The flow runs one way. Each package is a stage of it::
 
-    source       bytes of the walsender: connection, slot, publication, catalog, when to read
+    source       replication connection -> frames; questions to the server (slot, publication, catalog)
     pgoutput     bytes <-> messages of logical replication
-    transaction  messages -> committed transactions of known relations
+    transaction  messages -> changes of committed transactions
     avro         changes -> Avro keys and events, with their schemas
-    progress     what is durable, and what may be acknowledged
-    snapshot     tables as they stood at one LSN -> changes
-    sink         records -> Kafka transactions
+    progress     the LSN that may be acknowledged, and the records on the progress topic
+    snapshot     tables as of one LSN -> rows
+    sink         keys and events -> Kafka transactions
 
 The packages around the flow, each above the flow and the ones before it::
 
@@ -32,6 +32,6 @@ FLOW: Final = ("source", "pgoutput", "transaction", "avro", "progress", "snapsho
 """In the order of the flow: a package imports only packages before it, and none of their modules that do I/O."""
 
 RING: Final = ("config", "monitoring", "reading", "verify", "preflight", "daemon", "spark", "cli")
-"""Above the flow, from the bottom up."""
+"""The packages around the flow, in order."""
 
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
-"""Tells whether the hot modules of this installation are compiled, and the versions of its libraries.
+"""The build of this installation: whether the hot modules are compiled, and the versions of the libraries.
 
-Before: the build (.build/compile_hook.py) has compiled the hot modules, or has not.
+Before: the build (.build/compile_hook.py) has compiled the hot modules, or not.
 After: `cdcd --version` and /metrics show it.
 """
 
@@ -14,7 +14,7 @@ from cdcd import __version__
 
 
 def build() -> str:
-    """`compiled` or `pure`. A pure build runs the hot modules as Python: about ten times slower, with equal results."""
+    """`compiled` or `pure`. A pure build has the same results, but the hot modules are about ten times slower."""
     return "pure" if cdcd.avro.event_encoder.__file__.endswith(".py") else "compiled"
 
 

@@ -1,7 +1,7 @@
 """The daemon's clock. Pure modules take the time as an argument, so that tests can choose it.
 
-Before: the operating system. After: the loops of `pipeline` and `supervisor` read the time once a turn and pass it on.
-Other modules read it only for the deadlines of their I/O.
+Before: the operating system has the time. After: the loops of `daemon` read it once a turn, and pass it on. Other
+modules read it only for the deadlines of their I/O.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import time
 
 
 def monotonic_s() -> float:
-    """Seconds since some fixed moment, for intervals and deadlines. It never goes back."""
+    """Seconds since a fixed moment, for intervals and deadlines. It never goes back."""
     return time.monotonic()
 
 
 def wall_us() -> int:
-    """Microseconds since 1970-01-01 UTC, for the latency since PostgreSQL's commit time. It may jump."""
+    """Microseconds since 1970-01-01 UTC, to compare with PostgreSQL's commit times. It may jump."""
     return time.time_ns() // 1000

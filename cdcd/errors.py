@@ -1,4 +1,4 @@
-"""Every error of cdcd, grouped by the remedy. The supervisor reads the class, a person reads the message.
+"""Every error of cdcd, grouped by its remedy. The supervisor acts on the class; a person reads the message.
 
 The tree::
 
@@ -26,11 +26,11 @@ import re
 from typing import Final
 
 BUG_HINT: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
-"""The hint of errors that no person can cause."""
+"""The hint of an error that can only be a bug."""
 
 
 class CdcdError(Exception):
-    """Any failure that cdcd names. `message` says what happened, `hint` says what to do."""
+    """The base of all errors of cdcd. `message` says what happened, `hint` what to do."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -52,7 +52,7 @@ class SettingsError(FatalError):
 class DecodeError(FatalError):
     """Bytes that do not follow the protocol.
 
-    The error names the message type, the field, the offset, the expected and the actual content, but never row values.
+    The message names the message type, the field, the offset, the expected and the actual content, but no row values.
     """
 
 
@@ -70,9 +70,9 @@ class Unpublishable(RequestRejected):
     def __init__(
         self, message: str, hint: str, *, topic: str = "", table: tuple[str, str] | None = None, gone: bool = False
     ) -> None:
-        """`topic` or `table` (schema, name) says which table: the raising code knows one of them.
+        """`topic` or `table` (schema, name) says which table it is; one of the two is given.
 
-        `gone`: the events cannot be read any more, so another try would fail in the same way.
+        `gone`: the parked events cannot be read any more, so another try would fail in the same way.
         """
         super().__init__(message, hint)
         self.topic = topic
@@ -83,11 +83,11 @@ class Unpublishable(RequestRejected):
 
 
 class Fenced(FatalError):
-    """Another daemon has taken over this transactional.id. This daemon may not write any more."""
+    """Another daemon has taken over this transactional.id. This daemon must not write any more."""
 
 
 class RetriableError(CdcdError):
-    """It passes by itself: drop uncommitted events, return to the last progress record, restart the stream."""
+    """The daemon can recover: it drops uncommitted events, returns to the last progress record, and streams again."""
 
 
 class PostgresUnavailable(RetriableError):
@@ -115,9 +115,9 @@ class StreamingUnsupported(RetriableError):
 
 
 class SpoolFull(StreamingUnsupported):
-    """The spool has no room for transactions in progress."""
+    """The spool has no room left for transactions in progress."""
 
 
 def without_password(text: str) -> str:
-    """`text` without the user and the password of its URLs."""
+    """`text` without the users and passwords in its URLs."""
     return re.sub(r"(\w+:/+)[^/\s@]*@", r"\1", text)

@@ -1,12 +1,12 @@
 """Log sequence numbers (LSNs): positions in PostgreSQL's write-ahead log, as integers, and their text `X/X`.
 
-This module settles the off-by-one of LSNs:
+The rules for LSNs, against off-by-one errors:
 
-- An LSN in cdcd is the offset of a byte in the WAL; a *range* of WAL is end-exclusive.
+- An LSN is the offset of a byte in the WAL. A range of WAL is end-exclusive.
 - `commit_lsn` is where a transaction's commit record starts; `end_lsn` is the first byte after it.
-- A transaction is acknowledged by its `end_lsn`, never by its `commit_lsn`: PostgreSQL sends a transaction again
-  exactly if the acknowledged LSN is not above the transaction's `commit_lsn`.
-- The fields of a status update are "last byte + 1". That is `end_lsn` unchanged: nothing is added to it.
+- A transaction is acknowledged by its `end_lsn`, never by its `commit_lsn`: PostgreSQL sends a transaction again if and
+  only if its `commit_lsn` is at or above the acknowledged LSN.
+- The fields of a status update are "last byte + 1". That is `end_lsn` itself: add nothing.
 
 Source: PostgreSQL, "pg_lsn Type" and "Streaming Replication Protocol" (Standby status update).
 """
@@ -19,12 +19,12 @@ INVALID: Final = 0
 
 
 def format_lsn(lsn: int) -> str:
-    """Write `lsn` (0 to 2**64 - 1) as PostgreSQL does: `16/B374D848`."""
+    """PostgreSQL's text of `lsn` (0 to 2**64 - 1), such as `16/B374D848`."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def parse_lsn(text: str) -> int:
-    """Read PostgreSQL's text form of an LSN; raises ValueError (the caller's fault) if `text` is not an LSN."""
+    """The LSN of PostgreSQL's text form. Raises ValueError (the caller's fault) if `text` is not an LSN."""
     high, slash, low = text.partition("/")
     if not slash or not (1 <= len(high) <= 8 and 1 <= len(low) <= 8):
         raise ValueError(f"an LSN looks like 16/B374D848, not {text!r}")

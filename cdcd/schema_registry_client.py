@@ -1,6 +1,7 @@
 """Makes the client of a Confluent-compatible schema registry.
 
-Before: the daemon, the commands and `cdcd spark` have the client's properties. After: they ask the registry.
+Before: the daemon, the commands and `cdcd spark` have the client's properties. After: they send requests with the
+client.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
 _DEFAULTS: Final = {"timeout": 5, "max.retries": 1}
-"""Seconds until a request is given up (the client has no bound), and its repeats (the client has 3): PostgreSQL waits
-meanwhile."""
+"""Seconds that a request may take, and how often it is repeated. PostgreSQL waits meanwhile, and the client's own
+defaults are long: no limit, 3 repeats."""
 
 
 def registry_client(config: Mapping[str, Any]) -> SchemaRegistryClient:
-    """A client with these properties, `url` at least. It sends no request yet.
+    """A client with these properties, at least `url`. It sends no request yet.
 
-    Errors of its calls may hold the URL's password: use `errors.without_password` before you show one.
-    Raises SettingsError if the client is not installed, or refuses the properties.
+    Errors of its calls may contain the URL's password: pass them through `errors.without_password`.
+    Raises SettingsError if the client is not installed, or if it refuses the properties.
     """
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient

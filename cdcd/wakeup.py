@@ -1,6 +1,6 @@
-"""Wakes a thread that waits for sockets: another thread writes a byte into a socket pair.
+"""Wakes a thread that polls sockets: another thread writes a byte into a socket pair.
 
-Before: any thread calls `set`. After: the waiting thread polls `fd`, and calls `clear` after it has woken up.
+Before: any thread calls `set`. After: the polling thread wakes up, and calls `clear`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import socket
 
 
 class WakeupPipe:
-    """An event that a poll can wait for. If it is set twice, the thread wakes once."""
+    """An event with a file descriptor, for poll. If it is set twice, the thread wakes up once."""
 
     def __init__(self) -> None:
         self._read, self._write = socket.socketpair()

@@ -1,7 +1,13 @@
 """Changes -> Avro keys and events, with their schemas.
 
-`avro_format` is what the daemon chooses: it makes the encoders and their schema stores. `event_encoder` and
-`key_encoder` write the records, `envelope_fields` has the order of an event's fields, `codecs` transcodes the values of
-each PostgreSQL type. `schema` builds the schemas of a relation, with the names that `avro_names` makes; `schema_store`
-and `registry_store` make them known. `type_forms` is the way back, for readers.
+Before: `transaction` gives the changes of the stream, `snapshot` the rows of a snapshot.
+After: `sink.batches` takes the keys and events.
+
+- `avro_format`: makes the encoders and their schema stores, for the daemon.
+- `event_encoder`, `key_encoder`, `envelope_writer`: write the records.
+- `envelope_fields`: the fields of an event, in their order.
+- `codecs`: the values of each PostgreSQL type.
+- `schema`, `avro_names`: the schemas of a relation, and the names in them.
+- `schema_store`, `registry_store`, `single_object`: make schemas known to readers, and name them in each record.
+- `type_forms`: the way back from Avro to PostgreSQL, for readers.
 """

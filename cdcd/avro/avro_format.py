@@ -1,7 +1,7 @@
 """Events as Avro records, with their schemas in Kafka or in a schema registry.
 
-Before: the daemon's wiring knows the settings, the database's encoding, and which tables are parked.
-After: `event_encoder` encodes, `schema_store` makes schemas known.
+Before: the daemon passes on settings, the database's encoding, and the parked tables.
+After: `event_encoder` encodes; `schema_store` makes schemas known.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cdcd.transaction.record_consumer import RecordConsumer
 
 
 class AvroFormat(EventFormat):
-    """Makes encoders of Avro records."""
+    """Makes the encoders of Avro records."""
 
     def __init__(
         self,
@@ -27,10 +27,11 @@ class AvroFormat(EventFormat):
         registry: SchemaStore | None = None,
         parked: frozenset[tuple[str, str]] = frozenset(),
     ) -> None:
-        """`numeric`: the setting. `encoding`: of the database, in PostgreSQL's words.
+        """`numeric`: the setting `avro.numeric`. `encoding`: the database's encoding, by PostgreSQL's name.
 
-        `on_schema` gets `schema.table` and the header of its values, when the stream's events first have it. Without
-        `registry`, schemas go to Kafka. With it, those of the `parked` tables (schema and name) still do.
+        `on_schema` is called when the stream first uses a schema for a table's events, with `schema.table` and the
+        header of the events. Schemas go to Kafka if `registry` is None. If not, they go to the registry, but those of
+        the `parked` tables (schema, name) still go to Kafka.
         """
         self._types = TypeOptions.of_database(numeric, encoding, self._position)
         self._on_schema = on_schema
@@ -50,11 +51,11 @@ class AvroFormat(EventFormat):
         return self._stream
 
     def snapshot_encoder(self, records: RecordConsumer) -> EventEncoder:
-        # No parked table has a snapshot, so the registry has the schemas of all the others.
+        # The daemon takes no snapshot of a parked table. So with a registry, all schemas are in the registry.
         store = FingerprintStore(records) if self._registry is None else self._stream_store
         assert store is not None
         return EventEncoder(records, store, self._types)
 
     def _position(self) -> int:
-        """The commit LSN of the transaction at hand; 0 before the first."""
+        """The commit LSN of the current transaction; 0 before the first."""
         return 0 if self._stream is None else self._stream.commit_lsn

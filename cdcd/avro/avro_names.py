@@ -1,11 +1,12 @@
-"""Makes Avro names of PostgreSQL's. No two tables, and no two columns of a table, ever share one.
+"""Makes Avro names from PostgreSQL's names. Two tables, or two columns of a table, never get the same name.
 
-After: `schema` names records and fields by them, and keeps the original as a property where it differs.
+Before: `schema` has the names of a table and its columns.
+After: `schema` uses the Avro names, and keeps PostgreSQL's name as a property where the two differ.
 Source: Apache Avro specification, "Names"; Spark resolves column names without regard to case.
 
-An Avro name matches `[A-Za-z_][A-Za-z0-9_]*`. Three things become the escape `_xH_`, H the code point in lower-case
-hex: any other character, a leading digit, and an underscore that could be read as the start of an escape. If two names
-of a table differ in case alone, their capitals are escaped too: Spark could not tell the two apart.
+An Avro name matches `[A-Za-z_][A-Za-z0-9_]*`. Three things are escaped as `_xH_`, where H is the code point in
+lower-case hex: any other character, a leading digit, and an underscore that could be read as the start of an escape. If
+two column names differ in case only, their capitals are escaped, too: Spark could not tell the two columns apart.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def avro_name(name: str) -> str:
-    """The Avro name of one PostgreSQL identifier; "" (which PostgreSQL does not allow) becomes `_x_`."""
+    """The Avro name of one PostgreSQL identifier; "" becomes `_x_` (PostgreSQL allows no empty name)."""
     safe = _FORBIDDEN.sub(_escape, _ESCAPE_LIKE.sub("_x5f_", name))
     if not safe:
         return "_x_"
@@ -32,7 +33,7 @@ def avro_name(name: str) -> str:
 
 
 def field_names(columns: Sequence[str]) -> list[str]:
-    """The Avro field names of a table's columns, in their order; no two are alike, even without regard to case."""
+    """The Avro field names of a table's columns, in their order. No two are equal, even if case is ignored."""
     folded = Counter(column.lower() for column in columns)
     return [
         _CAPITAL.sub(_escape, avro_name(column)) if folded[column.lower()] > 1 else avro_name(column)

@@ -1,8 +1,9 @@
-"""The event envelope: its fields, in the order of their bytes.
+"""The event envelope: its fields, in the order of their bytes. Only data.
 
+Before: nothing.
 After: `schema` builds the envelope's schema from these tables; `envelope_writer` and `event_encoder` write the fields
 in this order; `cdcd.spark` reads the fields of ENVELOPE.
-Source: Apache Avro specification, "Binary Encoding": a record is its fields, one after the other, without their names.
+Source: Apache Avro specification, "Binary Encoding": a record is the values of its fields in order, without names.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 
 class EnvelopeField(NamedTuple):
-    """One field: its name, and its type as Avro's name of a type, another record, or a list of something."""
+    """One field. Its type is the name of an Avro type, a record, or a list."""
 
     name: str
     type: FieldType
@@ -37,7 +38,7 @@ ROW: Final = "Row"
 """The record of the table's columns: the one type that differs from table to table."""
 
 TIMESTAMP: Final = "timestamp-micros"
-"""A long, with this logical type."""
+"""The logical type; the Avro type is long."""
 
 SOURCE: Final = RecordType(
     "Source",
@@ -58,7 +59,7 @@ UNREPRESENTABLE: Final = RecordType(
 )
 
 KEY_UNREPRESENTABLE: Final = RecordType("Unrepresentable", UNREPRESENTABLE.fields[1:])
-"""A key has one image only."""
+"""In a key: without the field `image`, because a key has only one row image."""
 
 TRUNCATE: Final = RecordType(
     "Truncate", (EnvelopeField("cascade", "boolean"), EnvelopeField("restart_identity", "boolean"))
@@ -75,4 +76,4 @@ ENVELOPE: Final = (
 )
 
 TRUNCATE_ENVELOPE: Final = (*ENVELOPE, EnvelopeField("truncate", TRUNCATE, is_nullable=True))
-"""Truncates have a schema of their own, so that the field more costs the rows nothing."""
+"""Truncates have a schema of their own, so that the extra field costs the events of rows no byte."""

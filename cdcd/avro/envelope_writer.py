@@ -1,11 +1,12 @@
 """Writes the parts of an event that are not its rows, in the order of `envelope_fields`.
 
 Before: `event_encoder` has written the rows.
-After: the event's bytes are whole.
+After: `event_encoder` has the complete event.
 Source: Apache Avro specification, "Binary Encoding".
 
-`write_fields` follows the tables field by field. It is for rare events. Every row's own fields are written by hand, in
-`event_encoder` and here: `tests/unit/avro/test_envelope_fields.py` compares their bytes with those of `write_fields`.
+`write_fields` follows the tables of `envelope_fields`. It is slow, and serves rare events only. For the events of rows,
+hand-written code here and in `event_encoder` writes the same fields: `tests/unit/avro/test_envelope_fields.py` compares
+the bytes of both.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cdcd.avro.envelope_fields import TIMESTAMP, TRUNCATE_ENVELOPE, EnvelopeFiel
 
 
 def transaction_bytes(xid: i64, commit_ts: i64, origin: str) -> bytes:
-    """The fields of `source` that are the same for a whole transaction: all after `lsn`. No origin: ""."""
+    """The fields of `source` after `lsn`: they are the same in all events of a transaction. `origin` "": none."""
     out = BytesWriter()
     write_long(out, xid)
     write_long(out, commit_ts)
@@ -55,7 +56,7 @@ def write_rest_of_truncate(out: BytesWriter, cascade: bool, restart_identity: bo
 
 
 def write_fields(out: BytesWriter, fields: Sequence[EnvelopeField], values: Mapping[str, object]) -> None:
-    """Append the values of `fields`, by name. A value that is missing is null, or an empty list."""
+    """Append the values of `fields`, which `values` has by name. A missing value is null, or an empty list."""
     for field in fields:
         value = values.get(field.name)
         if field.is_nullable:

@@ -1,13 +1,13 @@
-"""Encodes changes as Avro records: reads PostgreSQL's tuples where they lie in the frame, writes keys and events.
+"""Encodes changes as Avro records: reads PostgreSQL's tuples in place in the frame, and writes keys and events.
 
-Before: `transaction.assembler` gives changes in commit order, `snapshot.copy_format` the rows of a snapshot.
+Before: `transaction` gives changes in commit order, `snapshot.copy_format` the rows of a snapshot.
 After: a RecordConsumer (`sink.batches`) takes the records.
 Source: Apache Avro specification, "Binary Encoding"; PostgreSQL, "Logical Replication Message Formats", TupleData.
 
 An event's fields are written in the order of `envelope_fields`.
 
-Hot path. Budget for a row of 12 columns, compiled: 0.6 us; the codecs take two thirds. A row costs two Python objects,
-the key and the value. Unchanged and unrepresentable columns are rare and may cost more.
+Hot path. The budget for a row of 12 columns, compiled, is 0.6 us; the codecs take two thirds of it. A row costs two
+Python objects: the key and the value. Unchanged and unrepresentable columns are rare, and may cost more.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _IDENTITY_FULL: Final = b"\x08full"
 
 
 REQUEST_MESSAGE_PREFIX: Final = "cdcd"
-"""Prefix of the logical messages, not transactional, that are requests to the daemon itself."""
+"""A logical message with this prefix, and not transactional, is a request to the daemon itself."""
 
 
 @final
@@ -54,7 +54,7 @@ class EventEncoder(ChangeConsumer):
     """Encodes the changes of all relations. They share the open transaction and the buffers."""
 
     def __init__(self, records: RecordConsumer, schemas: SchemaStore, options: TypeOptions) -> None:
-        """`schemas` and the encoder send to the same `records`, so that a schema comes before its first event."""
+        """`schemas` must send to the same `records`, so that a schema comes before its first event."""
         self.records = records
         self.schemas = schemas
         self._options = options
@@ -117,7 +117,7 @@ class RowEncoder(RelationChanges):
         self._unrepresentable: list[tuple[str, str, str]] = []
 
     def _announce(self) -> None:
-        """Make topic and schemas known, at the first event: a partition may have none, if its root has them all."""
+        """Make topic and schemas known. This waits for the first event, because a relation may never have one."""
         relation, schemas = self._relation, self._encoder.schemas
         schema, name = relation.schema, relation.name
         self._table = self._encoder.records.open_table(schema, name)
@@ -126,7 +126,7 @@ class RowEncoder(RelationChanges):
             self._key.header = schemas.header_for(schema, name, "key", key_schema(relation, self._codecs))
 
     def _announce_truncate(self) -> None:
-        """Make the schema of truncates known, which is their own."""
+        """Make the schema of truncates known: it differs from that of rows."""
         if not self._value_header:
             self._announce()
         relation = self._relation
@@ -136,37 +136,37 @@ class RowEncoder(RelationChanges):
     # Changes
 
     def insert(self, frame: bytes, at: i64, lsn: i64) -> None:
-        self._check(frame, at, NEW, "Insert")
+        self._check_tuple(frame, at, NEW, "Insert")
         new = at + 1
-        self._whole(frame, tuple_end(frame, new, self._width, "Insert", "new tuple"), "Insert")
+        self._check_end(frame, tuple_end(frame, new, self._width, "Insert", "new tuple"), "Insert")
         self._event(CREATE, frame, lsn, 0, 0, new)
 
     def update(self, frame: bytes, at: i64, lsn: i64) -> None:
         if at >= len(frame):
-            raise self._wrong(frame, "Update", "is cut off before its tuples")
+            raise self._malformed(frame, "Update", "is cut off before its tuples")
         kind: i64 = frame[at]
         old: i64 = 0
         if kind == KEY or kind == OLD:
             old = at + 1
             at = tuple_end(frame, old, self._width, "Update", "old tuple")
-        self._check(frame, at, NEW, "Update")
+        self._check_tuple(frame, at, NEW, "Update")
         new = at + 1
-        self._whole(frame, tuple_end(frame, new, self._width, "Update", "new tuple"), "Update")
+        self._check_end(frame, tuple_end(frame, new, self._width, "Update", "new tuple"), "Update")
         if old == 0:
             self._event(UPDATE, frame, lsn, 0, 0, new)
         elif not self._key.has_key or self._key.is_unchanged(frame, old, new):
             self._event(UPDATE, frame, lsn, kind, old, new)
         else:
-            # The new key may have another partition, and compaction treats the two apart. So the row of the old key
-            # is deleted, and one of the new key is created.
+            # The new key may go to another partition, and compaction knows only keys. So delete the row under the old
+            # key, and create it under the new key.
             self._event(DELETE, frame, lsn, kind, old, 0)
             self._event(CREATE, frame, lsn, 0, old, new)
 
     def delete(self, frame: bytes, at: i64, lsn: i64) -> None:
         if at >= len(frame) or (frame[at] != KEY and frame[at] != OLD):
-            raise self._wrong(frame, "Delete", "has neither a key nor an old tuple")
+            raise self._malformed(frame, "Delete", "has neither a key nor an old tuple")
         old = at + 1
-        self._whole(frame, tuple_end(frame, old, self._width, "Delete", "old tuple"), "Delete")
+        self._check_end(frame, tuple_end(frame, old, self._width, "Delete", "old tuple"), "Delete")
         self._event(DELETE, frame, lsn, frame[at], old, 0)
 
     def truncate(self, lsn: i64, cascade: bool, restart_identity: bool) -> None:
@@ -178,7 +178,7 @@ class RowEncoder(RelationChanges):
         encoder.records.add_to_every_partition(self._table, TRUNCATE, encoder.value.getvalue())
 
     def message(self, row: bytes, lsn: i64) -> None:
-        """A logical message, as a row of MESSAGES: the byte N and its tuple."""
+        """Encode a logical message. `row` is a row of MESSAGES: the byte N and its tuple."""
         self._event(MESSAGE, row, lsn, 0, 0, 1)
 
     def snapshot_row(self, row: bytes, at: i64, kinds: bytes, lsn: i64) -> None:
@@ -195,7 +195,7 @@ class RowEncoder(RelationChanges):
         field = self._first
         while field is not None:
             if size < at + 4:
-                raise self._not_a_row(row, f"is cut off at {at}")
+                raise self._malformed_row(row, f"is cut off at {at}")
             length = i64(read_i32_be(row, at))
             at += 4
             if length < 0:
@@ -206,18 +206,18 @@ class RowEncoder(RelationChanges):
                     has_key = False
             else:
                 if size < at + length:
-                    raise self._not_a_row(row, f"is cut off at {at}")
+                    raise self._malformed_row(row, f"is cut off at {at}")
                 kind: i64 = kinds[field.index]
                 mark = len(out)
                 out.append(2)
                 if not write_value(field, kind, row, at, length, out):
-                    self._cannot_hold(field, mark, "after", text_of(field, kind, row, at, length))
+                    self._write_unrepresentable(field, mark, "after", text_of(field, kind, row, at, length))
                 if field.in_key and has_key:
                     self._key.add(field, kind, row, at, length)
                 at += length
             field = field.next_field
         if at != size:
-            raise self._not_a_row(row, f"has {size - at} bytes after its last column")
+            raise self._malformed_row(row, f"has {size - at} bytes after its last column")
         self._finish(READ, self._key.finish() if has_key else None)
 
     # Events
@@ -225,8 +225,8 @@ class RowEncoder(RelationChanges):
     def _event(self, op: i64, frame: bytes, lsn: i64, old_kind: i64, old: i64, new: i64) -> None:
         """Encode one event and pass it to the consumer.
 
-        `old` and `new` are offsets of checked tuples, 0 where there is none. `old_kind` (KEY, OLD, or 0) says what the
-        event shows of the old one. Unchanged TOAST values that `new` lacks come from `old` in any case.
+        `old` and `new` are offsets of checked tuples; 0: no tuple. `old_kind` (KEY, OLD, or 0) says which columns of
+        the old tuple the event shows as `before`. Unchanged TOAST values that `new` lacks are always taken from `old`.
         """
         if not self._value_header:
             self._announce()
@@ -279,7 +279,7 @@ class RowEncoder(RelationChanges):
     # Tuples
 
     def _row(self, frame: bytes, at: i64, old: i64, image: str) -> None:
-        """Append the row whose checked tuple is at `at`. Values that were not sent may be in the tuple at `old`."""
+        """Append the row of the checked tuple at `at`. Values that PostgreSQL left out may be in the tuple at `old`."""
         out = self._encoder.value
         field = self._first
         at += 2
@@ -294,7 +294,7 @@ class RowEncoder(RelationChanges):
                 mark = len(out)
                 out.append(2)
                 if not field.codec.binary(frame, at, size, out):
-                    self._cannot_hold(field, mark, image, text_of(field, kind, frame, at, size))
+                    self._write_unrepresentable(field, mark, image, text_of(field, kind, frame, at, size))
                 at += size
             elif kind == TEXT:
                 size = i64(read_i32_be(frame, at + 1))
@@ -302,22 +302,22 @@ class RowEncoder(RelationChanges):
                 mark = len(out)
                 out.append(2)
                 if not field.codec.text(frame, at, size, out):
-                    self._cannot_hold(field, mark, image, text_of(field, kind, frame, at, size))
+                    self._write_unrepresentable(field, mark, image, text_of(field, kind, frame, at, size))
                 at += size
             else:
-                self._unsent(frame, field, old, image)
+                self._write_unchanged(frame, field, old, image)
                 at += 1
             field = field.next_field
 
-    def _cannot_hold(self, field: KeyField, mark: i64, image: str, text: str) -> None:
+    def _write_unrepresentable(self, field: KeyField, mark: i64, image: str, text: str) -> None:
         """Replace the value that starts at `mark` by null, and note its text."""
         out = self._encoder.value
         out.truncate(mark)
         out.append(0)
         self._unrepresentable.append((image, field.name, text))
 
-    def _unsent(self, frame: bytes, field: KeyField, old: i64, image: str) -> None:
-        """Append a TOAST value that the update left alone: from the old tuple, or else null, and name the column."""
+    def _write_unchanged(self, frame: bytes, field: KeyField, old: i64, image: str) -> None:
+        """Append an unchanged TOAST value from the old tuple. If that has none, append null and note the name."""
         out = self._encoder.value
         at = column_at(frame, old, field.index) if old != 0 else 0
         if at != 0 and (frame[at] == BINARY or frame[at] == TEXT):
@@ -325,26 +325,26 @@ class RowEncoder(RelationChanges):
             mark = len(out)
             out.append(2)
             if not write_value(field, frame[at], frame, at + 5, size, out):
-                self._cannot_hold(field, mark, image, text_of(field, frame[at], frame, at + 5, size))
+                self._write_unrepresentable(field, mark, image, text_of(field, frame[at], frame, at + 5, size))
             return
         out.append(0)
         self._unchanged.append(field.name)
 
     # Malformed frames
 
-    def _check(self, frame: bytes, at: i64, kind: i64, message: str) -> None:
+    def _check_tuple(self, frame: bytes, at: i64, kind: i64, message: str) -> None:
         if at >= len(frame) or frame[at] != kind:
-            raise self._wrong(frame, message, f"lacks its {chr(kind)} tuple")
+            raise self._malformed(frame, message, f"lacks its {chr(kind)} tuple")
 
-    def _whole(self, frame: bytes, end: i64, message: str) -> None:
+    def _check_end(self, frame: bytes, end: i64, message: str) -> None:
         if end != len(frame):
-            raise self._wrong(frame, message, f"has {len(frame) - end} bytes too many")
+            raise self._malformed(frame, message, f"has {len(frame) - end} bytes too many")
 
-    def _not_a_row(self, row: bytes, what: str) -> CdcdError:
+    def _malformed_row(self, row: bytes, what: str) -> CdcdError:
         relation = f"{self._relation.schema}.{self._relation.name}"
         return DecodeError(f"a row of COPY of {len(row)} bytes for {relation} {what}", BUG_HINT)
 
-    def _wrong(self, frame: bytes, message: str, what: str) -> CdcdError:
+    def _malformed(self, frame: bytes, message: str, what: str) -> CdcdError:
         relation = f"{self._relation.schema}.{self._relation.name}"
         commit = format_lsn(self._encoder.commit_lsn)
         return DecodeError(

@@ -1,7 +1,7 @@
-"""Encodes the key of a table's events, a record of its own.
+"""Encodes the key of a table's events: an Avro record of the key columns.
 
-Before: `event_encoder` knows where a row's values lie.
-After: the key of the Kafka record.
+Before: `event_encoder` knows the offsets of a row's values.
+After: `event_encoder` passes the bytes on as the key of the Kafka record.
 Source: Apache Avro specification, "Binary Encoding"; PostgreSQL, "Logical Replication Message Formats", TupleData.
 
 Hot path, compiled: a key costs one Python object. A column's value is encoded the same way in the key and in the row.
@@ -27,12 +27,12 @@ _PARTITION_HINT: Final = (
     "already in the WAL lack the key: recreate the slot and take a new snapshot. "
     "If cdcd check finds no such partition, this is a bug: report it"
 )
-"""The server guarantees non-null key columns only for the partition's own index."""
+"""The server checks only the columns of the partition's own index for nulls, not those of the root's index."""
 
 
 @final
 class KeyField:
-    """One column of a relation, and the next one: a linked list costs no type check, as elements of a list would."""
+    """One column of a relation, in a linked list: elements of a Python list would cost a type check each."""
 
     def __init__(self, index: i64, name: str, codec: Codec, in_key: bool, next_field: KeyField | None) -> None:
         self.index: i64 = index
@@ -71,14 +71,14 @@ class KeyEncoder:
                 self._fallible = self._fallible or field.nullable_in_key
             field = field.next_field
         self.has_key = self._end != 0
-        """The events have a key."""
+        """Whether the events have a key."""
         self.from_catalog = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
-        """The catalog named the key's columns. The server does not guarantee that they are not null."""
+        """The key's columns come from the catalog, not from the stream. So the server may send nulls in them."""
         self.header = b""
         self._problems: list[tuple[str, str]] = []
 
     def begin(self) -> None:
-        """Start a key. `add` then adds its columns, in the order of the table, and `finish` gives it."""
+        """Start a key. Then call `add` for each key column, in the order of the table, and `finish`."""
         self._out.truncate(0)
         self._out.write(self.header)
         if self._problems:
@@ -89,9 +89,9 @@ class KeyEncoder:
         return DecodeError(f"a row of {self._table} has no value for the key column {field.name}", _PARTITION_HINT)
 
     def encode(self, frame: bytes, at: i64, old: i64) -> bytes | None:
-        """The key of the checked tuple at `at`. Values that were not sent are taken from the tuple at `old` (0: none).
+        """The key of the checked tuple at `at`. Values that PostgreSQL left out are in the tuple at `old` (0: none).
 
-        None if the key is the catalog's and a column of it is null: the row is older than the primary key.
+        None if the key comes from the catalog and a key column is null: the row is older than the primary key.
         """
         self.begin()
         field = self._first
@@ -101,8 +101,8 @@ class KeyEncoder:
                 kind: i64 = frame[at]
                 if kind == NULL and self.from_catalog:
                     return None
-                unsent = kind == TOAST_UNCHANGED and old != 0
-                value = column_at(frame, old, field.index) if unsent else at
+                in_old = kind == TOAST_UNCHANGED and old != 0
+                value = column_at(frame, old, field.index) if in_old else at
                 if frame[value] != BINARY and frame[value] != TEXT:
                     raise self.missing(field)
                 size = i64(read_i32_be(frame, value + 1))
@@ -126,7 +126,7 @@ class KeyEncoder:
         self._problems.append((field.name, text_of(field, kind, frame, at, size)))
 
     def finish(self) -> bytes:
-        """The key, once all its values are appended."""
+        """End the key, and return its bytes."""
         out = self._out
         if self._fallible:
             if self._problems:
@@ -139,7 +139,7 @@ class KeyEncoder:
         return out.getvalue()
 
     def is_unchanged(self, frame: bytes, old: i64, new: i64) -> bool:
-        """Whether both checked tuples have the same key. A value that the new one leaves out is unchanged."""
+        """Whether both checked tuples have the same key. A value that the new tuple leaves out is unchanged."""
         field = self._first
         old += 2
         new += 2

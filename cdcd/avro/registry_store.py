@@ -1,7 +1,7 @@
-"""Schemas in a Confluent-compatible registry: subjects `{topic}-key` and `{topic}-value`, Confluent's wire format.
+"""Puts schemas into a Confluent-compatible registry, under the subjects `{topic}-key` and `{topic}-value`.
 
-Before: `schema_store.SchemaStore` says what a store does.
-After: every record starts with 00 and the schema's id.
+Before: `schema` makes the JSON text of a relation's schemas. `schema_store` has the base class.
+After: `event_encoder` starts every record with 00 and the schema's id, in Confluent's wire format.
 Source: Confluent, "Schema Registry: Wire format". The client of `confluent-kafka[schemaregistry]` talks to it.
 """
 
@@ -25,7 +25,10 @@ class RegistryStore(SchemaStore):
     def __init__(
         self, url: str, topic_of: Callable[[str, str], str], extra: Mapping[str, object] | None = None
     ) -> None:
-        """`topic_of(schema, name)` is the table's topic. Raises as `registry_client` does."""
+        """`topic_of(schema, name)` gives the table's topic. `extra` has more properties of the client.
+
+        Raises what `registry_client` raises.
+        """
         self._shown_url = without_password(url)
         self._topic_of = topic_of
         self._client = registry_client({"url": url, **(extra or {})})
@@ -54,15 +57,13 @@ class RegistryStore(SchemaStore):
                 f"the registry at {self._shown_url} refuses subject {full_subject}: {error.error_message}",
                 "Check the registry's URL, credentials and rights",
             ) from error
-        except (
-            Exception
-        ) as error:  # the client raises what its HTTP library raises, or what an odd answer makes it raise
+        except Exception as error:  # the client also raises errors of its HTTP library, and of its JSON parser
             raise self._unavailable(error) from error
 
     def _incompatible_with(self, full_subject: str) -> str:
         try:
             return f"incompatible with version {self._client.get_latest_version(full_subject).version} of"
-        except Exception:  # noqa: BLE001  # one may be allowed to write and not to read; the error to report is the other
+        except Exception:  # noqa: BLE001  # the role may not read; the caller reports the conflict
             return "incompatible with earlier versions of"
 
     def _unavailable(self, error: Exception) -> KafkaUnavailable:

@@ -1,11 +1,12 @@
 """The Avro schemas of a relation: its key record and its event envelope, as JSON text.
 
-Before: `transaction.relations` has resolved the relation, `codecs.lookup` has picked the codecs of its columns.
-After: a SchemaStore makes the text known to readers; `event_encoder` writes records of it.
+Before: `transaction.relations` has resolved the relation; `codecs.lookup` has chosen the codecs of its columns.
+After: a SchemaStore makes the text known to readers; `event_encoder` writes records of this schema.
 Source: Apache Avro specification, "Schema Declaration".
 
-Every field of a row carries `pg_type` and `pg_typmod`, and `pg_name` where Avro's name is not PostgreSQL's: a reader
-can rebuild the table's DDL. The only unions are those of null and one type, which Spark reads as nullable columns.
+Every field of a row has the properties `pg_type` and `pg_typmod`, and `pg_name` if Avro's name differs from
+PostgreSQL's. From these a reader can rebuild the table's DDL. Every union is of null and one type: Spark reads it as a
+nullable column.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ Fields: TypeAlias = "list[dict[str, object]]"
 def envelope_schema(relation: ResolvedRelation, codecs: list[Codec], *, of_truncate: bool = False) -> str:
     """JSON of the event's schema: record `Envelope` in the namespace of the table.
 
-    The schema of truncates has one field more, `truncate`, which is null if absent. So either schema reads the other's
-    events, and a registry takes both in any order.
+    The schema of truncates has one more field, `truncate`, with the default null. So a reader with either schema can
+    read the events of both, and a registry accepts both in any order.
     """
     names = field_names([column.name for column in relation.columns])
     row: Fields = []
@@ -47,10 +48,10 @@ def envelope_schema(relation: ResolvedRelation, codecs: list[Codec], *, of_trunc
 
 
 def key_schema(relation: ResolvedRelation, codecs: list[Codec]) -> str:
-    """JSON of the key's schema: record `Key`, its fields the key's columns in the table's order.
+    """JSON of the key's schema: a record `Key` of the key's columns, in the table's order.
 
-    A column of a fallible type is nullable. The key then ends in `unrepresentable`, so that two keys differ even if
-    Avro holds neither value.
+    If Avro cannot hold every value of a column (`is_fallible`), the column is nullable, and the key ends with the field
+    `unrepresentable`. So two keys differ even if Avro can hold neither value.
     """
     fields: Fields = []
     names = field_names([column.name for column in relation.columns])
@@ -70,7 +71,7 @@ def key_schema(relation: ResolvedRelation, codecs: list[Codec]) -> str:
 
 
 def _fields(fields: Sequence[EnvelopeField], row: dict[str, object]) -> Fields:
-    """The fields of a table of `envelope_fields`; `row` is the record of the columns."""
+    """Avro's form of `fields`, which `envelope_fields` lists. `row` is the record of the table's columns."""
     return [
         _nullable(field.name, _avro_type(field.type, row))
         if field.is_nullable
@@ -113,9 +114,9 @@ def _json(relation: ResolvedRelation, record: dict[str, object]) -> str:
 
 
 def _define_once(avro_type: object, defined: dict[str, object]) -> object:
-    """Replace every definition of a named type but the first by its name, as Avro demands.
+    """Keep the first definition of each named type, and replace the others by its name, as Avro demands.
 
-    Two types that share a name (`a.b`.`c` and `a`.`b.c`) are two: the second one gets another name.
+    Different types may share a name (`a.b`.`c` and `a`.`b.c`). Then the second type gets another name.
     """
     if isinstance(avro_type, list):
         return [_define_once(branch, defined) for branch in avro_type]

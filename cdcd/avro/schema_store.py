@@ -1,12 +1,12 @@
 """Makes schemas known to readers: the first bytes of every record name its schema.
 
 Before: `schema` makes the JSON text of a relation's schemas.
-After: `event_encoder` starts every record with the header that it got here.
+After: `event_encoder` starts every record with the header that a store returned.
 Source: Apache Avro specification, "Single-object encoding".
 
 There are two ways. FingerprintStore sends the schema to Kafka, on `{prefix}.schemas`, before the first record that uses
-it. `registry_store` puts it into a Confluent-compatible schema registry. Readers tell them apart by the first byte, C3
-or 00.
+it. `registry_store` puts it into a Confluent-compatible schema registry. Readers tell the two ways apart by the first
+byte of a record: C3 or 00.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class SchemaStore:
     """Makes schemas known to readers."""
 
     def header_for(self, schema: str, name: str, subject: str, text: str) -> bytes:
-        """The bytes that every record of this Avro schema starts with, once readers can find the schema by them.
+        """Make an Avro schema known, and return the header: the bytes with which every record of this schema starts.
 
-        `schema` and `name` are the table's, `subject` is "key" or "value", `text` the Avro schema as JSON.
+        `schema` and `name` are the table's. `subject` is "key" or "value". `text` is the Avro schema as JSON.
         """
         raise NotImplementedError
 
@@ -47,7 +47,7 @@ class FingerprintStore(SchemaStore):
 
 
 class PerTableStore(SchemaStore):
-    """One store for parked tables, another one for the others: a registry may have refused a parked table's schema."""
+    """Two stores: one for parked tables, whose schemas a registry may have refused, and one for all other tables."""
 
     def __init__(self, store: SchemaStore, fingerprints: SchemaStore, parked: frozenset[tuple[str, str]]) -> None:
         """`parked`: schema and name of the tables that use `fingerprints`."""
@@ -61,15 +61,15 @@ class PerTableStore(SchemaStore):
 
 
 class ObservedStore(SchemaStore):
-    """Another store, and a callback that learns which header the next events of a table have."""
+    """A store around another store, with a callback that gets the header of a table's next events."""
 
     def __init__(self, store: SchemaStore, on_schema: Callable[[str, bytes], None]) -> None:
-        """`on_schema` gets `schema.table` and the header of its values."""
+        """`on_schema` gets `schema.table` and the header of its events."""
         self._store = store
         self._on_schema = on_schema
 
     def header_for(self, schema: str, name: str, subject: str, text: str) -> bytes:
-        made = self._store.header_for(schema, name, subject, text)
+        value_header = self._store.header_for(schema, name, subject, text)
         if subject == "value":
-            self._on_schema(f"{schema}.{name}", made)
-        return made
+            self._on_schema(f"{schema}.{name}", value_header)
+        return value_header

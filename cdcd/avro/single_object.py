@@ -1,12 +1,12 @@
 """Avro single-object encoding: the first ten bytes of a value name the schema that wrote it.
 
-Before: `schema` has made a schema's JSON text; the sink publishes the same text under its fingerprint.
-After: `event_encoder` writes the header before each key and value; `cdcd.reading.decoder` splits it off.
+Before: `schema` has made a schema's JSON text. `schema_store` sends the same text to Kafka under its fingerprint.
+After: `event_encoder` writes the header before each key and value; `reading.decoder` splits it off.
 Source: Avro specification, "Single-object encoding" and "Schema fingerprints".
 
-The fingerprint is CRC-64-AVRO of the schema's JSON text exactly as it is published. It is not that of Avro's parsing
-canonical form, which drops `scale` and `precision`: numeric(10,2) and numeric(12,4) would share a fingerprint, and a
-reader would take 1.23 for 0.0123. Readers look schemas up by fingerprint, and never compute it from a canonical form.
+The fingerprint is CRC-64-AVRO of the schema's JSON text exactly as it is published, not of Avro's parsing canonical
+form. The canonical form drops `scale` and `precision`: numeric(10,2) and numeric(12,4) would share a fingerprint, and a
+reader would read 1.23 as 0.0123. Readers look schemas up by fingerprint, and never compute it from a canonical form.
 
 The fingerprint's bytes are in little-endian order, as Java writes them. Its hex digits are those bytes in that order.
 """
@@ -27,7 +27,7 @@ _EMPTY: Final = 0xC15D213AA4D7A795
 def fingerprint(text: str) -> bytes:
     """The eight bytes of CRC-64-AVRO over `text` (a schema's JSON, as published) in UTF-8, little-endian.
 
-    It runs once a schema, so it goes bit by bit and needs no table.
+    It runs once per schema, so it may be slow: it works bit by bit, without a table.
     """
     crc = _EMPTY
     for byte in text.encode():
@@ -38,7 +38,7 @@ def fingerprint(text: str) -> bytes:
 
 
 def header(schema_fingerprint: bytes) -> bytes:
-    """The ten bytes that go before a payload written with the schema of this fingerprint (eight bytes)."""
+    """The ten bytes before a payload whose schema has this fingerprint (eight bytes)."""
     if len(schema_fingerprint) != 8:
         raise ValueError(f"a fingerprint has 8 bytes, not {len(schema_fingerprint)}")
     return MARKER + schema_fingerprint

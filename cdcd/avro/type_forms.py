@@ -1,10 +1,11 @@
-"""The way back from the topics: a PostgreSQL type's name -> its kind in Avro, whether that loses values, its text.
+"""The way back from Avro to PostgreSQL: by a type's name, its Avro type, its text form, and whether values get lost.
 
-Before: the codecs are the way there. `tests/unit/avro/test_type_forms.py` compares the two.
-After: `reading.postgres_text` writes values as text by this table; `cdcd.spark` decides by it which keys lose values.
+Before: the codecs are the way to Avro. `tests/unit/avro/test_type_forms.py` compares both ways.
+After: `reading.postgres_text` makes PostgreSQL's text by this table; `cdcd.spark` learns from it which keys lose
+values.
 Source: PostgreSQL's output functions; Apache Avro specification, "Logical Types".
 
-Only data, and nothing that imports a codec: readers that run far from the daemon import it, too.
+Only data, and no import of a codec: readers that run without the daemon import this module, too.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ TextForm: TypeAlias = Literal[
     "plain", "boolean", "float4", "float8", "hex", "ewkb", "decimal", "date", "time", "timestamp", "timestamptz",
     "interval", "vector", "hstore",
 ]  # fmt: skip
-"""How PostgreSQL's output function writes a value. plain: as Avro's string, or as a decimal integer."""
+"""How PostgreSQL's output function writes a value. plain: the Avro string as it is, or a decimal integer."""
 
 
 class TypeForm(NamedTuple):
-    """A type as a reader meets it."""
+    """One PostgreSQL type, for readers."""
 
     kind: str
     """Avro's logical type where there is one, else Avro's type."""
     text: TextForm = "plain"
     is_fallible: bool = False
-    """Some values are null in Avro and have their text in `unrepresentable`."""
+    """Avro cannot hold some values: they are null, and `unrepresentable` has their text."""
     delimiter: str = ","
-    """`typdelim`: what separates the elements in the text of an array of this type."""
+    """`typdelim`: the character between the elements in the text of an array of this type."""
 
 
 TYPE_FORMS: Final[dict[str, TypeForm]] = {
@@ -60,10 +61,10 @@ _NESTED: Final = ("array", "map", "record")
 _FORMS_OF_KINDS: Final[dict[str, TypeForm]] = {
     form.kind: form for form in reversed(TYPE_FORMS.values()) if form.kind not in _NESTED
 }
-"""The first type of each kind speaks for it."""
+"""For each kind, the form of its first type in TYPE_FORMS."""
 
 FALLIBLE_KINDS: Final = frozenset([form.kind for form in TYPE_FORMS.values() if form.is_fallible])
-"""Every array, map and record is among them: its parts may be fallible."""
+"""All arrays, maps and records are fallible, because a part of them may be."""
 
 INTERVAL_FIELDS: Final = ("months", "days", "micros")
 """The fields of an interval's record."""
@@ -73,14 +74,14 @@ RANGE_FIELDS: Final = ("lower", "upper", "lower_inc", "upper_inc", "empty")
 
 
 def kind_of(avro_type: str | dict[str, object]) -> str:
-    """The kind of an Avro type, as JSON has it: its logical type where there is one, else its type."""
+    """The kind of an Avro type, given as parsed JSON: its logical type if it has one, else its type."""
     return avro_type if isinstance(avro_type, str) else str(avro_type.get("logicalType") or avro_type["type"])
 
 
 def form_of(kind: str, pg_type: str) -> TypeForm:
-    """The form of a type that is no array, map or record, by its kind and PostgreSQL's name.
+    """The form of a type, by its kind and PostgreSQL's name; not for arrays, maps and records.
 
-    The name may have a schema. It is "" where it is not known, as inside a composite.
+    The name may have a schema. It is "" if it is not known, as inside a composite.
     """
     named = TYPE_FORMS.get(pg_type.rpartition(".")[2])
     # A user's type may have a built-in one's name.

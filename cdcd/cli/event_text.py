@@ -1,6 +1,6 @@
-"""Words for events, as `cdcd tail` and `cdcd peek` print them.
+"""Events as text, for `cdcd tail` and `cdcd peek`.
 
-Before: `reading.decoder` has decoded an event. After: a person reads the line.
+Before: `reading.decoder` has decoded an event. After: a person reads the text.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from cdcd.reading.decoder import plain
 OPERATIONS: Final = {
     "c": "insert", "u": "update", "d": "delete", "r": "snapshot", "t": "truncate", "m": "message",
 }  # fmt: skip
-"""By the event's field `op`."""
+"""The operation in words, by the event's field `op`."""
 
 
 def columns_text(row: Any) -> str:
-    """A row as `id=1 name="two words"`; nothing for None. A value that is no record stands alone."""
+    """A row as `id=1 name="two words"`; "" for None. A key or value that is not a record is shown by itself."""
     if not isinstance(row, dict):
         return "" if row is None else value_text(row)
     return " ".join(f"{name}={value_text(value)}" for name, value in row.items())
 
 
 def value_text(value: Any) -> str:
-    """A value without quotes if it is one word, else as JSON."""
+    """A value: a string of one word as it is, all else as JSON."""
     simple = plain(value)
     if isinstance(simple, str) and simple and not any(c.isspace() or c in "\"'=" for c in simple):
         return simple

@@ -2,7 +2,8 @@
 
 Before: a shell, or a container's entry point. After: `commands` has one file for each command.
 
-Exit codes: 0 done, 1 it failed, 2 a setting or an argument is wrong. A traceback needs `--log-level debug`.
+Exit codes: 0 the command succeeded, 1 it failed, 2 a setting or an argument is wrong. `--log-level debug` adds
+tracebacks.
 """
 
 from __future__ import annotations
@@ -28,44 +29,44 @@ Execute: TypeAlias = "Callable[[argparse.Namespace, Load, TextIO], bool]"
 
 
 def command(name: str) -> Execute:
-    """The function that runs a command. Its modules are imported only now."""
+    """Import the file of a command, and return the function that runs it."""
     return cast("Execute", import_module(f"cdcd.cli.commands.{name}").execute)
 
 
 def main(arguments: Sequence[str] | None = None, find: Callable[[str], Execute] = command) -> int:
-    """Run one command; `arguments` default to the process's own. `find` gives a command by its name.
+    """Run one command, and return the exit code.
 
-    Returns the exit code.
+    `arguments` are those of the process if None. `find` gives the function of a command by its name.
     """
-    given = build_parser().parse_args(arguments)
+    args = build_parser().parse_args(arguments)
     try:
-        return OK if find(given.command)(given, lambda: _load(given), sys.stdout) else FAILED
+        return OK if find(args.command)(args, lambda: _load(args), sys.stdout) else FAILED
     except KeyboardInterrupt:
         return OK
-    except BrokenPipeError:  # `cdcd tail ... | head`: the reader has enough
+    except BrokenPipeError:  # the reader of standard output has ended: `cdcd tail ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except CdcdError as error:
-        return _fail(given, str(error), BAD_SETTING if isinstance(error, SettingsError) else FAILED)
-    except Exception as error:  # noqa: BLE001  # the last resort: a bug must not look like a crash of Python
-        return _fail(given, f"{type(error).__name__}: {error}. This is a bug in cdcd: please report it", FAILED)
+        return _fail(args, str(error), BAD_SETTING if isinstance(error, SettingsError) else FAILED)
+    except Exception as error:  # noqa: BLE001  # a bug: the user gets a sentence, too
+        return _fail(args, f"{type(error).__name__}: {error}. This is a bug in cdcd: please report it", FAILED)
 
 
-def _load(given: argparse.Namespace) -> loading.Loaded:
+def _load(args: argparse.Namespace) -> loading.Loaded:
     options: dict[str, tuple[str, Any]] = {}
-    if given.log_level is not None:
-        options["log.level"] = "--log-level", given.log_level
-    if getattr(given, "snapshot_only", False):
+    if args.log_level is not None:
+        options["log.level"] = "--log-level", args.log_level
+    if getattr(args, "snapshot_only", False):
         options["snapshot.mode"] = "--snapshot-only", "only"
-    loaded = loading.load(given.config, options)
+    loaded = loading.load(args.config, options)
     log_setup.set_up(loaded.settings.log.level, loaded.settings.log.format)
     return loaded
 
 
-def _fail(given: argparse.Namespace, sentence: str, code: int) -> int:
+def _fail(args: argparse.Namespace, sentence: str, code: int) -> int:
     logger = logging.getLogger("cdcd")
-    debug = given.log_level == "debug" or logger.isEnabledFor(logging.DEBUG)
-    if given.command == "run" and logger.handlers:  # the daemon's last word belongs into its log
+    debug = args.log_level == "debug" or logger.isEnabledFor(logging.DEBUG)
+    if args.command == "run" and logger.handlers:  # the daemon reports its last error in its log
         logger.error(sentence, exc_info=debug)
         return code
     if debug:

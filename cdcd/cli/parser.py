@@ -1,6 +1,6 @@
 """The command line: every command with its options and its help.
 
-Before: `main` has the words. After: `given.command` names the file under `commands` that runs.
+Before: `main` has the arguments. After: `args.command` names the file in `commands` that runs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _NO_WAIT: Final = "send the request to the daemon, and do not wait for the resul
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of `cdcd`. What it returns has `command`, `log_level`, and the command's own options."""
+    """The parser of `cdcd`. Its result has `command`, `log_level`, and the options of the command."""
     parser = argparse.ArgumentParser(
         prog="cdcd",
         description="Streams PostgreSQL's logical replication into Kafka: every transaction whole and exactly once.",
-        epilog="A first look: cdcd config --reference > cdcd.toml; edit it; cdcd check --config cdcd.toml; "
+        epilog="To start: cdcd config --reference > cdcd.toml; edit it; cdcd check --config cdcd.toml; "
         "cdcd run --config cdcd.toml",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the versions, and whether cdcd is compiled")
@@ -38,13 +38,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
 
     check = commands.add(
-        "check", "find out whether `run` would work, with a hint if not; changes nothing",
+        "check", "check whether `cdcd run` would work, and print hints; changes nothing",
         "cdcd check --config cdcd.toml",
     )  # fmt: skip
     check.add_argument("--json", action="store_true", help="one JSON object a finding")
 
     config = commands.add(
-        "config", "show the settings in force and where each came from", "cdcd config --reference > cdcd.toml"
+        "config", "show the settings in force, and where each value came from", "cdcd config --reference > cdcd.toml"
     )
     config.add_argument("--reference", action="store_true", help="print every setting with its default, explained")
     config.add_argument("--json", action="store_true", help=_ONE_OBJECT)
@@ -133,7 +133,7 @@ def _add_slot(commands: _Commands) -> None:
         "status", "show the slot, and how far Kafka has come", "cdcd slot status --config cdcd.toml --json"
     )
     drop = actions.add("drop", "drop the slot, unless changes would be lost", "cdcd slot drop --config cdcd.toml")
-    drop.add_argument("--force", action="store_true", help="drop it although changes will be lost")
+    drop.add_argument("--force", action="store_true", help="drop the slot even if changes are lost")
     for action in (create, status, drop):
         action.add_argument("--json", action="store_true", help=_ONE_OBJECT)
 
@@ -163,7 +163,7 @@ def _add_spark(commands: _Commands) -> None:
 
 
 class _Commands:
-    """The commands that were added so far."""
+    """Adds commands to the parser."""
 
     def __init__(self, commands: Any) -> None:
         self._commands = commands
@@ -176,7 +176,7 @@ class _Commands:
         return sub
 
     def add_bare(self, name: str, about: str, example: str) -> argparse.ArgumentParser:
-        """A command without any options."""
+        """Add a command without options."""
         sub: argparse.ArgumentParser = self._commands.add_parser(
             name, help=about, description=_sentence(about), epilog=f"Example: {example}"
         )
@@ -185,7 +185,7 @@ class _Commands:
 
 
 class _Parts:
-    """The actions or jobs of one command. Each takes the command's options, before its own name or after it."""
+    """The subcommands of one command. Each takes the command's options, before its name or after it."""
 
     def __init__(self, command: argparse.ArgumentParser, title: str, dest: str, config: str) -> None:
         self._parts = command.add_subparsers(title=title, required=True, metavar=dest.upper(), dest=dest)
@@ -193,14 +193,14 @@ class _Parts:
 
     def add(self, name: str, about: str, example: str) -> argparse.ArgumentParser:
         sub = self._parts.add_parser(name, help=about, description=_sentence(about), epilog=f"Example: {example}")
-        # SUPPRESS: a default here would hide a value that stands before the part's name.
+        # SUPPRESS: a default here would override a value before the subcommand's name.
         sub.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=self._config)
         sub.add_argument("--log-level", choices=LEVELS, default=argparse.SUPPRESS, help="debug adds tracebacks")
         return sub
 
 
 class _Version(argparse.Action):
-    """Prints the versions and ends. Only then it asks the libraries."""
+    """Prints the versions, and exits. The libraries are imported only then."""
 
     def __call__(self, *_: Any) -> NoReturn:
         from cdcd.build_info import describe

@@ -1,1 +1,5 @@
-"""The settings, the layers that they are read from, and the reference file that is made of them."""
+"""The daemon's settings: their names and bounds, their sources, and the file that describes them.
+
+- `settings`: every setting. `layers`, `loading`: read them from files and the environment.
+- `reference`: prints them, with the secrets masked. `transport_security`: finds connections without TLS.
+"""

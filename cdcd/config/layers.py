@@ -3,7 +3,7 @@
 Before: `loading` (the daemon) or `spark.settings` decides which layers there are, and in which order.
 After: `Loaded` holds the settings and, for each one that is set, where its value came from.
 
-Every mistake in settings ends as one SettingsError, with a sentence and a hint. No message holds the value of a
+Every mistake in the settings raises SettingsError, with a sentence and a hint. No message contains the value of a
 setting, because it may be secret.
 """
 
@@ -23,14 +23,14 @@ from cdcd.errors import SettingsError
 M = TypeVar("M", bound=BaseModel)
 
 Setting: TypeAlias = "tuple[str, Any, str]"
-"""One value of a layer: `section.name` (the name alone for a setting outside the sections), the value, its origin."""
+"""One value of a layer: its key, the value, its origin. The key is `section.name`, or `name` outside the sections."""
 
 
 class SettingNames(Generic[M]):
     """The names of all settings of a model, as `section.name`. A section is a field that is itself a model."""
 
     def __init__(self, model: type[M], reference: str, env_prefix: str = "") -> None:
-        """`reference` is what describes every setting, in messages. `env_prefix` is empty if variables are not read."""
+        """`reference`: the command or file that describes all settings. `env_prefix` "": no variables."""
         self.model = model
         self.reference = reference
         self.env_prefix = env_prefix
@@ -40,12 +40,12 @@ class SettingNames(Generic[M]):
         """The TOML tables, in the order of the file."""
         kinds = {key: get_origin(self.field(key).annotation) for key in self.known()}
         self.free_form = frozenset(key for key, kind in kinds.items() if kind is dict)
-        """Settings whose keys belong to other software: nothing here checks them."""
+        """Settings that are tables with the keys of other software. Their keys are not checked here."""
         self.json_outside_the_file = frozenset(key for key, kind in kinds.items() if kind in (dict, tuple))
-        """Settings with more than one value: the environment and secret files give them as JSON."""
+        """Lists and tables: in the environment and in secret files they are JSON."""
 
     def known(self, section: str = "") -> list[str]:
-        """Every setting (of one section, if named), in the order of the file."""
+        """The keys of all settings, or of those in `section`, in the order of the file."""
         return [
             key
             for name in self.model.model_fields
@@ -56,7 +56,7 @@ class SettingNames(Generic[M]):
         ]
 
     def field(self, key: str) -> Any:
-        """The model's FieldInfo for `section.name`."""
+        """The model's FieldInfo for a key."""
         section, _, name = key.rpartition(".")
         return (self.sections[section] if section else self.model).model_fields[name]
 
@@ -65,11 +65,12 @@ class SettingNames(Generic[M]):
         return f"{self.env_prefix}{key.replace('.', '__', 1).upper()}"
 
     def refuse_unknown(self, key: str, spelled: str, place: str) -> None:
-        """Raise SettingsError, with the nearest name, unless `key` is a setting. `spelled` is how it was written."""
+        """Raise SettingsError, with the nearest name, if `key` is no setting. `spelled`: as the user wrote it."""
         known = self.known()
         if key in known or key in self.sections or any(key.startswith(f"{free}__") for free in self.free_form):
             return
-        # `slot` for `source.slot` is the right name in the wrong place. It is nearer than a name that only looks alike.
+        # For `slot`, `source.slot` is nearer than a name with similar letters: the name is right, the section is
+        # missing.
         name = key.rpartition(".")[2]
         nearest = [k for k in known if k.rpartition(".")[2] == name] or get_close_matches(key, known, n=1, cutoff=0.5)
         if not nearest:
@@ -79,9 +80,9 @@ class SettingNames(Generic[M]):
         raise SettingsError(f"There is no setting {spelled} ({place})", hint)
 
     def leaves(self, content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Each `section.name` in `content`, with its value. A free-form table is one value, and so is an empty section.
+        """Each key in `content`, with its value. A free-form table is one value, and an empty section is one value.
 
-        A section that is not a table, as in `source = 5`, is passed on: the model refuses it.
+        If a section is not a table, as in `source = 5`, its key is the section: the model then refuses the value.
         """
         for section, values in content.items():
             if section in self.sections and isinstance(values, dict) and values:
@@ -93,14 +94,14 @@ class SettingNames(Generic[M]):
 
 @dataclass(frozen=True)
 class Loaded(Generic[M]):
-    """The settings in force. `origins` says, by `section.name`, where a value came from; an absent one is a default."""
+    """The settings in force. `origins`: the origin of each value, by its key. Other keys have their default."""
 
     settings: M
     origins: Mapping[str, str]
 
 
 class Layers(Generic[M]):
-    """The layers that were read so far, merged."""
+    """The layers so far, merged."""
 
     def __init__(self, names: SettingNames[M]) -> None:
         self._names = names
@@ -109,7 +110,7 @@ class Layers(Generic[M]):
         self._origins: dict[str, str] = {}
 
     def add(self, layer: Iterable[Setting]) -> None:
-        """Override the layers so far. Free-form tables merge key by key: a password joins the other properties."""
+        """Override the layers so far. Free-form tables are merged key by key, so a secret file can add one password."""
         for key, value, origin in layer:
             if key in self._names.sections and value == {}:
                 self.values.setdefault(key, {})
@@ -126,12 +127,12 @@ class Layers(Generic[M]):
                 self._origins[key] = origin
 
     def validated(self) -> Loaded[M]:
-        """Check the merged layers. Raises SettingsError (the user's fault), which names everything that is wrong."""
+        """Check the merged layers. Raises one SettingsError (the user's fault) for everything that is wrong."""
         try:
             return Loaded(self._names.model(**self.values), self._origins)
         except ValidationError as error:
             problems = error.errors(include_url=False, include_input=False)
-        # Outside the `except`: a chained ValidationError would show the values.
+        # After the `except`, not in it: a chained ValidationError would show the values.
         missing: list[str] = []
         wrong: dict[str, list[str]] = {}
         for problem in problems:
@@ -147,7 +148,7 @@ class Layers(Generic[M]):
             messages.append(f"{' and '.join(missing)} {are} not set")
             hints.append(f"Set {them} {self._places(missing)}")
         if wrong:
-            # A field with several types has one message for each: any of them is right.
+            # A field with several types has one message for each type; one of them is enough.
             messages += [
                 f"{key}: {', or '.join(wanted)} ({self._origins.get(key, 'default')})" for key, wanted in wrong.items()
             ]
@@ -155,13 +156,13 @@ class Layers(Generic[M]):
         raise SettingsError("; ".join(messages), ". ".join(hints))
 
     def _required(self, place: str) -> str:
-        """The setting that is missing. If a whole section is absent, it is the section's first required setting."""
+        """The missing setting. If a whole section is missing, the first required setting of the section."""
         if place not in self._names.sections:
             return place
         return next(key for key in self._names.known(place) if self._names.field(key).is_required())
 
     def _places(self, missing: list[str]) -> str:
-        """Where to set them: in the file, or in the environment if that is read."""
+        """The hint: where to set them, in the file or (if variables are read) in the environment."""
         sections = [f"[{key.partition('.')[0]}]" for key in missing]
         file = f"in the file under {' and '.join(sections)}"
         if not self._names.env_prefix:
@@ -170,7 +171,7 @@ class Layers(Generic[M]):
 
 
 def from_file(path: str, names: SettingNames[M]) -> Iterator[Setting]:
-    """The layer of a TOML file. Raises SettingsError (the user's fault) if it cannot be read, or a key is unknown."""
+    """The layer of a TOML file. Raises SettingsError (the user's fault) if the file or a key in it is wrong."""
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Loads the daemon's settings: a TOML file, then the environment, then a secrets directory. The later one wins.
+"""Loads the daemon's settings from a TOML file, the environment and a secrets directory. The later value wins.
 
 Before: `cli` has parsed `--config FILE` and the options.
 After: the commands have the settings, and `reference` prints where each value came from.
@@ -25,20 +25,20 @@ from cdcd.sink.topics import TopicNames
 Loaded: TypeAlias = "layers.Loaded[Settings]"
 
 OTHER_VARIABLES = re.compile(r"CDCD_(COMPILE|TEST_\w*|SPARK_DSN)", re.ASCII)
-"""Variables of cdcd that are not settings: of the build, of the tests, and of `cdcd spark`."""
+"""Variables that are not settings of the daemon: those of the build, the tests and `cdcd spark`."""
 
 KUBERNETES = re.compile(r"CDCD_(?!.*__)(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)", re.ASCII)
-"""Variables that Kubernetes sets in every pod for a Service whose name begins with cdcd: CDCD_SERVICE_HOST, CDCD_PORT.
+"""Variables that Kubernetes sets in every pod if a Service's name begins with cdcd: CDCD_SERVICE_HOST, CDCD_PORT.
 
-A setting has two underscores after its section."""
+They are not settings: a setting has two underscores after its section."""
 
 
 def load(path: str | None, options: Mapping[str, tuple[str, Any]] | None = None) -> Loaded:
     """Read every layer. `path` is the TOML file, None for none.
 
-    `options` come from the command line, which overrides everything: by `section.name`, the option's name and value.
+    `options` are those of the command line, which override all layers: for `section.name`, the option and its value.
 
-    Raises SettingsError (the user's fault): a file cannot be read, a key is unknown, a value is missing or wrong.
+    Raises SettingsError (the user's fault) if a file cannot be read, a key is unknown, or a value is missing or wrong.
     """
     merged = Layers(NAMES)
     if path is not None:
@@ -48,7 +48,7 @@ def load(path: str | None, options: Mapping[str, tuple[str, Any]] | None = None)
         merged.add(_from_secrets(str(secrets_dir)))
     merged.add((key, value, option) for key, (option, value) in (options or {}).items())
     loaded = merged.validated()
-    # The sink's own checks run now, so that a mistake is found before anything starts.
+    # The checks of the sink run now, before the daemon connects to any server.
     sink = loaded.settings.sink
     TopicNames(sink.prefix, sink.topic)
     check_properties(sink.librdkafka)
@@ -56,7 +56,7 @@ def load(path: str | None, options: Mapping[str, tuple[str, Any]] | None = None)
 
 
 def _from_environment() -> Iterator[Setting]:
-    # pydantic-settings ignores variables that it does not know. A misspelled one must be an error.
+    # pydantic-settings ignores unknown variables. But a misspelled variable must be an error.
     for variable in sorted(os.environ):
         name = variable.upper()
         if not name.startswith(NAMES.env_prefix) or OTHER_VARIABLES.fullmatch(name) or KUBERNETES.fullmatch(name):
@@ -64,7 +64,7 @@ def _from_environment() -> Iterator[Setting]:
         key = _key(name.removeprefix(NAMES.env_prefix).lower())
         if key in NAMES.sections:
             hint = f"Set one of its keys, as {NAMES.variable(NAMES.known(key)[0])}"
-            raise SettingsError(f"{variable} is no setting, but a section of settings", hint)
+            raise SettingsError(f"{variable} is a section, not a setting", hint)
         NAMES.refuse_unknown(key, variable, "environment")
     for key, value in NAMES.leaves(EnvSettingsSource(Settings)()):
         origin = f"environment {NAMES.variable(key)}"
@@ -76,11 +76,11 @@ def _from_secrets(directory: str) -> Iterator[Setting]:
         raise SettingsError(f"The secrets directory {directory} does not exist", "Mount it, or leave out secrets_dir")
     for entry in sorted(Path(directory).iterdir()):
         if entry.name.startswith(".") or not entry.is_file():
-            continue  # Kubernetes keeps the mounted versions in `..data`
+            continue  # Kubernetes keeps the mounted files in `..data`
         origin = f"secret {entry}"
         key = _key(entry.name)
         try:
-            value = entry.read_text(encoding="utf-8").strip()  # editors end a file with a line break: not the secret's
+            value = entry.read_text(encoding="utf-8").strip()  # editors add a line break
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise SettingsError(f"The secret {entry} cannot be read: {why}", "Mount it as readable text") from None

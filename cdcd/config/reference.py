@@ -1,7 +1,7 @@
-"""Settings for people: the default file with its comments, and the values in force without their secrets.
+"""Settings as text: the default file with its comments, and the values in force with their secrets masked.
 
-Before: `settings` describes every setting, and `loading` has the values in force. After: `cdcd config` prints either.
-A test holds config/cdcd.toml equal to `reference()`, byte by byte.
+Before: `settings` describes every setting; `loading` has the values in force. After: `cdcd config` prints one of the
+two. A test holds config/cdcd.toml equal to `reference()`, byte by byte.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SECRET_WORDS = (
     "passphrase",
     "keystore.key",
 )
-"""A free-form key that contains one of these holds a secret."""
+"""If the key of a free-form setting contains one of these, the value is secret."""
 
 _HEAD = """\
 # cdcd: every setting with its default. Made by `cdcd config --reference`.
@@ -40,7 +40,7 @@ _HEAD = """\
 
 
 def reference() -> str:
-    """The default file with its comments: TOML that loads as it is, and gives the defaults."""
+    """The default file with its comments. It can be loaded as it is, and gives the defaults."""
     lines = [_HEAD, *_described("secrets_dir", Settings.model_fields["secrets_dir"])]
     for section, model in NAMES.sections.items():
         lines += ["", f"# {model.__doc__}", f"[{section}]"]
@@ -50,7 +50,7 @@ def reference() -> str:
 
 
 def effective(loaded: Loaded) -> list[tuple[str, Any, str]]:
-    """Every setting in force as `section.name`, its value with secrets masked, and where it came from."""
+    """Every setting in force: `section.name`, the value with secrets masked, and its origin."""
     values = loaded.settings.model_dump(mode="json")
     rows = [("secrets_dir", values["secrets_dir"], loaded.origins.get("secrets_dir", "default"))]
     for section in NAMES.sections:
@@ -61,7 +61,7 @@ def effective(loaded: Loaded) -> list[tuple[str, Any, str]]:
 
 
 def as_toml(value: Any) -> str:
-    """One value in TOML. TOML has no None: it is shown as `(not set)`."""
+    """A value as TOML. None, which TOML does not have, is `(not set)`."""
     if value is None:
         return "(not set)"
     if isinstance(value, dict):
@@ -82,7 +82,7 @@ def masked(name: str, value: Any) -> Any:
 
 
 def mask_connection(text: str) -> str:
-    """A conninfo string or a URI without its passwords. In doubt, more is masked than needed."""
+    """A conninfo string or a URI without its passwords. It may mask too much, never too little."""
     # scheme://user:password@host - the password ends at the last @ before the path
     text = re.sub(r"(\w+://[^:/?#\s]*):[^/\s]*@", rf"\1:{MASK}@", text)
     # password = 'with \' quotes' or password=bare; also sslpassword, and ?password= of a URI
@@ -110,7 +110,7 @@ def _described(name: str, field: FieldInfo) -> list[str]:
 
 
 def _bounds(name: str, field: FieldInfo) -> str:
-    """` From 1 to 100.`, from the field's own constraints."""
+    """Text such as ` From 1 to 100.`, from the constraints of the field."""
     low = next((rule.ge for rule in field.metadata if isinstance(rule, Ge)), None)
     high = next((rule.le for rule in field.metadata if isinstance(rule, Le)), None)
     if low is None or high is None:

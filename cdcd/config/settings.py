@@ -1,10 +1,10 @@
-"""The settings of the daemon, with units, bounds and defaults. Only the edge of the program sees them.
+"""The settings of the daemon, with units, bounds and defaults.
 
 Before: `loading` reads a TOML file, the environment and a secrets directory.
 After: `cli` and `daemon` read the values and pass plain arguments on. No package of the flow imports this module.
 
-Every field's description is its comment in config/cdcd.toml (a test holds both equal), so it is written for the person
-who edits that file. Names end in their unit. Every buffer has a bound.
+The description of a field is also its comment in config/cdcd.toml (a test compares both). Write it for the person who
+edits that file. Names end in their unit. Every buffer has a bound.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SourceSettings(Section):
         "cdcd",
         min_length=1,
         max_length=63,
-        description="The publication. It says which tables and operations PostgreSQL sends.",
+        description="The publication: PostgreSQL sends the tables and operations in it.",
     )
     tables: Annotated[tuple[str, ...], AfterValidator(_table_pattern)] = Field(
         ("public.*",),
@@ -97,7 +97,7 @@ class SourceSettings(Section):
     )
     on_slot_lost: Literal["stop", "resnapshot"] = Field(
         "stop",
-        description="What to do when the slot is gone, or when it no longer holds changes that Kafka does not have. "
+        description="The reaction if the slot is gone, or if it has lost WAL with changes that Kafka does not have. "
         'Those changes are lost. "stop" reports it and ends the daemon. "resnapshot" creates a new slot, '
         "records the gap on {prefix}.progress, and takes a new snapshot of all tables.",
     )
@@ -187,7 +187,7 @@ class SinkSettings(Section):
         4,
         ge=1,
         le=10_000,
-        description="Partitions of the topics that cdcd creates for tables. An existing topic keeps its number.",
+        description="Partitions of the topics that cdcd creates for tables. An existing topic keeps its partitions.",
     )
     replication_factor: int = Field(
         1,
@@ -212,7 +212,7 @@ class SinkSettings(Section):
     )
     on_unpublishable: Literal["stop", "park"] = Field(
         "stop",
-        description="What to do when a record is too large for its topic, or when the registry refuses a schema of a "
+        description="The reaction if a record is too large for its topic, or if the registry refuses a schema of a "
         'table. "stop" ends the daemon. "park" sends all further events of that table to {prefix}.parked, '
         "in order, until `cdcd unpark TABLE`. The other tables continue.",
     )
@@ -237,7 +237,7 @@ class SinkSettings(Section):
         32 * 1024**2,
         ge=1024**2,
         le=10 * 1024**3,
-        description="Encoded events that may wait for the producer. When they reach this size, reading pauses.",
+        description="Size of the encoded events that may wait for the producer. At this size, reading pauses.",
     )
     librdkafka: dict[str, str | int | float | bool] = Field(
         default_factory=dict,
@@ -263,8 +263,8 @@ class SpoolSettings(Section):
         64 * 1024**2,
         ge=1024**2,
         le=10 * 1024**3,
-        description="Memory for the spooled rows of all transactions. When it is full, the largest transaction moves "
-        "to disk.",
+        description="Memory for the spooled rows of all transactions together. When it is full, the largest "
+        "transaction moves to disk.",
     )
     bytes_max: int = Field(
         100 * 1024**3,
@@ -294,7 +294,7 @@ class MonitoringSettings(Section):
 
 
 class LogSettings(Section):
-    """What the daemon writes to standard error."""
+    """The daemon's log, on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
         "info",
@@ -333,9 +333,9 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Keyword arguments only: `loading` reads the other sources itself, to remember the origin of each value."""
+        """Take keyword arguments only. `loading` reads the other sources itself, and notes the origin of each value."""
         return (init_settings,)
 
 
 NAMES: Final = SettingNames(Settings, "`cdcd config --reference`", "CDCD_")
-"""The names of the settings, in the order of the file."""
+"""The names of all settings, in the order of the file."""

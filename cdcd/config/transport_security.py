@@ -1,10 +1,10 @@
-"""Finds the connections without TLS, or with a peer that is not verified. It reads the settings only.
+"""Finds connections without TLS, or without verification of the server. It reads the settings only.
 
-Before: `supervisor` and `preflight` have the settings. After: they warn.
+Before: the daemon or `preflight` has the settings. After: it warns.
 Source: libpq, "SSL Support" (sslmode); librdkafka CONFIGURATION.md.
 
-A connection to this machine needs no TLS. But a setting that asks for TLS needs verification, on this machine, too:
-without it, anybody can be the other end of the encrypted connection.
+A connection to this machine needs no TLS. But if a setting asks for TLS, the server must be verified, on this machine,
+too: without that, any other process could pose as the server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOCAL = re.compile(r"|/.*|@.*|localhost|127\.\d+\.\d+\.\d+|\[?::1\]?")
 def insecure_connections(
     dsn: Mapping[str, str], bootstrap: str, properties: Mapping[str, object], registry_url: str | None
 ) -> Iterator[tuple[str, str]]:
-    """Each connection that is not protected, with a hint. `dsn` has its parameters by name."""
+    """Each connection that is not protected, with a hint. `dsn` has the parameters of the DSN, by name."""
     yield from _postgres(dsn)
     yield from _kafka(bootstrap, properties)
     if registry_url is not None:
@@ -43,15 +43,15 @@ def _postgres(parameters: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _kafka(bootstrap: str, properties: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    given = {name: str(value).lower() for name, value in properties.items()}
-    encrypted = given.get("security.protocol", "plaintext") in ("ssl", "sasl_ssl")
+    values = {name: str(value).lower() for name, value in properties.items()}
+    encrypted = values.get("security.protocol", "plaintext") in ("ssl", "sasl_ssl")
     brokers = [broker.strip().rpartition(":")[0] for broker in bootstrap.split(",")]
-    if encrypted and given.get("enable.ssl.certificate.verification") in ("false", "0"):
+    if encrypted and values.get("enable.ssl.certificate.verification") in ("false", "0"):
         yield (
             "Kafka's certificates are not verified (enable.ssl.certificate.verification=false)",
             "Remove it from sink.librdkafka, and set ssl.ca.location",
         )
-    elif encrypted and given.get("ssl.endpoint.identification.algorithm") == "none":
+    elif encrypted and values.get("ssl.endpoint.identification.algorithm") == "none":
         yield (
             "Kafka's host names are not verified (ssl.endpoint.identification.algorithm=none)",
             "Remove it from sink.librdkafka, and give the brokers certificates for their names",

@@ -1,7 +1,7 @@
-"""`cdcd check`: whether `cdcd run` would work, and what to do where it would not. Changes nothing.
+"""Makes the findings of `cdcd check`, in their order. It changes nothing.
 
 Before: the command has loaded the settings.
-After: the command prints the findings, in this order.
+After: the command prints each finding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cdcd.source.slot_conflicts import SlotConflicts
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """Look at everything that the daemon will need. A server that cannot be reached is a finding, too."""
+    """Check everything that the daemon needs. An error, such as a server that cannot be reached, is a finding, too."""
     source, sink, avro = settings.source, settings.sink, settings.avro
     names = TopicNames(sink.prefix, sink.topic)
     published: list[tuple[str, str]] = []
@@ -42,7 +42,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
         yield from kafka.judge(
             brokers, names, tables, partitions=sink.partitions, replication_factor=sink.replication_factor
         )
-        if sink.replication_factor <= brokers.brokers:  # else another finding says so
+        if sink.replication_factor <= brokers.brokers:  # if it is larger, `kafka.judge` has said so
             yield from _rejected(settings, tables)
         if published:
             yield from _slot_conflicts(settings, brokers.cluster_id, names, published)
@@ -60,7 +60,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
 def _slot_conflicts(
     settings: Settings, cluster_id: str, names: TopicNames, tables: Sequence[tuple[str, str]]
 ) -> Iterator[Finding]:
-    """Whether another slot publishes some of `tables` to the same topics: `cdcd run` would refuse that."""
+    """An error if another slot publishes some of `tables` to the same topics: `cdcd run` would refuse that."""
     source = settings.source
     try:
         with Session(source.dsn, source.application_name) as session:
@@ -70,7 +70,7 @@ def _slot_conflicts(
 
 
 def _rejected(settings: Settings, topics: list[str]) -> Iterator[Finding]:
-    """Whether librdkafka rejects a property, or the brokers reject the topics that would be made."""
+    """An error if librdkafka rejects a property, or if the brokers reject the topics that the daemon would create."""
     try:
         with closing(kafka_cluster(settings)) as clients:
             validate_sink(settings, clients, topics)

@@ -1,4 +1,4 @@
-"""A finding of `cdcd check`: what was looked at, how bad it is, and what to do about it. Pure.
+"""A finding of `cdcd check`: its subject, how bad it is, and what to do. Pure.
 
 Before: the judges of this package make them.
 After: `check` puts them in order; the command prints them.
@@ -13,7 +13,7 @@ from cdcd.errors import CdcdError
 
 
 class Level(Enum):
-    """How bad it is. An error keeps the daemon from running, or makes the application's writes fail."""
+    """How bad a finding is. With an error the daemon cannot run, or PostgreSQL would reject writes."""
 
     OK = "ok"
     WARNING = "warning"
@@ -22,7 +22,7 @@ class Level(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. `hint`: the SQL, the command or the setting that helps."""
+    """The result of one check. `about`: the subject. `hint`: the SQL, the command or the setting that helps."""
 
     level: Level
     about: str
@@ -31,20 +31,20 @@ class Finding:
 
 
 def ok(about: str, message: str) -> Finding:
-    """As it should be."""
+    """A finding: no problem."""
     return Finding(Level.OK, about, message)
 
 
 def warning(about: str, message: str, hint: str) -> Finding:
-    """It runs, but not as well as it could, or not for ever."""
+    """A finding: the daemon runs, but something will be a problem later or is worse than it could be."""
     return Finding(Level.WARNING, about, message, hint)
 
 
 def error(about: str, message: str, hint: str) -> Finding:
-    """It would not run."""
+    """A finding: the daemon cannot run, or PostgreSQL would reject writes."""
     return Finding(Level.ERROR, about, message, hint)
 
 
 def of_error(about: str, failure: CdcdError) -> Finding:
-    """An error of cdcd as a finding."""
+    """A finding for an error that cdcd raised."""
     return Finding(Level.ERROR, about, failure.message, failure.hint)

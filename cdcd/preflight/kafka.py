@@ -1,10 +1,10 @@
-"""Whether the brokers and topics fit: replication, transactions, record sizes, partitions, policies, rights. Pure.
+"""Judges brokers and topics: replication, transactions, record sizes, partitions, policies, privileges. Pure.
 
 Before: `sink.kafka.cluster_facts` has asked the brokers.
 After: `check` passes the findings on.
 Source: Apache Kafka, "Broker Configs", "Topic Configs".
 
-Whether transactions work is told by the brokers' settings: trying one would fence a daemon that runs.
+It judges transactions by the brokers' settings. To try one would fence a running daemon.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cdcd.sink.topics import TopicNames
 from cdcd.terminal.text_format import plural, size
 
 TRANSACTION_TIMEOUT_MS_MIN: Final = 60_000
-"""If the brokers allow less, a Kafka transaction may be too short for a large one of PostgreSQL."""
+"""Below this limit of the brokers, a Kafka transaction may be too short for a large PostgreSQL transaction."""
 
 RECORD_BYTES_MIN: Final = 1_000_000
-"""A broker that takes less than Kafka's own default deserves a warning."""
+"""Below this limit of the brokers, which is about Kafka's default, there is a warning."""
 
 
 def judge(
     facts: ClusterFacts, names: TopicNames, tables: Sequence[str], *, partitions: int, replication_factor: int
 ) -> Iterator[Finding]:
-    """What the facts mean for these settings; `tables` are the topics of the tables."""
+    """The findings about brokers and topics for these settings. `tables` are the topics of the tables."""
     yield ok("brokers", f"Kafka answers, {plural(facts.brokers, 'broker')}")
     if replication_factor > facts.brokers:
         message = (
@@ -57,18 +57,20 @@ def _transactions(facts: ClusterFacts) -> Iterator[Finding]:
         return
     longest_ms = int(facts.config.get("transaction.max.timeout.ms", "900000"))
     if longest_ms < TRANSACTION_TIMEOUT_MS_MIN:
-        message = f"The brokers allow a transaction {longest_ms / 1000:g} s; a large one of PostgreSQL may take longer"
+        message = (
+            f"The brokers allow a transaction {longest_ms / 1000:g} s; a large PostgreSQL transaction may take longer"
+        )
         yield warning("transactions", message, "Raise transaction.max.timeout.ms on the brokers, best to 900000")
     else:
         yield ok("transactions", f"Transactions may take up to {longest_ms / 1000:g} s")
 
 
 def _sizes(facts: ClusterFacts) -> Iterator[Finding]:
-    """PostgreSQL takes values of a gigabyte."""
+    """A value in PostgreSQL may have a gigabyte, so records can be large."""
     if "message.max.bytes" not in facts.config:
         return
     largest = int(facts.config["message.max.bytes"])
-    message = f"Records may have up to {size(largest)} (message.max.bytes), where a topic says nothing else"
+    message = f"Records may have up to {size(largest)} (message.max.bytes), unless a topic has its own limit"
     if largest < RECORD_BYTES_MIN:
         hint = "Raise max.message.bytes in sink.topic_config above the largest row, or set sink.on_unpublishable = park"
         yield warning("sizes", message, hint)
@@ -82,14 +84,14 @@ def _topics(facts: ClusterFacts, names: TopicNames, tables: Sequence[str], parti
         yield error("topics", message, "Choose another sink.prefix, or delete the topic if nothing was published yet")
     for topic in names.compacted:
         if (policy := facts.policies.get(topic, "compact")) != "compact":
-            message = f"{topic} has cleanup.policy={policy}: Kafka would delete what cdcd must find there at each start"
+            message = f"{topic} has cleanup.policy={policy}: Kafka would delete records that cdcd needs at each start"
             alter = "kafka-configs.sh --alter --entity-type topics --entity-name"
             yield error("topics", message, f"Run: {alter} {topic} --add-config cleanup.policy=compact")
     existing = [topic for topic in tables if topic in facts.topics]
     missing = len(tables) - len(existing)
-    made = f", {plural(missing, 'topic')} will be made with {plural(partitions, 'partition')}" if missing else ""
-    if tables:  # else another finding says that there are none
-        yield ok("topics", f"{plural(len(existing), 'topic')} of {plural(len(tables), 'table')} there{made}")
+    to_create = f", {plural(missing, 'topic')} will be made with {plural(partitions, 'partition')}" if missing else ""
+    if tables:  # without tables, `publication` has a finding
+        yield ok("topics", f"{plural(len(existing), 'topic')} of {plural(len(tables), 'table')} there{to_create}")
     for topic, operations in facts.denied.items():
         wanted = " ".join(f"--operation {operation.title()}" for operation in sorted(operations))
         message = f"This user may not {' or '.join(sorted(operations)).lower()} the topic {topic}"

@@ -1,4 +1,4 @@
-"""What `cdcd check` looks at in PostgreSQL, in its order: one judge a subject. Pure.
+"""Judges PostgreSQL: one module for each subject, in this order. Pure.
 
 Before: `postgres_facts` has asked the server.
 After: `check` passes the findings on.
@@ -15,11 +15,11 @@ from cdcd.preflight.postgres_facts import PostgresFacts
 
 
 def judge(facts: PostgresFacts, source: SourceSettings, *, takes_snapshot: bool) -> Iterator[Finding]:
-    """What the facts mean for these settings. `takes_snapshot`: rows that tables hold are published, too."""
+    """The findings about PostgreSQL for these settings. `takes_snapshot`: the daemon reads tables for snapshots."""
     yield from server.judge(facts.server, facts.slot, source)
     yield from slot.judge(facts, source)
     yield from publication.judge(facts, source)
     yield from replica_identity.judge(facts.publication, facts.identities)
     if takes_snapshot:
-        # Where there is a slot, the snapshot may have been taken already.
+        # If the slot exists, the snapshot may already be done.
         yield from privileges.judge(facts.server.role, facts.privileges, is_needed=facts.slot is None)

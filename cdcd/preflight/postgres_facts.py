@@ -1,7 +1,7 @@
-"""What `cdcd check` asks PostgreSQL. It reads catalogs and makes one replication connection; it changes nothing.
+"""Asks PostgreSQL for the facts of `cdcd check`: reads catalogs, opens one replication connection, changes nothing.
 
 Before: `check` has the settings.
-After: `postgres` judges the answers, one subject after the other.
+After: `postgres` judges the facts, one subject after the other.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from cdcd.source.write_transactions import WriteTransaction, write_transactions
 
 @dataclass(frozen=True)
 class PostgresFacts:
-    """The answers of one server. The tables are those of the publication, or those that it would be made for."""
+    """Facts of one server. The tables are those of the publication, or those that a new one would have."""
 
     server: ServerFacts
     slot: SlotState | None
     slot_is_physical: bool
-    """A physical slot has the name."""
+    """The slot's name belongs to a physical slot."""
     publication: PublishedOperations | None
     """None if it does not exist."""
     may_create: bool
     """The role may make publications in this database."""
     identities: Sequence[TableIdentity]
     privileges: Sequence[TablePrivileges]
-    """Of the same tables, in the same order: by schema and name."""
+    """For the same tables, in the same order (schema, name)."""
     writers: Sequence[WriteTransaction]
     """Open write transactions, the oldest first."""
 
@@ -45,24 +45,25 @@ class PostgresFacts:
 
 
 def gather(dsn: str, slot: str, publication: str, patterns: Sequence[str]) -> PostgresFacts:
-    """Ask the server. Raises PostgresUnavailable or RequestRejected as `Session` and `ReplicationStream` do.
+    """Ask the server. Raises PostgresUnavailable and RequestRejected, as `Session` and `ReplicationStream` do.
 
-    `patterns` name the tables of a publication that does not exist yet; raises SettingsError if one is none.
+    `patterns` (schema.table) name the tables for a publication that does not exist yet. Raises SettingsError if one of
+    them is not written so.
     """
     with Session(dsn, "cdcd check") as session:
         with ReplicationStream(dsn, "cdcd check") as stream:
-            stream.identify()  # as `cdcd run` does first: it needs pg_hba.conf, REPLICATION and a free walsender
-        names, kept = Publication(session, publication), Slot(session, slot)
-        operations = names.operations()
+            stream.identify()  # `cdcd run` does the same: this tests pg_hba.conf, REPLICATION and a free walsender
+        publication_queries, slot_queries = Publication(session, publication), Slot(session, slot)
+        operations = publication_queries.operations()
         if operations is None:
-            oids = [table.oid for table in names.candidates(patterns)]
+            oids = [table.oid for table in publication_queries.candidates(patterns)]
         else:
             oids = [table.oid for table in published_tables(session, publication)]
-        state = kept.state()
+        state = slot_queries.state()
         return PostgresFacts(
             server=server_facts(session),
             slot=state,
-            slot_is_physical=state is None and kept.is_physical(),
+            slot_is_physical=state is None and slot_queries.is_physical(),
             publication=operations,
             may_create=may_create_publications(session),
             identities=table_identities(session, oids),

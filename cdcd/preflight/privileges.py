@@ -1,4 +1,4 @@
-"""Whether the role may read the tables that the snapshot copies. Pure.
+"""Judges whether the role may read the tables of a snapshot. Pure.
 
 Before: `postgres_facts` has asked the server.
 After: `check` passes the findings on.
@@ -13,7 +13,7 @@ from cdcd.source.privileges import TablePrivileges, missing_privileges
 
 
 def judge(role: str, tables: Sequence[TablePrivileges], *, is_needed: bool) -> Iterator[Finding]:
-    """What `role` lacks for a snapshot of these tables: an error if `is_needed`, else a warning."""
+    """The findings about the privileges of `role`. A missing one is an error if `is_needed`, else a warning."""
     missing = list(missing_privileges(role, tables))
     for each in missing:
         yield (error if is_needed else warning)("privileges", each.message, each.hint)

@@ -1,6 +1,6 @@
-"""Whether the progress that Kafka holds fits the slot, and whether a table is parked. Pure.
+"""Judges whether the progress in Kafka belongs to the slot, and whether a table is parked. Pure.
 
-Before: `check` has the last slot record, and knows whether there is a slot.
+Before: `check` has the last slot record, and knows whether the slot exists.
 After: `check` passes the findings on.
 """
 
@@ -14,7 +14,7 @@ from cdcd.progress.records import SlotRecord
 
 
 def judge(last: SlotRecord | None, *, slot_exists: bool | None) -> Iterator[Finding]:
-    """What the last slot record means. `slot_exists` None: PostgreSQL could not be asked."""
+    """The findings about the last slot record (None: there is none). `slot_exists` None: PostgreSQL did not answer."""
     if last is None:
         yield ok("progress", "Kafka holds no progress yet: the stream begins where the slot does")
         return
@@ -26,8 +26,8 @@ def judge(last: SlotRecord | None, *, slot_exists: bool | None) -> Iterator[Find
         yield ok("progress", f"Kafka holds all changes up to {where}")
     for deferred in last.deferred:
         name = f"{deferred.schema}.{deferred.table}"
-        yield ok("deferred", f"The snapshot of the table {name} runs; the changes made meanwhile follow")
+        yield ok("deferred", f"A snapshot of the table {name} is in progress; its later changes follow")
     for table in last.parked:
         name = f"{table.schema}.{table.table}"
-        said = f"The table {name} is parked since {format_lsn(table.lsn)}: {table.reason}"
-        yield warning("parked", said, f"Mend that, then run: cdcd unpark {name}")
+        message = f"The table {name} is parked since {format_lsn(table.lsn)}: {table.reason}"
+        yield warning("parked", message, f"Correct the cause, then run: cdcd unpark {name}")

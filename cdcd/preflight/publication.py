@@ -1,4 +1,4 @@
-"""Whether the publication is there, or can be made, and publishes what the topics are to follow. Pure.
+"""Judges whether the publication exists or can be made, and whether it publishes every operation. Pure.
 
 Before: `postgres_facts` has asked the server.
 After: `check` passes the findings on.
@@ -19,11 +19,11 @@ from cdcd.source.publication import PublishedOperations
 from cdcd.terminal.text_format import plural
 
 TABLES_SHOWN: Final = 20
-"""Tables that a statement names."""
+"""At most so many tables are named in a statement."""
 
 
 def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
-    """What the facts mean for the publication of these settings."""
+    """The findings about the publication of these settings."""
     if facts.publication is None:
         yield _missing(facts, source)
     else:
@@ -56,11 +56,11 @@ def _missing(facts: PostgresFacts, source: SourceSettings) -> Finding:
     if not source.create:
         return error("publication", f"There is no publication {name}, and source.create is false", f"Run: {statement}")
     if not tables:
-        message = "No table fits source.tables, so there is nothing to publish"
+        message = "No table matches source.tables, so there is nothing to publish"
         return error("publication", message, "Correct source.tables")
     if not facts.may_create:
         grant = f"GRANT CREATE ON DATABASE {identifier(server.database)} TO {identifier(server.role)}"
-        # This right would not let the role publish tables of other roles.
+        # This privilege would not let the role publish tables of other roles.
         hint = f"As a superuser, run: {statement}" + ("" if foreign else f". Or: {grant}")
         return error("publication", f"The role {server.role} may not make publications in {server.database}", hint)
     if foreign:

@@ -1,4 +1,4 @@
-"""Where PostgreSQL refuses an UPDATE or DELETE while it is published, or keeps too little of the old row. Pure.
+"""Judges replica identities: PostgreSQL may reject UPDATE and DELETE, or log too little of an old row. Pure.
 
 Before: `postgres_facts` has asked the server.
 After: `check` passes the findings on.
@@ -17,11 +17,11 @@ from cdcd.source.replica_identity import TableIdentity
 from cdcd.terminal.text_format import plural
 
 TABLES_SHOWN: Final = 20
-"""Tables without a usable replica identity that get a finding each."""
+"""At most so many tables get a finding of their own; the others are counted."""
 
 
 def judge(publication: PublishedOperations | None, tables: Sequence[TableIdentity]) -> Iterator[Finding]:
-    """What the replica identities of these tables mean. `publication` None: it is still to be made."""
+    """The findings about the replica identities. `publication` None: it does not exist yet."""
     operations = publication or PublishedOperations(updates=True, deletes=True)
     if not (operations.updates or operations.deletes):
         return
@@ -29,7 +29,7 @@ def judge(publication: PublishedOperations | None, tables: Sequence[TableIdentit
     yield from _for_each(bare, _bare)
     keyless = [table for table in tables if table.identity == "f" and not table.has_index]
     yield from _for_each(keyless, _keyless, warning)
-    # Before there is a publication, nobody knows whether it will publish partitions as their root.
+    # Without a publication, it is not known whether partitions will be published as their root.
     lesser = [table for table in tables if publication and table.lesser_partitions]
     yield from _for_each(lesser, _lesser)
     if tables and not bare and not lesser:
@@ -49,7 +49,7 @@ def _lesser(table: TableIdentity) -> tuple[str, str]:
     names = [identifier(*name) for name in table.lesser_partitions]
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     message = (
-        f"The partition {names[0]}{more} of {table.quoted}, which is published as its root, keeps less replica"
+        f"The partition {names[0]}{more} of {table.quoted}, which is published as its root, has a smaller replica"
         " identity. If the WAL lacks columns of an old row there, the daemon stops, or `before` has null for them"
     )
     run = "; ".join(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in names[:TABLES_SHOWN])
@@ -58,11 +58,11 @@ def _lesser(table: TableIdentity) -> tuple[str, str]:
 
 def _for_each(
     tables: Sequence[TableIdentity],
-    say: Callable[[TableIdentity], tuple[str, str]],
+    describe: Callable[[TableIdentity], tuple[str, str]],
     finding: Callable[..., Finding] = error,
 ) -> Iterator[Finding]:
-    """A finding for each table, with what `say` gives (message and hint). Tables beyond TABLES_SHOWN are counted."""
+    """A finding for each table; `describe` gives its message and hint. Tables beyond TABLES_SHOWN are only counted."""
     for table in tables[:TABLES_SHOWN]:
-        yield finding("replica identity", *say(table))
+        yield finding("replica identity", *describe(table))
     if len(tables) > TABLES_SHOWN:
         yield finding("replica identity", f"The same holds for {len(tables) - TABLES_SHOWN} more tables", "As above")

@@ -1,4 +1,4 @@
-"""Whether the server can stream: version, wal_level, free slots and walsenders, timeouts, WAL retention. Pure.
+"""Judges whether the server can stream: version, wal_level, slots, walsenders, timeouts, WAL retention. Pure.
 
 Before: `postgres_facts` has asked the server.
 After: `check` passes the findings on.
@@ -20,11 +20,11 @@ from cdcd.terminal.text_format import duration, size
 VERSION_MIN: Final = 140000
 
 KEEP_SIZE_MB_MIN: Final = 1024
-"""A smaller max_slot_wal_keep_size is soon used up while Kafka is away."""
+"""Below this max_slot_wal_keep_size, a short outage of Kafka can cost the slot: there is a warning."""
 
 
 def judge(facts: ServerFacts, slot: SlotState | None, source: SourceSettings) -> Iterator[Finding]:
-    """What the facts mean for these settings. `slot`: the daemon's own, which counts among those in use."""
+    """The findings about the server for these settings. `slot`: the daemon's slot, if it exists."""
     version = f"{facts.version // 10000}.{facts.version % 10000}"
     if facts.version < VERSION_MIN:
         yield error("server", f"PostgreSQL is {version}; cdcd needs 14 or later", "Upgrade the server")
@@ -46,7 +46,7 @@ def judge(facts: ServerFacts, slot: SlotState | None, source: SourceSettings) ->
         yield ok("wal_sender_timeout", "wal_sender_timeout is off")
     else:
         every_s = status_interval_s(source.status_interval_s, timeout_s)
-        yield ok("wal_sender_timeout", f"wal_sender_timeout is {timeout_s:g} s, status comes every {every_s:g} s")
+        yield ok("wal_sender_timeout", f"wal_sender_timeout is {timeout_s:g} s, cdcd sends status every {every_s:g} s")
     for setting, wanted, major in (("two_phase", source.two_phase, 15), ("failover", source.failover, 17)):
         if wanted and facts.version < major * 10000:
             yield error(setting, f"source.{setting} needs PostgreSQL {major}", f"Set source.{setting} to false")
@@ -62,17 +62,20 @@ def _room(used: int, facts: ServerFacts, parameter: str, what: str, *, needed: b
 
 
 def _retention(facts: ServerFacts) -> Iterator[Finding]:
-    """While the daemon is away, the server keeps WAL for the slot until the disk is full, or it loses the slot."""
+    """While no daemon streams, the server keeps WAL for the slot, until the disk is full or the slot is lost."""
     keep_mb = int(facts.parameters.get("max_slot_wal_keep_size", -1))
     if keep_mb < 0:
-        yield ok("retention", "max_slot_wal_keep_size is off: no slot is lost, but watch the disk while cdcd is away")
+        yield ok("retention", "max_slot_wal_keep_size is off: no slot is lost, but watch the disk while cdcd is down")
     elif keep_mb < KEEP_SIZE_MB_MIN:
-        message = f"max_slot_wal_keep_size is {size(keep_mb << 20)}: a slot is lost once its reader is so far behind"
+        message = f"max_slot_wal_keep_size is {size(keep_mb << 20)}: a slot is lost when its reader is that far behind"
         hint = "Run: ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf()"
         yield warning("retention", message, hint)
     else:
-        yield ok("retention", f"max_slot_wal_keep_size is {size(keep_mb << 20)}: a slot further behind is lost")
+        yield ok(
+            "retention",
+            f"max_slot_wal_keep_size is {size(keep_mb << 20)}: a slot is lost when its reader is that far behind",
+        )
     if timeout_s := int(facts.parameters.get("idle_replication_slot_timeout", 0)):
-        message = f"idle_replication_slot_timeout loses a slot that nobody has read for {duration(timeout_s)}"
-        hint = "Run: ALTER SYSTEM SET idle_replication_slot_timeout = 0; or see that cdcd is never away for so long"
+        message = f"idle_replication_slot_timeout invalidates a slot that no client uses for {duration(timeout_s)}"
+        hint = "Run: ALTER SYSTEM SET idle_replication_slot_timeout = 0; or never stop cdcd for that long"
         yield warning("retention", message, hint)

@@ -1,4 +1,4 @@
-"""Whether the slot can be made, or be streamed from; and how much WAL it holds back. Pure.
+"""Judges whether the slot can be created or streamed from, and how much WAL the server keeps for it. Pure.
 
 Before: `postgres_facts` has asked the server.
 After: `check` passes the findings on.
@@ -20,20 +20,20 @@ from cdcd.source.write_transactions import WriteTransaction
 from cdcd.terminal.text_format import duration, size
 
 LONG_TRANSACTION_S: Final = 5.0
-"""An open write transaction of this age deserves a warning before the slot is made: making it waits."""
+"""If there is no slot yet, an open write transaction of this age is a warning: CREATE_REPLICATION_SLOT waits for it."""
 
 OLD_TRANSACTION_S: Final = 600.0
-"""And one of this age where there is a slot: the server keeps all WAL since it began."""
+"""If there is a slot, an open write transaction of this age is a warning: the server keeps all WAL since it began."""
 
 RETAINED_BYTES_SHOWN: Final = 1 << 30
-"""WAL that the slot may keep before it deserves a warning."""
+"""If the server keeps more WAL for the slot, that is a warning."""
 
 WRITERS_SHOWN: Final = 20
-"""Open write transactions that are looked at, the oldest first."""
+"""At most so many open write transactions are judged, the oldest first."""
 
 
 def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
-    """What the facts mean for the slot of these settings."""
+    """The findings about the slot of these settings."""
     writers = facts.writers[:WRITERS_SHOWN]
     if facts.slot is not None:
         yield from _existing(facts.slot, facts.server.database, writers)
@@ -42,7 +42,7 @@ def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
             message = f"The slot {source.slot} was made without source.failover: no standby has it"
             yield warning("failover", message, f"Stop the daemon, and in a replication connection: {alter}")
     elif facts.slot_is_physical:
-        yield error("slot", f"The slot {source.slot} is a physical one, not of pgoutput", "Choose another source.slot")
+        yield error("slot", f"The slot {source.slot} is physical, not logical", "Choose another source.slot")
     else:
         yield from _missing(source, writers)
 
@@ -55,14 +55,14 @@ def _missing(source: SourceSettings, writers: Sequence[WriteTransaction]) -> Ite
     yield ok("slot", f"There is no slot {source.slot} yet: cdcd run makes it")
     for writer in writers:
         if writer.age_s is None or writer.age_s >= LONG_TRANSACTION_S:
-            message = f"Making the slot waits for a transaction that writes{_since(writer)}: {writer.name}"
+            message = f"To create the slot, the server waits for the write transaction {writer.name}{_age(writer)}"
             yield warning("slot", message, f"Let it end before cdcd run, or end it: {writer.ending_statement}")
 
 
 def _existing(slot: SlotState, database: str, writers: Sequence[WriteTransaction]) -> Iterator[Finding]:
     for writer in writers:
         if writer.age_s is not None and writer.age_s >= OLD_TRANSACTION_S:
-            message = f"A transaction that writes{_since(writer)} holds back all WAL since: {writer.name}"
+            message = f"The server keeps all WAL since the start of the write transaction {writer.name}{_age(writer)}"
             yield warning("slot", message, f"Let it end, or end it: {writer.ending_statement}")
     name = slot.name
     if slot.plugin != "pgoutput":
@@ -87,10 +87,10 @@ def _usable(slot: SlotState) -> Finding:
         hint = "Start cdcd run now, or raise max_slot_wal_keep_size"
         return warning("slot", f"{message}; the WAL that it needs may go at the next checkpoint", hint)
     if slot.retained_bytes > RETAINED_BYTES_SHOWN:
-        hint = "Start cdcd run, and see that it keeps up"
+        hint = "Start cdcd run, and check that its lag shrinks"
         return warning("slot", f"{message}; the server keeps {size(slot.retained_bytes)} of WAL for it", hint)
     return ok("slot", f"{message}; the server keeps {size(slot.retained_bytes)} of WAL for it")
 
 
-def _since(writer: WriteTransaction) -> str:
-    return f" for {duration(writer.age_s)}" if writer.age_s is not None else ""
+def _age(writer: WriteTransaction) -> str:
+    return f", open for {duration(writer.age_s)}" if writer.age_s is not None else ""

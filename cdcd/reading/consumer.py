@@ -1,6 +1,6 @@
 """A Kafka consumer that reads committed records and leaves no trace on the broker.
 
-Before: the client properties from the settings. After: `tail`, `verify` and `schema_finder` get the records.
+Before: a command has the properties of the client. After: `tail`, `verify` and `schema_finder` get the records.
 Source: librdkafka `rdkafka.h`; Kafka protocol guide, Fetch (isolation level).
 
 It joins no consumer group, commits no offsets and creates no topics.
@@ -22,7 +22,7 @@ from cdcd.sink.kafka.errors import kafka_error, to_cdcd_error
 __all__ = ["BEGINNING", "Message", "TopicReader"]
 
 BEGINNING: Final = OFFSET_BEGINNING
-"""As an offset: the first record that the partition still holds."""
+"""Stands for the offset of the first record that the partition still holds."""
 
 REQUEST_TIMEOUT_S: Final = 10.0
 BATCH_WAIT_S: Final = 0.2
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class TopicReader:
-    """Reads partitions that it is told to read. For one thread. Every method raises as `to_cdcd_error` says."""
+    """Reads the partitions that the caller assigns. For one thread. Its methods raise what `to_cdcd_error` returns."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class TopicReader:
         with_uncommitted: bool = False,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
-        """Make the consumer; nothing is asked yet.
+        """Make the consumer. It sends no request yet.
 
-        `config` is the client's, as `client_config` makes it. `on_end` is called with a partition and its end offset
-        when `read` gets there. `with_uncommitted` reads, and counts in `bounds`, what is not committed yet, too.
-        `timeout_s` bounds a request.
+        `config`: the client's properties, as `client_config` makes them. `on_end` is called with a partition and its
+        end offset when `read` reaches the end. With `with_uncommitted`, `read` also gives records that are not
+        committed yet, and `bounds` counts them. `timeout_s`: the longest wait for the answer to a request.
 
         Raises SettingsError for properties that librdkafka does not know.
         """
@@ -55,7 +55,7 @@ class TopicReader:
         self._on_end = on_end
         self._timeout_s = timeout_s
         own = {
-            "group.id": "cdcd-tail",  # librdkafka requires one; the consumer never joins it
+            "group.id": "cdcd-tail",  # librdkafka requires a group.id; this consumer never joins the group
             "enable.auto.commit": False,
             "isolation.level": "read_uncommitted" if with_uncommitted else "read_committed",
             "auto.offset.reset": "earliest",
@@ -67,19 +67,19 @@ class TopicReader:
             self._consumer = Consumer({**config, **own}, logger=LIBRDKAFKA_LOG)
 
     def topics(self) -> dict[str, list[int]]:
-        """The partitions of every topic."""
+        """All topics: the partitions of each, by the topic's name."""
         with self._translating("reading topics"):
-            found = self._consumer.list_topics(timeout=self._timeout_s).topics
-        return {name: sorted(topic.partitions) for name, topic in found.items()}
+            topics = self._consumer.list_topics(timeout=self._timeout_s).topics
+        return {name: sorted(topic.partitions) for name, topic in topics.items()}
 
     def partitions(self, topic: str) -> list[int]:
-        """The partitions of one topic; none if there is no such topic."""
+        """The partitions of one topic; empty if the topic does not exist."""
         with self._translating(f"reading {topic}"):
-            found = self._consumer.list_topics(topic, timeout=self._timeout_s).topics[topic]
-        return [] if found.error is not None else sorted(found.partitions)
+            metadata = self._consumer.list_topics(topic, timeout=self._timeout_s).topics[topic]
+        return [] if metadata.error is not None else sorted(metadata.partitions)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """The first offset of a partition, and its end."""
+        """The first offset of a partition, and the offset after its last record."""
         with self._translating(f"reading {topic}"):
             marks = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=self._timeout_s)
         if marks is None:
@@ -87,12 +87,12 @@ class TopicReader:
         return marks
 
     def assign(self, places: Iterable[tuple[str, int, int]]) -> None:
-        """Start at these places: topic, partition, offset."""
+        """Read these partitions: topic, partition, first offset."""
         with self._translating("reading topics"):
             self._consumer.assign([TopicPartition(*place) for place in places])
 
     def pause(self, topic: str, partitions: Iterable[int]) -> None:
-        """Read nothing more of these partitions for now."""
+        """Stop reading these partitions, until `resume`."""
         with self._translating(f"reading {topic}"):
             self._consumer.pause([TopicPartition(topic, partition) for partition in partitions])
 
@@ -102,10 +102,10 @@ class TopicReader:
             self._consumer.resume([TopicPartition(topic, partition) for partition in partitions])
 
     def read(self, rows_max: int, *, skip_errors: bool = False) -> Iterator[Message]:
-        """The next records, `rows_max` at most, after BATCH_WAIT_S at most; perhaps none.
+        """The next records, at most `rows_max`; none if none come within BATCH_WAIT_S.
 
-        A broker that does not answer is only logged: librdkafka tries again. Other errors of a partition are raised.
-        `skip_errors` skips them all, for a caller that has a deadline.
+        If a broker does not answer, that is only logged: librdkafka tries again. Other errors of a partition are
+        raised. `skip_errors` ignores all of them, for a caller that has a deadline.
         """
         with self._translating("reading topics"):
             messages = self._consumer.consume(rows_max, BATCH_WAIT_S)

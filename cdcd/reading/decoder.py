@@ -1,11 +1,11 @@
-"""Decodes record keys and values into Python values: the reader's half of the wire format, without I/O.
+"""Decodes the keys and values of records into Python values. It shares no code with the encoder, and does no I/O.
 
-Before: the bytes of a Kafka record, and `find`, which gives a schema by the id in those bytes.
-After: `tail` and `peek` print the values, and `verify` compares them. The code shares nothing with the encoder.
+Before: `consumer` gives the bytes of a record; `schema_finder` finds the schema by the id in them.
+After: `tail` and `peek` print the values; `verify` compares them.
 Source: Avro, "Single-object encoding"; Confluent, "Wire format".
 
-The first byte tells the two forms apart: C3 starts Avro's single-object encoding (the schema's fingerprint follows), 00
-starts Confluent's wire format (the registry's schema id follows, 4 bytes, big-endian).
+The first byte tells the two forms apart. C3 starts Avro's single-object encoding: the schema's fingerprint follows. 00
+starts Confluent's wire format: the schema's id in the registry follows, 4 bytes, big-endian.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from cdcd.avro import single_object
 from cdcd.errors import DecodeError
 
 SchemaId: TypeAlias = "str | int"
-"""A fingerprint in 16 hex digits, or the id that a registry gave."""
+"""A fingerprint (16 hex digits), or an id of a registry."""
 
 _CONFLUENT_HEADER: Final = 5
 
 
 def schema_id(data: bytes) -> tuple[SchemaId, int] | None:
-    """The id of the schema that wrote `data`, and where the Avro payload starts; None if `data` has neither form."""
+    """The id of the schema of `data`, and the offset of the Avro payload; None if `data` has neither form."""
     if data[:2] == single_object.MARKER and len(data) >= single_object.HEADER_SIZE:
         return single_object.split(data)
     if data[:1] == b"\x00" and len(data) >= _CONFLUENT_HEADER:
@@ -39,12 +39,13 @@ def schema_id(data: bytes) -> tuple[SchemaId, int] | None:
 
 
 class EventDecoder:
-    """Decodes keys and values, and keeps the schemas that it has parsed."""
+    """Decodes keys and values. It keeps the schemas that it has parsed."""
 
     def __init__(self, find: Callable[[SchemaId], str], prepare: Callable[[Any], Any] | None = None) -> None:
         """`find` gives a schema's JSON text; it raises DecodeError if there is none.
 
-        `prepare` changes a schema before it is used: values of a schema without logical types stay as Avro has them.
+        `prepare` changes a schema before it is used. For example, it may remove logical types: values then stay as
+        Avro has them.
         """
         self._find = find
         self._prepare = prepare
@@ -54,17 +55,18 @@ class EventDecoder:
         """The value in `data`, as fastavro gives it: decimals, dates and times as Python's own types.
 
         Bytes that are not Avro are read as JSON (progress records, schemas), or else as text.
+
         Raises DecodeError (the writer's fault) if the payload does not fit its schema.
         """
-        found = self.decode_avro(data)
-        return _json_or_text(data) if found is None else found[1]
+        decoded = self.decode_avro(data)
+        return _json_or_text(data) if decoded is None else decoded[1]
 
     def decode_avro(self, data: bytes) -> tuple[SchemaId, Any] | None:
         """The id of the schema, and the value, as `decode`; None if `data` is not Avro."""
-        found = schema_id(data)
-        if found is None:
+        header = schema_id(data)
+        if header is None:
             return None
-        identifier, start = found
+        identifier, start = header
         if identifier not in self._parsed:
             schema = json.loads(self._find(identifier))
             self._parsed[identifier] = fastavro.parse_schema(self._prepare(schema) if self._prepare else schema)
@@ -80,7 +82,7 @@ class EventDecoder:
 
 
 def plain(value: Any) -> Any:
-    """`value` in JSON's types, without loss: decimals, bytes and times become the text that PostgreSQL writes."""
+    """`value` in types of JSON, without loss: decimals, bytes and times become PostgreSQL's text."""
     match value:
         case dict():
             return {str(key): plain(item) for key, item in value.items()}

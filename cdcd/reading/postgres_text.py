@@ -1,8 +1,8 @@
-"""Avro values back to PostgreSQL's text, as its output functions write it under the pinned settings.
+"""Turns Avro values into PostgreSQL's text, as its output functions write it under the pinned settings.
 
-Before: `decoder` has read an event without its logical types: numbers are numbers, decimals bytes.
-After: `verify` compares the text with the server's.
-Source: PostgreSQL's output functions. `avro.type_forms` says which form of text a type has.
+Before: `decoder` has decoded an event without logical types: a date is an integer, a decimal is bytes.
+After: `verify` compares the text with that of the server.
+Source: PostgreSQL's output functions. `avro.type_forms` has the text form of each type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DAY_MICROS: Final = 86_400_000_000
 
 
 def without_logical_types(schema: Any) -> Any:
-    """The schema by which fastavro gives the values as their bytes have them, and makes no objects of them."""
+    """The schema without its logical types: fastavro then gives plain numbers and bytes, and makes no objects."""
     if isinstance(schema, list):
         return [without_logical_types(branch) for branch in schema]
     if isinstance(schema, dict):
@@ -31,9 +31,9 @@ def without_logical_types(schema: Any) -> Any:
 
 
 def renderers(row: Mapping[str, Any], named: dict[str, Any]) -> list[tuple[str, str, Render]]:
-    """The columns of a record `Row`: Avro's name, PostgreSQL's name, and how a value that is not null is written.
+    """The columns of a record `Row`: Avro's name, PostgreSQL's name, and the function that renders a non-null value.
 
-    `named` collects the schemas of named types: Avro defines each only where it comes first.
+    `named` collects the schemas of named types, because Avro defines each one only at its first use.
     """
     columns = []
     for field in row["fields"]:
@@ -107,7 +107,7 @@ def _array(items: Any, pg_type: str, named: dict[str, Any]) -> Render:
         return _TEXTS["vector"]
     element_type = pg_type.rpartition(".")[2].removesuffix("[]").removeprefix("_")  # PostgreSQL calls text[] _text
     element = _renderer(next(b for b in _branches(items) if b != "null"), element_type, named)
-    if not isinstance(items, list):  # a multirange: its ranges are never null
+    if not isinstance(items, list):  # a multirange: none of its ranges is null
         return lambda value: "{" + ",".join(map(element, value)) + "}"
     delimiter = TYPE_FORMS.get(element_type, _STRING).delimiter
     return lambda value: (
@@ -139,4 +139,4 @@ _TEXTS: Final[dict[TextForm, Render]] = {
     "vector": lambda value: "[" + ",".join(map(float4_text, value)) + "]",
     "hstore": _hstore,
 }
-"""The output functions, by the form of their text. A decimal's is apart: it depends on the scale."""
+"""The output functions, by text form. `_renderer` makes that of a decimal, which depends on the scale."""

@@ -1,6 +1,6 @@
-"""Finds the schemas of records: on the schemas topic by their fingerprint, or in a registry by their id.
+"""Finds the schema of a record: by its fingerprint on the schemas topic, or by its id in a registry.
 
-Before: a record names its schema (`decoder`, `sink.parking`). After: the reader has the schema's JSON text.
+Before: `decoder` has read the id of a schema from a record. After: `decoder` parses the schema's JSON text.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from cdcd.reading.consumer import BEGINNING, TopicReader
 from cdcd.schema_registry_client import registry_client
 from cdcd.sink.kafka.errors import TRY_AGAIN
 
-if TYPE_CHECKING:  # the daemon finds schemas and decodes nothing: it need not load fastavro
+if TYPE_CHECKING:  # the daemon finds schemas without decoding: it should not load fastavro
     from cdcd.reading.decoder import SchemaId
 
 _BATCH_ROWS: Final = 500
 
 SCHEMA_WAIT_S: Final = 5.0
-"""A schema is committed no later than its first event, but its partition may show it a moment later."""
+"""How long to wait for a schema. Kafka commits it with its first event, but may show it a moment later."""
 
 
 class SchemaFinder:
-    """Keeps the schemas that it has found. For one thread."""
+    """Finds schemas, and keeps them. For one thread."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class SchemaFinder:
         registry: Mapping[str, Any] | None,
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """`config` is a Kafka client's, `topic` the schemas topic, `registry` has the registry client's properties."""
+        """`config`: the Kafka client's properties. `topic`: the schemas topic. `registry`: its client's properties."""
         self._config = config
         self._topic = topic
         self._registry = registry
@@ -41,7 +41,7 @@ class SchemaFinder:
         self._texts: dict[SchemaId, str] = {}
 
     def find(self, identifier: SchemaId) -> str:
-        """The JSON text of a schema. Raises DecodeError if it is nowhere, SettingsError if a registry is needed."""
+        """The JSON text of a schema. Raises DecodeError if it is not found, SettingsError if `registry` is missing."""
         if identifier not in self._texts:
             if isinstance(identifier, int):
                 self._texts[identifier] = self._from_registry(identifier)
@@ -50,7 +50,7 @@ class SchemaFinder:
         return self._texts[identifier]
 
     def _read_topic(self, wanted: SchemaId) -> None:
-        """Read the topic from its start, and keep every schema, until the wanted one comes."""
+        """Read the topic from its start until the wanted schema comes, and keep every schema on the way."""
         deadline_s = self._clock() + SCHEMA_WAIT_S
         ended = set[int]()
         with TopicReader(self._config, on_end=lambda partition, _: ended.add(partition)) as reader:
@@ -74,7 +74,7 @@ class SchemaFinder:
         if self._registry is None:
             raise SettingsError(
                 f"A record names schema {identifier} of a registry, and avro.registry_url is not set",
-                "Set it to the registry that the record's writer uses",
+                "Set it to the URL of the registry that the writer of the record uses",
             )
         client = registry_client(self._registry)
         try:

@@ -1,7 +1,7 @@
-"""Opens what Kafka holds of the slot, by the settings: for the commands that run beside a daemon and take over nothing.
+"""Opens the progress of a slot in Kafka, for commands that run next to a daemon: they fence no producer.
 
 Before: `cli.main` has loaded the settings.
-After: `sink.kafka.progress_store` reads; `cdcd slot`, `snapshot`, `unpark` and `check` show it or wait for it.
+After: `sink.kafka.progress_store` reads the records; `cdcd slot`, `snapshot`, `unpark` and `check` use them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def delivery(settings: Settings) -> Delivery:
 def progress_store(
     settings: Settings, kafka: KafkaCluster, stopping: Callable[[], bool] = lambda: False
 ) -> ProgressStore:
-    """The progress of the slot that the settings name; `stopping` ends its reading early."""
+    """The progress of the slot that the settings name. If `stopping` returns True, reading ends early."""
     sink = settings.sink
     names = TopicNames(sink.prefix, sink.topic)
     return ProgressStore(kafka, names, settings.source.slot, delivery(settings).rank, stopping)
@@ -41,23 +41,23 @@ def progress_store(
 
 @contextmanager
 def open_progress(settings: Settings) -> Iterator[ProgressStore]:
-    """The progress of the slot, for as long as the context lasts."""
+    """The progress of the slot, until the context ends."""
     with closing(kafka_cluster(settings)) as kafka:
         yield progress_store(settings, kafka)
 
 
 def last_record(settings: Settings) -> SlotRecord | None:
-    """The last slot record, None if there is none yet. Raises as Kafka's readers do."""
+    """The last slot record; None if there is none yet. Raises KafkaUnavailable or RequestRejected."""
     with open_progress(settings) as progress:
         return progress.last_record()
 
 
 def validate_sink(settings: Settings, kafka: KafkaCluster, topics: list[str]) -> None:
-    """Raise what librdkafka and the brokers have against the settings, or against making `topics` and cdcd's own.
+    """Raise an error if librdkafka or the brokers reject the settings, or the creation of `topics` and of cdcd's own.
 
-    Fences nobody, and makes no topic. Raises KafkaUnavailable while Kafka does not answer.
+    It fences no producer and creates no topic. Raises KafkaUnavailable while Kafka does not answer.
     """
     sink = settings.sink
     own = own_specs(TopicNames(sink.prefix, sink.topic), sink.replication_factor, sink.topic_config)
-    made = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
-    kafka.validate(delivery(settings).producers, *own, *made)
+    specs = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
+    kafka.validate(delivery(settings).producers, *own, *specs)

@@ -1,11 +1,12 @@
-"""The Avro schemas that the published tables get, from the catalog, before a row has come.
+"""Makes the Avro schemas of published tables from the catalog, without waiting for a row.
 
-Before: the name of a publication. After: `cdcd schema` prints them; `verify` and `spark.load` read topics by them.
+Before: a command has the name of a publication.
+After: `cdcd schema` prints the schemas; `verify` and `spark.load` use them.
 Source: PostgreSQL, "System Catalogs": pg_publication_tables, pg_attribute; "Logical Replication Message Formats",
 Relation.
 
-The catalog's rows become a Relation message, as the server would send it now. The rest is the daemon's own code, so
-these schemas are the ones that the daemon will publish.
+This module makes a Relation message from the catalog, as the server would send it now. The rest is the daemon's own
+code. So the schemas are those that the daemon will publish.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ class TableSchemas:
     """`schema.table`."""
     topic: str
     key: dict[str, Any] | None
-    """None if the table's events have no key."""
+    """None: the table's events have no key."""
     value: dict[str, Any]
     row_filter: str = ""
-    """The publication's row filter: the SQL condition of rows that have events; empty if all rows have them."""
+    """The publication's row filter, an SQL condition: only rows that meet it have events. Empty: all rows have."""
 
 
 def published_schemas(
     dsn: str, publication: str, names: TopicNames, numeric: Literal["decimal", "string"] = "decimal"
 ) -> dict[str, TableSchemas]:
-    """The schemas of all tables of a publication, by `schema.table`; none if it has no tables or does not exist."""
+    """The schemas of all tables of a publication, by `schema.table`; empty if it has no tables or does not exist."""
     return {schemas.table: schemas for _, _, schemas in _published(dsn, "cdcd", publication, names, numeric)}
 
 

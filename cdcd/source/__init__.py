@@ -1,4 +1,4 @@
-"""PostgreSQL's side: bytes of the stream come out, confirmations go in, and each fact is asked in one module.
+"""PostgreSQL's side: the stream, the acknowledgements, and questions to the server. One module asks for each fact.
 
 Before: a PostgreSQL server with `wal_level=logical`.
 After: `pgoutput` decodes what `replication_stream` reads; `progress` decides what `replication_stream` confirms.
@@ -8,7 +8,8 @@ The stream:
 - `connection`: a replication connection; it makes slots.
 - `replication_stream`: the stream of that connection.
 - `start_options`: the options that pgoutput gets.
-- `copy_data`, `stream_messages`: CopyData, and the three messages inside, from and to bytes.
+- `copy_data`, `stream_messages`: frames of CopyData out of libpq's buffer; the three messages inside, from and to
+  bytes.
 - `read_pacing`, `liveness`: when to read, and when the server counts as dead. Pure.
 
 Facts of the server, asked over an ordinary connection (`session`, behind the interface `query_runner`):
@@ -20,5 +21,5 @@ Facts of the server, asked over an ordinary connection (`session`, behind the in
 - `catalog`, `pg_types`: types and keys by OID.
 - `heaps`, `exported_snapshot`: where rows lie, and a snapshot of them at an exact LSN.
 
-Words: `identifiers` quotes names, `server_errors` says what an error means and what helps.
+Text: `identifiers` quotes names; `server_errors` gives each error of the server a class and a hint.
 """

@@ -1,11 +1,11 @@
-"""Types, keys and settings from the server's catalog: asked when the stream names something new.
+"""Types and keys from the server's catalog. The daemon asks when the stream names a new type or relation.
 
 Before: `pgoutput`'s Relation messages name types and relations by OID.
 After: `avro.codecs.lookup` picks codecs by `PgType`.
 Source: PostgreSQL, "System Catalogs": pg_type, pg_range, pg_attribute, pg_index.
 
-The stream is older than the catalog. A type that was dropped meanwhile is not found, and a type that was altered has
-its present form. So call `forget` when the stream announces a relation again.
+The catalog shows the present, the stream shows the past. A type that was dropped meanwhile is not found, and a type
+that was altered has its present form. So call `forget` when the stream announces a relation again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from cdcd.source.pg_types import PgType
 from cdcd.source.published_tables import published_tables
 from cdcd.source.session import Session, SessionClient
 
-# Types with their parts: a domain's base, an array's element, a range's subtype, a multirange's range, a composite's
-# attributes. UNION keeps each type once, so the recursion ends.
+# Types with the types of their parts: a domain's base, an array's element, a range's subtype, a multirange's range, a
+# composite's attributes. UNION keeps each type once, so the recursion ends.
 _TYPES: Final = """
     WITH RECURSIVE wanted (oid) AS (
         SELECT unnest(%s::pg_catalog.oid[])
@@ -69,7 +69,7 @@ _INDEX_COLUMNS: Final = sql.SQL("""
     ORDER BY k.position
 """)
 
-# Flushed, not only written: other sessions see a commit only a moment after it is flushed.
+# The flushed position, not the written one: other sessions see a commit only after it is flushed.
 _POSITION: Final = """
     SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
                  ELSE pg_catalog.pg_current_wal_flush_lsn() END)::text
@@ -79,7 +79,7 @@ _TIMEOUT: Final = "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name
 
 
 class Catalog(SessionClient):
-    """Answers by OID, remembered until `forget`. Raises what `Session` raises."""
+    """Answers by OID, and remembers each answer until `forget`. Raises what `Session` raises."""
 
     def __init__(self, source: str | Session) -> None:
         """`source`: a DSN, or a session shared with others."""
@@ -88,46 +88,46 @@ class Catalog(SessionClient):
         self._keys: dict[tuple[int, str], tuple[str, ...]] = {}
 
     def types(self, oids: Iterable[int]) -> dict[int, PgType]:
-        """Resolve type OIDs, with the types of their parts; an OID that the server does not know is left out."""
-        wanted = set(oids)
-        missing = sorted(wanted - self._types.keys())
+        """Types by OID, each with the types of its parts. An OID that the server does not know is left out."""
+        requested = set(oids)
+        missing = sorted(requested - self._types.keys())
         if missing:
             [(position,)] = self.session.rows(_POSITION)
             rows = {row[0]: row for row in self.session.rows(_TYPES, [missing])}
             for oid in rows:
                 self._build(oid, rows, parse_lsn(position))
-        return {oid: self._types[oid] for oid in wanted if oid in self._types}
+        return {oid: self._types[oid] for oid in requested if oid in self._types}
 
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
         """The names of a table's primary key columns in key order; empty if it has no key, or was dropped."""
         return self._index_columns(relation_oid, "indisprimary")
 
     def identity_index(self, relation_oid: int) -> tuple[str, ...]:
-        """The names of the columns of the index that is the replica identity, in its order; empty without one."""
+        """The names of the columns of the replica identity's index, in its order; empty if no index is chosen."""
         return self._index_columns(relation_oid, "indisreplident")
 
     def published_types(self, *publications: str) -> list[PgType]:
-        """Every type that a published column of these publications has, each once, by OID."""
+        """The types of all columns that these publications publish, each once, in the order of their OIDs."""
         tables = published_tables(self.session, *publications)
-        found = self.types(column.type_oid for table in tables for column in table.columns)
-        return [found[oid] for oid in sorted(found)]
+        by_oid = self.types(column.type_oid for table in tables for column in table.columns)
+        return [by_oid[oid] for oid in sorted(by_oid)]
 
     def wal_sender_timeout_s(self) -> float:
-        """After how many seconds of silence the server ends a stream of this role; 0: never."""
+        """`wal_sender_timeout` for this role: the server ends a stream after so many seconds of silence; 0: never."""
         [(milliseconds,)] = self.session.rows(_TIMEOUT)
         return float(milliseconds) / 1_000
 
     def forget(self) -> None:
-        """Ask the server again from now on: something was altered."""
+        """Drop all answers, because something was altered: the next question goes to the server."""
         self._types.clear()
         self._keys.clear()
 
     def _index_columns(self, relation_oid: int, kind: str) -> tuple[str, ...]:
-        asked = (relation_oid, kind)
-        if asked not in self._keys:
+        key = (relation_oid, kind)
+        if key not in self._keys:
             query = _INDEX_COLUMNS.format(kind=sql.Identifier(kind))
-            self._keys[asked] = tuple(name for (name,) in self.session.rows(query, [relation_oid]))
-        return self._keys[asked]
+            self._keys[key] = tuple(name for (name,) in self.session.rows(query, [relation_oid]))
+        return self._keys[key]
 
     def _build(self, oid: int, rows: dict[int, tuple[Any, ...]], asked_lsn: int) -> PgType:
         if oid in self._types:
@@ -144,7 +144,8 @@ class Catalog(SessionClient):
             element=self._build(part, rows, asked_lsn) if has_element else None,
             is_array=is_array,
             fields=tuple(
-                (field, self._build(of, rows, asked_lsn), of_typmod) for field, of, of_typmod in attributes or ()
+                (field, self._build(type_oid, rows, asked_lsn), field_typmod)
+                for field, type_oid, field_typmod in attributes or ()
             ),
             dropped=dropped,
             asked_lsn=asked_lsn,

@@ -4,7 +4,7 @@ Before: a PostgreSQL server, 14 to 18.
 After: `replication_stream` streams over the same connection; `exported_snapshot` takes a snapshot over another one.
 Source: PostgreSQL, "Streaming Replication Protocol", and libpq, "Asynchronous Command Processing".
 
-Nothing here holds up other threads: libpq sends a command asynchronously, and Python waits for its result in poll.
+No call here blocks other threads: libpq sends a command asynchronously, and Python polls for its result.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ COMMAND_TIMEOUT_S: Final = 60.0
 """How long a command other than CREATE_REPLICATION_SLOT may take before the server counts as lost."""
 
 SLOT_TIMEOUT_S: Final = 300.0
-"""How long CREATE_REPLICATION_SLOT may wait for transactions that are writing."""
+"""How long CREATE_REPLICATION_SLOT may wait for open write transactions."""
 
 INPUT_BUFFER_BYTES: Final = 1 << 20
-"""libpq reads at most what its input buffer has room for, 16 KB at first: see `Connection.enlarge_read_buffer`."""
+"""libpq's input buffer has 16 KB at first, and one read never brings more: see `Connection.enlarge_read_buffer`."""
 
 MEANWHILE_S: Final = 0.05
 """How often `create_temporary_slot` calls `meanwhile`."""
@@ -45,7 +45,7 @@ TLS_WAIT_S: Final = 0.1
 
 @dataclass(frozen=True)
 class SystemIdentity:
-    """The answer to IDENTIFY_SYSTEM. `wal_lsn`: how far the server has flushed its WAL."""
+    """The answer to IDENTIFY_SYSTEM. `wal_lsn`: the server has flushed its WAL up to this LSN."""
 
     system_id: str
     timeline: int
@@ -55,7 +55,7 @@ class SystemIdentity:
 
 @dataclass(frozen=True)
 class CreatedSlot:
-    """A slot just made. It streams from `consistent_lsn`; the exported `snapshot` shows the tables as of this LSN."""
+    """A new slot. It streams from `consistent_lsn`; `snapshot`, if exported, shows the tables as of this LSN."""
 
     name: str
     consistent_lsn: int
@@ -66,7 +66,7 @@ class CreatedSlot:
 class Connection:
     """A replication connection to one database. One thread owns it.
 
-    Every method raises PostgresUnavailable when the connection has ended. A method says what else it raises.
+    Every method raises PostgresUnavailable when the connection has ended. Its docstring names other errors.
     """
 
     def __init__(self, dsn: str, application_name: str = "cdcd") -> None:
@@ -94,12 +94,12 @@ class Connection:
 
     @property
     def encoding(self) -> str:
-        """The encoding of the database. With SQL_ASCII, text comes as the bytes that were stored, not as UTF-8."""
+        """The encoding of the database. From an SQL_ASCII database, text comes as the stored bytes, not as UTF-8."""
         return (self._pg.parameter_status(b"server_encoding") or b"").decode()
 
     @property
     def local(self) -> bool:
-        """Whether it is a Unix socket: one holds only some 150 messages, so that a pause stops the server."""
+        """Whether it is a Unix socket. It holds only some 150 messages, so a reader that pauses stops the server."""
         return self._pg.host.startswith((b"/", b"@"))
 
     @property
@@ -113,7 +113,7 @@ class Connection:
         return self._pg.backend_pid
 
     def identify(self) -> SystemIdentity:
-        """Ask for the server's identity, and how far its WAL reaches."""
+        """Ask for the server's identity and the end of its WAL."""
         [(system_id, timeline, wal_lsn, dbname)] = self._query("IDENTIFY_SYSTEM")
         return SystemIdentity(system_id or "", int(timeline or 0), parse_lsn(wal_lsn or ""), dbname or "")
 
@@ -135,9 +135,10 @@ class Connection:
     ) -> CreatedSlot:
         """Make a logical slot of the plugin pgoutput.
 
-        The server waits for every transaction, in any database, that was writing when it was asked. After `timeout_s`
-        seconds the request is cancelled, and leaves no slot. SlotWaits names what `blockers()` describes.
-        Raises RequestRejected if the server would refuse it again.
+        The server waits until every write transaction, in any database, has ended that was open at the request.
+
+        Raises SlotWaits after `timeout_s` seconds: the request is cancelled, and leaves no slot. The error names what
+        `blockers()` describes. Raises RequestRejected if the server would refuse the request again.
         """
         version = self.server_version // 10_000
         if two_phase and version < 15:
@@ -160,7 +161,7 @@ class Connection:
         blockers: Callable[[], Sequence[str]] = tuple,
         meanwhile: Callable[[], None] | None = None,
     ) -> CreatedSlot:
-        """As `create_slot`, but the slot ends with this connection, and it exports a snapshot.
+        """As `create_slot`, but the server drops the slot when this connection ends, and exports a snapshot.
 
         The snapshot lives until this connection's next command. `meanwhile` is called every MEANWHILE_S seconds while
         the server waits.
@@ -172,8 +173,9 @@ class Connection:
     def enlarge_read_buffer(self, size_bytes: int = INPUT_BUFFER_BYTES) -> None:
         """Make libpq's input buffer at least `size_bytes` large, by receiving one value of that size.
 
-        libpq has no call for it. But it never shrinks a buffer that a large row has enlarged, and it reads as much at
-        once as the buffer has room for. `tests/bench/read_rate.py` measures the gain. Call it before the stream starts.
+        libpq has no call for this. But libpq never shrinks a buffer that a large row has enlarged, and it reads as much
+        at once as the buffer has room for. `tests/bench/read_rate.py` measures the gain. Call it before the stream
+        starts.
         """
         self._query(f"SELECT pg_catalog.repeat('x', {size_bytes:d})")
 
@@ -213,24 +215,24 @@ class Connection:
         return CreatedSlot(name or "", parse_lsn(consistent or ""), snapshot, used or "")
 
     def _ready(self) -> None:
-        """Set what depends on the server, and so cannot be a parameter of the connection."""
+        """Set the parameters that depend on the server, which is known only now."""
         if self._pg.parameter_status(b"server_encoding") == b"SQL_ASCII":
             # Such a database holds bytes of any encoding. If the server had to convert them, it would end the stream
-            # for good at the first byte that is not UTF-8.
+            # at the first byte that is not UTF-8, and again at every restart.
             self._query("SET client_encoding TO 'SQL_ASCII'")
         if self.server_version >= 170_000:
-            # A timeout of the role is meant for people; it would bound how long one transaction may take to decode.
+            # A role may have a timeout. On this connection it would bound the time to decode one transaction.
             self._query("SET transaction_timeout TO 0")
 
     def _error(self, result: pq.abc.PGresult, translate: Callable[[str, str], CdcdError]) -> CdcdError:
-        """The error of a result: `translate` gets its SQLSTATE and its message, unless the connection has ended."""
+        """The error of a result. `translate` makes it from SQLSTATE and message, unless the connection has ended."""
         sqlstate, text = error_of(result)
         if self._pg.status == pq.ConnStatus.BAD:
             return PostgresUnavailable(f"the connection to PostgreSQL ended: {text.strip() or 'no reason was given'}")
         return translate(sqlstate, text)
 
     def _facts_of_refusal(self, slot: str, sqlstate: str) -> SlotFacts | None:
-        """What the server knows of a slot that it does not stream from, if the SQLSTATE has several meanings."""
+        """The facts that tell one 55000 from another; None for other SQLSTATEs, which have one meaning."""
         return facts_of_refusal(self._query, slot) if sqlstate == "55000" else None
 
     def _query(self, command: str) -> list[tuple[str | None, ...]]:
@@ -278,7 +280,7 @@ class Connection:
                 return last
 
     def _cancel(self) -> None:
-        """Cancel the running command and take its results. Close the connection if that fails."""
+        """Cancel the running command and read its results. Close the connection if that fails."""
         try:
             self._conn.cancel_safe(timeout=5)
             if self._result(time.monotonic() + 5) is not None:
@@ -288,11 +290,11 @@ class Connection:
         self.close()
 
     def _flush(self) -> None:
-        """Send as much as the socket takes of what libpq holds. libpq reads meanwhile, so neither side blocks."""
+        """Send as much of libpq's output buffer as the socket takes. libpq reads meanwhile, so neither side blocks."""
         self._unsent = self._pg.flush() != 0
 
     def _await(self, timeout_s: float, wake: Sequence[int] = (), *, reading: bool = True) -> list[int]:
-        """Poll the socket, for input only if `reading`, and the descriptors `wake`; return those that are readable."""
+        """Poll the socket (for input only if `reading`) and the descriptors `wake`; return the readable ones."""
         poll = self._poll
         events_wanted = (select.POLLIN if reading else 0) | (select.POLLOUT if self._unsent else 0)
         if events_wanted:

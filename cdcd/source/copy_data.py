@@ -22,8 +22,8 @@ def read_frames(
     """
     taken: i64 = 0
     while True:
-        told, view = get(1)
-        size: i64 = told
+        nbytes, view = get(1)
+        size: i64 = nbytes
         if size <= 0:
             return taken, size
         frames.append(view.tobytes())  # a third of what bytes(view) costs

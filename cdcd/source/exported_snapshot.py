@@ -1,21 +1,21 @@
 """A snapshot of the database at an exact LSN, and locks that keep its tables as the snapshot shows them.
 
-Before: a replication connection makes the slot; a session next to it asks for what is true now.
+Before: a replication connection makes the slot; a session outside the snapshot shows the present.
 After: `daemon.snapshot_export` copies the tables, `verify.postgres_checksums` compares them, under the same snapshot.
 Source: PostgreSQL, "Streaming Replication Protocol" (CREATE_REPLICATION_SLOT), "Snapshot Synchronization Functions",
 "LOCK".
 
-Only a new slot gives a snapshot and the LSN that belongs to it. The snapshot shows what committed before that LSN, and
-nothing else. So the slot is a temporary one, as PostgreSQL's own table synchronization makes it. The server makes it
-once every transaction has ended that was writing when it was asked.
+PostgreSQL gives a snapshot together with its LSN only when it creates a slot. The snapshot shows the transactions that
+committed before that LSN, and no others. The slot here is temporary, as in PostgreSQL's own table synchronization. The
+server creates it once every write transaction has ended that was open at the request.
 
     with Connection(dsn) as maker:
         slot = export_snapshot(maker, session)
         reader.import_snapshot(slot.snapshot)     # SET TRANSACTION SNAPSHOT: before the maker's next command or end
-    heaps = lock_tables(reader, session, oids)    # SnapshotGone: begin again, with a new slot
+    heaps = lock_tables(reader, session, oids)    # SnapshotGone: start again, with a new slot
 
-A table that is rewritten between snapshot and lock looks empty under the snapshot. COPY and SELECT go by the names of
-now: where a table or its columns were renamed, they would read what has the name now. `lock_tables` finds both.
+If a table is rewritten between snapshot and lock, it looks empty under the snapshot. If a table or column is renamed,
+COPY and SELECT read the table or column that has the name now. `lock_tables` finds both cases.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def export_snapshot(
     timeout_s: float = SLOT_TIMEOUT_S,
     meanwhile: Callable[[], None] | None = None,
 ) -> CreatedSlot:
-    """Make a temporary slot, which exports its snapshot until the next command on `maker`, or its end.
+    """Make a temporary slot. Its snapshot can be imported until the next command on `maker`, or until `maker` ends.
 
-    `session` describes the transactions that hold it up. `timeout_s` and `meanwhile` are those of
-    `Connection.create_temporary_slot`, which says what is raised.
+    `session` finds the transactions that the server waits for, for the error. `timeout_s`, `meanwhile` and the errors
+    are those of `Connection.create_temporary_slot`.
     """
     return maker.create_temporary_slot(
         f"cdcd_snapshot_{token_hex(8)}",
@@ -66,17 +66,17 @@ def lock_tables(
 ) -> dict[int, list[Heap]]:
     """Lock tables (ACCESS SHARE, as a SELECT does) for a transaction that has imported a snapshot; return their heaps.
 
-    `now` asks outside the snapshot. `names` are what LOCK TABLE is to name; without them it names the heaps, and needs
-    the privilege to read each partition.
+    `now` asks outside the snapshot. `names` are the tables that LOCK TABLE names. Without `names` it names the heaps,
+    and the role must be allowed to read each partition.
     Raises SnapshotGone if a lock is not free, or if the snapshot cannot show one of the tables any more. A new snapshot
-    can: the server makes its slot after the transaction that holds the lock has ended.
+    can show it: the server makes the new slot only after the transaction that holds the lock has ended.
     """
     if names is None:
         names = [f"ONLY {identifier(heap.schema, heap.name)}" for own in heaps(snapshot, oids).values() for heap in own]
     for at in range(0, len(names), LOCK_TABLES):
         # The holder of a lock may itself wait for Kafka: the daemon is its synchronous standby.
         snapshot.rows(f"LOCK TABLE {', '.join(names[at : at + LOCK_TABLES])} IN ACCESS SHARE MODE NOWAIT")
-    locked = heaps(snapshot, oids)  # measured before the lock, a heap may be another one by now
+    locked = heaps(snapshot, oids)  # asked after the lock: before it, a table could still get another heap
     altered = altered_heaps(snapshot, now, [heap for own in locked.values() for heap in own])
     if altered:
         raise SnapshotGone(f"{altered[0].schema}.{altered[0].name} was altered while the snapshot was taken")
@@ -84,9 +84,9 @@ def lock_tables(
 
 
 def until_unaltered(take: Callable[[], T]) -> T:
-    """Call `take`, which takes a snapshot and locks its tables, until no table was altered meanwhile.
+    """Call `take`, which takes a snapshot and locks its tables, until no table is altered between the two.
 
-    Returns its result. Raises RequestRejected after TRIES calls that raised SnapshotGone.
+    Returns the result of `take`. Raises RequestRejected after TRIES calls that raised SnapshotGone.
     """
     tries = 0
     while True:
@@ -96,5 +96,5 @@ def until_unaltered(take: Callable[[], T]) -> T:
             tries += 1
             if tries == TRIES:
                 raise RequestRejected(
-                    f"{error.message}, {tries} times", "Try again while nobody alters or truncates the tables"
+                    f"{error.message}, {tries} times", "Try again when no session alters or truncates the tables"
                 ) from error

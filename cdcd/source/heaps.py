@@ -13,8 +13,8 @@ from typing import Final
 
 from cdcd.source.query_runner import QueryRunner
 
-# The catalog's file node is of the snapshot, the function's of now. If they differ, the table was rewritten since, and
-# the snapshot does not see its rows.
+# pg_class has the file node as of the snapshot, pg_relation_filenode() the present one. If they differ, the table was
+# rewritten after the snapshot, and the snapshot does not see its rows.
 _HEAPS: Final = """
     SELECT root.oid, c.oid::bigint, n.nspname, c.relname, coalesce(m.amname = 'heap', true), c.relfilenode::bigint,
            coalesce(pg_catalog.pg_relation_filenode(c.oid)::bigint, 0),
@@ -31,7 +31,7 @@ _HEAPS: Final = """
     ORDER BY 1, 2
 """
 
-# The name of a heap, and what COPY finds by the names of its columns.
+# The name of a heap, and the names and types of its columns: COPY finds both by name.
 _FORMS: Final = """
     SELECT c.oid::bigint, n.nspname, c.relname,
            (SELECT pg_catalog.array_agg(pg_catalog.concat_ws(' ', attnum, attname, atttypid, atttypmod) ORDER BY attnum)
@@ -53,24 +53,24 @@ class Heap:
     rows: int
     """As the planner estimates them."""
     in_blocks: bool
-    """It is an ordinary heap: its rows can be read by block."""
+    """Its access method is `heap`: its rows can be read by block."""
     rewritten: bool
-    """It was rewritten after the snapshot, which does not show its rows any more."""
+    """It was rewritten after the snapshot was taken: the snapshot does not show its rows."""
 
 
-def heaps(asks: QueryRunner, oids: Sequence[int]) -> dict[int, list[Heap]]:
+def heaps(runner: QueryRunner, oids: Sequence[int]) -> dict[int, list[Heap]]:
     """The heaps of each of these tables, by the table's OID."""
-    found: dict[int, list[Heap]] = {oid: [] for oid in oids}
-    for root, oid, schema, name, is_heap, cataloged, current, blocks, rows in asks.rows(_HEAPS, [list(oids)]):
-        found[root].append(Heap(oid, schema, name, current, blocks, rows, is_heap, cataloged != current))
-    return found
+    by_table: dict[int, list[Heap]] = {oid: [] for oid in oids}
+    for root, oid, schema, name, is_heap, cataloged, current, blocks, rows in runner.rows(_HEAPS, [list(oids)]):
+        by_table[root].append(Heap(oid, schema, name, current, blocks, rows, is_heap, cataloged != current))
+    return by_table
 
 
 def altered_heaps(snapshot: QueryRunner, now: QueryRunner, locked: Sequence[Heap]) -> list[Heap]:
-    """Those of these heaps that the snapshot cannot show any more: rewritten, renamed, or with other columns.
+    """The heaps in `locked` that the snapshot cannot show any more: rewritten, renamed, or with other columns.
 
-    They must be locked: COPY goes by the names of now.
+    Lock them first: COPY finds tables and columns by their present names.
     """
     oids = [heap.oid for heap in locked]
-    seen, current = ({oid: form for oid, *form in asks.rows(_FORMS, [oids])} for asks in (snapshot, now))
+    seen, current = ({oid: form for oid, *form in runner.rows(_FORMS, [oids])} for runner in (snapshot, now))
     return [heap for heap in locked if heap.rewritten or seen.get(heap.oid) != current.get(heap.oid)]

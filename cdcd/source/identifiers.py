@@ -1,11 +1,12 @@
-"""Names and strings as SQL writes them. Pure.
+"""Quotes names and strings for SQL. Pure.
 
 Before: names as they are in the catalog or in the settings.
 After: statements, replication commands, pgoutput's options, and the SQL in hints.
 Source: PostgreSQL, "Lexical Structure"; repl_scanner.l, the grammar of the replication commands.
 
-Both grammars take these forms. The replication commands know no E'...' string, and a backslash is an ordinary character
-there. So psycopg's Literal, which writes E'...' for a backslash, would not do.
+SQL and the replication commands have grammars of their own, and both take these forms. The replication commands have no
+E'...' strings: a backslash is an ordinary character there. So psycopg's Literal, which writes E'...' for a backslash,
+does not fit.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from cdcd.errors import RequestRejected
 
 
 def identifier(*names: str) -> str:
-    """`names` in double quotes, with dots between them. Raises RequestRejected for a zero byte."""
+    """`names` in double quotes, joined by dots. Raises RequestRejected for a zero byte."""
     return ".".join('"' + _without_zero_byte(name).replace('"', '""') + '"' for name in names)
 
 
@@ -26,7 +27,7 @@ def literal(value: str) -> str:
 
 
 def publication_names(names: Iterable[str]) -> str:
-    """The value of pgoutput's option `publication_names`: quoted, so that the server folds and splits none."""
+    """The value of pgoutput's option `publication_names`. The quotes keep capitals, and commas inside a name."""
     return ",".join(identifier(name) for name in names)
 
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL type: those parts of its `pg_type` row that decide how its values become Avro. Pure.
+"""A PostgreSQL type: the parts of its `pg_type` row that decide how its values become Avro. Pure.
 
 Before: `catalog` reads it from the server, once per type OID.
 After: `avro.codecs.lookup` picks a codec by it; `transaction.relations` keeps it with each column.
@@ -29,13 +29,13 @@ class PgType:
     fields: tuple[tuple[str, PgType, int], ...] = ()
     """A composite's attributes: name, type, typmod."""
     dropped: bool = False
-    """A composite of which attributes were dropped."""
+    """A composite that has lost an attribute (ALTER TYPE ... DROP ATTRIBUTE)."""
     asked_lsn: int = field(default=0, compare=False)
-    """The server's WAL position just before this was read: a later alteration is not in it."""
+    """The server's WAL position just before the catalog was asked. A later ALTER TYPE may not show here."""
     delimiter: str = ","
-    """`typdelim`: what separates this type's values in an array's text (`;` for box)."""
+    """`typdelim`: the character between values of this type in an array's text (`;` for box, else `,`)."""
 
     @property
     def qualified(self) -> str:
-        """The name as SQL would have it, without `pg_catalog`."""
+        """The name as in SQL: `int4`, or `schema.name` outside `pg_catalog`."""
         return self.name if self.schema == "pg_catalog" else f"{self.schema}.{self.name}"

@@ -1,7 +1,7 @@
-"""What the role may do: read the published tables, make a publication.
+"""The role's privileges: to read the published tables, and to make a publication.
 
-Before: `published_tables`, or `publication` for tables that are still to be published, gives the OIDs.
-After: `stream_startup` refuses to make a slot for a snapshot that would fail; `cdcd check` tells the same.
+Before: the caller has the OIDs, from `published_tables` or from `publication.candidates`.
+After: a start refuses to make a slot for a snapshot that would fail; `cdcd check` reports the same in advance.
 Source: PostgreSQL, "Access Privilege Inquiry Functions", "Row Security Policies", "Logical Replication: Security".
 """
 
@@ -19,7 +19,7 @@ from cdcd.source.query_runner import QueryRunner
 NAMES_SHOWN: Final = 20
 """Tables that a hint names."""
 
-# A privilege on the whole table is one on any of its columns.
+# has_any_column_privilege is also true if the role has the privilege on the whole table.
 _PRIVILEGES: Final = """
     SELECT n.nspname, c.relname, pg_catalog.pg_has_role(c.relowner, 'USAGE'),
        pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_any_column_privilege(c.oid, 'SELECT'),
@@ -37,75 +37,75 @@ _MAY_CREATE: Final = "SELECT pg_catalog.has_database_privilege(pg_catalog.curren
 
 @dataclass(frozen=True)
 class TablePrivileges:
-    """What the role may do with one table."""
+    """The role's privileges on one table."""
 
     schema: str
     name: str
     is_owned: bool = True
-    """The role is its owner, or a member of its owner."""
+    """The role owns it, or is a member of the role that owns it."""
     is_readable: bool = True
     """The role may SELECT from it, as the snapshot does."""
     shows_all_rows: bool = True
     """No row security hides rows from the role."""
-    closed_partitions: Sequence[Sequence[str]] = ()
-    """Schema and name of each partition that the role may not SELECT from: a snapshot reads these, not their root."""
+    unreadable_partitions: Sequence[Sequence[str]] = ()
+    """Schema and name of each partition that the role may not read. A snapshot reads partitions, not their root."""
 
     @property
     def quoted(self) -> str:
-        """The name as SQL has it."""
+        """The name, quoted for SQL."""
         return identifier(self.schema, self.name)
 
     @property
-    def closed(self) -> list[tuple[str, str]]:
-        """Schema and name of each table that the snapshot cannot read: this one, and partitions of it."""
+    def unreadable(self) -> list[tuple[str, str]]:
+        """Schema and name of each table that the snapshot cannot read: this table and its partitions."""
         own = [] if self.is_readable else [(self.schema, self.name)]
-        return own + [(schema, name) for schema, name in self.closed_partitions]
+        return own + [(schema, name) for schema, name in self.unreadable_partitions]
 
 
 @dataclass(frozen=True)
 class MissingPrivilege:
-    """What a snapshot lacks, and the SQL that grants it."""
+    """A privilege that a snapshot needs and the role lacks. `hint` has the SQL that grants it."""
 
     message: str
     hint: str
 
 
-def table_privileges(asks: QueryRunner, oids: Sequence[int]) -> list[TablePrivileges]:
-    """What the role may do with these tables, by schema and name."""
-    return [TablePrivileges(*row) for row in asks.rows(_PRIVILEGES, [list(oids)])]
+def table_privileges(runner: QueryRunner, oids: Sequence[int]) -> list[TablePrivileges]:
+    """The role's privileges on these tables, in the order of schema and name."""
+    return [TablePrivileges(*row) for row in runner.rows(_PRIVILEGES, [list(oids)])]
 
 
-def may_create_publications(asks: QueryRunner) -> bool:
+def may_create_publications(runner: QueryRunner) -> bool:
     """Whether the role may make publications in this database."""
-    [(may,)] = asks.rows(_MAY_CREATE)
+    [(may,)] = runner.rows(_MAY_CREATE)
     return bool(may)
 
 
 def missing_privileges(role: str, tables: Sequence[TablePrivileges]) -> Iterator[MissingPrivilege]:
-    """What `role` lacks to take a snapshot of these tables. The stream itself needs no privilege on a table."""
-    closed = [name for table in tables for name in table.closed]
+    """The privileges that `role` lacks for a snapshot of these tables. The stream needs no privilege on a table."""
+    unreadable = [name for table in tables for name in table.unreadable]
     hidden = [table.quoted for table in tables if table.is_readable and not table.shows_all_rows]
-    if closed:
-        names = [identifier(*name) for name in closed]
-        schemas = ", ".join(sorted({identifier(schema) for schema, _ in closed}))
+    if unreadable:
+        names = [identifier(*name) for name in unreadable]
+        schemas = ", ".join(sorted({identifier(schema) for schema, _ in unreadable}))
         shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
         grants = f"GRANT USAGE ON SCHEMA {schemas} TO {identifier(role)}; GRANT SELECT ON {shown} TO {identifier(role)}"
         yield MissingPrivilege(
-            f"The role {role} may not read {_first(names)}: the snapshot cannot copy what is in there",
+            f"The role {role} may not read {_first(names)}: a snapshot needs to read it",
             f'As the owner, run: {grants}. Or set snapshot.mode = "never"',
         )
     if hidden:
         yield MissingPrivilege(
-            f"Row security hides rows of {_first(hidden)} from the role {role}: the snapshot refuses that",
+            f"Row security hides rows of {_first(hidden)} from the role {role}: a snapshot would lack them",
             f'As a superuser, run: ALTER ROLE {identifier(role)} BYPASSRLS. Or set snapshot.mode = "never"',
         )
 
 
-def check_readable(asks: QueryRunner, publication: str) -> None:
-    """Raise RequestRejected if the role may not take a snapshot of a table that is published."""
-    [(role,)] = asks.rows("SELECT current_user")
-    oids = [table.oid for table in published_tables(asks, publication)]
-    for missing in missing_privileges(role, table_privileges(asks, oids)):
+def check_readable(runner: QueryRunner, publication: str) -> None:
+    """Raise RequestRejected if the role may not read a published table, as a snapshot does."""
+    [(role,)] = runner.rows("SELECT current_user")
+    oids = [table.oid for table in published_tables(runner, publication)]
+    for missing in missing_privileges(role, table_privileges(runner, oids)):
         raise RequestRejected(missing.message, missing.hint)
 
 

@@ -1,16 +1,17 @@
-"""The publication: what the server lets into the stream. It is used as it is, or made for table patterns.
+"""The publication: the tables and operations that the server sends. cdcd uses an existing one, or makes one.
 
-Before: the settings `source.publication` and `source.tables`.
+Before: the settings `source.publication` (its name) and `source.tables` (patterns, for a new one).
 After: START_REPLICATION names it; `published_tables` lists its tables.
 Source: PostgreSQL, "CREATE PUBLICATION", versions 14 to 18.
 
-It is made for patterns by the first of these statements that the role may run:
+cdcd makes a publication by the first of these statements that the role may run:
 
-1. `FOR ALL TABLES` for `*.*`, `FOR TABLES IN SCHEMA` (PostgreSQL 15) for `schema.*`: as a superuser. New tables join.
-2. `FOR TABLE a, b, ...`: as the owner of the tables. Tables made later must be added.
+1. `FOR ALL TABLES` for the pattern `*.*`, `FOR TABLES IN SCHEMA` (PostgreSQL 15) for `schema.*`. This needs a
+   superuser. The publication then covers tables that are made later.
+2. `FOR TABLE a, b, ...`. This needs the owner of the tables. Tables that are made later must be added by hand.
 
-PostgreSQL refuses *the application* an UPDATE or DELETE of a published table without a replica identity. So a
-publication of such a table is not made.
+PostgreSQL rejects every UPDATE and DELETE, by any session, of a published table without a replica identity. So cdcd
+makes no publication of such a table.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Composed: TypeAlias = sql.SQL | sql.Composed
 
 INSUFFICIENT_PRIVILEGE: Final = "42501"
 MADE_ALREADY: Final = frozenset({"42710", "23505"})
-"""duplicate_object; unique_violation, if another session made it at the very same moment."""
+"""duplicate_object; or unique_violation, if another session makes it at the same moment."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,11 @@ class CandidateTable:
     schema: str
     name: str
     has_identity: bool
-    """UPDATE and DELETE stay possible while it is published. A partitioned table is judged by its partitions."""
+    """UPDATE and DELETE stay possible while it is published. For a partitioned table: on each of its partitions."""
 
 
 class Publication(SessionClient):
-    """A publication by name, seen through an ordinary connection. Raises what `Session` raises."""
+    """A publication, by its name. Raises what `Session` raises."""
 
     def __init__(self, source: str | Session, name: str) -> None:
         """`source`: a DSN, or a session shared with others."""
@@ -65,26 +66,28 @@ class Publication(SessionClient):
         self.name = name
 
     def operations(self) -> PublishedOperations | None:
-        """The operations that it publishes; None if there is no publication of that name."""
+        """The operations that it publishes; None if it does not exist."""
         rows = self.session.rows(_OPERATIONS, [self.name])
         return PublishedOperations(*rows[0]) if rows else None
 
     def exists(self) -> bool:
-        """Whether there is a publication of that name."""
+        """Whether it exists."""
         return self.operations() is not None
 
     def tables(self) -> list[tuple[str, str]]:
-        """Schema and name of the tables that it publishes now: `published_names`."""
+        """Schema and name of each table that it publishes now, in this order."""
         return published_names(self.session, self.name)
 
     def candidates(self, patterns: Sequence[str]) -> list[CandidateTable]:
-        """The tables that it would be made for. Raises SettingsError for a pattern that is none.
+        """The tables that `create` would publish. Raises SettingsError if a pattern is not written as schema.table.
 
-        A partition goes with its root, unless only the partition matches.
+        A partition is left out if its root matches, too.
         """
-        wanted = [TablePattern.parse(pattern) for pattern in patterns]
+        table_patterns = [TablePattern.parse(pattern) for pattern in patterns]
         rows = [
-            row for row in self.session.rows(_CANDIDATES) if any(pattern.matches(row[1], row[2]) for pattern in wanted)
+            row
+            for row in self.session.rows(_CANDIDATES)
+            if any(pattern.matches(row[1], row[2]) for pattern in table_patterns)
         ]
         oids = {row[0] for row in rows}
         return [
@@ -94,25 +97,26 @@ class Publication(SessionClient):
         ]
 
     def create(self, patterns: Sequence[str]) -> bool:
-        """Make it for the tables that `patterns` stand for; False if another session made it at the same moment.
+        """Make it for the tables that match `patterns`; return False if another session makes it at the same moment.
 
-        Raises RequestRejected, with the SQL that helps, if the role may not make it, if no table matches, or if a
-        matching table has no replica identity.
+        Raises RequestRejected if the role may not make it, if no table matches, or if a matching table has no replica
+        identity. The hint has the SQL to run.
         """
-        wanted = [TablePattern.parse(pattern) for pattern in patterns]
+        table_patterns = [TablePattern.parse(pattern) for pattern in patterns]
         candidates = self.candidates(patterns)
-        blind = [(table.schema, table.name) for table in candidates if not table.has_identity]
-        if blind:
+        without_identity = [(table.schema, table.name) for table in candidates if not table.has_identity]
+        if without_identity:
+            count = len(without_identity)
             raise RequestRejected(
-                f"{'a table has' if len(blind) == 1 else f'{len(blind)} of the tables have'} no replica identity "
-                f"({_names(blind)}): once published, every UPDATE and DELETE would be refused",
+                f"{'a table has' if count == 1 else f'{count} of the tables have'} no replica identity "
+                f"({_names(without_identity)}): once published, every UPDATE and DELETE would be refused",
                 "Give each a primary key, or run "
-                + "; ".join(f"ALTER TABLE {identifier(*table)} REPLICA IDENTITY FULL" for table in blind[:5])
-                + ("; and so on" if len(blind) > 5 else "")
+                + "; ".join(f"ALTER TABLE {identifier(*table)} REPLICA IDENTITY FULL" for table in without_identity[:5])
+                + ("; and so on" if count > 5 else "")
                 + "; or leave them out of source.tables",
             )
         tables = [(table.schema, table.name) for table in candidates]
-        attempts = self._statements(wanted, tables)
+        attempts = self._statements(table_patterns, tables)
         if not attempts:
             raise RequestRejected(
                 f"no table matches {', '.join(patterns)}",
@@ -134,12 +138,12 @@ class Publication(SessionClient):
                 denied = error
             else:
                 return True
-        # Only a superuser may make a publication that new tables join; the tables' owner may make one of listed tables.
-        hints = [f"Let a superuser run: {statement.as_string()}" for statement, follows in attempts if follows]
+        # Only a superuser may publish all tables of a schema or database. The tables' owner may publish listed tables.
+        hints = [f"Let a superuser run: {statement.as_string()}" for statement, covers_new in attempts if covers_new]
         hints += [
             f"Let the tables' owner (with CREATE on the database) run: {statement.as_string()}"
-            for statement, follows in attempts
-            if not follows
+            for statement, covers_new in attempts
+            if not covers_new
         ]
         raise RequestRejected(
             f'the role may not make the publication "{self.name}": {denied.message if denied else "permission denied"}',
@@ -149,13 +153,13 @@ class Publication(SessionClient):
     def _statements(
         self, patterns: Sequence[TablePattern], tables: Sequence[tuple[str, str]]
     ) -> list[tuple[Composed, bool]]:
-        """The statements to try, the best one first, each with whether new tables join."""
+        """The statements to try, the best one first; with each, whether it covers tables that are made later."""
         attempts: list[tuple[Composed, bool]] = []
         name = sql.Identifier(self.name)
         schemas = {pattern.whole_schema for pattern in patterns} - {None}
         if any(pattern.is_everything for pattern in patterns):
             attempts.append((_CREATE.format(name, sql.SQL("FOR ALL TABLES")), True))
-        elif schemas and self.session.server_version >= 150_000 and self._have(schemas):
+        elif schemas and self.session.server_version >= 150_000 and self._exist(schemas):
             whole = _list(sql.Identifier(schema) for schema in sorted(filter(None, schemas)))
             parts: list[Composed] = [_IN_SCHEMA.format(whole)]
             if others := [table for table in tables if table[0] not in schemas]:
@@ -166,7 +170,7 @@ class Publication(SessionClient):
             attempts.append((_CREATE.format(name, sql.SQL("FOR ") + listed), False))
         return attempts
 
-    def _have(self, schemas: set[str | None]) -> bool:
+    def _exist(self, schemas: set[str | None]) -> bool:
         [(count,)] = self.session.rows(_SCHEMAS, [sorted(filter(None, schemas))])
         return bool(count == len(schemas))
 
@@ -175,8 +179,8 @@ _OPERATIONS: Final = """
     SELECT pubupdate, pubdelete, pubinsert, pubtruncate FROM pg_catalog.pg_publication WHERE pubname = %s
 """
 
-# Tables that can be published: ordinary and partitioned, permanent, neither the system's nor an extension's.
-# A partitioned table is judged by its partitions, because they hold the rows.
+# Tables that can be published: ordinary and partitioned, permanent, not of the system, not of an extension.
+# A partitioned table has a replica identity if all its partitions have one, because they hold the rows.
 _CANDIDATES: Final = f"""
     SELECT c.oid::bigint, n.nspname, c.relname,
            CASE WHEN c.relispartition THEN pg_catalog.pg_partition_root(c.oid)::oid::bigint END,

@@ -1,11 +1,11 @@
-"""The tables of a publication as PostgreSQL would announce them now. The only query of `pg_publication_tables`.
+"""The tables of a publication, as the stream describes them. Only this module asks `pg_publication_tables`.
 
-Before: a session, or a connection inside a snapshot, answers.
-After: run, check, peek, verify, schema and snapshot work on these tables.
+Before: a session, or a connection inside a snapshot, runs the query.
+After: the daemon and the commands check, verify, schema and snapshot work on these tables.
 Source: PostgreSQL, "System Catalogs": pg_publication_tables, pg_attribute, pg_class, pg_index.
 
-A partitioned table is listed by its partitions, or as its root if the publication says `publish_via_partition_root`.
-A question waits for the lock of a transaction that alters a published table.
+The result has the partitions of a partitioned table, or its root if the publication has `publish_via_partition_root`.
+The query waits while another transaction alters a published table.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PublishedColumn:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table as the stream announces it."""
+    """A table, as the stream describes it."""
 
     oid: int
     schema: str
@@ -71,13 +71,13 @@ class PublishedTable:
     """`relreplident`: d default, f full, i index, n nothing."""
     columns: tuple[PublishedColumn, ...]
     identity_columns: tuple[str, ...]
-    """The columns of the index that `identity` means; none for `full` and `nothing`."""
+    """The columns of the index behind `identity` (the primary key or the chosen index); none for f and n."""
     row_filter: str
-    """SQL that says which rows are published; empty if all are."""
+    """The SQL condition of the rows that are published; empty if all are."""
 
 
-def published_tables(asks: QueryRunner, *publications: str) -> list[PublishedTable]:
-    """The tables of these publications, by schema and name; a table of two publications is there twice."""
+def published_tables(runner: QueryRunner, *publications: str) -> list[PublishedTable]:
+    """The tables of these publications, in the order of schema and name; twice if two publications have a table."""
     return [
         PublishedTable(
             oid,
@@ -89,12 +89,12 @@ def published_tables(asks: QueryRunner, *publications: str) -> list[PublishedTab
             tuple(index or ()),
             row_filter,
         )
-        for oid, schema, name, kind, identity, columns, types, typmods, index, row_filter in asks.rows(
+        for oid, schema, name, kind, identity, columns, types, typmods, index, row_filter in runner.rows(
             _TABLES, [list(publications)]
         )
     ]
 
 
-def published_names(asks: QueryRunner, *publications: str) -> list[tuple[str, str]]:
-    """Schema and name of each table of these publications, in this order, once."""
-    return [(schema, name) for schema, name in asks.rows(_NAMES, [list(publications)])]
+def published_names(runner: QueryRunner, *publications: str) -> list[tuple[str, str]]:
+    """Schema and name of each table of these publications, in this order, each once."""
+    return [(schema, name) for schema, name in runner.rows(_NAMES, [list(publications)])]

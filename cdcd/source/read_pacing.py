@@ -1,7 +1,7 @@
 """When to read at once, and when to let the stream gather first. Pure: the time and what was read are arguments.
 
 Before: `replication_stream.read` says what has come.
-After: the caller waits as told, then reads again.
+After: the caller waits for `pause_s`, then reads again.
 
 The problem: a walsender hands each message to the socket by itself. Each one wakes a reader that sleeps in poll, and in
 a backlog the *server* pays for waking it. A reader that stays away for some milliseconds finds hundreds of messages,

@@ -1,7 +1,7 @@
-"""What of an old row PostgreSQL writes to the WAL: a table's replica identity, and that of its partitions.
+"""Replica identities: which columns of an old row PostgreSQL writes to the WAL, for a table and its partitions.
 
-Before: `published_tables`, or `publication` for tables that are still to be published, gives the OIDs.
-After: `publication` refuses to publish a table without one; `cdcd check` judges the rest.
+Before: the caller has the OIDs, from `published_tables` or from `publication.candidates`.
+After: `publication` refuses to publish a table without one; `cdcd check` reports partitions with a smaller one.
 Source: PostgreSQL, "ALTER TABLE" (REPLICA IDENTITY), "Logical Replication: Publication"; pg_class, pg_index.
 """
 
@@ -19,7 +19,7 @@ HAS_IDENTITY: Final = """
         SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = {of}.oid AND i.indimmediate
         AND CASE {of}.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END))
 """
-"""An SQL condition on the row `{of}` of pg_class: the table can be updated and deleted from while it is published."""
+"""An SQL condition on the row `{of}` of pg_class: UPDATE and DELETE stay possible while the table is published."""
 
 _IDENTITIES: Final = """
     SELECT n.nspname, c.relname, c.relreplident::text,
@@ -28,7 +28,7 @@ _IDENTITIES: Final = """
        ARRAY(SELECT ARRAY[m.nspname::text, l.relname] FROM pg_catalog.pg_partition_tree(c.oid) t
            JOIN pg_catalog.pg_class l ON l.oid = t.relid JOIN pg_catalog.pg_namespace m ON m.oid = l.relnamespace
            WHERE c.relkind = 'p' AND t.isleaf AND l.relreplident <> 'f'
-           -- A column of the root's index that is none of the leaf's.
+           -- A column of the root's index that the leaf's index lacks.
            AND (c.relreplident = 'f' OR EXISTS (SELECT FROM pg_catalog.pg_class r
                JOIN pg_catalog.pg_index i ON i.indrelid = r.oid
                JOIN pg_catalog.pg_attribute a
@@ -51,16 +51,16 @@ class TableIdentity:
     identity: str
     """`relreplident`: d default, f full, i index, n nothing."""
     has_index: bool
-    """The index exists that `identity` means: the primary key or the chosen one. Beside `full`: a primary key."""
+    """The index exists: for d and f the primary key, for i the chosen index."""
     lesser_partitions: Sequence[Sequence[str]] = ()
-    """Schema and name of each partition that keeps less: its replica identity lacks columns of the table's."""
+    """Schema and name of each partition whose replica identity lacks a column of this table's replica identity."""
 
     @property
     def quoted(self) -> str:
-        """The name as SQL has it."""
+        """The name, quoted for SQL."""
         return identifier(self.schema, self.name)
 
 
-def table_identities(asks: QueryRunner, oids: Sequence[int]) -> list[TableIdentity]:
-    """The replica identities of these tables, by schema and name."""
-    return [TableIdentity(*row) for row in asks.rows(_IDENTITIES, [list(oids)])]
+def table_identities(runner: QueryRunner, oids: Sequence[int]) -> list[TableIdentity]:
+    """The replica identities of these tables, in the order of schema and name."""
+    return [TableIdentity(*row) for row in runner.rows(_IDENTITIES, [list(oids)])]

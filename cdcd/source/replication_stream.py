@@ -1,16 +1,16 @@
-"""The stream of one replication connection: starts it, reads frames, confirms. Thin I/O; it decides nothing.
+"""The stream of one replication connection: starts it, reads frames, sends status updates. Thin I/O, no decisions.
 
 Before: `connection` has made the slot.
-After: frames (see `stream_messages`) to `pgoutput`; confirmations from `progress`.
+After: the caller passes the frames on to `transaction` and `pgoutput`. The LSNs to confirm come from `progress`.
 Source: PostgreSQL, "Streaming Replication Protocol" and libpq, "Functions Associated with the COPY Command".
 
-One thread owns a ReplicationStream. While it streams, only `wait` waits, and at most `timeout_s`:
+One thread owns a ReplicationStream. While it streams, no method but `wait` blocks, and `wait` for `timeout_s` at most:
 
     stream.start(slot, lsn, options)
     while True:
-        frames = stream.read(5_000, 1 << 20)       # what has come; perhaps nothing
+        frames = stream.read(5_000, 1 << 20)       # the frames that have arrived; perhaps none
         stream.send_status(written, flushed, applied)
-        stream.wait(timeout_s, wake_fd)            # until the server or another thread has something
+        stream.wait(timeout_s, wake_fd)            # until the server sends, or a thread writes to wake_fd
 
 If a queue downstream is full, keep calling `send_status` and `wait(..., reading=False)`: the server ends a stream that
 falls silent.
@@ -36,7 +36,7 @@ from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA, StatusUpdat
 
 
 def status_interval_s(wanted_s: float, wal_sender_timeout_s: float) -> float:
-    """How often to send a status: every `wanted_s` seconds, but well before the server's timeout (0: it has none)."""
+    """Seconds between status updates: `wanted_s`, but at most a third of the server's timeout (0: no timeout)."""
     return min(wanted_s, wal_sender_timeout_s / 3) if wal_sender_timeout_s else wanted_s
 
 
@@ -52,18 +52,19 @@ class ReplicationStream(Connection):
         self._received = 0
         self._streaming = False
         self._in_progress = False
-        """The server streams transactions while they are in progress."""
+        """The server sends transactions while they are in progress."""
         self._buffered = False
-        self._held: bytes | None = None
+        """libpq has more frames in its buffer than the last `read` returned."""
+        self._pending_status: bytes | None = None
         self._fault: CdcdError | None = None
         self._warning = ""
         self._conn.add_notice_handler(self._on_notice)
 
     def start(self, slot: str, lsn: int, options: Mapping[str, str]) -> None:
-        """Begin to stream from `slot`, at `lsn` or at its confirmed position, whichever is later.
+        """Start to stream from `slot`, at `lsn` or at the slot's confirmed position, whichever is later.
 
-        `options` go to the plugin. Raises SlotActive if another connection has the slot (wait and try again), GapError
-        if the slot is gone or has lost WAL, RequestRejected if the server would refuse again.
+        `options` go to the plugin. Raises SlotActive if another connection uses the slot (wait and try again), GapError
+        if the slot is gone or has lost WAL, RequestRejected if the server would refuse the command again.
         """
         command = f"START_REPLICATION SLOT {identifier(slot)} LOGICAL {format_lsn(lsn)}"
         if options:
@@ -85,15 +86,15 @@ class ReplicationStream(Connection):
         self._warning = ""
 
     def read(self, max_frames: int, max_bytes: int) -> list[bytes]:
-        """Return the frames that have arrived, oldest first; never waits. `read_bytes` is their size.
+        """Return the frames that have arrived, oldest first. Never blocks. `read_bytes` is then their size.
 
-        It returns at most `max_frames`, and stops once they have `max_bytes`, so that one large frame may exceed it.
-        A frame is the content of one CopyData: see `stream_messages`. The socket is read once. With TLS one read brings
-        at most one message, so the socket is read until it brings no more.
+        Returns at most `max_frames` frames, and stops once they have `max_bytes`: one large frame may exceed that.
+        A frame is the content of one CopyData: see `stream_messages`. One call reads the socket once. With TLS one read
+        brings at most one message, so the call reads the socket until it is empty.
 
-        Raises PostgresUnavailable when the stream has ended, RequestRejected when it ended for a reason that stays, or
-        when the server skips changes because a publication is missing. Frames that came before an end are returned
-        first.
+        Raises PostgresUnavailable when the stream has ended. Raises RequestRejected when it ended for a reason that
+        lasts, or when the server skips changes because a publication is missing. Frames that came before the end are
+        returned first.
         """
         if self._fault is not None:
             raise self._fault
@@ -128,22 +129,22 @@ class ReplicationStream(Connection):
         return frames
 
     def send_status(self, written: int, flushed: int, applied: int, reply: bool = False) -> None:
-        """Confirm positions to the server: LSNs, end-exclusive, `applied <= flushed <= written`. Never waits.
+        """Confirm positions to the server: LSNs, end-exclusive, `applied <= flushed <= written`. Never blocks.
 
-        `reply` asks for a keepalive in return. While the socket takes nothing, only the newest status is kept.
+        `reply` asks the server for a keepalive. While the socket is full, only the newest status is kept.
         """
         if not 0 <= applied <= flushed <= written:
             raise ValueError(f"a status needs applied {applied} <= flushed {flushed} <= written {written}")
         now_us = time.time_ns() // 1_000 - POSTGRES_EPOCH_US
-        self._held = StatusUpdate(written, flushed, applied, now_us, reply).encode()
+        self._pending_status = StatusUpdate(written, flushed, applied, now_us, reply).encode()
         self._flush_status()
 
     def wait(self, timeout_s: float, *wake: int, reading: bool = True) -> list[int]:
-        """Wait until the server has sent something, one of the descriptors `wake` is readable, or `timeout_s` is over.
+        """Wait until the server sends, a descriptor of `wake` is readable, or `timeout_s` seconds have passed.
 
-        Returns the readable descriptors, `fileno()` among them if the server has sent something. With `reading` False
-        the server's data stays in the socket (backpressure, pacing). A status that the socket had not taken yet is sent
-        meanwhile.
+        Returns the readable descriptors; `fileno()` is one of them if the server has sent something. With `reading`
+        False the server's data stays in the socket (backpressure, pacing). Meanwhile the call sends a status that the
+        socket has not taken yet.
         """
         if reading and (self._buffered or self._fault is not None):
             return [self._socket]
@@ -153,9 +154,10 @@ class ReplicationStream(Connection):
         return ready
 
     def stop(self, timeout_s: float = 1.0) -> bool:
-        """End the stream in order, and drop what still comes; return False if the server did not follow in time.
+        """Ask the server to end the stream, and drop the frames that still come; return False if it does not in time.
 
-        A walsender inside a large transaction may send all of it first. Then close the connection: it notices that.
+        A walsender may first send the whole large transaction that it is decoding. Then close the connection, which the
+        walsender notices.
         """
         if not self._streaming or self._fault is not None:
             return False
@@ -182,7 +184,7 @@ class ReplicationStream(Connection):
         return False
 
     def close(self) -> None:
-        """End the connection at once. The server sends again what was not confirmed."""
+        """End the connection at once. The server later sends again all changes that were not confirmed."""
         self._streaming = False
         self._fault = self._fault or PostgresUnavailable("the replication connection is closed")
         super().close()
@@ -190,7 +192,7 @@ class ReplicationStream(Connection):
     # Inside
 
     def _note_position(self, frames: list[bytes]) -> None:
-        """Keep the LSN of the newest XLogData, for errors. Relation and type messages may carry none."""
+        """Keep the LSN of the newest XLogData, for error messages. Relation and Type messages may have no LSN."""
         for frame in reversed(frames):
             if frame[0] == XLOGDATA and (lsn := int.from_bytes(frame[1:9])):
                 self._received = lsn
@@ -203,19 +205,19 @@ class ReplicationStream(Connection):
                 self._flush()
                 if self._unsent:
                     return
-            if self._held is not None:
-                held, self._held = self._held, None
-                if not self._pg.put_copy_data(held):
-                    self._held = held
+            if self._pending_status is not None:
+                status, self._pending_status = self._pending_status, None
+                if not self._pg.put_copy_data(status):
+                    self._pending_status = status
                     self._unsent = True
                     return
                 self._flush()
         except psycopg.OperationalError as error:
-            # The server's last words are still to be read: `read` finds them.
+            # The server may have sent an error before it closed the connection: `read` finds it.
             raise self._fault or self._lost(error) from error
 
     def _ended(self) -> CdcdError:
-        """The error that ended the stream, by the results that follow the last frame."""
+        """The error that ended the stream, from the results that follow the last frame."""
         self._streaming = False
         sqlstate = text = ""
         with suppress(psycopg.OperationalError):
@@ -236,7 +238,7 @@ class ReplicationStream(Connection):
         )
 
     def _on_notice(self, notice: Diagnostic) -> None:
-        # The server may translate the text. The walsender has no other warning of this class.
+        # The text may be translated, so the SQLSTATE decides: the walsender has no other warning with this one.
         if notice.sqlstate == "55000" and notice.severity_nonlocalized == "WARNING":
-            # Copied now: the notice is not valid after this call.
+            # Copy the text now: the notice is not valid after this call.
             self._warning = notice.message_primary or "a publication was skipped"

@@ -1,7 +1,7 @@
-"""What the server is: its version, its parameters, and how many of its slots and walsenders are taken.
+"""Facts of the server: its version, its parameters, and how many slots and walsenders it has.
 
-Before: a session answers.
-After: `cdcd check` judges whether the server can stream.
+Before: a session runs the queries.
+After: `preflight.server` judges whether the server can stream.
 Source: PostgreSQL, "pg_settings", "Logical Replication: Configuration Settings".
 """
 
@@ -20,14 +20,14 @@ _PARAMETERS: Final = "SELECT name, setting FROM pg_catalog.pg_settings WHERE con
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What the server says of itself."""
+    """The server's version, parameters and use, for one database and role."""
 
     version: int
     """As `PQserverVersion` has it: 180006 is 18.6."""
     database: str
     role: str
     parameters: Mapping[str, str]
-    """Name to setting, in the parameter's base unit."""
+    """Each parameter's value by its name, in the parameter's base unit (`pg_settings`)."""
     slots: int
     """Replication slots that exist."""
     walsenders: int

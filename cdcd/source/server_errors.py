@@ -1,11 +1,11 @@
-"""What PostgreSQL's errors on a replication connection mean: their class says the remedy, their hint the way out. Pure.
+"""Translates PostgreSQL's errors: the class of the result says the remedy, the hint says what to do. Pure.
 
-Before: `replication_stream` and `session` pass on the server's message.
-After: the supervisor acts on the class.
+Before: `connection`, `replication_stream` and `session` pass on the server's SQLSTATE and message.
+After: the supervisor acts on the class, a person on the hint.
 Source: PostgreSQL, "PostgreSQL Error Codes"; walsender.c, slot.c, logical.c and pgoutput.c of 14 to 18.
 
-An error is told by its SQLSTATE, by the command that failed, and by facts read from the server, in this order. Its text
-counts only where there is nothing else (libpq shows no SQLSTATE of a failed connection), because servers translate it.
+The SQLSTATE, the command that failed, and facts from the server decide, in this order. Servers translate the text, so
+it decides only where there is nothing else: libpq gives no SQLSTATE for a connection that fails.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ LOCK_NOT_AVAILABLE: Final = "55P03"
 
 
 class SlotActive(PostgresUnavailable):
-    """Another connection streams from this slot: wait until it is free. A hot standby of the daemon waits so."""
+    """Another connection streams from this slot: wait until the slot is free, as a second daemon does."""
 
     def __init__(self, slot: str, pid: int | None) -> None:
         """`pid`: the server process that has the slot; None if the server did not say."""
         by = f"the server process {pid}" if pid is not None else "another connection"
         super().__init__(
             f'the slot "{slot}" is in use by {by}',
-            "It is free when that connection ends. If nobody should use it, see pg_stat_replication",
+            "It is free when that connection ends. If it should not be in use, see pg_stat_replication",
         )
         self.slot = slot
         self.pid = pid
 
 
 _WRITERS_FIRST: Final = (
-    "Transactions that were writing when the slot was asked for must end first, prepared ones, too. They are: "
+    "The write transactions that were open at the request must end first, prepared ones, too. To see them: "
     "SELECT pid, virtualtransaction FROM pg_locks WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' "
     "AND granted; SELECT gid FROM pg_prepared_xacts"
 )
@@ -54,20 +54,20 @@ _ON_PRIMARY: Final = (
 
 
 class SnapshotGone(RetriableError):
-    """The snapshot cannot show a table any more: it was altered since, or is being altered. A new snapshot can."""
+    """The snapshot cannot show a table, because another session altered the table or is altering it. Take a new one."""
 
 
 class SlotWaits(PostgresUnavailable):
-    """CREATE_REPLICATION_SLOT did not get its consistent point in time: older transactions are still writing."""
+    """CREATE_REPLICATION_SLOT did not reach its consistent point in time: older write transactions are still open."""
 
     def __init__(self, slot: str, waited_s: float, blockers: tuple[str, ...], *, standby: bool = False) -> None:
-        """`blockers`: the sessions and prepared transactions that hold it up, described; empty if not known.
+        """`blockers`: descriptions of the transactions that the server waits for; empty if not known.
 
-        `standby`: the server is a standby. It knows only those transactions that its primary writes into the WAL.
+        `standby`: the server is a standby. It waits for transactions of its primary, and does not know their sessions.
         """
-        who = f": it waits for {', '.join(blockers)}" if blockers else ""
+        cause = f": it waits for {', '.join(blockers)}" if blockers else ""
         super().__init__(
-            f'the slot "{slot}" found no consistent point in {waited_s:g} s{who}',
+            f'the slot "{slot}" found no consistent point in {waited_s:g} s{cause}',
             _ON_PRIMARY + _WRITERS_FIRST if standby else _WRITERS_FIRST,
         )
         self.blockers = blockers
@@ -75,7 +75,7 @@ class SlotWaits(PostgresUnavailable):
 
 @dataclass(frozen=True)
 class SlotFacts:
-    """What the server knows of a slot that it does not stream from: enough to tell one 55000 from another."""
+    """Facts about a slot that the server refuses to stream from. They tell the meanings of SQLSTATE 55000 apart."""
 
     database: str = ""
     current_database: str = ""
@@ -84,8 +84,8 @@ class SlotFacts:
     wal_level: str = ""
 
 
-# Messages of libpq and of servers about a connection that will be refused again: pattern, meaning, hint. They are
-# English unless a server is set up otherwise. In another language the daemon tries for ever, with the text in the log.
+# Messages about a connection that would be refused again: pattern, meaning, hint. They are English unless the server's
+# lc_messages says otherwise. In another language the daemon keeps trying, and logs the text.
 _LOGIN: Final = (
     (
         r"permission denied to start WAL sender|must be superuser or replication role",
@@ -117,7 +117,7 @@ _LOGIN: Final = (
 
 
 def connection_refused(text: str, user: str) -> CdcdError:
-    """The error of a connection that could not be made. `text`: libpq's message; `user`: the role that tried."""
+    """The error of a connection that could not be made. `text`: libpq's message; `user`: the role."""
     message = _one_line(text)
     for pattern, meaning, hint in _LOGIN:
         if re.search(pattern, text):
@@ -125,7 +125,7 @@ def connection_refused(text: str, user: str) -> CdcdError:
     if "max_wal_senders" in text:
         return PostgresUnavailable(
             f"PostgreSQL has no replication connection free: {message}",
-            "Raise max_wal_senders, or end others that use one",
+            "Raise max_wal_senders, or end other replication connections",
         )
     return PostgresUnavailable(f"PostgreSQL cannot be reached: {message}", "Check source.dsn, and that the server runs")
 
@@ -144,7 +144,7 @@ def slot_refused(sqlstate: str, text: str, slot: str) -> CdcdError:
         case "53400":
             return RequestRejected(
                 f'no replication slot is free for "{slot}": {message}',
-                "Raise max_replication_slots (needs a restart), or drop a slot that nobody uses: "
+                "Raise max_replication_slots (needs a restart), or drop a slot that is not in use: "
                 "SELECT slot_name, active, restart_lsn FROM pg_replication_slots",
             )
         case "55000":
@@ -155,7 +155,7 @@ def slot_refused(sqlstate: str, text: str, slot: str) -> CdcdError:
         case "42501":
             return RequestRejected(
                 f'the role may not make the slot "{slot}": {message}',
-                "It needs the attribute REPLICATION; an output plugin must stand in output_plugin_libraries",
+                "It needs the attribute REPLICATION; the output plugin must be listed in output_plugin_libraries",
             )
         case "0A000":
             return RequestRejected(
@@ -166,7 +166,7 @@ def slot_refused(sqlstate: str, text: str, slot: str) -> CdcdError:
 
 
 def start_refused(sqlstate: str, text: str, slot: str, facts: SlotFacts | None) -> CdcdError:
-    """The error of a START_REPLICATION that failed. `facts`: what the server knows of the slot; None if it is gone."""
+    """The error of a START_REPLICATION that failed. `facts`: about the slot; None if it is gone."""
     message = _one_line(text)
     match sqlstate:
         case "55006":
@@ -175,7 +175,7 @@ def start_refused(sqlstate: str, text: str, slot: str, facts: SlotFacts | None) 
         case "42704":
             return GapError(
                 f'the slot "{slot}" does not exist',
-                "If it never did: cdcd slot create. If it was dropped, changes since are lost: take a new snapshot",
+                "If it never existed: cdcd slot create. If it was dropped, later changes are lost: take a new snapshot",
             )
         case "55000" if facts is not None:
             return _not_ready(message, slot, facts)
@@ -202,20 +202,20 @@ def _not_ready(message: str, slot: str, facts: SlotFacts) -> CdcdError:
     if facts.wal_status == "lost":
         return GapError(
             f'the slot "{slot}" has lost WAL that it still needed: {message}',
-            "Changes are missing for good. Drop the slot (cdcd slot drop), make it again and take a new snapshot, as "
+            "Changes are lost. Drop the slot (cdcd slot drop), create it again and take a new snapshot, as "
             'source.on_slot_lost = "resnapshot" does; see max_slot_wal_keep_size and idle_replication_slot_timeout',
         )
     return RequestRejected(f'the slot "{slot}" cannot be streamed from: {message}', "See the server's log")
 
 
-FORGOTTEN: Final = r'"base/\d+/\d+"'
-"""A table's file, in the message of a server that has no table for this file."""
+RELATION_FILE: Final = r'"base/\d+/\d+"'
+"""The path of a relation's file. The server names it in an error if it finds no relation for the file."""
 
 
 def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool = False) -> CdcdError:
-    """The error of a stream that ended. `at`: the LSN reached, or 0; `sqlstate` empty if there was none.
+    """The error of a stream that ended. `at`: the LSN reached, or 0. `sqlstate`: empty if the server sent none.
 
-    `in_progress`: the server streamed transactions while they were in progress.
+    `in_progress`: the server sent transactions while they were in progress.
     """
     message = _one_line(text) or "no reason was given"
     where = f'the stream of the slot "{slot}" ended{_near(at)}: {message}'
@@ -223,7 +223,7 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
         case "42704":
             return RequestRejected(
                 where,
-                "The publication did not exist when this change was made, and making it now does not change that. "
+                "The publication did not exist when this change was made, and a publication made now does not help. "
                 f"Make it, then go past the change with SELECT pg_replication_slot_advance({literal(slot)}, "
                 "pg_current_wal_lsn()) and take a new snapshot",
             )
@@ -245,12 +245,13 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
                 f"SELECT pg_replication_slot_advance({literal(slot)}, pg_current_wal_lsn()) and take a new snapshot. "
                 "Then leave such columns out of the publication",
             )
-        case "XX000" if re.search(FORGOTTEN, message) and in_progress:
-            # This happens if two savepoints have truncated or rewritten the same table, and the first was rolled back.
+        case "XX000" if re.search(RELATION_FILE, message) and in_progress:
+            # This happens if two savepoints truncate or rewrite the same table, and the first is rolled back.
             return StreamingUnsupported(
-                where, "PostgreSQL could not decode a transaction in progress; from now on cdcd asks for whole ones"
+                where,
+                "PostgreSQL could not decode a transaction in progress. cdcd now asks for whole ones",
             )
-        case "XX000" if re.search(FORGOTTEN, message):
+        case "XX000" if re.search(RELATION_FILE, message):
             copy = literal(f"{slot[:60]}_2")
             return RequestRejected(
                 where,
@@ -276,7 +277,7 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
 
 
 def publication_skipped(text: str, slot: str, at: int) -> RequestRejected:
-    """The error of a missing publication: PostgreSQL 18 skips its changes and goes on, so they would be lost unseen."""
+    """The error of a missing publication. PostgreSQL 18 only warns and skips its changes: they would be lost unseen."""
     return RequestRejected(
         f'the stream of the slot "{slot}" skips changes{_near(at)}: {_one_line(text)}',
         "The publication did not exist when these changes were made. Make it, then go past them with "
@@ -285,14 +286,15 @@ def publication_skipped(text: str, slot: str, at: int) -> RequestRejected:
 
 
 def _other(sqlstate: str, message: str, what: str) -> CdcdError:
-    # Classes 08 (connection), 53 (resources) and 57 (operator) pass by themselves. So does a lost connection.
+    # Errors of the classes 08 (connection), 53 (resources) and 57 (operator) pass by themselves, and so does a lost
+    # connection, which has no SQLSTATE.
     if sqlstate == "" or sqlstate[:2] in {"08", "53", "57"}:
         return PostgresUnavailable(f"{what}: {message}")
     return RequestRejected(f"{what}: {message} ({sqlstate})", "See the server's log")
 
 
 def _one_line(text: str) -> str:
-    """The first line of the server's message: the others repeat it, or show a statement."""
+    """The first line of the server's message. The other lines repeat it, or show a statement."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     return re.sub(r"^(ERROR|FATAL|WARNING):\s+", "", lines[0]).rstrip(".") if lines else ""
 

@@ -1,9 +1,9 @@
-"""Ordinary connections to the server: how they are made, and one that is opened when it is first needed.
+"""Ordinary connections to the server: their parameters, and `Session`, a connection that opens on first use.
 
 Before: `source.dsn`.
-After: `slot`, `publication` and `catalog` ask through a `Session`. `replication_stream` and the snapshot's workers
-connect with the same pinned settings, so that a value has one text form wherever it comes from.
-Source: PostgreSQL, "Client Connection Defaults"; libpqwalreceiver.c (which pins the same).
+After: `slot`, `publication` and `catalog` ask through a `Session`. `connection` and the snapshot's workers connect with
+the same pinned settings, so a value has the same text form on every connection.
+Source: PostgreSQL, "Client Connection Defaults"; libpqwalreceiver.c, which sets the same parameters.
 """
 
 from __future__ import annotations
@@ -27,28 +27,31 @@ PINNED: Final[tuple[tuple[str, str], ...]] = (
     ("DateStyle", "ISO,MDY"),
     ("IntervalStyle", "postgres"),
     ("bytea_output", "hex"),
-    ("extra_float_digits", "1"),  # the shortest text that reads back exactly; above 0 the figure does not matter
+    ("extra_float_digits", "1"),  # the shortest text that reads back exactly; all values above 0 mean the same
     ("TimeZone", "UTC"),
-    ("search_path", ""),  # it decides whether the text of regclass is qualified; and no foreign function is called
-    ("synchronous_commit", "local"),  # else CREATE PUBLICATION could wait for cdcd, as the synchronous standby
-    ("idle_session_timeout", "0"),  # it would end the session, and with it the session's advisory lock
+    ("search_path", ""),  # makes the text of regclass qualified, and keeps other schemas' functions out
+    (
+        "synchronous_commit",
+        "local",
+    ),  # if cdcd is the synchronous standby, CREATE PUBLICATION would wait for cdcd itself
+    ("idle_session_timeout", "0"),  # a timeout would end the session, and release its advisory lock
     ("client_min_messages", "warning"),  # PostgreSQL 18 reports a missing publication by a warning only
 )
-"""Settings that cdcd depends on. Every connection sets them: ALTER DATABASE and ALTER ROLE reach walsenders, too."""
+"""Parameters that every connection of cdcd sets, because ALTER DATABASE or ALTER ROLE may have changed them."""
 
 _KEEPALIVES: Final = {
     "keepalives": 1,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
-    "tcp_user_timeout": 60_000,  # ms; keepalives are not sent while sent bytes wait to be confirmed
+    "tcp_user_timeout": 60_000,  # ms; TCP sends no keepalives while data is unacknowledged
 }
 
 
 def parameters(dsn: str, application_name: str) -> dict[str, Any]:
-    """The parameters of a connection: those of the DSN, TCP keepalives unless it has them, and the pinned settings.
+    """The parameters of a connection: those of the DSN, TCP keepalives unless the DSN sets them, and PINNED.
 
-    libpq tries several hosts of a DSN in turn. Raises SettingsError if the DSN cannot be read.
+    libpq tries the hosts of a DSN in turn. Raises SettingsError if the DSN cannot be read.
     """
     try:
         params: dict[str, Any] = {**_KEEPALIVES, "connect_timeout": 10, **conninfo.conninfo_to_dict(dsn)}
@@ -62,29 +65,29 @@ def parameters(dsn: str, application_name: str) -> dict[str, Any]:
     pinned = " ".join(f"-c {name}={value}" for name, value in PINNED)
     params["options"] = f"{own} {pinned}".strip()
     params["client_encoding"] = "UTF8"
-    for name in ("PGDATESTYLE", "PGTZ"):  # libpq sends these, too, and they win over the options
+    for name in ("PGDATESTYLE", "PGTZ"):  # libpq sends these, too, and they override the options
         os.environ.pop(name, None)
     return params
 
 
 _WORDS: Final = re.compile(r'([a-zA-Z][^"]*(?:"="[^"]*)?)"(\w+)"([^"]*)')
-"""libpq's message about one word of the DSN. Where it misses a sign, it quotes that, too."""
+"""libpq's message about one word of the DSN. If a character is missing, the message quotes that, too: `"="`."""
 
 
 def _why(message: str, dsn: str) -> str:
-    """Libpq's message about a DSN; empty if a word of it could be part of a password."""
+    """The text of libpq's message about a DSN; empty if a word in it could be part of a password."""
     match = _WORDS.fullmatch(message.strip())
     if match is None:
         return "" if '"' in message else f": {message.strip()}"
     _, word, _ = match.groups()
-    # libpq ends a password at a space, a # or the like, and takes its rest for something else.
+    # libpq ends a password at a space or a #, for example, and reads the rest of it as another parameter.
     before, _, _ = dsn.rpartition(word)
     _, _, after = dsn.partition(word)
     return "" if "passw" in before.lower() or "@" in after else f": {message.strip()}"
 
 
 def dsn_parameters(dsn: str) -> dict[str, str]:
-    """The parameters that a DSN itself gives, by name; none if it cannot be read, which connecting with it reports."""
+    """The parameters in a DSN, by name. Empty if it cannot be read: the connection attempt then raises the error."""
     try:
         return {name: str(value) for name, value in conninfo.conninfo_to_dict(dsn).items() if value is not None}
     except psycopg.ProgrammingError:
@@ -105,20 +108,20 @@ class Locked(StatementRejected):
 
 
 class Session:
-    """A connection for questions: opened at the first one, and again after it was lost. Safe for several threads.
+    """A connection for queries. It opens at the first query, and again after it was lost. Safe for several threads.
 
     Every statement is its own transaction. Raises PostgresUnavailable if the server is gone or cannot be reached, else
     RequestRejected.
     """
 
     def __init__(self, dsn: str, application_name: str = "cdcd") -> None:
-        """Connect to nothing yet. `dsn`: a libpq connection string or URI."""
+        """Does not connect yet. `dsn`: a libpq connection string or URI."""
         self._parameters = parameters(dsn, application_name)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
 
     def rows(self, query: Query, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run one statement, with `values` for its placeholders, and return its rows; none if it gives none."""
+        """Run one statement, with `values` for its placeholders (%s), and return its rows; empty if it returns none."""
         with self._lock:
             connection = self._open()
             try:
@@ -132,9 +135,10 @@ class Session:
 
     @contextmanager
     def lock_timeout(self, seconds: float) -> Iterator[None]:
-        """Let statements inside raise Locked, rather than wait more than `seconds` for a lock.
+        """Inside this context a statement that waits longer than `seconds` for a lock raises Locked.
 
-        The holder of the lock may itself wait for the daemon: a synchronous TRUNCATE frees its lock when Kafka has it.
+        Without it, two sides could wait for each other: if the daemon is the synchronous standby, a TRUNCATE holds its
+        lock until Kafka has its event.
         """
         self.rows("SELECT pg_catalog.set_config('lock_timeout', %s, false)", [f"{round(seconds * 1_000)}ms"])
         try:
@@ -156,15 +160,16 @@ class Session:
             return self._open().info.parameter_status("server_encoding") or ""
 
     def sockets(self) -> list[int]:
-        """The socket, to wait for between two questions; none if there is no connection."""
+        """The socket, for a poll between two queries; empty if there is no connection."""
         with self._lock:
             connection = self._connection
             return [] if connection is None or connection.closed else [connection.fileno()]
 
     def ended(self, readable: Sequence[int]) -> bool:
-        """Read what the server sends unasked, if the socket is readable; return whether the connection has ended.
+        """If the socket is among `readable`, read the server's notices; return whether the connection has ended.
 
-        A server that shuts down ends its sessions first. It ends its walsenders when they have confirmed all WAL.
+        At a shutdown the server first ends its sessions. It ends a walsender only after the client has confirmed all
+        WAL. So the end of a session announces a shutdown.
         """
         with self._lock:
             connection = self._connection
@@ -178,7 +183,7 @@ class Session:
                 return True
 
     def close(self) -> None:
-        """End the connection; the next question opens another."""
+        """End the connection; the next query opens a new one."""
         with self._lock:
             self._drop()
 
@@ -206,14 +211,14 @@ class Session:
 
 
 class SessionClient:
-    """Base of a class that asks the server through a session: its own, or one shared with others."""
+    """Base of classes that query the server through a session, which may be shared."""
 
     def __init__(self, source: str | Session) -> None:
         """`source`: a DSN or a session."""
         self.session = source if isinstance(source, Session) else Session(source)
 
     def close(self) -> None:
-        """End the session's connection; the next question opens another."""
+        """End the session's connection; the next query opens a new one."""
         self.session.close()
 
     def __enter__(self) -> Self:

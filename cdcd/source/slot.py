@@ -1,8 +1,8 @@
-"""A replication slot as the server keeps it. The only queries of `pg_replication_slots`.
+"""A replication slot, as the server shows it. Only this module asks `pg_replication_slots`.
 
 Before: `connection` makes slots.
-After: the daemon's start-up, metrics, `cdcd check` and `cdcd slot` read whether the slot exists, whether it is in use,
-how far it is confirmed, and how much WAL it holds back.
+After: the daemon's start, its metrics, `cdcd check` and `cdcd slot` read whether the slot exists and is in use, which
+LSN is confirmed, and how much WAL the server keeps for it.
 Source: PostgreSQL, "pg_replication_slots", versions 14 to 18.
 """
 
@@ -21,7 +21,8 @@ from cdcd.source.server_errors import SlotActive, SlotFacts
 from cdcd.source.session import Session, SessionClient
 from cdcd.source.write_transactions import described_writers
 
-# What older servers do not have: two_phase is since 14, conflicting 16, failover and invalidation_reason 17.
+# Columns by server version: `two_phase` since 14, `conflicting` since 16, `failover` and `invalidation_reason` since
+# 17.
 _STATE: Final = sql.SQL("""
     SELECT slot_name, plugin, database, temporary, active, active_pid, confirmed_flush_lsn::text, restart_lsn::text,
            wal_status, safe_wal_size, two_phase, {failover}, {invalidation},
@@ -55,7 +56,7 @@ _FACTS: Final = (
 
 @dataclass(frozen=True)
 class SlotState:
-    """One row of `pg_replication_slots`, as of one moment. LSNs are end-exclusive; None where the server has none."""
+    """One row of `pg_replication_slots` at one moment. LSNs are end-exclusive; None where the server shows null."""
 
     name: str
     plugin: str
@@ -70,22 +71,22 @@ class SlotState:
     wal_status: str
     """reserved, extended, unreserved or lost; empty if the slot holds no WAL."""
     safe_wal_bytes: int | None
-    """How much may still be written before the slot is in danger of losing WAL; None: no limit, or lost."""
+    """`safe_wal_size`: how much WAL may be written before the slot may lose some; None: no limit, or lost."""
     two_phase: bool
     failover: bool
     invalidation: str
     """Why it was invalidated: wal_removed, rows_removed, wal_level_insufficient, idle_timeout; empty if it was not."""
     wal_lsn: int
-    """The server's WAL position when this was read (on a standby: what it has replayed)."""
+    """The end of the server's WAL when the row was read (on a standby: of the replayed WAL)."""
 
     @property
     def retained_bytes(self) -> int:
-        """How much WAL the server keeps for this slot."""
+        """Bytes of WAL that the server keeps for this slot."""
         return 0 if self.restart_lsn is None else max(0, self.wal_lsn - self.restart_lsn)
 
     @property
     def lag_bytes(self) -> int:
-        """How far the confirmed position is behind the server's WAL."""
+        """Bytes of WAL between the confirmed position and the end of the server's WAL."""
         return 0 if self.confirmed_flush_lsn is None else max(0, self.wal_lsn - self.confirmed_flush_lsn)
 
     @property
@@ -95,7 +96,7 @@ class SlotState:
 
 
 class Slot(SessionClient):
-    """A logical slot by name, seen through an ordinary connection. Errors as `Session` names them."""
+    """A logical slot, by its name. Raises what `Session` raises."""
 
     def __init__(self, source: str | Session, name: str) -> None:
         """`source`: a DSN, or a session shared with others."""
@@ -115,11 +116,11 @@ class Slot(SessionClient):
         return _state(rows[0]) if rows else None
 
     def is_physical(self) -> bool:
-        """Whether a physical slot has the name, so that no logical one can."""
+        """Whether the name belongs to a physical slot: then no logical slot can have it."""
         return bool(self.session.rows(_PHYSICAL, [self.name]))
 
     def drop(self) -> bool:
-        """Drop the slot and let its WAL go; returns False if it was not there. Raises SlotActive while it is in use."""
+        """Drop the slot; returns False if it does not exist. Raises SlotActive while it is in use."""
         before = self.state()
         if before is None:
             return False
@@ -128,28 +129,28 @@ class Slot(SessionClient):
         return bool(self.session.rows(_DROP, [self.name]))
 
     def writers(self) -> tuple[str, ...]:
-        """Describe the transactions that are writing now, in any database: `Connection.create_slot` waits for them."""
+        """Describe the open write transactions, in any database: `Connection.create_slot` waits for them."""
         return described_writers(self.session)
 
 
-def slots_in_use(asks: QueryRunner) -> tuple[int, int]:
-    """How many replication slots exist, and how many walsenders run."""
-    [(slots, walsenders)] = asks.rows(_IN_USE)
+def slots_in_use(runner: QueryRunner) -> tuple[int, int]:
+    """The number of replication slots, and of running walsenders."""
+    [(slots, walsenders)] = runner.rows(_IN_USE)
     return slots, walsenders
 
 
-def other_streams(asks: QueryRunner, slot: str) -> list[tuple[str, str]]:
-    """The other logical slots of this database that are streamed now, with the command of the walsender.
+def other_streams(runner: QueryRunner, slot: str) -> list[tuple[str, str]]:
+    """The other logical slots of this database that are streamed now: name, and command of the walsender.
 
-    The command is hidden from a role that is neither the walsender's nor has pg_read_all_stats.
+    The command is empty for walsenders of other roles, unless this role has pg_read_all_stats.
     """
-    return [(other, query) for other, query in asks.rows(_STREAMED, [slot])]
+    return [(other, query) for other, query in runner.rows(_STREAMED, [slot])]
 
 
 def facts_of_refusal(query: Callable[[str], list[tuple[str | None, ...]]], slot: str) -> SlotFacts | None:
-    """What a refusal to stream from a slot may mean; None if the slot is gone.
+    """The facts that explain why the server refuses to stream from a slot; None if the slot is gone.
 
-    `query` runs a statement on the replication connection, which takes no values for placeholders.
+    `query` runs a statement on the replication connection, which has no placeholders.
     """
     rows = query(_FACTS + literal(slot))
     return SlotFacts(*(value or "" for value in rows[0])) if rows else None

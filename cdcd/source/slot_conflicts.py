@@ -1,18 +1,18 @@
-"""Other slots of this database that publish tables of this daemon to the same topics: found while they are streamed.
+"""Finds other slots of this database that publish a table of this daemon to the same topics.
 
-Before: `stream_startup` is about to make the slot, or holds it; `preflight` only looks.
-After: `stream_startup` refuses to go on, because each row would be published twice.
+Before: a start of the daemon is about to make the slot, or streams from it; `cdcd check` only looks.
+After: the daemon does not start, because each row would be published twice.
 Source: PostgreSQL, "pg_stat_activity": the `query` of a walsender is its START_REPLICATION command; "Streaming
 Replication Protocol" for its options; "Advisory Locks"; "pg_locks" for how it shows their keys.
 
-The problem: the server does not know which publication belongs to a slot, nor to which topics the changes of a slot go.
-Only the daemon that streams a slot names the publication. So each daemon announces, by an advisory lock, to which
-topics it publishes. The lock is shared, so it excludes no other daemon, and it ends with its session. A daemon checks
-only slots that are streamed at that moment. A slot that no daemon streams may be a left-over, may have been renamed, or
-may have given its tables to this daemon.
+The problem: the server does not know which publication belongs to a slot, nor to which topics a daemon publishes. Only
+the walsender's command names the publication, and only while a daemon streams. So each daemon announces its topics by
+an advisory lock. The lock is shared, so it excludes no other daemon; the server releases it when the session ends. A
+daemon checks only slots that are streamed at that moment. A slot that no daemon streams may be left over, or another
+slot may have taken over its tables.
 
-This check does not see: walsenders of another role, unless the own role has `pg_read_all_stats`; other databases; and
-tables that join a publication later, until one of the two daemons starts again.
+The check does not see walsenders of another role, unless this role has `pg_read_all_stats`. It does not see other
+databases. It sees tables that are added to a publication later only when one of the two daemons starts again.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _NAME: Final = re.compile(r'"((?:[^"]|"")*)"|([^\s,"]+)')
 
 
 class SlotConflicts:
-    """The slots that publish to the same topics of the same Kafka cluster. Raises what `Session` raises."""
+    """The slots that publish to the same topics of one Kafka cluster. Raises what `Session` raises."""
 
     def __init__(self, session: Session, cluster_id: str, example: str) -> None:
-        """`cluster_id` of Kafka, and an `example` of how topics are named there: the topic of `schema.table`."""
+        """`cluster_id` is Kafka's. `example` is the topic of a table `schema.table`: it shows how topics are named."""
         self._session = session
         self._place = f"{cluster_id} {example}"
 
     def announce(self, slot: str) -> None:
-        """Let other daemons see, as long as the session lasts, that `slot` is published to these topics."""
+        """Show other daemons that `slot` is published to these topics, as long as the session lasts."""
         self._session.rows(_ANNOUNCE, [_signed(_number(self._place)), _signed(_number(slot))])
 
     def check(self, slot: str, tables: Collection[tuple[str, str]]) -> None:
@@ -62,17 +62,17 @@ class SlotConflicts:
 
     def _conflicts(self, slot: str, tables: Collection[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
         announced = {number for (number,) in self._session.rows(_ANNOUNCED, [_number(self._place)])}
-        found = {}
+        conflicts = {}
         for other, query in other_streams(self._session, slot):
             names = publications(query) if _number(other) in announced else []
             published = published_names(self._session, *names) if names else []
             if shared := [table for table in published if table in tables]:
-                found[other] = shared
-        return found
+                conflicts[other] = shared
+        return conflicts
 
 
 def publications(query: str) -> list[str]:
-    """The publications that a START_REPLICATION command names; none if it is another command, or hidden."""
+    """The publications that a START_REPLICATION command names; empty for another command or a hidden one."""
     match = _NAMES.search(query)
     if match is None or not query.startswith("START_REPLICATION"):
         return []
@@ -83,10 +83,10 @@ def publications(query: str) -> list[str]:
 
 
 def _number(text: str) -> int:
-    """A text as 32 bits, unsigned as pg_locks shows the key of an advisory lock."""
+    """A text as an unsigned 32-bit number: pg_locks shows the keys of advisory locks unsigned."""
     return int.from_bytes(sha256(text.encode()).digest()[:4], "big")
 
 
 def _signed(number: int) -> int:
-    """The same 32 bits as a signed integer of PostgreSQL."""
+    """The same 32 bits, signed: the lock functions take PostgreSQL's int4."""
     return number - (1 << 32) if number >> 31 else number

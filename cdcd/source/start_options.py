@@ -1,6 +1,6 @@
-"""The options that pgoutput gets: with START_REPLICATION, or as arguments of a function that peeks into the slot.
+"""The options of pgoutput, for START_REPLICATION and for pg_logical_slot_peek_binary_changes.
 
-Before: the settings say what is wanted, the connection which version the server has.
+Before: the caller has the settings, and the version of the server.
 After: `replication_stream` starts the stream with them; `cdcd peek` asks the server to decode with them.
 Source: PostgreSQL, "Logical Streaming Replication Parameters", versions 14 to 18.
 """
@@ -40,7 +40,7 @@ def start_options(
 ) -> dict[str, str]:
     """The options, by name. `streaming` is what `streaming_mode` returned; without it only whole transactions come.
 
-    Raises RequestRejected if the server is too old for what is asked of it.
+    Raises RequestRejected if the server is too old for one of them.
     """
     options = {
         "proto_version": str(_protocol_version(streaming, two_phase=two_phase)),
@@ -60,7 +60,7 @@ def start_options(
 
 
 def _protocol_version(streaming: str, *, two_phase: bool) -> int:
-    """The lowest version of the protocol that has what is asked for."""
+    """The lowest version of the protocol that supports these options."""
     if streaming == "parallel":
         return 4
     if two_phase:

@@ -70,7 +70,7 @@ class PrimaryKeepalive:
 
 @dataclass(frozen=True)
 class StatusUpdate:
-    """What the client has. The server drops WAL below `flushed`, and lets commits return that wait for this standby.
+    """Positions of the client. The server drops WAL below `flushed`, and releases COMMITs that wait for this standby.
 
     `written`, `flushed`, `applied`: LSN of the last byte + 1. `reply`: the server is to send a keepalive at once.
     """

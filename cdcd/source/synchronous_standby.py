@@ -1,7 +1,7 @@
-"""Whether COMMITs wait for the daemon. Then it acknowledges at once even a commit that publishes nothing.
+"""Finds out whether COMMITs wait for the daemon. The daemon then acknowledges at once, even a commit without rows.
 
-Before: a session next to the stream.
-After: `stream_startup` asks at its start, and `slot_monitor` every few seconds, because the setting can be altered.
+Before: a session runs the query.
+After: the daemon asks at its start, and `slot_monitor` every few seconds, because the parameter may change.
 Source: PostgreSQL, "synchronous_standby_names".
 """
 
@@ -13,6 +13,6 @@ from cdcd.source.session import Session
 
 
 def commits_wait_for(session: Session, application_name: str) -> bool:
-    """Whether a connection of that name is or can be a synchronous standby. Raises what Session raises."""
+    """Whether `synchronous_standby_names` contains this name or `*`. Raises what `Session` raises."""
     [(names,)] = session.rows("SELECT pg_catalog.current_setting('synchronous_standby_names')")
     return bool({"*", application_name} & set(re.findall(r'[^\s,()"]+', names)))

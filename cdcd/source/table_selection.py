@@ -1,17 +1,17 @@
-"""The language of table patterns, for `source.tables` and for the words of every command. Pure.
+"""Patterns that name tables, in `source.tables` and in the arguments of every command. Pure.
 
-Before: `config.settings` or `cli.main` has the words.
+Before: the settings or the command line have the patterns.
 After: `publication` publishes the tables that match; the commands work on them.
 Source: PostgreSQL, "Lexical Structure" (quoted identifiers); Python, `fnmatch`.
 
 A pattern is `schema.table`:
 
 - `*` stands for any characters, `?` for one, `[abc]` for one of these characters or for itself.
-- A part in double quotes is a name as PostgreSQL writes it: `public."Order"`, `"a.b"."say ""hi"" twice"`. Wildcards
-  in quotes are ordinary characters. Nothing is folded to lower case, with quotes or without.
-- With several dots it stands for the whole name: `a.b.c` is the table `c` of the schema `a.b`, and the table `b.c` of
-  the schema `a`. A word of a command may have no dot: `*` is every table.
-- Every name stands for itself, whatever characters it has.
+- A part in double quotes is a name, quoted as in SQL: `public."Order"`, `"a.b"."say ""hi"" twice"`. Wildcards in quotes
+  are ordinary characters. No part is folded to lower case, with quotes or without.
+- With several dots it is matched against the whole name: `a.b.c` is the table `c` of the schema `a.b`, and the table
+  `b.c` of the schema `a`. An argument of a command may have no dot: `*` is every table.
+- Every name matches itself, whatever characters it has.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _WILDCARDS: Final = frozenset("*?[")
 
 @dataclass(frozen=True)
 class TablePattern:
-    """One pattern. `parse` raises for what is none; the constructor takes any text, as a word of a command."""
+    """One pattern. The constructor takes any text, as commands do; `parse` checks it, as the settings do."""
 
     text: str
 
     @classmethod
     def parse(cls, text: str) -> TablePattern:
-        """Read a pattern of the settings. Raises SettingsError if it is not written as schema.table."""
+        """A pattern of the settings. Raises SettingsError if `text` is not written as schema.table."""
         pattern = cls(text)
         if not pattern.is_valid:
             raise SettingsError(
@@ -49,7 +49,7 @@ class TablePattern:
         return pattern
 
     def matches(self, schema: str, table: str) -> bool:
-        """Whether it stands for this table."""
+        """Whether the pattern matches this table."""
         name = f"{schema}.{table}"
         if self.text == name:
             return True
@@ -60,7 +60,7 @@ class TablePattern:
         return _matches(self._parts[0], schema) and _matches(self._parts[1], table)
 
     def matches_name(self, name: str) -> bool:
-        """Whether it stands for the table that is written `schema.table`, whichever dot is between the two."""
+        """Whether the pattern matches `name`, as `schema.table`. Any dot in it may be the one between the two."""
         dots = [at for at, character in enumerate(name) if character == "."]
         return any(self.matches(name[:at], name[at + 1 :]) for at in dots)
 
@@ -73,7 +73,7 @@ class TablePattern:
 
     @property
     def whole_schema(self) -> str | None:
-        """The schema, if it stands for all tables of one schema; None if it is any other pattern."""
+        """The schema, if the pattern is `schema.*` for one schema; else None."""
         if self._parts is None or self._parts[1] != "*":
             return None
         schema = self._parts[0]
@@ -81,12 +81,12 @@ class TablePattern:
 
     @property
     def is_everything(self) -> bool:
-        """Whether it stands for all tables."""
+        """Whether the pattern is `*.*`."""
         return self.text == "*.*"
 
     @cached_property
     def _tokens(self) -> list[str]:
-        """The parts in quotes, and the characters outside; a quote that does not end is left out."""
+        """The quoted parts, and the single characters outside. A quote that does not end is left out."""
         return _TOKEN.findall(self.text)
 
     @cached_property
@@ -101,36 +101,36 @@ class TablePattern:
 def select_tables(
     words: Sequence[str], known: Iterable[str], not_found: Callable[[str], str], listing_command: str
 ) -> list[str]:
-    """Those of `known` (`schema.table`) that a word stands for, in their order; all of them without words.
+    """The names of `known` (`schema.table`) that a word matches, in their order; without words, all names.
 
-    Raises RequestRejected for a word that stands for none, with `not_found(word)`. The hint is the nearest name there
-    is, or the command that lists them.
+    Raises RequestRejected, with the message `not_found(word)`, for a word that matches no name. The hint has the
+    nearest name, or else `listing_command`.
     """
     names = list(known)
     patterns = [TablePattern(word) for word in words]
     for pattern in patterns:
         if not any(pattern.matches_name(name) for name in names):
             nearest = get_close_matches(pattern.text, names, n=1)
-            hint = f"Did you mean {nearest[0]}?" if nearest else f"{listing_command} lists those that are"
+            hint = f"Did you mean {nearest[0]}?" if nearest else f"To see the tables, run: {listing_command}"
             raise RequestRejected(not_found(pattern.text), hint)
     return [name for name in names if not words or any(pattern.matches_name(name) for pattern in patterns)]
 
 
 def select_published(words: Sequence[str], published: Iterable[str], publication: str) -> list[str]:
-    """As `select_tables`, of the tables of a publication."""
+    """As `select_tables`, for the tables of a publication."""
     return select_tables(
         words, published, lambda word: f"the publication {publication} has no table {word}", "cdcd schema"
     )
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Whether a pattern, or a part of one, stands for a name: brackets as a set of characters, or as themselves."""
+    """Whether a pattern, or a part of one, matches a name. Brackets are a set of characters, or ordinary ones."""
     return any(re.fullmatch(_expression(text), name) for text in {pattern, pattern.replace("[", "[[]")})
 
 
 def _expression(pattern: str) -> str:
     texts = re.split(r'("(?:[^"]|"")*")', pattern)
-    # `translate` ends each expression with \Z: two characters.
+    # `translate` ends each expression with \Z, which is cut off here.
     return "".join(
         re.escape(_QUOTED.sub(_unquoted, text)) if at % 2 else translate(text)[:-2] for at, text in enumerate(texts)
     )

@@ -1,7 +1,7 @@
-"""Transactions that are writing now, in any database: a new slot waits for them, and an old one holds back WAL.
+"""Open write transactions, in any database. A new slot waits for them, and the server keeps WAL for them.
 
-Before: a session, or another connection, answers.
-After: `SlotWaits` and `cdcd check` name them.
+Before: a session, or a connection inside a snapshot, runs the query.
+After: the error SlotWaits and `cdcd check` name the transactions.
 Source: PostgreSQL, "pg_locks", which every role may read; "pg_stat_activity", "pg_prepared_xacts".
 """
 
@@ -34,14 +34,14 @@ _WRITERS: Final = """
 
 @dataclass(frozen=True)
 class WriteTransaction:
-    """A transaction of a session (`pid`), or a prepared one (`gid`)."""
+    """An open write transaction: of a session (`pid`), or prepared (`gid`)."""
 
     pid: int | None
     gid: str | None
     age_s: float | None
-    """None where the role may not see it."""
+    """None if the role may not see it."""
     description: str
-    """With age, state and query, as far as the role may see them. Strings in quotes are left out of the query."""
+    """Session, age, state and query, as far as the role may see them. String literals in the query are hidden."""
 
     @property
     def name(self) -> str:
@@ -50,20 +50,20 @@ class WriteTransaction:
 
     @property
     def ending_statement(self) -> str:
-        """The SQL that ends it."""
+        """The SQL that ends the transaction."""
         if self.gid is None:
             return f"SELECT pg_terminate_backend({self.pid})"
         return f"ROLLBACK PREPARED {literal(self.gid)}"
 
 
-def write_transactions(asks: QueryRunner) -> list[WriteTransaction]:
-    """All of them, the oldest first."""
-    return [WriteTransaction(*row) for row in asks.rows(_WRITERS)]
+def write_transactions(runner: QueryRunner) -> list[WriteTransaction]:
+    """All open write transactions, the oldest first."""
+    return [WriteTransaction(*row) for row in runner.rows(_WRITERS)]
 
 
-def described_writers(asks: QueryRunner) -> tuple[str, ...]:
-    """Their descriptions; none if the server cannot be asked."""
+def described_writers(runner: QueryRunner) -> tuple[str, ...]:
+    """Descriptions of all open write transactions; empty if the server does not answer."""
     try:
-        return tuple(each.description for each in write_transactions(asks))
+        return tuple(each.description for each in write_transactions(runner))
     except PostgresUnavailable:
         return ()

@@ -1,6 +1,6 @@
-"""One line of a terminal that shows how far some long work is. Without a terminal it shows nothing.
+"""A progress bar on one line of the terminal. Without a terminal it shows nothing.
 
-Before: `verify`, `daemon` (snapshots) and `cdcd snapshot` do the work. After: a person reads the line.
+Before: `verify`, `daemon` (snapshots) and `cdcd snapshot` do long work. After: a person reads the line.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from cdcd.clock import monotonic_s
 
 SHOW_S: Final = 0.2
 CLEAR: Final = "\r\x1b[K"
-"""Goes to the start of the line and erases it."""
+"""Moves to the start of the line and erases it."""
 
 COPY_FIRST_S: Final = 1.0
-"""The line comes so long after a snapshot has begun: before that, its rate and its remaining time are unknown."""
+"""The bar of a snapshot appears after this time: before it, rate and remaining time are not known."""
 
 _WIDTH: Final = 20
 
 
 class ProgressBar:
-    """The line. Log lines go above it: see `log_setup.set_up`."""
+    """The bar. `monitoring.log_setup` writes log lines above it."""
 
     def __init__(self, out: TextIO, clock: Callable[[], float] = monotonic_s) -> None:
-        """The line is shown if `out` is a terminal. `clock` gives monotonic seconds."""
+        """`out`: the bar is shown if this is a terminal. `clock` gives monotonic seconds."""
         self._out = out
         self._clock = clock
         self._shown_s = float("-inf")
         self.on = out.isatty()
-        """Whether a person may see it."""
+        """Whether the bar is shown."""
 
     def show(self, text: str, share: float | None = None) -> None:
-        """Show the text, at most once in SHOW_S, after a bar that is filled to `share` (0 to 1) if that is given."""
+        """Show `text`, after a bar that is filled to `share` (0 to 1; None: no bar). At most once in SHOW_S seconds."""
         now = self._clock()
         if self.on and now - self._shown_s > SHOW_S:
             self._shown_s = now
@@ -50,7 +50,7 @@ class ProgressBar:
 
 
 class SnapshotBar:
-    """The progress of one snapshot, instead of lines in the log."""
+    """Shows the progress of one snapshot. It replaces progress lines in the log."""
 
     def __init__(self, bar: ProgressBar) -> None:
         self._bar = bar
@@ -59,7 +59,10 @@ class SnapshotBar:
         self._total_bytes = 0
 
     def add(self, now_s: float, counts: Mapping[str, int], latest: Mapping[str, object]) -> None:
-        """As `log_setup.Summary`: `counts` has the new rows, `latest` what is left: bytes, tables, seconds."""
+        """Add the newest counts, as `log_setup.Summary.add` does.
+
+        `counts` has the new `rows`. `latest` has what remains: `bytes_left`, `tables_left`, `seconds_left`.
+        """
         left_bytes, tables, seconds = (latest[name] for name in ("bytes_left", "tables_left", "seconds_left"))
         assert isinstance(left_bytes, int)
         if self._began_s is None:

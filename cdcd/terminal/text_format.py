@@ -1,13 +1,13 @@
-"""Numbers in words for people: sizes, durations, and nouns with their count.
+"""Numbers as text for people: sizes, durations, and nouns with their count.
 
-Before: the commands, `preflight` and `status_page` have a number. After: a person reads it.
+Before: the commands, `preflight` and `monitoring.status_page` have a number. After: a person reads the text.
 """
 
 from __future__ import annotations
 
 
 def size(count: int) -> str:
-    """A number of bytes, as in `1.5 MiB`."""
+    """A number of bytes as text, such as `1.5 MiB`."""
     number = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
@@ -17,7 +17,7 @@ def size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A number of seconds, as in `0.2 s`, `3 min 20 s`, `2 d 4 h`."""
+    """A number of seconds as text, such as `0.2 s`, `3 min 20 s`, `2 d 4 h`."""
     if seconds < 60:
         return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{seconds:.0f} s"
     whole = int(seconds)
@@ -29,5 +29,5 @@ def duration(seconds: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """A count and its noun, as in `1 table`, `2 tables`."""
+    """A count and its noun, such as `1 table` or `2 tables`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

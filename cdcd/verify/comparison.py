@@ -1,15 +1,16 @@
 """Compares topics with tables at one LSN, while writers go on.
 
-Before: `cdcd verify` names tables; a daemon runs. After: `cdcd verify` prints the differences.
+Before: `cdcd verify` names tables; a daemon is running. After: `cdcd verify` prints the differences.
 
-1. PostgreSQL's side is a snapshot at an exact LSN (`postgres_checksums`).
-2. The progress topic tells when Kafka holds everything before that LSN (`progress_wait`). Then the committed events of
-   each topic are replayed in commit order (`topic_replay`, `commit_order`, `row_store`).
-3. Both sides are divided by the digest of the key into 4,096 parts a table. Each part has its number of rows and the
-   sum of their digests. If a part differs, the digests of its rows are compared, so every key that differs is named.
-   The order of the digests does not depend on the collation.
+1. Take a snapshot of PostgreSQL at an exact LSN (`postgres_checksums`).
+2. Wait until the progress topic shows that Kafka has everything before that LSN (`progress_wait`). Then replay the
+   committed events of each topic in commit order (`topic_replay`, `commit_order`, `row_store`).
+3. On both sides, divide each table by the digest of the key into 4,096 parts. Compare the number of rows in each part
+   and the sum of their digests. In a part that differs, compare the digests of the rows, to name every key that
+   differs. The digests sort the same way under every collation.
 
-Values are compared as the text that PostgreSQL's output functions write; `postgres_text` makes it from Avro's values.
+Values are compared as text, as PostgreSQL's output functions write it. `reading.postgres_text` makes the same text from
+Avro's values.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from cdcd.verify.topic_replay import BATCH_ROWS_MAX, WAITING_MAX, TopicReplay
 log = logging.getLogger(__name__)
 
 CHANGED: Final = "changed"
-"""Both sides have the key, with other values."""
+"""Both sides have the key, with different values."""
 MISSING: Final = "missing"
 """Only PostgreSQL has the row."""
 EXTRA: Final = "extra"
@@ -52,7 +53,7 @@ class Difference:
     difference: str
     """CHANGED, MISSING or EXTRA."""
     key: dict[str, str | None] = field(default_factory=dict)
-    """PostgreSQL's text of each value; None is null."""
+    """Column to PostgreSQL's text of the value; None is null."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class TableResult:
     topic: str
     lsn: int
     rows: int
-    """In PostgreSQL."""
+    """Rows in PostgreSQL."""
     rows_in_kafka: int
     events: int
     oldest_events_gone: bool
@@ -81,7 +82,7 @@ class TableResult:
 
 
 class Comparison:
-    """One comparison of a publication's tables with their topics."""
+    """Compares the tables of a publication with their topics."""
 
     def __init__(
         self,
@@ -103,8 +104,8 @@ class Comparison:
     def run(self, tables: Sequence[str], wait_s: float) -> Iterator[TableResult]:
         """Compare the published tables, or `tables` (schema.table; `*` is any characters), one after the other.
 
-        Waits `wait_s` at most until Kafka gets to the snapshot's LSN. Raises RequestRejected if one of `tables` is not
-        published, or if Kafka does not get there; DecodeError; PostgresUnavailable; KafkaUnavailable.
+        Waits at most `wait_s` seconds until Kafka reaches the snapshot's LSN. Raises RequestRejected if one of `tables`
+        is not published, or if Kafka does not reach the LSN; DecodeError; PostgresUnavailable; KafkaUnavailable.
         """
         source = self._settings.source
         wanted = selected_schemas(
@@ -168,7 +169,7 @@ def _differences(
 def _bucket_differences(
     table: ChecksummedTable, store: RowStore, bucket: str, in_postgres: dict[str, tuple[list[str], list[str]]]
 ) -> Iterator[Difference]:
-    """The keys that differ in one bucket. `in_postgres` has its rows by key: the key's tokens, the rows' digests."""
+    """The keys that differ in one bucket. `in_postgres`: by key, the key's tokens and the digests of its rows."""
     in_kafka = {key: (tokens, [row] * times) for key, tokens, row, times in store.rows(bucket)}
     for key in sorted(in_kafka.keys() | in_postgres.keys()):
         tokens, rows = in_kafka.get(key, ([], []))

@@ -1,4 +1,4 @@
-"""Events as changes of rows, with a token for each value that can be compared with PostgreSQL's.
+"""Turns events into changes of rows. Each value becomes a token, which can be compared with PostgreSQL's token.
 
 Before: `topic_replay` has the bytes of an event. After: `row_store` keeps the rows.
 """
@@ -19,15 +19,15 @@ from cdcd.verify.row_store import RowStore, value_token
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """An event's change of a row. Rows are lists of value tokens in the order of the table's columns."""
+    """The change of a row in an event. A row is a list of value tokens, in the order of the table's columns."""
 
     op: str
     lsn: int
     """The LSN of the change, not of its commit."""
     old: list[str] | None
-    """The row that the change removes or replaces; None if the store knows it by its key."""
+    """The row that the change removes; None if it removes none, or if `new` replaces it by its key."""
     new: list[str | None] | None
-    """The row after the change; a None inside is a value that did not change."""
+    """The row after the change; None if it is gone. A None in the list is a value that did not change."""
 
     def apply(self, store: RowStore, partition: int, position: Position) -> None:
         """Make this change in the store."""
@@ -40,7 +40,7 @@ class RowChange:
 
 
 class EventReader:
-    """Decodes events, and keeps their schemas."""
+    """Decodes events into changes of rows. It keeps the schemas that it has parsed."""
 
     def __init__(self, find: Callable[[SchemaId], str]) -> None:
         """`find` gives a schema's JSON text; it raises DecodeError if there is none."""
@@ -51,16 +51,16 @@ class EventReader:
     def change(
         self, data: bytes, before_lsn: int, columns: Sequence[str], *, has_key: bool
     ) -> tuple[Position, RowChange] | None:
-        """An event's position and change; None if it was committed at `before_lsn` or later.
+        """The position and the change of an event; None if the event was committed at `before_lsn` or later.
 
         `columns` are PostgreSQL's names. Raises DecodeError if `data` is not an event.
         """
-        found = self._decoder.decode_avro(data)
-        if found is None:
+        decoded = self._decoder.decode_avro(data)
+        if decoded is None:
             raise DecodeError(
                 f"A record of {len(data)} bytes is not an event of cdcd", "Did another program write to the topic?"
             )
-        identifier, event = found
+        identifier, event = decoded
         source, op = event["source"], event["op"]
         if source["commit_lsn"] >= before_lsn:
             return None
@@ -83,7 +83,7 @@ def row_schema(envelope: dict[str, Any]) -> dict[str, Any]:
 
 
 class _RowShape:
-    """How events of one schema write the values of a row."""
+    """How the rows of one schema become tokens."""
 
     def __init__(self, envelope: dict[str, Any]) -> None:
         self._columns: dict[str, tuple[str, Render]] = {
@@ -91,21 +91,21 @@ class _RowShape:
         }
 
     def tokens(self, event: dict[str, Any], image: str, columns: Sequence[str]) -> list[str | None]:
-        """The tokens of a row, in the order of `columns`; None for a value that PostgreSQL did not send."""
+        """The tokens of a row, in the order of `columns`. None: PostgreSQL did not send the value."""
         row = event[image]
         unchanged = event["unchanged"] if image == "after" else ()
         lost = {u["column"]: u["text"] for u in event["unrepresentable"] if u["image"] == image}
-        found: list[str | None] = []
+        tokens: list[str | None] = []
         for column in columns:
             if column not in self._columns:
-                found.append(value_token(None))  # the table got the column later
+                tokens.append(value_token(None))  # the column was added after this event
                 continue
             name, render = self._columns[column]
             value = row[name]
             if name in unchanged:
-                found.append(None)
+                tokens.append(None)
             elif value is None:
-                found.append(value_token(lost.get(name)))
+                tokens.append(value_token(lost.get(name)))
             else:
-                found.append(value_token(render(value)))
-        return found
+                tokens.append(value_token(render(value)))
+        return tokens

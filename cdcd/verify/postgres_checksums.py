@@ -1,14 +1,15 @@
-"""Checksums of tables as they stood at one exact LSN, made by the server; and the rows of the parts that differ.
+"""Lets the server compute checksums of tables as of one exact LSN, and the digests of rows where they differ.
 
 Before: `comparison` names the tables.
 After: `comparison` compares the checksums with those of the topics, part by part.
 Source: PostgreSQL, "Aggregate Functions", "Binary String Functions" (md5), "DECLARE".
 
-The server has no exact LSN for an ordinary snapshot, because transactions commit between the two questions. So the
-snapshot is that of a new slot (`source.exported_snapshot`). The tables are locked until `close`, as by a SELECT.
+An ordinary snapshot has no exact LSN: other transactions may commit between the snapshot and the query for the LSN. So
+this module takes the snapshot of a new slot (`source.exported_snapshot`). It locks the tables until `close`, as a
+SELECT does.
 
-`row_store` says what a value's token, a bucket and a digest are. `concat` calls the type's output function; a cast to
-text may call another function.
+`row_store` defines the token of a value, the bucket and the digest. The SQL uses `concat` for a value's text, because
+it calls the type's output function. A cast to text may call another function.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _FETCH_ROWS: Final = 5_000
 
 @dataclass(frozen=True)
 class ChecksummedTable:
-    """What of a table is compared. `key`: the names of its key's columns, none if it has no key."""
+    """The columns of a table to compare. `key`: the names of the key columns; empty if there is no key."""
 
     schema: str
     name: str
@@ -46,13 +47,13 @@ class ChecksummedTable:
 
 
 class Checksums:
-    """A transaction that sees tables of a publication as of `lsn`: all that was committed before, and nothing else."""
+    """A transaction that sees tables of a publication as of `lsn`: all earlier commits, and no others."""
 
     def __init__(self, dsn: str, application_name: str, publication: str, tables: Sequence[tuple[str, str]]) -> None:
-        """Take the snapshot of `tables` (schema and name). The server waits for the transactions that write now.
+        """Take the snapshot of `tables` (schema, name). The server first waits for the open write transactions.
 
-        Raises RequestRejected or PostgresUnavailable, as `Connection` does; RequestRejected if a table is not published
-        any more, or is altered again and again.
+        Raises RequestRejected or PostgresUnavailable, as `Connection` does. Raises RequestRejected if a table is not
+        published any more, or if other sessions keep altering a table.
         """
         with Session(dsn, application_name) as session:
             until_unaltered(lambda: self._take(dsn, application_name, session, publication, tables))
@@ -80,7 +81,7 @@ class Checksums:
         self._published = published
 
     def parts(self, table: ChecksummedTable) -> Iterator[tuple[str, int, int]]:
-        """The bucket, the number of rows, and the sum of their digests, of each part that has rows."""
+        """For each part that has rows: its bucket, its number of rows, and the sum of their digests."""
         query = sql.SQL(
             "SELECT bucket, count(*), sum(('x' || substr(digest, 1, {digits}))::bit({bits})::bigint)"
             " FROM ({rows}) AS digests GROUP BY bucket"
@@ -89,8 +90,8 @@ class Checksums:
             yield bucket, rows, int(total)
 
     def rows(self, table: ChecksummedTable, buckets: Sequence[str]) -> Iterator[Row]:
-        """The rows of these parts, by bucket."""
-        # No placeholders: a table's own name may look like one.
+        """The rows of these parts, in the order of the buckets."""
+        # The query has no placeholders: a % in the name of a table could look like one.
         query = sql.SQL(
             'SELECT bucket, key, digest FROM ({}) AS digests WHERE bucket = ANY({}) ORDER BY bucket COLLATE "C"'
         )
@@ -119,7 +120,7 @@ class Checksums:
             where=sql.SQL(f" WHERE {published.row_filter}" if published.row_filter else ""),
         )
         joined = sql.SQL("array_to_string(key, '')")
-        # A row without a key is in the part that its digest says: that is its key.
+        # Without a key, the digest of the row serves as its key.
         bucket = self._md5(joined) if table.key else sql.SQL("md5(digest)")
         return sql.SQL("SELECT substr({bucket}, 1, {digits}) AS bucket, key, digest FROM ({pieces}) AS pieces").format(
             bucket=bucket, digits=sql.Literal(BUCKET_DIGITS), pieces=pieces
@@ -128,7 +129,7 @@ class Checksums:
     def _piece(self, column: str) -> sql.Composed:
         text = sql.SQL("concat({})").format(sql.Identifier("t", column))
         size = sql.SQL("octet_length({})").format(self._utf8.format(text))
-        # IS NULL would be true of a composite value that holds nothing but nulls.
+        # IS NULL is also true for a composite value whose fields are all null.
         return sql.SQL(
             "CASE WHEN {c} IS NOT DISTINCT FROM NULL THEN '-'"
             " WHEN {size} <= {short} THEN {size} || ':' || {text} ELSE '#' || {md5} END"
@@ -149,15 +150,15 @@ class Checksums:
             while rows := self._connection.rows(f"FETCH {_FETCH_ROWS} FROM checksums"):
                 yield from rows
         finally:
-            with suppress(CdcdError):  # after an error the transaction is over, and the cursor with it
+            with suppress(CdcdError):  # after an error the transaction has ended, and with it the cursor
                 self._connection.rows("CLOSE checksums")
 
 
 def _only(table: PublishedTable) -> str:
-    """A published root stands for its partitions. A table of its own does not stand for tables that inherit from it."""
+    """A root is read with its partitions. An ordinary table is read ONLY, without tables that inherit from it."""
     return "" if table.kind == PARTITIONED else "ONLY "
 
 
 def _locked(table: PublishedTable) -> str:
-    """A lock on a root locks its partitions, and needs no privilege on them; nor does the SELECT."""
+    """The table as LOCK TABLE names it. A root stands for its partitions, without privileges on them, as in SELECT."""
     return _only(table) + identifier(table.schema, table.name)

@@ -1,6 +1,6 @@
-"""Waits until Kafka holds everything that was committed before an LSN, on the topics of some tables.
+"""Waits until the topics of some tables have every change that was committed before an LSN.
 
-Before: `comparison` has the LSN of its snapshot. After: `topic_replay` reads topics that are complete up to there.
+Before: `comparison` has the LSN of its snapshot. After: `topic_replay` reads topics that are complete up to this LSN.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cdcd.reading.consumer import TopicReader
 from cdcd.terminal.progress_bar import ProgressBar
 
 RECORDS_BACK: Final = 1_000
-"""How far before its end the progress topic is read: the newest slot record is there."""
+"""The wait starts to read the progress topic so many records before its end, where the newest slot record is."""
 
 _BATCH_ROWS: Final = 2_000
 
@@ -33,7 +33,8 @@ def wait_for_progress(
 ) -> None:
     """Wait until a slot record on `topic`, the progress topic, is at `lsn`, and all of `tables` are complete.
 
-    `tables` are pairs of schema and name. Raises RequestRejected after `wait_s`, or at once if a table is parked.
+    `tables` are pairs of schema and name. Raises RequestRejected after `wait_s` seconds, or at once if a table is
+    parked.
     """
     deadline_s = clock() + wait_s
     reached = 0
@@ -73,5 +74,5 @@ def _too_late(topic: str, lsn: int, reached: int, wait_s: float) -> RequestRejec
     at = f"got to {format_lsn(reached)}" if reached else "has no record of this slot"
     return RequestRejected(
         f"Kafka did not get to {format_lsn(lsn)} within {wait_s:.0f} s: {topic} {at}",
-        "Is the daemon running? It must be, and --wait gives it more time",
+        "Check that the daemon runs, or give it more time with --wait",
     )

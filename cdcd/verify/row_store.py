@@ -1,9 +1,9 @@
-"""Keeps a table's rows in a file while its events are replayed: enough of each row to compare it, not to show it.
+"""Keeps the rows of a table in a file while its events are replayed. It keeps digests of long values.
 
 Before: `topic_replay` applies events in commit order. After: `comparison` compares the rows by checksums.
 
-A *value token* stands for each value: its length and text if it is short, else its digest. So the size of a row depends
-on its number of columns only, and PostgreSQL makes the same tokens in SQL (`postgres_checksums`).
+The token of a value is its length and text if it is short, else its digest. So the size of a row depends only on its
+number of columns. `postgres_checksums` makes the same tokens in SQL.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import Final
 
 INLINE_BYTES_MAX: Final = 40
-"""A value of at most this size in UTF-8 is in its token itself."""
+"""The token of a value of at most this size (in UTF-8) has the text itself."""
 BUCKET_DIGITS: Final = 3
-"""Hex digits of the key's digest that give a row's part of the table: 4,096 parts."""
+"""So many hex digits of the key's digest are the bucket of a row: 4,096 parts."""
 SUM_DIGITS: Final = 15
-"""Hex digits of a row's digest that the sums add up: a number below 2**60."""
+"""So many hex digits of a row's digest go into the sum: a number below 2**60."""
 
 NULL: Final = "-"
 UNKNOWN: Final = "?"
-"""The topic does not hold the value, because its oldest events are gone. It equals nothing."""
+"""Token of a value that the topic lacks, because its oldest events are gone. It equals no other token."""
 
 
 def value_token(text: str | None) -> str:
-    """The token of a value, from its text; None is null."""
+    """The token of a value, given as text; None is null."""
     if text is None:
         return NULL
     size = len(_bytes(text))
@@ -37,14 +37,14 @@ def value_token(text: str | None) -> str:
 
 
 def display(token: str) -> str | None:
-    """A token for people: the value if it is short, else its digest; None is null."""
+    """A token as text for people: the value if it is short, else its digest. None is null."""
     if token == NULL:
         return None
     return f"md5 {token[1:]}" if token[0] == "#" else token.partition(":")[2]
 
 
 def bucket_of(key: str) -> str:
-    """The part of the table that a row with this key (its tokens, joined) belongs to."""
+    """The part of the table to which a row belongs. `key`: the tokens of its key, joined."""
     return _md5(key)[:BUCKET_DIGITS]
 
 
@@ -63,17 +63,17 @@ def _bytes(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class Part:
-    """The checksum of a part of a table."""
+    """The checksum of a part of a table: number of rows, and sum of their digests."""
 
     rows: int
     sum: int
 
 
 class RowStore:
-    """The rows of one table. They are told apart by their key, or by all columns if the table has no key."""
+    """The rows of one table, by their key, or by all columns if the table has no key."""
 
     def __init__(self, path: Path, key: Sequence[int]) -> None:
-        """Make the file, which must not exist. `key` has the indexes of the key's columns; none if there is no key."""
+        """Create the file, which must not exist. `key`: the indexes of the key columns; empty if there is no key."""
         self._key = tuple(key)
         self._sql = sqlite3.connect(path, isolation_level=None)
         self._sql.executescript(
@@ -84,7 +84,7 @@ class RowStore:
             """
         )
         self._gone: tuple[tuple[int, int, int], list[str] | None] = ((0, 0, 0), None)
-        """The row that was removed last, with the event that did it: its LSN and seq, and the LSN of its change."""
+        """The last removed row, with its event: (commit LSN, seq, LSN of the change), tokens."""
 
     @property
     def has_key(self) -> bool:
@@ -96,8 +96,8 @@ class RowStore:
     ) -> None:
         """Keep a row as the event at (`lsn`, `seq`) leaves it. A None among `tokens` is a value that did not change.
 
-        `is_new`: no row had this key before. Then an unchanged value comes from the row that the event before removed,
-        if the same change made both events (`change_lsn`); else the value is unknown.
+        `is_new`: no row had this key before. An unchanged value then comes from the row that the previous event
+        removed, if both events belong to the same change (`change_lsn`); else the value is unknown.
         """
         if not self._key:
             self._count(place, [token or UNKNOWN for token in tokens], 1)
@@ -111,7 +111,7 @@ class RowStore:
         self._sql.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, 1)", (key, place, json.dumps(tokens)))
 
     def remove(self, place: int, lsn: int, seq: int, tokens: list[str], *, change_lsn: int = 0) -> None:
-        """Remove a row. If the table has a key, only the key among `tokens` need be right."""
+        """Remove a row. In a table with a key, only the key columns of `tokens` matter."""
         if not self._key:
             self._count(place, tokens, -1)
             return
@@ -120,11 +120,11 @@ class RowStore:
         self._sql.execute("DELETE FROM rows WHERE key = ?", (key,))
 
     def truncate(self, place: int) -> None:
-        """Remove all rows of a partition: each partition has an event of the truncate."""
+        """Remove all rows of a partition. Each partition has its own truncate event."""
         self._sql.execute("DELETE FROM rows WHERE place = ?", (place,))
 
     def finish(self) -> dict[str, Part]:
-        """End the replay; returns the checksum of each part that has rows."""
+        """End the replay; return the checksum of each part that has rows, by bucket."""
         self._sql.execute("DELETE FROM rows WHERE times = 0")
         self._sql.create_function("bucket_of", 1, bucket_of, deterministic=True)
         self._sql.execute("ALTER TABLE rows ADD COLUMN bucket TEXT")
@@ -139,7 +139,7 @@ class RowStore:
         return parts
 
     def rows(self, bucket: str) -> Iterator[tuple[str, list[str], str, int]]:
-        """The rows of a part: key, tokens of the key, digest, and how often the row is there (once if it has a key)."""
+        """The rows of a part: key, tokens of the key, digest, and number of equal rows (1 if the table has a key)."""
         for key, text, times in self._sql.execute("SELECT key, tokens, times FROM rows WHERE bucket = ?", (bucket,)):
             tokens = json.loads(text)
             yield key, [tokens[index] for index in self._key] or tokens, digest(tokens), times

@@ -1,4 +1,4 @@
-"""Replays a topic's events into rows, in commit order, up to an LSN.
+"""Replays the events of a topic in commit order, up to an LSN.
 
 Before: `comparison` names the topic. After: `row_store` has the rows.
 """
@@ -21,15 +21,15 @@ BATCH_ROWS_MAX: Final = 2_000
 
 @dataclass(frozen=True)
 class ReplayedTopic:
-    """Counts of one replay."""
+    """The result of one replay."""
 
     events: int = 0
     oldest_events_gone: bool = False
-    """Retention has removed the first events: rows may be missing for that reason."""
+    """Retention has removed the first events, so rows may be missing."""
 
 
 class TopicReplay:
-    """Reads topics, one after the other."""
+    """Replays topics, one after the other."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class TopicReplay:
         waiting_max: int = WAITING_MAX,
         batch_rows_max: int = BATCH_ROWS_MAX,
     ) -> None:
-        """`config` is a Kafka client's. `waiting_max` bounds the events that wait for a partition that is behind.
+        """`config`: properties of the Kafka client. `waiting_max`: how many events may wait for a slower partition.
 
-        `batch_rows_max` bounds the events that are read at once.
+        `batch_rows_max`: how many events one read may return.
         """
         self._config = config
         self._events = events
@@ -54,7 +54,7 @@ class TopicReplay:
 
         `columns` are the table's columns, by PostgreSQL's names.
         """
-        # Everything that is written now: what was committed before the LSN is part of it. Open transactions end soon.
+        # Read to the present end, with open transactions, which end soon: all commits before the LSN are there.
         bounds = self._bounds(topic)
         ends = {partition: end for partition, (_, end) in bounds.items()}
         total = sum(end - first for first, end in bounds.values())
@@ -68,8 +68,8 @@ class TopicReplay:
         paused: set[int] = set()
         try:
             with TopicReader(self._config, on_end=on_end) as reader:
-                reader.assign((topic, partition, BEGINNING) for partition in order.left)
-                while order.left:
+                reader.assign((topic, partition, BEGINNING) for partition in order.unfinished)
+                while order.unfinished:
                     for message in reader.read(self._batch_rows_max):
                         events += 1
                         partition, value = int(message.partition() or 0), message.value()
@@ -81,7 +81,7 @@ class TopicReplay:
                             order.end(partition)
                     for partition, position, row_change in order.take():
                         row_change.apply(store, partition, position)
-                    before, paused = paused, order.held(paused, self._waiting_max)
+                    before, paused = paused, order.to_pause(paused, self._waiting_max)
                     reader.pause(topic, paused - before)
                     reader.resume(topic, before - paused)
                     self._bar.show(f"{topic}: {events:,} events read, {100 * events // max(1, total)} %")
@@ -90,6 +90,6 @@ class TopicReplay:
         return ReplayedTopic(events, any(first for first, _ in bounds.values()))
 
     def _bounds(self, topic: str) -> dict[int, tuple[int, int]]:
-        """The first offset and the end of each partition, with uncommitted records; empty if there is no topic yet."""
+        """The first offset and the end of each partition, with open transactions; empty if there is no topic yet."""
         with TopicReader(self._config, with_uncommitted=True) as reader:
             return {partition: reader.bounds(topic, partition) for partition in reader.partitions(topic)}

@@ -72,7 +72,7 @@ def test_check_covers_everything_that_support_would_ask_for(stream: StreamFixtur
     assert {finding["level"] for finding in identities} == {"error"}
     assert {finding["message"].split()[0] for finding in identities} == {'"public"."blind"', '"public"."nothing"'}
     assert any("leaves out truncate" in finding["message"] for finding in about["publication"])
-    assert any("Making the slot waits for a transaction" in finding["message"] for finding in about["slot"])
+    assert any("waits for the write transaction" in finding["message"] for finding in about["slot"])
     assert {
         "server",
         "wal_level",

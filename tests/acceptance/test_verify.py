@@ -198,4 +198,4 @@ def test_without_a_daemon_it_says_what_is_missing(stream: StreamFixture) -> None
         capture_output=True, text=True, timeout=60, check=False, env=environment(),
     )  # fmt: skip
     assert done.returncode == 1
-    assert "Is the daemon running?" in done.stderr
+    assert "Check that the daemon runs" in done.stderr

@@ -40,8 +40,8 @@ def test_what_a_role_may_not_read_is_named_and_the_hint_grants_it(database: Data
     with Session(database.server.dsn(database.name, user=role)) as session:
         oids = [table.oid for table in published_tables(session, "p")]
         assert table_privileges(session, oids) == [
-            TablePrivileges("public", "parted", is_owned=False, closed_partitions=[["public", "part 1"]]),
-            TablePrivileges("public", "t", is_owned=False, is_readable=False, closed_partitions=[]),
+            TablePrivileges("public", "parted", is_owned=False, unreadable_partitions=[["public", "part 1"]]),
+            TablePrivileges("public", "t", is_owned=False, is_readable=False, unreadable_partitions=[]),
         ]
         assert not may_create_publications(session)
         with pytest.raises(RequestRejected, match=r'may not read "public"\."part 1" and 1 more') as caught:

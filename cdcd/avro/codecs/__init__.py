@@ -1,5 +1,5 @@
-"""The codecs, one file a family of PostgreSQL types: a value's bytes or text -> Avro.
+"""The codecs, one file for each family of PostgreSQL types: a value's binary form or text -> Avro.
 
-A new family is one more file: codecs that say what they are (`base.Codec`), and a function `register` that adds their
-types to the registry; `lookup` lists the file. Readers learn of its types in `cdcd.avro.type_forms`.
+To add a family, add a file with its codecs (subclasses of `base.Codec`) and a function `register`, which adds their
+types to the registry. List the file in `lookup`, and its types in `cdcd.avro.type_forms`, for readers.
 """

@@ -1,7 +1,7 @@
-"""Arrays -> array of nullable elements.
+"""Arrays -> Avro array of nullable elements.
 
-Before: `lookup` builds one around the codec of the element.
-After: `event_encoder` calls it once a value. `literals` has the rules by which text is quoted.
+Before: `lookup` builds the codec around that of the element.
+After: `event_encoder` calls it once a value. `literals` has the rules for quoted text.
 Source: PostgreSQL `arrayfuncs.c` (`array_send`, `array_out`): all counts and lengths are big-endian int32; a length of
 -1 is null.
 
@@ -30,7 +30,7 @@ _CLOSE_BRACE: Final = 125
 
 
 class Array(Codec):
-    """T[] -> array of nullable T. Arrays of more dimensions, or not counted from 1, are unrepresentable."""
+    """T[] -> array of nullable T. Arrays with several dimensions or another lower bound than 1 are unrepresentable."""
 
     def __init__(self, element: Codec, type_name: str, delimiter: str) -> None:
         super().__init__({"type": "array", "items": ["null", element.schema]}, is_fallible=True)
@@ -73,7 +73,7 @@ class Array(Codec):
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         end: i64 = at + size
-        # [: the text starts with bounds, which are not all 1
+        # the text starts with explicit bounds, so not all of them are 1
         if size >= 2 and data[at] == 91 and data[end - 1] == _CLOSE_BRACE:
             return False
         if size < 2 or data[at] != _OPEN_BRACE or data[end - 1] != _CLOSE_BRACE:
@@ -83,7 +83,7 @@ class Array(Codec):
             return True
         if data[at + 1] == _OPEN_BRACE:
             return False
-        # The count comes first: walk twice.
+        # Avro wants the count first, so walk twice: count, then write.
         items = LiteralScanner(data, at + 1, end, self.type_name)
         count: i64 = 0
         while True:
@@ -143,7 +143,7 @@ class Array(Codec):
         return "{" + self.delimiter.join(elements) + "}"
 
     def _read_header(self, parts: LengthPrefixedReader, data: bytes) -> i64:
-        """The number of dimensions. The flag of nulls and the element's type OID are skipped: the values show both."""
+        """The number of dimensions. The other two fields (has nulls, element type OID) are not needed."""
         dimensions: i64 = parts.int4(data)
         if dimensions < 0 or dimensions > _DIMENSIONS_MAX:
             raise malformed(self.type_name, f"0 to {_DIMENSIONS_MAX} dimensions", f"{dimensions}")

@@ -1,10 +1,10 @@
-"""The base of every column codec: one PostgreSQL type, its Avro schema, its traits, and the way from one to the other.
+"""The base class of every codec: one PostgreSQL type, its Avro schema, and the way from one to the other.
 
-Before: `lookup` picks the codec of a column once, when its relation becomes known.
-After: the families (`integers`, `text`, `datetimes`, `arrays`, ...) implement it, `event_encoder` calls it.
+Before: `lookup` chooses the codec of a column once, when its relation becomes known.
+After: the families (`integers`, `text`, `datetimes`, `arrays`, ...) implement it; `event_encoder` calls it.
 
-This is the hot path. A codec reads PostgreSQL's value where it lies in the frame and appends Avro to the writer. It
-avoids making Python objects.
+This is the hot path. A codec reads PostgreSQL's value in place in the frame, and appends Avro to the writer. It avoids
+Python objects.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Codec:
     """One PostgreSQL type as Avro. Subclasses are stateless after construction."""
 
     schema: AvroType
-    """The Avro type of a value that is not null, as JSON-able Python. The row adds the union with null."""
+    """The Avro type of a non-null value, as Python values for JSON. `schema` adds the union with null."""
 
     is_fallible: bool
-    """Avro cannot hold every value: a key has this type nullable, and names the values that it lacks.
+    """Avro cannot hold every value of the type. A key column of it is nullable, and `unrepresentable` has lost values.
 
-    Readers know only the schema. So this must agree with `type_forms`: every array, map and record is fallible.
+    Readers know only the schema. So this must agree with `type_forms`, where every array, map and record is fallible.
     """
 
     def __init__(self, schema: AvroType, *, is_fallible: bool = False) -> None:
@@ -41,29 +41,29 @@ class Codec:
 
     @property
     def has_binary(self) -> bool:
-        """The binary form is known. A single type without one makes the whole stream run in text mode."""
+        """Whether the codec reads the binary form. One column without it makes the whole stream run in text mode."""
         return all(child.has_binary for child in self.children())
 
     @property
     def has_text(self) -> bool:
-        """Values hold text in the database's encoding, as opposed to digits and other ASCII."""
+        """Whether values hold text in the database's encoding, not only digits and other ASCII."""
         return any(child.has_text for child in self.children())
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         """Append the Avro form of the binary (`typsend`) value `data[at:at + size]` to `out`.
 
         The caller guarantees that the range lies inside `data`. Returns False if Avro cannot hold the value: the caller
-        truncates what was appended. Raises DecodeError if the bytes are not of this type.
+        then removes the appended bytes. Raises DecodeError if the bytes are not of this type.
         """
         raise DecodeError(f"{type(self).__name__} does not read binary values")
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        """Append the Avro form of the text (`typoutput`) value `data[at:at + size]`: the bytes that `binary` appends.
+        """Append the Avro form of the text (`typoutput`) value `data[at:at + size]`: the same bytes as `binary`.
 
         The contract is that of `binary`.
         """
         raise DecodeError(f"{type(self).__name__} does not read text values")
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
-        """PostgreSQL's text form of the binary value, as the pinned session settings make it. Not a hot path."""
+        """PostgreSQL's text form of the binary value, under the pinned session settings. Not a hot path."""
         raise DecodeError(f"{type(self).__name__} does not render binary values")

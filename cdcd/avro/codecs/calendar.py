@@ -1,6 +1,6 @@
-"""The calendar: days and microseconds, counted from an epoch, from and to PostgreSQL's ISO text.
+"""The calendar: days and microseconds since an epoch, from and to PostgreSQL's ISO text.
 
-After: `datetimes` and `interval` read and render with these.
+Before: bytes of a frame. After: `datetimes` and `interval` read and render with these functions.
 Source: PostgreSQL `datetime.c` (`EncodeDateOnly`, `EncodeDateTime`, `AppendSeconds`; DateStyle ISO), which is Gregorian
 even before 1582; Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 
@@ -22,14 +22,14 @@ MICROS_PER_DAY: Final = 86_400_000_000
 MICROS_1970_TO_2000: Final = 946_684_800_000_000
 
 DAY_MIN: Final = -719162
-"""0001-01-01, in days since 1970: the first date that readers of Avro hold."""
+"""0001-01-01, in days since 1970: the first date that Avro's readers can hold."""
 DAY_MAX: Final = 2932896
-"""9999-12-31: the last one."""
+"""9999-12-31, in days since 1970: the last date."""
 
 UNPARSED: Final = -0x3FFF_FFFF_FFFF_FFFF
-"""The functions here that read return this for bytes of another form. It is less than anything they can read."""
+"""The `read_*` functions return this for bytes of another form. It is below every valid result."""
 
-# Text is read as one word. `^` with these leaves the digits' values, and zeros for the separators.
+# Text is read as one 64-bit word. XOR with these leaves the digits' values, and zeros for the separators.
 _NO_DATE: Final = 0x3030_3030_2D30_302D  # "0000-00-"
 _NO_DATE_SEPARATORS: Final = 0x0000_0000_FF00_00FF
 _NO_TIME: Final = 0x3030_3A30_303A_3030  # "00:00:00"
@@ -37,7 +37,7 @@ _NO_TIME_SEPARATORS: Final = 0x0000_FF00_00FF_0000
 
 
 def days_from_civil(year: i64, month: i64, day: i64) -> i64:
-    """Days since 1970-01-01; the year is at least 1."""
+    """Days since 1970-01-01 of a date in the year 1 or later."""
     if month <= 2:
         year -= 1
     era: i64 = year // 400
@@ -110,7 +110,7 @@ def read_fraction(data: bytes, at: i64, size: i64) -> i64:
 
 
 def _civil_from_days(days: i64) -> tuple[int, int, int]:
-    """Year (0 is 1 BC), month and day of any day since 1970-01-01 that PostgreSQL has."""
+    """Year (0 is 1 BC), month and day, from days since 1970-01-01; for every date of PostgreSQL."""
     shifted = int(days) + 719468
     era = shifted // 146097
     day_of_era = shifted - era * 146097

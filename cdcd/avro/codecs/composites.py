@@ -1,8 +1,8 @@
 """Composite types -> record of nullable fields.
 
-Before: `lookup` builds one around the codecs of its fields.
-After: `event_encoder` calls it once a value. `literals` has the rules by which text is quoted, `composite_changes` what
-became of the type since the catalog was asked.
+Before: `lookup` builds the codec around those of the fields.
+After: `event_encoder` calls it once a value. `literals` has the rules for quoted text. `composite_changes` decides
+about values that do not match the catalog's type.
 Source: PostgreSQL `rowtypes.c` (`record_send`, `record_out`): all counts and lengths are big-endian int32; a length of
 -1 is null.
 
@@ -36,8 +36,8 @@ _COMMA: Final = 44
 class Composite(Codec):
     """A composite type -> record of nullable fields, in the type's order.
 
-    A value may have other fields than the type has in the catalog, see `composite_changes`. Fields that were added
-    later are null. A value whose fields cannot be told is unrepresentable.
+    A value may have other fields than the type has in the catalog: see `composite_changes`. Fields that were added
+    later are null. A value whose fields cannot be known is unrepresentable.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Composite(Codec):
         try:
             return self.fields[i].text(items.data, items.start, items.size, out)
         except DecodeError:
-            # The value may be of an attribute of another type, which was dropped before or added since.
+            # The bytes may belong to an attribute of another type, which was dropped earlier or added later.
             self.definition.raise_if_stale()
             if self.definition.dropped:
                 return False

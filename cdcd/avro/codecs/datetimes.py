@@ -1,11 +1,11 @@
 """date, time, timetz, timestamp, timestamptz. (`interval` is a module of its own.)
 
-Before: `lookup` picks one by the column's type.
+Before: `lookup` chooses the codec by the column's type.
 After: `event_encoder` calls it once a value. `calendar` counts days and microseconds.
 Source: PostgreSQL `date.c`, `timestamp.c`, `datetime.c`; text under DateStyle ISO and TimeZone UTC.
 
-Unrepresentable are infinity, the years that readers of Avro's logical types do not hold (all but 0001 to 9999), and the
-time of day 24:00:00.
+Three kinds of values are unrepresentable: infinity; years outside 0001 to 9999, which readers of Avro's logical types
+cannot hold; and the time of day 24:00:00.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Timestamp(Codec):
         return True
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        # A longer year moves the blank away from its place.
+        # In a year of five digits or more, another byte stands here.
         if size < 19 or data[at + 10] != 32 or data[at + size - 1] == 67:
             _check_out_of_range(data, at, size, self.type_name)
             return False

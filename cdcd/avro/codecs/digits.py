@@ -1,12 +1,12 @@
 """Decimal digits from and to bytes, as 64-bit integers and without Python objects.
 
-After: `integers`, `numeric`, `floats`, `calendar` and `interval` read PostgreSQL's text with these.
+Before: bytes of a frame. After: `integers`, `numeric`, `floats`, `calendar` and `interval` read PostgreSQL's text.
 
-Up to eight digits are read as one big-endian word, and checked and summed all at once. That takes 2 ns; a loop takes
-2 ns a digit. The word ends with the last digit. Bytes in it before the first digit are masked away.
+Up to eight digits are read as one big-endian word, and checked and added up together. That takes 2 ns; a loop takes 2
+ns a digit. The word ends with the last digit; a mask removes bytes before the first digit.
 
-The hot modules avoid three traps of mypyc. An integer constant from 2**62 on is an object, converted at every use. So
-is the value of `i64 if ... else literal`. And `1 << i64` shifts a 32-bit C int.
+The hot modules avoid three traps of mypyc. An integer constant of 2**62 or more is a Python object, which is converted
+at every use. The value of `i64 if ... else literal` is such an object, too. `1 << i64` shifts a 32-bit C int.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mypy_extensions import i32, i64, u8
 from cdcd.avro.codecs.errors import wrong_text
 
 _ZEROS: Final = 0x3030_3030_3030_3030  # "00000000"
-_SIXES: Final = 0x0606_0606_0606_0606  # added to a byte of 10 to 15, it carries into the upper half
+_SIXES: Final = 0x0606_0606_0606_0606  # added to a byte of 10 to 15, each six carries into the upper half
 _UPPER_HALVES: Final = 0x0F0F_0F0F_0F0F_0F0F  # of a word shifted right by 4
 _SEVEN_BYTES: Final = 0x00FF_FFFF_FFFF_FFFF
 
@@ -27,12 +27,12 @@ _TENTH_MIN: Final = 922337203685477580  # 2**63 // 10
 
 
 def holds_digits(word: i64) -> bool:
-    """Whether every byte of `word` is 0 to 9. Text becomes such a word by `^` with zeros and its separators."""
+    """Whether every byte of `word` is 0 to 9. Text becomes such a word by XOR with ASCII zeros."""
     return ((word | (word + _SIXES)) >> 4) & _UPPER_HALVES == 0
 
 
 def read_digits(data: bytes, at: i64, size: i64) -> i64:
-    """The number that the `size` (1 to 18) digits at `at` spell, or -1 if one of them is not a digit."""
+    """The value of the `size` (1 to 18) digits at `at`; -1 if one of the bytes is not a digit."""
     end: i64 = at + size
     if size <= 8 and end >= 8:
         return _sum_digits(read_i64_be(data, end - 8), size)
@@ -53,7 +53,7 @@ def read_digits(data: bytes, at: i64, size: i64) -> i64:
 
 
 def _sum_digits(word: i64, size: i64) -> i64:
-    """The number that the last `size` (1 to 8) bytes of `word` spell as ASCII digits, or -1."""
+    """The value of the last `size` (1 to 8) bytes of `word` as ASCII digits; -1 if one is not a digit."""
     word ^= _ZEROS
     if size < 8:
         word &= _SEVEN_BYTES >> (7 - size << 3)
@@ -82,7 +82,7 @@ def read_int(data: bytes, at: i64, size: i64, type_name: str) -> i64:
 
 
 def _read_long_int(data: bytes, at: i64, size: i64, negative: bool, type_name: str) -> i64:
-    """As `read_int`, for 19 digits; more do not fit."""
+    """As `read_int`, for 19 digits. Longer numbers do not fit."""
     if size != 19:
         raise wrong_text(type_name, "a decimal integer", size)
     n: i64 = read_digits(data, at, 18)

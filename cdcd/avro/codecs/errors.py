@@ -1,14 +1,14 @@
-"""The one error of the codecs: bytes that are not a value of their column's type.
+"""The error of the codecs: bytes that are not a value of their column's type.
 
-After: every codec raises it. The text names the type, what was wanted and what came. It never shows the value, which
-may be somebody's secret.
+Before: every codec raises it. After: the daemon stops. The message names the type, the expected form and the size. It
+never shows the value, which may be secret.
 """
 
 from __future__ import annotations
 
 from cdcd.errors import DecodeError
 
-HINT = "The server's types and cdcd's do not agree: report this with the server's version"
+HINT = "cdcd reads this type differently than the server writes it: report this with the server's version"
 
 
 def malformed(type_name: str, wanted: str, got: str) -> DecodeError:
@@ -22,5 +22,5 @@ def wrong_size(type_name: str, wanted: int, got: int) -> DecodeError:
 
 
 def wrong_text(type_name: str, wanted: str, size: int) -> DecodeError:
-    """The error of a text value of `size` bytes that does not read as `wanted`."""
+    """The error of a text value of `size` bytes that is not `wanted`."""
     return malformed(type_name, wanted, f"another text of {size} bytes")

@@ -1,6 +1,6 @@
 """The types of extensions: hstore and pgvector. (citext, ltree and PostGIS are in `text`.)
 
-Before: `lookup` picks one by the type's name; an extension's types may live in any schema.
+Before: `lookup` chooses the codec by the type's name alone: an extension may be in any schema.
 After: `event_encoder` calls it once a value.
 Source: contrib `hstore_io.c`, pgvector `vector.c`.
 """
@@ -58,7 +58,7 @@ class Hstore(TextCodec):
             out.append(0)
             return True
         pairs = BytesWriter()
-        # A comma to end on, as after every other pair.
+        # Append a comma, so that the last pair ends like all others.
         items = LiteralScanner(data[at : at + size] + b",", 0, size + 1, "hstore")
         count: i64 = 0
         while items.at <= size:
@@ -110,9 +110,9 @@ class Hstore(TextCodec):
 
 
 class ConvertedHstore(Hstore):
-    """hstore of a database whose text the server converts to UTF-8: it is read in text mode only.
+    """hstore of a database whose text the server converts to UTF-8. cdcd reads it in text mode only.
 
-    `hstore_send` writes the lengths that keys and values have in the database, but the bytes of the converted ones.
+    `hstore_send` writes the lengths before the conversion, and the bytes after it: the binary form is wrong.
     """
 
     @property

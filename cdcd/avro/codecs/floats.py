@@ -1,6 +1,6 @@
 """real and double precision.
 
-Before: `lookup` picks one by the column's type; `extensions` uses them for the elements of vectors.
+Before: `lookup` chooses the codec by the column's type; `extensions` uses the functions for elements of vectors.
 After: `event_encoder` calls it once a value.
 Source: PostgreSQL `float.c` (text and binary forms), `d2s.c` and `f2s.c` (the shortest text that reads back as the
 value, which `extra_float_digits = 1` gives).
@@ -28,14 +28,15 @@ from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.errors import wrong_size, wrong_text
 from cdcd.avro.codecs.registry import TypeRegistry
 
-# A NaN has many bit patterns, and its text does not say which: both modes write this one.
+# NaN has many bit patterns, and the text does not show which. So both modes write this pattern.
 _NAN8: Final = 0x7FF8_0000_0000_0000
 _NAN4: Final = 0x7FC0_0000
 
-# An integer of so many digits is exact as a double. So is every power of ten up to 22: one division rounds right.
+# A double holds every integer of so many digits exactly, and every power of ten up to 10**22. So one division of the
+# two gives the correctly rounded result.
 _EXACT_INT_DIGITS: Final = 15
 
-_FLOAT4_MAX: Final = 3.4028235677973366e38  # where rounding to float4 gives infinity
+_FLOAT4_MAX: Final = 3.4028235677973366e38  # from here on, rounding to float4 gives infinity
 _FLOAT4_MIN_NORMAL: Final = 1.1754943508222875e-38
 
 
@@ -100,7 +101,7 @@ def write_float4(out: BytesWriter, value: float) -> None:
 
 
 def read_float(data: bytes, at: i64, size: i64, type_name: str) -> float:
-    """The double nearest to the number that `data[at:at + size]` spells; raises DecodeError if it spells none."""
+    """The double nearest to the number in the text `data[at:at + size]`. Raises DecodeError if it is no number."""
     end: i64 = at + size
     i: i64 = at
     negative = size > 0 and data[i] == 45
@@ -150,8 +151,8 @@ def read_float4(data: bytes, at: i64, size: i64) -> float:
     tail: i64 = (i64(bits[4]) & 0x1F) << 24 | i64(bits[5]) << 16 | i64(bits[6]) << 8 | i64(bits[7])
     if magnitude >= _FLOAT4_MIN_NORMAL and tail != 0x1000_0000:
         return value
-    # The double lies halfway between two float4s, or among the subnormals, where the bits do not show whether it does.
-    # It may have been rounded to there itself, and rounding twice may err.
+    # The double lies halfway between two float4s, or is subnormal, where its bits do not show that. It may itself be
+    # rounded, and a second rounding could then give the wrong float4.
     return _round_to_odd(data[at : at + size], value)
 
 
@@ -163,7 +164,7 @@ def _parse_float(text: bytes, type_name: str) -> float:
 
 
 def _round_to_odd(text: bytes, value: float) -> float:
-    """The double next to the number that `text` spells whose last bit is odd: rounding it once more cannot err."""
+    """The double next to the number in `text` whose last bit is odd: another rounding of it gives the right result."""
     if math.isinf(value):
         return value
     exact = Fraction(text.decode())
@@ -215,7 +216,7 @@ def _shortest_digits(value: float, precision: int, exponent_min: int) -> tuple[s
     ulp = max(exponent - precision, exponent_min)
     exact = Fraction(value)
     gap = Fraction(2) ** ulp / 2
-    # Below a power of two the neighbour is only half as far.
+    # Below a power of two the neighbour is only half as far away.
     low = exact - (gap / 2 if fraction == 0.5 and ulp > exponent_min else gap)
     high = exact + gap
     power = math.floor(math.log10(value)) + 1

@@ -1,7 +1,7 @@
 """Integers and booleans: int2, int4, int8, oid, xid, cid, xid8, bool.
 
-Before: `lookup` picks one by the column's type.
-After: `event_encoder` calls it once a value. `numeric` and `floats` have the fractions.
+Before: `lookup` chooses the codec by the column's type.
+After: `event_encoder` calls it once a value.
 Source: PostgreSQL `int.c`, `int8.c`, `oid.c`, `xid.c`, `bool.c`: the `*send` functions, all big-endian.
 """
 
@@ -94,7 +94,7 @@ class Int8(Codec):
 
 
 class Unsigned4(Codec):
-    """oid, xid, cid -> long: they are unsigned, so an Avro int does not hold them."""
+    """oid, xid, cid -> long. They are unsigned 32-bit integers, too large for an Avro int."""
 
     def __init__(self, type_name: str) -> None:
         super().__init__("long")
@@ -120,9 +120,9 @@ class Unsigned4(Codec):
 
 
 class Xid8(Codec):
-    """xid8 -> long. The upper half of its unsigned range is unrepresentable, and no server comes that far.
+    """xid8 -> long. The upper half of its unsigned range is unrepresentable, but no server reaches it.
 
-    So it does not count as fallible: a key of this type stays a plain long.
+    So the type does not count as fallible: in a key it is a plain long.
     """
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Xid8(Codec):
 
 
 class Bool(Codec):
-    """boolean -> boolean. Its text in the stream is `t` or `f`; only a cast to text spells it out."""
+    """boolean -> boolean. Its text in the stream is `t` or `f` (only a cast to text gives `true` and `false`)."""
 
     def __init__(self) -> None:
         super().__init__("boolean")

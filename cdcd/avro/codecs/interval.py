@@ -1,6 +1,6 @@
-"""interval -> record { months, days, micros }, PostgreSQL's own three parts. No part converts into another.
+"""interval -> record { months, days, micros }: PostgreSQL's own three parts, which do not convert into each other.
 
-Before: `lookup` picks it by the column's type.
+Before: `lookup` chooses the codec by the column's type.
 After: `event_encoder` calls it once a value.
 Source: PostgreSQL `timestamp.c` (`interval_send`: int64 microseconds, int32 days, int32 months) and `datetime.c`
 (`EncodeInterval`; IntervalStyle postgres). PostgreSQL 17 added infinity: all three parts at their limit.
@@ -114,7 +114,7 @@ def interval_text(months: int, days: int, micros: int) -> str:
     infinite = _infinity(months, days, micros)
     if infinite != 0:
         return "infinity" if infinite > 0 else "-infinity"
-    # C's division rounds towards zero, so that years and months have one sign.
+    # As in C, division rounds towards zero: years and months get the same sign.
     years = -(-months // 12) if months < 0 else months // 12
     words = []
     after_negative = False
@@ -141,9 +141,9 @@ def _infinity(months: i64, days: i64, micros: i64) -> i64:
 
 
 def _read_minus_time(data: bytes, hours: i64, at: i64, end: i64) -> i64:
-    """Minus the microseconds of `hours` and the `:MM:SS[.f{1,6}]` from `at` to `end`; 1 if that is malformed.
+    """The negated microseconds of `hours` and of the `:MM:SS[.f{1,6}]` from `at` to `end`; 1 if malformed.
 
-    It counts downwards because -2**63 has no positive counterpart.
+    The result is negative because -2**63 has no positive counterpart.
     """
     if end - at < 6 or data[at + 3] != 58:
         return 1

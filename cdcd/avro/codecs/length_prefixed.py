@@ -1,6 +1,6 @@
-"""Reads the parts of a binary value that is made of values: each part comes after its length.
+"""Reads a binary value that consists of parts: each part follows its length.
 
-After: `arrays`, `composites`, `ranges` and `extensions` take values apart with it.
+Before: bytes of a frame. After: `arrays`, `composites`, `ranges` and `extensions` read their values with it.
 Source: PostgreSQL `array_send`, `record_send`, `range_send`, `hstore_send`: big-endian int32; a length of -1 is null.
 """
 
@@ -30,18 +30,18 @@ class LengthPrefixedReader:
         return i64(read_i32_be(data, at))
 
     def size(self, data: bytes) -> i64:
-        """Read the length of a part; -1: null. The part begins at `at`, and the caller passes over it with `skip`."""
+        """Read the length of a part; -1: null. The part starts at `at`; the caller moves past it with `skip`."""
         size: i64 = self.int4(data)
         if size < -1 or size > self._end - self.at:
             raise malformed(self._type_name, f"a part of at most {self._end - self.at} bytes", f"{size}")
         return size
 
     def skip(self, size: i64) -> None:
-        """Pass over a part of `size` bytes; a null part has none."""
+        """Move past a part of `size` bytes; below 0, a null part, there is nothing to skip."""
         if size > 0:
             self.at += size
 
     def finish(self) -> None:
-        """Raise DecodeError unless everything was read."""
+        """Raise DecodeError if bytes follow the last part."""
         if self.at != self._end:
             raise malformed(self._type_name, "nothing after the last part", f"{self._end - self.at} bytes")

@@ -1,10 +1,11 @@
-"""The text of arrays, composites and ranges: PostgreSQL quotes the values inside it.
+"""The text of arrays, composites and ranges, in which PostgreSQL quotes the values.
 
-After: `arrays`, `composites`, `ranges` and `extensions` take such text apart, and put it together in `render`.
+Before: bytes of a frame. After: `arrays`, `composites`, `ranges` and `extensions` read such text, and write it in
+`render`.
 Source: PostgreSQL `arrayfuncs.c` (`array_out`), `rowtypes.c` (`record_out`), `rangetypes.c` (`range_deparse`).
 
-A LiteralScanner walks over the items of one text. It makes a bytes object only for an item with escapes. It gives every
-other item where it lies.
+A LiteralScanner walks over the items of one text. It makes a bytes object only for an item with escapes. All other
+items stay in the frame.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SPACES = " \t\n\r\v\f"
 class LiteralScanner:
     """The items of one text, from `at` on: `next` finds one, then `data`, `start` and `size` say where it lies.
 
-    `quoted` tells `""` from nothing, and `"NULL"` from NULL. The caller reads the delimiters between the items.
+    `quoted` tells `""` from an empty item, and `"NULL"` from NULL. The caller reads the delimiters between the items.
     """
 
     def __init__(self, data: bytes, at: i64, end: i64, type_name: str) -> None:
@@ -42,7 +43,7 @@ class LiteralScanner:
     def next(self, stop: i64, other_stop: i64) -> None:
         """Read the item at `at`, up to a byte `stop` or `other_stop` outside quotes, and set `at` to that byte.
 
-        Raises DecodeError if the text ends before.
+        Raises DecodeError if the text ends before such a byte.
         """
         data = self._source
         end: i64 = self._end
@@ -58,7 +59,7 @@ class LiteralScanner:
                     escaped = True
                     i += 1
                 elif byte == _QUOTE:
-                    # Composites and ranges double a quote, arrays put a backslash before it.
+                    # A quote inside quotes: doubled in composites and ranges, after a backslash in arrays.
                     if i + 1 < end and data[i + 1] == _QUOTE:
                         escaped = True
                         i += 1
@@ -87,7 +88,7 @@ class LiteralScanner:
 
 
 def _unescape(data: bytes, at: i64, size: i64) -> bytes:
-    """The item without its escapes: a backslash, or the first of two quotes, makes the next byte literal."""
+    """The item without its escapes. A backslash, or the first of two quotes, makes the next byte literal."""
     out = BytesWriter()
     end: i64 = at + size
     while at < end:

@@ -1,9 +1,9 @@
-"""Picks the codec of a column.
+"""Chooses the codec of a column.
 
 Before: `source.catalog` describes the type as a `PgType`.
 After: `schema` and `event_encoder` use the codec, which holds the Avro schema and transcodes both modes.
 
-A new family of types is one file beside this one, with a function `register`; this module lists it.
+To add a family of types, add a file with a function `register` to this package, and list it here.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def codec_for(pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
 
 
 def has_known_binary(pgtype: PgType, encoding: str = "UTF8") -> bool:
-    """Whether values of this type, from a database of this encoding, can be read in binary.
+    """Whether cdcd can read values of this type in binary, from a database with this encoding.
 
-    If not, the stream must run in text mode.
+    If it cannot, the stream must run in text mode.
     """
     return REGISTRY.codec(pgtype, -1, TypeOptions(converted=is_converted(encoding))).has_binary

@@ -1,6 +1,6 @@
-"""Types that are strings in Avro and packed bytes in PostgreSQL: network addresses, bits, pg_lsn, tsvector.
+"""Types whose Avro form is a string and whose binary form is not: network addresses, bits, pg_lsn, tsvector.
 
-Before: `lookup` picks one by the column's type.
+Before: `lookup` chooses the codec by the column's type.
 After: `event_encoder` calls it once a value.
 Source: PostgreSQL `network.c` (`network_send`: family, prefix length, whether it is a cidr, address length, address),
 `inet_net_ntop.c`, `mac.c`, `mac8.c`, `varbit.c`, `pg_lsn.c`.
@@ -20,7 +20,7 @@ from cdcd.lsn import format_lsn
 
 
 class TextOnly(Codec):
-    """A type whose Avro form is PostgreSQL's text: subclasses only render the binary form."""
+    """A type whose Avro form is PostgreSQL's text. Subclasses render the binary form."""
 
     def __init__(self) -> None:
         super().__init__("string")
@@ -35,7 +35,7 @@ class TextOnly(Codec):
 
 
 class Inet(TextOnly):
-    """inet, cidr -> string; an inet with all bits has no prefix length, as in PostgreSQL."""
+    """inet, cidr -> string. As in PostgreSQL, an inet shows no prefix length if the prefix is the whole address."""
 
     def __init__(self, type_name: str) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class Tsvector(TextCodec):
                 raise malformed("tsvector", "lexemes and their positions", "fewer bytes")
             lexeme = b"'" + value[i:end].replace(b"\\", b"\\\\").replace(b"'", b"''") + b"'"
             positions = [int.from_bytes(value[p : p + 2], "big") for p in range(end + 3, end + 3 + 2 * count, 2)]
-            # The top two bits are the weight, D (0), C, B or A; D is not written.
+            # The top two bits are the weight: D (0), C, B or A. PostgreSQL does not write D.
             places = ",".join(f"{p & 0x3FFF}{('', 'C', 'B', 'A')[p >> 14]}" for p in positions)
             lexemes.append(lexeme + b":" + places.encode() if places else lexeme)
             i = end + 3 + 2 * count

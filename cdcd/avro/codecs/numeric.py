@@ -1,12 +1,12 @@
-"""numeric: an Avro decimal where its column has precision and scale, a string where it has none.
+"""numeric -> decimal if the column has precision and scale, else string.
 
-Before: `lookup` picks `Decimal` or `NumericText` by the column's typmod.
+Before: `lookup` chooses `Decimal` or `NumericText` by the column's typmod.
 After: `event_encoder` calls it once a value.
 Source: PostgreSQL `numeric.c`, `numeric_send`: int16 count of digits, int16 weight, uint16 sign, uint16 display scale,
 then the digits in base 10,000, int16 each: digit i counts 10000**(weight - i), and zeros at either end are not sent.
 Avro decimal: the unscaled integer as two's complement, big-endian, in as few bytes as hold it.
 
-A value of up to 18 digits, which is nearly every one, is computed as an i64; longer ones as a Python int.
+A value of up to 18 digits, as nearly all are, is computed as an i64, a longer one as a Python int.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def typmod_scale(typmod: int) -> int:
 
 
 class Decimal(Codec):
-    """numeric(p,s) -> decimal. NaN, the infinities, and anything that needs more digits are unrepresentable.
+    """numeric(p,s) -> decimal. NaN, the infinities, and values that need more digits are unrepresentable.
 
-    A negative scale becomes 0 with a precision to match, and a scale above the precision raises the precision: Avro
-    wants 0 <= scale <= precision. The caller sees to it that the result does not exceed PRECISION_MAX.
+    Avro wants 0 <= scale <= precision. So a negative scale becomes 0, and the precision grows by as much. A scale above
+    the precision raises the precision. The caller ensures that the result does not exceed PRECISION_MAX.
     """
 
     def __init__(self, precision: int, scale: int) -> None:
@@ -74,12 +74,12 @@ class Decimal(Codec):
             return False
         if digits > _SAFE_DIGITS:
             return self._write_wide_binary(data, at, count, out)
-        exponent: i64 = 4 * (weight - count + 1) + self.scale  # of ten: the place of the last digit, unscaled
+        exponent: i64 = 4 * (weight - count + 1) + self.scale  # of ten, for the last digit, in the unscaled integer
         if exponent < -3:
             return False
         n: i64 = 0
         last: i64 = 0
-        checks: i64 = 0  # below 0 once a digit was below 0 or above 9999
+        checks: i64 = 0  # negative as soon as a digit is below 0 or above 9999
         i: i64 = 0
         while i < count:
             n = n * 10000 + last
@@ -246,7 +246,7 @@ def _check_special(data: bytes, at: i64, size: i64) -> None:
 
 
 def _write_numeric(data: bytes, at: i64, size: i64, out: BytesWriter, prefixed: bool) -> None:
-    """Append PostgreSQL's text, as `get_str_from_var` writes it; `prefixed`: after its length as an Avro long."""
+    """Append PostgreSQL's text, as `get_str_from_var` writes it. `prefixed`: write its length as an Avro long first."""
     count: i64 = _count(data, at, size)
     weight: i64 = i64(read_i16_be(data, at + 2))
     sign: i64 = i64(read_i16_be(data, at + 4)) & 0xFFFF

@@ -1,11 +1,11 @@
 """Ranges and multiranges -> record { lower, upper, lower_inc, upper_inc, empty }, and array of that record.
 
-Before: `lookup` builds one around the codec of the subtype.
+Before: `lookup` builds the codec around that of the subtype.
 After: `event_encoder` calls it once a value.
 Source: PostgreSQL `rangetypes.c` (`range_send`: a byte of flags, then each finite bound with its length),
 `multirangetypes.c` (`multirange_send`: a count, then each range with its length).
 
-A bound that is null in the record is infinite, unless `empty` is true.
+A null bound in the record means infinite, unless `empty` is true.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Multirange(Codec):
         end: i64 = at + size - 1
         if size < 2 or data[at] != _OPEN_BRACE or data[end] != _CLOSE_BRACE:
             raise wrong_text(self.type_name, "ranges in braces", size)
-        # The count comes first: walk twice.
+        # Avro wants the count first, so walk twice: count, then write.
         count: i64 = 0
         i: i64 = at + 1
         while i < end:
@@ -222,7 +222,7 @@ class Multirange(Codec):
 
 
 def _range_end(data: bytes, at: i64, end: i64) -> i64:
-    """Where the range that begins at `at` ends: after its closing bracket outside quotes, or at `end`."""
+    """The end of the range that starts at `at`: after its closing bracket outside quotes, or `end` if there is none."""
     quoted = False
     while at < end:
         byte: i64 = i64(data[at])

@@ -1,10 +1,10 @@
-"""Which codec a PostgreSQL type gets: every family registers its types here, by name or by kind.
+"""The registry of codecs: every family registers its types here, by name or by kind.
 
 Before: each family (`integers`, `text`, `arrays`, ...) has a function `register` that adds its types.
-After: `lookup` asks for the codec of a column. Spark and `cdcd verify` go the way back by `type_forms`.
+After: `lookup` asks for the codec of a column. For the way back, readers use `type_forms`.
 Source: PostgreSQL, "System Catalogs", pg_type (`typname`, `typtype`); the OIDs of built-in types are in `pg_type.dat`.
 
-Types are known by schema and name: the OIDs of an extension's types differ from server to server.
+Types are registered by name, not by OID: the OIDs of an extension's types differ from server to server.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ COMPOSITE: Final = "c"
 RANGE: Final = "r"
 MULTIRANGE: Final = "m"
 ARRAY: Final = "array"
-"""The kinds of types that PostgreSQL's users make: `typtype`, and one more for true arrays."""
+"""The kinds of user-defined types: values of `typtype`, and one more for true arrays."""
 
 _PSEUDO_ARRAYS: Final = ("int2vector", "oidvector")
-"""PostgreSQL's catalog calls these arrays. They count from 0, and their text is not an array's."""
+"""The catalog says that these are arrays, but they count from 0 and have another text form."""
 
 
 @dataclass(frozen=True)
 class TypeOptions:
-    """The choices about types that the settings and the database make."""
+    """The options for codecs, from the settings and the database."""
 
     numeric: Literal["decimal", "string"] = "decimal"
-    """numeric(p,s) becomes an Avro decimal, or a string as every other numeric does."""
+    """How numeric(p,s) is encoded. Every other numeric becomes a string."""
     any_encoding: bool = False
-    """The database has no encoding (SQL_ASCII): its text is checked, and is unrepresentable if it is not UTF-8."""
+    """The database has no encoding (SQL_ASCII). Text that is not UTF-8 is unrepresentable."""
     converted: bool = False
     """The database is neither UTF8 nor SQL_ASCII: the server converts its text."""
     position: Callable[[], int] = at_the_start
-    """The commit LSN of the transaction at hand: a type may have been altered since the catalog was asked."""
+    """Gives the commit LSN of the current transaction: `composite_changes` compares it with the catalog's LSN."""
 
     @staticmethod
     def of_database(
         numeric: Literal["decimal", "string"], encoding: str, position: Callable[[], int] = at_the_start
     ) -> TypeOptions:
-        """The options for a database of this encoding, in PostgreSQL's words."""
+        """The options for a database with this encoding, by PostgreSQL's name."""
         return TypeOptions(numeric, encoding == "SQL_ASCII", is_converted(encoding), position)
 
 
 def is_converted(encoding: str) -> bool:
-    """Whether the server converts the text of a database of this encoding to UTF-8."""
+    """Whether the server must convert text from this encoding to UTF-8."""
     return encoding not in ("UTF8", "SQL_ASCII")
 
 
 class TypeRequest:
-    """One type that needs a codec: of a column, or of a part of its values."""
+    """A type that needs a codec: the type of a column, or of a part of its values."""
 
     def __init__(self, pgtype: PgType, typmod: int, options: TypeOptions, registry: TypeRegistry) -> None:
         """`typmod`: -1 if there is none."""
@@ -71,16 +71,16 @@ class TypeRequest:
         return self._registry.codec(pgtype, typmod, self.options)
 
     def built_in(self, oid: int) -> Codec | None:
-        """The codec of a built-in type, which has the same OID on every server; None for all others."""
+        """The codec of a built-in type by its OID, which is the same on every server; None for other types."""
         return self._registry.built_in_codec(oid, self.options)
 
 
 Factory: TypeAlias = "Callable[[TypeRequest], Codec | None]"
-"""Makes the codec of a requested type. None: the type has no other form than its text."""
+"""Makes the codec of a type. None: the type is encoded as its text."""
 
 
 class TypeRegistry:
-    """Makes the codecs of types. A type that nobody registered gets the codec that `fallback` makes."""
+    """Makes the codecs of types. `fallback` makes the codec of a type that is not registered."""
 
     def __init__(self, fallback: Callable[[TypeRequest], Codec]) -> None:
         self._fallback = fallback
@@ -95,7 +95,7 @@ class TypeRegistry:
         self._names[oid] = name
 
     def add_extension(self, name: str, factory: Factory) -> None:
-        """Make the type of an extension known, which may live in any other schema."""
+        """Make the type of an extension known, in any schema but `pg_catalog`."""
         self._extensions[name] = factory
 
     def add_kind(self, kind: str, factory: Factory) -> None:
@@ -109,7 +109,7 @@ class TypeRegistry:
 
     @property
     def extension_names(self) -> list[str]:
-        """The types of extensions."""
+        """The names of all types of extensions."""
         return list(self._extensions)
 
     def codec(self, pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
@@ -122,7 +122,7 @@ class TypeRegistry:
         return utf8_checked(codec) if options.any_encoding else codec
 
     def built_in_codec(self, oid: int, options: TypeOptions) -> Codec | None:
-        """The codec of the built-in type of this OID; None if there is none."""
+        """The codec of the built-in type with this OID; None if there is no such type."""
         name = self._names.get(oid)
         return None if name is None else self.codec(PgType(oid, "pg_catalog", name), -1, options)
 

@@ -1,9 +1,11 @@
-"""Text, and the types that are text with rules: json, jsonb, xml, enums, uuid; bytea; and text for everything unknown.
+"""Text and types that are like text: json, jsonb, xml, enums, uuid; also bytea, and the fallback for unknown types.
 
-Before: `lookup` picks one by the column's type.
+Before: `lookup` chooses the codec by the column's type.
 After: `event_encoder` calls it once a value.
-Source: PostgreSQL `varlena.c` (text, bytea), `char.c`, `jsonb.c`, `uuid.c`. The session's client_encoding is UTF8, so
-text is UTF-8 as Avro wants it, in both modes. `text_encoding` has what a database without an encoding needs.
+Source: PostgreSQL `varlena.c` (text, bytea), `char.c`, `jsonb.c`, `uuid.c`.
+
+The session's client_encoding is UTF8, so text comes as UTF-8 in both modes, as Avro wants it. `text_encoding` is for
+databases without an encoding.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class Text(TextCodec):
 
 
 class TextFallback(Text):
-    """Any type whose binary form cdcd does not know -> string: PostgreSQL's text form. The stream runs in text mode."""
+    """A type whose binary form cdcd does not know -> string: PostgreSQL's text. The stream runs in text mode."""
 
     def __init__(self, type_name: str) -> None:
         super().__init__()
@@ -107,7 +109,7 @@ class Char(Codec):
         if size == 1:
             write_text(out, self.render(data, at, size))
         elif size == 0 or size == 4 or (size <= 3 and data[at] >= 0xC0):
-            # `\ooo`; or, before PostgreSQL 16, the byte as a character of the database's encoding
+            # `\ooo`, or before PostgreSQL 16 one character of the database's encoding
             write_bytes(out, data, at, size)
         else:
             raise wrong_text('"char"', "at most one character", size)
@@ -196,7 +198,7 @@ class Ewkb(Codec):
 
 
 def write_unhexed(out: BytesWriter, data: bytes, at: i64, size: i64, type_name: str) -> None:
-    """Append the bytes that the `size` hexadecimal digits at `at` spell, as an Avro bytes."""
+    """Decode the `size` hexadecimal digits at `at`, and append the bytes as Avro bytes."""
     end: i64 = at + size
     if size & 1:
         raise wrong_text(type_name, "an even number of hexadecimal digits", size)
@@ -213,8 +215,8 @@ def write_unhexed(out: BytesWriter, data: bytes, at: i64, size: i64, type_name: 
 def _hex_of_4(value: i64) -> i64:
     """The 8 hexadecimal digits of the low 32 bits, as the 8 ASCII characters of one big-endian word.
 
-    All eight at a time: spread the nibbles over the bytes, add "0" to each, and the distance from ":" to "a" to those
-    above 9.
+    It handles all eight digits together: it spreads the nibbles over the bytes, adds "0" to each, and adds the distance
+    from ":" to "a" to those above 9.
     """
     value &= 0xFFFF_FFFF
     value = (value & 0xFFFF_0000) << 16 | value & 0xFFFF
@@ -230,12 +232,12 @@ def _hex_of_2(value: i64) -> i64:
 
 
 def fallback(request: TypeRequest) -> Codec:
-    """The codec of a type that nobody registered: its text."""
+    """The codec of a type that is not registered: its text."""
     return TextFallback(request.pgtype.qualified)
 
 
 def register(types: TypeRegistry) -> None:
-    """Make text and the types that are text with rules known; and bytea, and PostGIS, which has bytes, too."""
+    """Make text, the types like text, bytea and PostGIS known."""
     types.add_built_in("bytea", 17, lambda _: Bytea())
     types.add_built_in("char", 18, lambda _: Char())
     types.add_built_in("name", 19, lambda _: Text())

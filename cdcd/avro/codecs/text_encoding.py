@@ -1,11 +1,11 @@
-r"""Text of a database that has no encoding (SQL_ASCII): its bytes may be anything, and Avro's strings are UTF-8.
+r"""Text of a database without an encoding (SQL_ASCII): any bytes, while Avro's strings must be UTF-8.
 
-Before: `registry` and `lookup` wrap codecs in these, for such databases only. Elsewhere the server sends UTF-8.
-After: `event_encoder` calls them as any codec.
+Before: `registry` and `lookup` wrap codecs in these, for such databases only. Other databases send UTF-8.
+After: `event_encoder` calls them like any codec.
 Source: PostgreSQL, "Character Set Support"; "Binary Data Types", the escape format of bytea.
 
-A value that is not UTF-8 is unrepresentable. In the text that stands for it, a byte outside every UTF-8 character is
-`\xHH`, and a backslash is doubled: `caf\xe9` for `café` in LATIN1.
+A value that is not UTF-8 is unrepresentable. In its text, a byte that belongs to no UTF-8 character is written as
+`\xHH`, and a backslash is doubled. For example, `café` in LATIN1 becomes `caf\xe9`.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ class TextCodec(Codec):
         raise NotImplementedError
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
-        # Bytes that are not UTF-8 become surrogates. EscapingColumn gets the bytes back, however deep this is nested.
+        # Bytes that are not UTF-8 become surrogates. EscapingColumn turns them back into bytes, at any depth of
+        # nesting.
         return self.raw(data, at, size).decode("utf-8", "surrogateescape")
 
 
 class Utf8Checked(Codec):
-    """A codec of text for which a value that is not UTF-8 is unrepresentable."""
+    """Wraps a codec of text: a value that is not UTF-8 is unrepresentable."""
 
     def __init__(self, inner: TextCodec) -> None:
         super().__init__(inner.schema, is_fallible=True)
@@ -70,7 +71,7 @@ class Utf8Checked(Codec):
 
 
 class EscapingColumn(Codec):
-    """The codec of a whole column that has text in it: it escapes bytes that are not UTF-8 in what it renders."""
+    """Wraps the codec of a whole column with text in it: `render` escapes bytes that are not UTF-8."""
 
     def __init__(self, inner: Codec) -> None:
         super().__init__(inner.schema, is_fallible=True)
@@ -90,5 +91,5 @@ class EscapingColumn(Codec):
 
 
 def utf8_checked(codec: Codec) -> Codec:
-    """The codec of a type in a database without an encoding: a codec of text then checks it."""
+    """`codec`, with a check for UTF-8 if it is a codec of text. For databases without an encoding."""
     return Utf8Checked(codec) if isinstance(codec, TextCodec) else codec

@@ -1,10 +1,10 @@
 """Avro's two building blocks: the zigzag variable-length long, and bytes after their length.
 
-After: every codec, and `event_encoder`, write with these.
+Before: values of PostgreSQL. After: every codec, and `event_encoder`, write with these.
 Source: Apache Avro 1.12, "Binary encoding". Every int, long, branch of a union, block count and length is such a long.
 
-Both run some ten times a row, so both avoid Python objects. A slice costs an allocation (25-40 ns); eight bytes copied
-as one integer cost 1 ns. `tests/bench/codecs.py` measures both.
+Both run about ten times a row, so both avoid Python objects. A slice costs an allocation (25-40 ns); copying eight
+bytes as one integer costs 1 ns. `tests/bench/codecs.py` measures both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WORDS_MAX_BYTES: Final = 128
 def write_long(out: BytesWriter, n: i64) -> None:
     """Append `n`, any signed 64-bit integer, as an Avro int or long: 1 to 10 bytes."""
     z: i64 = (n << 1) ^ (n >> 63)
-    # Compiled, z is a signed word that may have wrapped. Uncompiled, it has the same bits as a positive int. The masks
+    # Compiled, z is a signed word that may have wrapped. Uncompiled, z is a positive int with the same bits. The masks
     # make the shift logical in both.
     while z & -128:
         out.append(u8((z & 0x7F) | 0x80))

@@ -1,10 +1,9 @@
-"""The commands, one file each. A file's `execute(given, load, out)` does what the options ask for.
+"""The commands, one file each. The function `execute(args, load, out)` of a file runs the command.
 
-`given` has the options that `cli.parser` describes. `load` reads the settings and sets up the log; it raises
-SettingsError. `out` is standard output. `execute` returns whether the exit code is 0, and raises CdcdError, which
-`main` prints.
+`args` has the options (see `cli.parser`). `load` reads the settings and sets up the log; it raises SettingsError.
+`out` is standard output. `execute` returns True if the exit code is 0. It raises CdcdError, which `main` prints.
 
-`main` imports the file of a command when it runs it: `cdcd config` must not wait for librdkafka, nor fail without it.
+`main` imports the file of a command only to run it: `cdcd config` must not wait for librdkafka, nor fail without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`cdcd check`: prints whether `cdcd run` would work, and a hint where it would not. Changes nothing.
+"""`cdcd check`: prints whether `cdcd run` would work, and a hint for each problem. It changes nothing.
 
 Before: `cli.main` has parsed the options. After: a person reads the lines, or a script the JSON.
 """
@@ -17,13 +17,13 @@ from cdcd.preflight.findings import Finding, Level
 _COLOURS: Final = {Level.OK: "32", Level.WARNING: "33", Level.ERROR: "31"}
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
-    """Print the findings; return whether there was no error among them."""
-    return check(load().settings, out, as_json=given.json)
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
+    """Print the findings; return True if none of them is an error."""
+    return check(load().settings, out, as_json=args.json)
 
 
 def check(settings: Settings, out: TextIO, *, as_json: bool) -> bool:
-    """Write one line a finding to `out` as each is made; return whether there was no error among them."""
+    """Write each finding to `out` as soon as it is made, one line each; return True if none is an error."""
     good = True
     for finding in findings(settings):
         good = good and finding.level is not Level.ERROR

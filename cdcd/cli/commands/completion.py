@@ -1,4 +1,4 @@
-"""`cdcd completion`: prints the script with which a shell completes cdcd's commands and options.
+"""`cdcd completion`: prints a script. With it, a shell completes cdcd's commands and options.
 
 Before: `cli.main` has parsed the options. After: a shell reads the script.
 """
@@ -14,7 +14,7 @@ from cdcd.cli.commands import Load
 from cdcd.cli.parser import build_parser
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  # it needs no settings
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  # this command needs no settings
     """Print the script for the shell that the options name."""
-    out.write(shtab.complete(build_parser(), given.shell) + "\n")
+    out.write(shtab.complete(build_parser(), args.shell) + "\n")
     return True

@@ -13,13 +13,13 @@ from cdcd.cli.commands import Load
 from cdcd.config import reference
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print every setting with its value and origin; with `--reference`, the default file with its comments."""
-    if given.reference:
+    if args.reference:
         out.write(reference.reference())
         return True
     rows = reference.effective(load())
-    if given.json:
+    if args.json:
         content = {key: {"value": value, "from": origin} for key, value, origin in rows}
         out.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         return True

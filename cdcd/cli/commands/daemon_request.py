@@ -1,10 +1,11 @@
-"""Sends a request to the daemon, wherever it runs. The commands `snapshot` and `unpark` do so.
+"""Sends a request to the daemon, for the commands `snapshot` and `unpark`. The daemon may run on another machine.
 
 Before: a command knows the request. After: the daemon that uses the slot finds the request in its stream.
 Source: PostgreSQL, "System Administration Functions", `pg_logical_emit_message`.
 
-The request is a logical message in the WAL. So it survives every restart, reaches the daemon that uses the slot, and
-needs no privilege beyond a connection. When the slot's progress has passed its LSN, the daemon has taken it.
+The request is a logical message in the WAL. So it survives restarts of the daemon, it reaches the daemon that uses the
+slot, and the sender needs no privilege but to connect. When the slot's progress is past the LSN of the request, the
+daemon has received it.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from cdcd.lsn import parse_lsn
 from cdcd.progress.daemon_requests import request
 from cdcd.source.session import Session
 
-# The transaction id makes PostgreSQL flush the commit, and with it the message.
+# A transaction with an id flushes its commit record, and the message with it.
 _EMIT: Final = """
     SELECT pg_catalog.pg_logical_emit_message(false, 'cdcd', %s::text)::text, pg_catalog.pg_current_xact_id()
 """
 
 
 def send_request(settings: Settings, session: Session, what: str, schema: str, table: str) -> int:
-    """Send a request (`what` is one of `daemon_requests`) for a table; returns the LSN of the request.
+    """Send a request for a table (`what`: a constant of `progress.daemon_requests`); return the LSN of the request.
 
-    Raises RequestRejected if the daemon would not receive it.
+    Raises RequestRejected if `source.messages` is false: the daemon would not receive the request.
     """
     if not settings.source.messages:
         raise RequestRejected(

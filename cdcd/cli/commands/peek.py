@@ -1,12 +1,12 @@
-"""`cdcd peek`: prints the next changes in the slot, for people or as one JSON object a line. It consumes nothing.
+"""`cdcd peek`: prints the next changes in the slot as text, or as one JSON object a line. It consumes nothing.
 
 Before: `cli.main` has parsed the options. After: a person reads the lines, or a script the JSON.
 Source: PostgreSQL, "Replication Management Functions", `pg_logical_slot_peek_binary_changes`.
 
-PostgreSQL decodes from the slot's confirmed position, up to a number of changes, and leaves the slot where it is. Kafka
-may have a shown change already: the daemon publishes a change before it confirms it. PostgreSQL cannot be asked for a
-number of *events*, because empty transactions count, too. So peek asks for more changes until there are enough events,
-or no more changes.
+PostgreSQL decodes a number of changes from the slot's confirmed position, and does not move the slot. Kafka may already
+have some of them, because the daemon publishes a change before it confirms it. A number of changes is not a number of
+events: PostgreSQL counts empty transactions, too. So peek asks for more and more changes until it has enough events, or
+until there are no more changes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from cdcd.source.slot import Slot
 from cdcd.source.start_options import ORIGIN_SINCE, start_options
 
 CHANGES_PER_EVENT: Final = 4
-"""For the first question: an event takes Begin, Relation, the change, and Commit."""
+"""For the first query: an event may need four messages (Begin, Relation, the change, Commit)."""
 
 GROWTH: Final = 8
-"""Each further question asks for this many times more changes."""
+"""Each further query asks for this many times more changes."""
 
 _PEEK: Final = """
     SELECT lsn::text, data
@@ -41,17 +41,17 @@ _PEEK: Final = """
 """
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
-    """Print the next events, as many as the options say at most."""
-    peek(load().settings, given.limit, as_json=given.json, out=out)
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
+    """Print the next events, at most as many as the options say."""
+    peek(load().settings, args.limit, as_json=args.json, out=out)
     return True
 
 
 def peek(settings: Settings, limit: int, *, as_json: bool, out: TextIO) -> None:
     """Write the next events in the slot, `limit` at most, to `out`.
 
-    Raises SlotActive while a daemon streams, GapError if there is no such slot, RequestRejected if PostgreSQL does not
-    let it be read.
+    Raises SlotActive while a daemon streams, GapError if the slot does not exist, RequestRejected if PostgreSQL refuses
+    to read it.
     """
     source, names = settings.source, TopicNames(settings.sink.prefix, settings.sink.topic)
     with Session(source.dsn, source.application_name) as session:
@@ -105,7 +105,7 @@ def _events(
 
 
 def _options(settings: Settings, server_version: int, *, binary: bool) -> dict[str, str]:
-    """What the daemon asks of pgoutput, but for whole transactions only."""
+    """The options that the daemon gives to pgoutput, but for whole transactions only."""
     source = settings.source
     return start_options(
         source.publication,
@@ -117,7 +117,7 @@ def _options(settings: Settings, server_version: int, *, binary: bool) -> dict[s
 
 
 def _messages(session: Session, slot: str, wanted: int, options: Mapping[str, str]) -> list[tuple[int, bytes]]:
-    """The next pgoutput messages, with the LSN of each."""
+    """The next pgoutput messages: LSN and bytes of each."""
     words = [word for option in options.items() for word in option]
     try:
         return [(parse_lsn(lsn), bytes(data)) for lsn, data in session.rows(_PEEK, [slot, wanted, words, wanted])]

@@ -1,8 +1,8 @@
-"""The events that messages in a slot make, as the daemon would publish them, with a line of text or JSON for each.
+"""Turns pgoutput messages into events, as the daemon would publish them, and each event into a line.
 
 Before: `peek` has read pgoutput messages from the slot. After: `peek` prints the events.
 
-Decoder, assembler and encoder are the daemon's own, so the events are what Kafka would get.
+Decoder, assembler and encoder are the daemon's own code, so the events are those that Kafka would get.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class PeekedEvent:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Its place in the order of all events: commit_lsn and seq."""
+        """The event's place in the order of all events: commit_lsn and seq."""
         return self.value["source"]["commit_lsn"], self.value["source"]["seq"]
 
     def as_json(self, topic: str) -> str:
-        """One line of JSON, as `cdcd tail --json` prints it, without what only Kafka gives."""
+        """One line of JSON, like that of `cdcd tail --json` but without partition, offset and timestamp."""
         return json.dumps({"topic": topic, "key": plain(self.key), "value": plain(self.value)}, ensure_ascii=False)
 
     def as_text(self) -> str:
-        """One line: LSN, transaction, operation, table, then the values that the change has, or else its key."""
+        """One line: LSN, transaction, operation, table; then the row after or before the change, or else the key."""
         source = self.value["source"]
         what = f"{OPERATIONS[self.value['op']]} {self.schema}.{self.table}" if self.schema else "message"
         after = dict(self.value["after"] or ())
@@ -67,7 +67,7 @@ class PeekedEvent:
 
 
 def peeked_events(messages: Iterable[tuple[int, bytes]], catalog: Catalog, types: TypeOptions) -> list[PeekedEvent]:
-    """The events that the messages (LSN and bytes of each) make, in the order of their positions.
+    """The events of the messages (LSN and bytes of each), in the order of their positions.
 
     Raises BinaryFormatUnsupported as the daemon's decoder does.
     """

@@ -13,8 +13,8 @@ from cdcd.cli.commands.snapshot import summary
 from cdcd.daemon import process
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Run the daemon. With `--snapshot-only`, print a summary at the end; returns whether the snapshot is complete."""
     settings = load().settings
     process.run(settings)
-    return summary(settings, out) if given.snapshot_only else True
+    return summary(settings, out) if args.snapshot_only else True

@@ -16,9 +16,9 @@ from cdcd.reading.table_schemas import TableSchemas, selected_schemas
 from cdcd.sink.topics import TopicNames
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print the schemas of the tables that the options name, or of all."""
-    schemas(load().settings, given.tables, as_json=given.json, out=out)
+    schemas(load().settings, args.tables, as_json=args.json, out=out)
     return True
 
 
@@ -35,14 +35,14 @@ def schemas(settings: Settings, tables: Sequence[str], *, as_json: bool, out: Te
     out.writelines(f"{show(schemas)}\n" for _, _, schemas in wanted)
 
 
-def as_text(made: TableSchemas) -> str:
+def as_text(table: TableSchemas) -> str:
     """A line for the table, then a line for each column: name, PostgreSQL type, Avro type, whether it is in the key."""
-    keys = set() if made.key is None else {field["name"] for field in made.key["fields"]}
-    [before] = [field for field in made.value["fields"] if field["name"] == "before"]
+    keys = set() if table.key is None else {field["name"] for field in table.key["fields"]}
+    [before] = [field for field in table.value["fields"] if field["name"] == "before"]
     columns = before["type"][1]["fields"]
     width = max((len(field["name"]) for field in columns), default=0)
     types = max((len(field["pg_type"]) for field in columns), default=0)
-    lines = [f"{made.table} -> {made.topic}{'' if keys else ' (no key: one partition)'}"]
+    lines = [f"{table.table} -> {table.topic}{'' if keys else ' (no key: one partition)'}"]
     for field in columns:
         avro = field["type"][1]
         shown = avro if isinstance(avro, str) else json.dumps(avro, ensure_ascii=False)
@@ -51,5 +51,5 @@ def as_text(made: TableSchemas) -> str:
     return "\n".join(lines)
 
 
-def _as_json(made: TableSchemas) -> str:
-    return json.dumps(made.__dict__, ensure_ascii=False)
+def _as_json(table: TableSchemas) -> str:
+    return json.dumps(table.__dict__, ensure_ascii=False)

@@ -1,10 +1,11 @@
-"""`cdcd slot`: creates, shows and drops the slot, and refuses what would lose changes.
+"""`cdcd slot`: creates, shows and drops the slot. It refuses to lose changes.
 
 Before: `cli.main` has parsed the options. After: a person reads the lines, or a script the JSON.
 Source: PostgreSQL, "Replication Slots"; `pg_replication_slots`.
 
-A slot and the progress in Kafka belong together. If a slot is dropped, the changes that it still holds are lost. If it
-is created again, it begins later than the progress ends, and `run` refuses it. This command does neither by accident.
+A slot and the progress in Kafka belong together. If the slot is dropped, PostgreSQL's unpublished changes are lost. A
+new slot of the same name starts after the end of the progress, and `cdcd run` refuses it. This command does neither
+unless the user insists.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from cdcd.source.slot import Slot, SlotState
 from cdcd.terminal.text_format import size
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Create, drop or show the slot, as the options say."""
     settings = load().settings
-    if given.action == "create":
-        create(settings, two_phase=given.two_phase, failover=given.failover, as_json=given.json, out=out)
-    elif given.action == "drop":
-        drop(settings, force=given.force, as_json=given.json, out=out)
+    if args.action == "create":
+        create(settings, two_phase=args.two_phase, failover=args.failover, as_json=args.json, out=out)
+    elif args.action == "drop":
+        drop(settings, force=args.force, as_json=args.json, out=out)
     else:
-        status(settings, as_json=given.json, out=out)
+        status(settings, as_json=args.json, out=out)
     return True
 
 
 def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool, out: TextIO) -> None:
     """Create the slot, with the properties that the options or the settings ask for.
 
-    Raises GapError while Kafka holds progress of a slot of that name, RequestRejected as
-    `ReplicationStream.create_slot`.
+    Raises GapError if Kafka holds progress of a slot of that name, and RequestRejected as
+    `ReplicationStream.create_slot` does.
     """
     source = settings.source
     last = last_record(settings)
@@ -72,15 +73,15 @@ def status(settings: Settings, *, as_json: bool, out: TextIO) -> None:
     try:
         last: SlotRecord | CdcdError | None = last_record(settings)
     except CdcdError as error:
-        last = error  # the slot is worth a look while Kafka is away
+        last = error  # show the slot even if Kafka does not answer
     show(state, last, as_json=as_json, out=out)
 
 
 def drop(settings: Settings, *, force: bool, as_json: bool, out: TextIO) -> None:
-    """Drop the slot: PostgreSQL may remove the WAL that it keeps for it.
+    """Drop the slot: PostgreSQL may then remove the WAL that it keeps for it.
 
-    Raises SlotActive while a daemon uses it. Without `force`, raises RequestRejected if changes would be lost, because
-    Kafka holds progress of this slot, or if Kafka does not answer.
+    Raises SlotActive while a daemon uses the slot. Without `force`, raises RequestRejected if Kafka holds progress of
+    this slot (later changes would be lost), or if Kafka does not answer.
     """
     source = settings.source
     if not force:
@@ -103,7 +104,7 @@ def drop(settings: Settings, *, force: bool, as_json: bool, out: TextIO) -> None
 
 
 def show(state: SlotState | None, last: SlotRecord | CdcdError | None, *, as_json: bool, out: TextIO) -> None:
-    """Write the state of the slot. `last` is Kafka's last record of it, or the error that hides it."""
+    """Write the state of the slot. `last` is the last slot record in Kafka, or the error of reading it."""
     if state is None:
         raise GapError("the slot was dropped meanwhile", "Try again")
     if as_json:

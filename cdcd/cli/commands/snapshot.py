@@ -2,7 +2,8 @@
 
 Before: `cli.main` has parsed the options. After: the daemon that uses the slot finds the request in its stream.
 
-The new snapshot has begun when the table's record has a consistent point later than the request's LSN.
+The snapshot records on `{prefix}.snapshots` show the progress. A record belongs to the new snapshot if its LSN is above
+the LSN of the request.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ POLL_S: Final = 0.5
 log = logging.getLogger(__name__)
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
-    """Ask for the tables that the options name."""
-    snapshot(load().settings, given.tables, wait=not given.no_wait, as_json=given.json, out=out)
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
+    """Request a snapshot of the tables that the options name."""
+    snapshot(load().settings, args.tables, wait=not args.no_wait, as_json=args.json, out=out)
     return True
 
 
 def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bool, out: TextIO) -> None:
-    """Ask for a snapshot of `tables` (`schema.table`; `*` is any characters), and wait until Kafka has all of them.
+    """Request a snapshot of `tables` (`schema.table`; `*` is any characters). With `wait`, wait until Kafka has all.
 
-    Raises RequestRejected if a table is not published or is parked, or if the daemon cannot get requests.
+    Raises RequestRejected if a table is not published or is parked, or if the daemon cannot receive requests.
     """
     source = settings.source
     with open_progress(settings) as progress:
@@ -68,7 +69,7 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                         _report(name, "done", found.rows, as_json, out)
                         del requested[topic]
             if parked := {name for name, _ in requested.values()} & progress.parked().keys():
-                name = min(parked)  # its snapshot starts only after `cdcd unpark`, which this command cannot wait for
+                name = min(parked)  # the daemon takes the snapshot only after `cdcd unpark`
                 hint = f"Run `cdcd unpark {name}`: the snapshot then follows by itself"
                 raise RequestRejected(f"{name} is parked, so the daemon takes no snapshot of it", hint)
             time.sleep(POLL_S)
@@ -77,7 +78,7 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
 
 
 def summary(settings: Settings, out: TextIO) -> bool:
-    """Write which rows of each table Kafka has, after a run with `--snapshot-only`; returns whether all are there."""
+    """Write the state of each table's snapshot, after `cdcd run --snapshot-only`; return True if all are complete."""
     with open_progress(settings) as progress:
         progress.settle()
         snapshots = sorted(progress.snapshots().values(), key=lambda each: (each.schema, each.table))

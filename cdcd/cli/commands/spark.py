@@ -13,11 +13,11 @@ from cdcd.errors import SettingsError
 from cdcd.monitoring import log_setup
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  # the jobs have a file of their own
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  # the jobs have their own settings file
     """Run the job that the options name. Returns what the job returns: for `verify`, whether nothing differs."""
-    if given.config is None:
+    if args.config is None:
         raise SettingsError("cdcd spark needs --config FILE", "config/mirror.toml shows one")
-    log_setup.set_up(given.log_level or "info", "text")
+    log_setup.set_up(args.log_level or "info", "text")
     try:
         from cdcd.spark import commands
     except ImportError as error:
@@ -25,8 +25,8 @@ def execute(given: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001 
             f"PySpark is not installed: {error}", "Install it with: pip install 'pyspark==4.1.3'"
         ) from error
     with commands.translating_errors():
-        if given.job == "mirror":
-            return commands.mirror(given.config, once=given.once, out=out)
-        if given.job == "verify":
-            return commands.verify(given.config, topics=given.topics, as_json=given.json, out=out)
-        return commands.snapshot(given.config, given.tables, out=out)
+        if args.job == "mirror":
+            return commands.mirror(args.config, once=args.once, out=out)
+        if args.job == "verify":
+            return commands.verify(args.config, topics=args.topics, as_json=args.json, out=out)
+        return commands.snapshot(args.config, args.tables, out=out)

@@ -1,9 +1,9 @@
-"""`cdcd tail`: prints the events of topics, decoded, for people or as one JSON object a line.
+"""`cdcd tail`: prints the decoded events of topics as text, or as one JSON object a line.
 
-Before: `cli.main` has parsed the options. After: standard output, until Ctrl-C.
+Before: `cli.main` has parsed the options. After: a person or a script reads standard output, until Ctrl-C.
 
-It reads committed records only, and joins no consumer group: it leaves no trace on the broker, and two of them each
-get every event.
+The command reads committed records only. It joins no consumer group: it leaves no trace on the broker, and each of
+several commands gets every event.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ log = logging.getLogger(__name__)
 BATCH_ROWS_MAX: Final = 500
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print the events of the topics that the options name, until Ctrl-C or SIGTERM."""
     settings = load().settings
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `timeout` and `docker stop` end it as Ctrl-C does
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: `timeout`, `docker stop`
     sink, url = settings.sink, settings.avro.registry_url
     tail(
         sink.bootstrap_servers,
         sink.librdkafka,
         sink.prefix,
         None if url is None else {"url": url, **settings.avro.registry_config},
-        given.topics,
-        from_beginning=given.from_beginning,
-        as_json=given.json,
+        args.topics,
+        from_beginning=args.from_beginning,
+        as_json=args.json,
         out=out,
     )
     return True
@@ -53,7 +53,7 @@ def execute(given: Namespace, load: Load, out: TextIO) -> bool:
 
 @dataclass(frozen=True)
 class TailedEvent:
-    """One record on a topic, decoded. `timestamp_ms` is when it was published, since 1970 UTC."""
+    """One record on a topic, decoded. `timestamp_ms`: when it was published, in ms since 1970-01-01 UTC."""
 
     topic: str
     partition: int
@@ -67,7 +67,7 @@ class TailedEvent:
         return json.dumps({**self.__dict__, "key": plain(self.key), "value": plain(self.value)}, ensure_ascii=False)
 
     def as_text(self) -> str:
-        """Lines for people: when it happened, what and where, then the row before and after."""
+        """Lines for people: time, operation and table, then the row before and after."""
         published = datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
         head = f"{published:%Y-%m-%d %H:%M:%S}.{self.timestamp_ms % 1000:03} {self.topic}"
         if self.value is None:
@@ -103,8 +103,9 @@ def tail(
 ) -> None:
     """Write the events of `topics` (`*` stands for any characters) to `out`, until KeyboardInterrupt.
 
-    `registry` has the properties of the schema registry's client, None where schemas are on `{prefix}.schemas`.
-    Raises RequestRejected or SettingsError (the user's fault): no such topic, no access; KafkaUnavailable; DecodeError.
+    `registry` has the properties of the schema registry's client; None: schemas are on `{prefix}.schemas`.
+    Raises RequestRejected or SettingsError (the user's fault) if a topic does not exist or may not be read;
+    KafkaUnavailable; DecodeError.
     """
     config = client_config(bootstrap, "cdcd-tail", properties)
     with TopicReader(config) as reader:
@@ -122,7 +123,7 @@ def tail(
 def _places(
     reader: TopicReader, topics: Sequence[str], prefix: str, *, from_beginning: bool
 ) -> list[tuple[str, int, int]]:
-    """Topic, partition and offset to start at. The ends are asked for now: a later event must not be missed."""
+    """Topic, partition and first offset, for each partition. It asks for the ends at once, to miss no later event."""
     known = reader.topics()
     places = []
     for wanted in dict.fromkeys(topics):
@@ -137,7 +138,7 @@ def _places(
 
 
 def nearest_topic(wanted: str, prefix: str, known: Iterable[str]) -> str:
-    """The hint for a topic that does not exist: the nearest name. Topics of this prefix come before others."""
+    """The hint for a topic that does not exist: the nearest name, preferably of a topic with this prefix."""
     prefixed = f"{prefix}.{wanted}"
     own = [topic for topic in known if topic.startswith(f"{prefix}.")]
     if any(fnmatchcase(topic, prefixed) for topic in own):

@@ -1,9 +1,9 @@
-"""`cdcd unpark`: asks the daemon to replay the parked events of tables on their own topics, and waits for the end.
+"""`cdcd unpark`: asks the daemon to publish the parked events of tables on their own topics, and waits for the end.
 
 Before: `cli.main` has parsed the options. After: the daemon that uses the slot finds the request in its stream.
 
-When the slot's progress has passed the request's LSN, the slot record tells the state of the replay: in progress, done
-(the record no longer lists the table), or refused again.
+When the slot's progress is past the LSN of the request, the slot record shows the state of the replay: in progress,
+done (the record does not name the table any more), or refused again.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ POLL_S: Final = 0.3
 log = logging.getLogger(__name__)
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Unpark the tables that the options name, or list what is parked."""
     settings = load().settings
-    if given.discard and not given.tables:
+    if args.discard and not args.tables:
         raise SettingsError("cdcd unpark --discard needs a table", "cdcd unpark, without a table, lists what is parked")
-    unpark(settings, given.tables, discard=given.discard, wait=not given.no_wait, as_json=given.json, out=out)
+    unpark(settings, args.tables, discard=args.discard, wait=not args.no_wait, as_json=args.json, out=out)
     return True
 
 
 def unpark(
     settings: Settings, tables: Sequence[str], *, discard: bool = False, wait: bool, as_json: bool, out: TextIO
 ) -> None:
-    """Ask for a replay of each of `tables`, and wait until it is done; without tables, list what is parked.
+    """Request a replay of each of `tables`. With `wait`, wait until it is done. Without tables, list parked tables.
 
     `tables` are written as `schema.table`; `*` is any characters. With `discard`, the daemon discards the parked events
     and takes a new snapshot of the tables.
 
-    Raises RequestRejected if a table is not parked, if the daemon cannot get requests, or if Kafka refuses the events
-    again.
+    Raises RequestRejected if a table is not parked, if the daemon cannot receive requests, or if Kafka refuses the
+    events again.
     """
     with open_progress(settings) as progress:
         parked = progress.parked()
@@ -60,9 +60,7 @@ def unpark(
                 log.info("no table is parked")
             out.writelines(f"{show(name, table)}\n" for name, table in sorted(parked.items()))
             return
-        wanted = select_tables(
-            tables, parked, lambda word: f"the table {word} is not parked", "cdcd unpark without a table"
-        )
+        wanted = select_tables(tables, parked, lambda word: f"the table {word} is not parked", "cdcd unpark")
         with Session(settings.source.dsn, settings.source.application_name) as session:
             for name in wanted:
                 table = parked[name]
@@ -85,7 +83,7 @@ def _wait(progress: ProgressStore, name: str, lsn: int) -> None:
             if not table.is_replaying:
                 raise RequestRejected(
                     f"{name} stays parked: {table.reason}",
-                    "Correct the cause first: the order of events stays. If you cannot, `cdcd unpark --discard` "
+                    "Correct the cause, and try again: the order stays. If you cannot, `cdcd unpark --discard` "
                     "discards the parked events and takes a new snapshot of the table",
                 )
         elif not is_logged:

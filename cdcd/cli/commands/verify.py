@@ -1,4 +1,4 @@
-"""`cdcd verify`: prints whether the topics hold what the tables hold, and every key that differs.
+"""`cdcd verify`: prints whether the topics have the same rows as the tables, and every key that differs.
 
 Before: `cli.main` has parsed the options. After: a person reads the lines, or a script the JSON.
 """
@@ -16,13 +16,13 @@ from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.comparison import CHANGED, EXTRA, MISSING, Comparison, Difference, TableResult
 
 
-def execute(given: Namespace, load: Load, out: TextIO) -> bool:
-    """Compare the tables that the options name, or all; returns whether they are equal to their topics."""
+def execute(args: Namespace, load: Load, out: TextIO) -> bool:
+    """Compare the tables that the options name, or all; return True if no key differs."""
     comparison = Comparison(load().settings, ProgressBar(sys.stderr))
     is_equal = True
-    for result in comparison.run(given.tables, given.wait):
+    for result in comparison.run(args.tables, args.wait):
         is_equal = is_equal and result.is_equal
-        out.write(as_json(result) if given.json else as_text(result))
+        out.write(as_json(result) if args.json else as_text(result))
         out.flush()
     return is_equal
 
@@ -46,7 +46,7 @@ def as_json(result: TableResult) -> str:
 
 def as_text(result: TableResult) -> str:
     """One line for the table, then one for each difference."""
-    hint = "; the topic's oldest events are gone (retention), and rows with them" if result.oldest_events_gone else ""
+    hint = "; retention has removed the topic's oldest events, so rows are missing" if result.oldest_events_gone else ""
     summary = f"{result.rows:,} rows, equal" if result.is_equal else _counts(result)
     lines = [f"{result.table}: {summary}{hint}", *map(_difference, result.differences)]
     return "".join(f"{line}\n" for line in lines)
@@ -58,6 +58,6 @@ def _counts(result: TableResult) -> str:
     return f"{', '.join(counts)} (PostgreSQL has {result.rows:,} rows, Kafka {result.rows_in_kafka:,})"
 
 
-def _difference(found: Difference) -> str:
-    key = " ".join(f"{name}={'null' if value is None else value}" for name, value in found.key.items())
-    return f"    {found.difference:8} {key}"
+def _difference(difference: Difference) -> str:
+    key = " ".join(f"{name}={'null' if value is None else value}" for name, value in difference.key.items())
+    return f"    {difference.difference:8} {key}"

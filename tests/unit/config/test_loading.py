@@ -106,7 +106,7 @@ def test_what_the_build_the_tests_and_spark_read_is_no_setting(
         ("CDCD_SUORCE__SLOT", "x", "Did you mean CDCD_SOURCE__SLOT?"),
         ("CDCD_SLOT", "x", "Did you mean CDCD_SOURCE__SLOT?"),
         ("CDCD_MONITORNG__PORT", "1", "Did you mean CDCD_MONITORING__PORT?"),
-        ("CDCD_SOURCE", "{}", "CDCD_SOURCE is no setting, but a section"),
+        ("CDCD_SOURCE", "{}", "CDCD_SOURCE is a section, not a setting"),
         ("CDCD_QQQQQQQ", "x", "`cdcd config --reference` lists every setting"),
         (
             "CDCD_SOURCE__TABLES",

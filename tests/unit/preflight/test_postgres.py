@@ -140,8 +140,8 @@ def test_a_right_that_would_not_help_with_tables_of_another_role_is_not_offered(
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"writers": [writer("pid 12", 90.0)]}, "waits for a transaction that writes for 1 min 30 s: pid 12"),
-        ({"writers": [writer("prepared x", None)]}, "waits for a transaction that writes: prepared 'x'"),
+        ({"writers": [writer("pid 12", 90.0)]}, "waits for the write transaction pid 12, open for 1 min 30 s"),
+        ({"writers": [writer("prepared x", None)]}, "waits for the write transaction prepared 'x'"),
         ({"slot": replace(SLOT, wal_status="unreserved")}, "may go at the next checkpoint"),
         ({"slot": replace(SLOT, wal_lsn=(5 << 30) + 1000)}, "keeps 5.0 GiB of WAL"),
         ({"publication": ALL, "identities": [], "privileges": []}, "has no tables"),
@@ -158,7 +158,7 @@ def test_short_transactions_and_those_beside_an_existing_slot_are_no_matter() ->
     assert bad(judged(writers=[writer("pid 12", 0.1)])) == []
     assert bad(judged(writers=[writer("pid 12", 500.0)], slot=SLOT)) == []
     [finding] = bad(judged(writers=[writer("pid 12", 900.0), writer("prepared x", None)], slot=SLOT))
-    assert "for 15 min 0 s holds back all WAL since: pid 12" in finding.message
+    assert "keeps all WAL since the start of the write transaction pid 12, open for 15 min 0 s" in finding.message
     assert "pg_terminate_backend(12)" in finding.hint
 
 
@@ -233,7 +233,9 @@ def test_a_snapshot_of_tables_that_the_role_may_not_read_is_told_before_it_fails
     assert 'GRANT USAGE ON SCHEMA "public" TO "cdc"; GRANT SELECT ON "public"."orders", "public"."items"' in told.hint
     [told] = bad(judged(privileges=[replace(MINE, shows_all_rows=False)]))
     assert "BYPASSRLS" in told.hint
-    [told] = bad(judged(privileges=[replace(MINE, closed_partitions=[("parts", "orders_1"), ("parts", "orders_2")])]))
+    [told] = bad(
+        judged(privileges=[replace(MINE, unreadable_partitions=[("parts", "orders_1"), ("parts", "orders_2")])])
+    )
     assert 'may not read "parts"."orders_1" and 1 more' in told.message
     assert 'ON SCHEMA "parts" TO "cdc"; GRANT SELECT ON "parts"."orders_1", "parts"."orders_2" TO' in told.hint
 

@@ -80,5 +80,5 @@ def test_a_word_that_stands_for_none_is_refused_with_the_nearest_or_with_what_li
         select_published(["public.*", "public.order"], KNOWN, "cdcd")
     with pytest.raises(RequestRejected, match=r"no table orders\. Did you mean"):
         select_published(["orders"], KNOWN, "cdcd")
-    with pytest.raises(RequestRejected, match=r"x\.\* is not parked\. cdcd unpark lists those that are"):
+    with pytest.raises(RequestRejected, match=r"x\.\* is not parked\. To see the tables, run: cdcd unpark"):
         select_tables(["x.*"], [], lambda word: f"{word} is not parked", "cdcd unpark")

@@ -22,7 +22,7 @@ def test_nothing_comes_while_a_partition_may_still_have_something_earlier() -> N
     assert taken(order) == ["a", "b"], "1 may still have what comes before c"
     order.end(1)
     assert taken(order) == ["c"]
-    assert (order.waiting, order.left) == (0, {0})
+    assert (order.waiting, order.unfinished) == (0, {0})
 
 
 def test_what_was_sent_again_is_left_out() -> None:
@@ -51,8 +51,8 @@ def test_any_mixture_of_partitions_comes_in_order(seed: int) -> None:
     queues = {own: sorted(position for position, at in events if at == own) for own in partitions}
     order: CommitOrder[str] = CommitOrder(partitions)
     came: list[str] = []
-    while order.left:
-        partition = rng.choice(sorted(order.left))
+    while order.unfinished:
+        partition = rng.choice(sorted(order.unfinished))
         if queues[partition]:
             position = queues[partition].pop(0)
             order.put(partition, position, str(position))
@@ -68,10 +68,10 @@ def test_a_partition_that_is_far_ahead_is_held_until_nothing_of_it_waits() -> No
     order: CommitOrder[str] = CommitOrder([0, 1])
     for lsn in range(10, 50, 10):
         order.put(0, (lsn, 0), "a")
-    assert order.held(set(), 4) == set()
+    assert order.to_pause(set(), 4) == set()
     order.put(0, (50, 0), "a")
-    assert order.held(set(), 4) == {0}
+    assert order.to_pause(set(), 4) == {0}
     order.put(1, (25, 0), "b")
-    assert (len(taken(order)), order.held({0}, 4)) == (3, {0}), "three still wait"
+    assert (len(taken(order)), order.to_pause({0}, 4)) == (3, {0}), "three still wait"
     order.put(1, (60, 0), "b")
-    assert (len(taken(order)), order.held({0}, 4)) == (3, set()), "now 1 is ahead, and needs what follows in 0"
+    assert (len(taken(order)), order.to_pause({0}, 4)) == (3, set()), "now 1 is ahead, and needs what follows in 0"

@@ -39,4 +39,4 @@ def test_scripts_get_each_key_then_the_counts() -> None:
 
 def test_a_topic_that_has_lost_its_first_events_is_said() -> None:
     assert as_text(result()) == "public.t: 1,000 rows, equal\n"
-    assert "oldest events are gone (retention)" in as_text(result(oldest_events_gone=True))
+    assert "retention has removed the topic's oldest events" in as_text(result(oldest_events_gone=True))
