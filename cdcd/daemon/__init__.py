@@ -21,7 +21,7 @@ The loop and its parts::
       sink_link            batches to the sink's thread, commits back
       status_updates       when to acknowledge
       idle_advance         when to publish a position without rows
-      server_watch         ends the stream if the server shuts down, by shutdown_policy
+      server_watch         ends the stream if the server shuts down, by server_shutdown
       stream_report        status, metrics and log of the stream
       snapshot_pump        does what the coordinator decides
     snapshot_coordinator   when to take a snapshot, pause the stream, read rows

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 PAUSED_WAIT_S: Final = 0.05
 """How long the loop waits, at most, while the stream is paused for a snapshot."""
 
-STOP_WITHIN_S: Final = 6.0
+SINK_STOP_WITHIN_S: Final = 6.0
 """How long the sink may take to finish its Kafka transaction after SIGTERM."""
 
 
@@ -126,8 +126,8 @@ class Pipeline:
 
     def finish(self) -> None:
         """Let the sink finish its Kafka transaction, acknowledge it, and end the stream as the protocol asks."""
-        self.sink.stop(STOP_WITHIN_S)
-        deadline = self._clock() + STOP_WITHIN_S + 1
+        self.sink.stop(SINK_STOP_WITHIN_S)
+        deadline = self._clock() + SINK_STOP_WITHIN_S + 1
         while not self.sink.join(0.0) and self._clock() < deadline:
             self._wait(0.1, is_reading=False)
             self._take_commits(self._clock())

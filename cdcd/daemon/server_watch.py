@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdcd.daemon.shutdown_policy import ShutdownPolicy
+from cdcd.daemon.server_shutdown import ShutdownPolicy
 from cdcd.errors import PostgresUnavailable
 from cdcd.source.session import Session
 

@@ -17,7 +17,7 @@ from cdcd.wakeup import WakeupPipe
 
 log = logging.getLogger(__name__)
 
-STOP_WITHIN_S: Final = 9.0
+LEAVE_AFTER_S: Final = 9.0
 
 
 class StopTookTooLong(BaseException):
@@ -34,13 +34,13 @@ class StopSignals:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle the signals within this context. It raises StopTookTooLong STOP_WITHIN_S after the first one."""
+        """Handle the signals within this context. It raises StopTookTooLong LEAVE_AFTER_S after the first one."""
 
         def stop(number: int, _: FrameType | None) -> None:
             if not self.received:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})
                 self.received = True
-                signal.setitimer(signal.ITIMER_REAL, STOP_WITHIN_S)
+                signal.setitimer(signal.ITIMER_REAL, LEAVE_AFTER_S)
             self._wake.set()
 
         def give_up(_: int, __: FrameType | None) -> None:

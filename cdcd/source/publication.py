@@ -27,7 +27,7 @@ from cdcd.source.identifiers import identifier
 from cdcd.source.published_tables import published_names
 from cdcd.source.replica_identity import HAS_IDENTITY
 from cdcd.source.session import Session, SessionClient, StatementRejected
-from cdcd.source.table_selection import TablePattern
+from cdcd.source.table_selection import CandidateTable, TablePattern, select_candidates
 
 Composed: TypeAlias = sql.SQL | sql.Composed
 
@@ -44,17 +44,6 @@ class PublishedOperations:
     deletes: bool
     inserts: bool = True
     truncates: bool = True
-
-
-@dataclass(frozen=True)
-class CandidateTable:
-    """A table that can be published."""
-
-    oid: int
-    schema: str
-    name: str
-    has_identity: bool
-    """UPDATE and DELETE stay possible while it is published. For a partitioned table: on each of its partitions."""
 
 
 class Publication(SessionClient):
@@ -83,18 +72,8 @@ class Publication(SessionClient):
 
         A partition is left out if its root matches, too.
         """
-        table_patterns = [TablePattern.parse(pattern) for pattern in patterns]
-        rows = [
-            row
-            for row in self.session.rows(_CANDIDATES)
-            if any(pattern.matches(row[1], row[2]) for pattern in table_patterns)
-        ]
-        oids = {row[0] for row in rows}
-        return [
-            CandidateTable(oid, schema, name, has_identity)
-            for oid, schema, name, root, has_identity in rows
-            if root is None or root == oid or root not in oids
-        ]
+        tables = [CandidateTable(*row) for row in self.session.rows(_CANDIDATES)]
+        return select_candidates([TablePattern.parse(pattern) for pattern in patterns], tables)
 
     def create(self, patterns: Sequence[str]) -> bool:
         """Make it for the tables that match `patterns`; return False if another session makes it at the same moment.

@@ -1,4 +1,4 @@
-"""Patterns that name tables, in `source.tables` and in the arguments of every command. Pure.
+"""Which tables patterns select, in `source.tables` and in the arguments of every command. Pure.
 
 Before: the settings or the command line have the patterns.
 After: `publication` publishes the tables that match; the commands work on them.
@@ -96,6 +96,30 @@ class TablePattern:
             return None
         at = self._tokens.index(".")
         return "".join(self._tokens[:at]), "".join(self._tokens[at + 1 :])
+
+
+@dataclass(frozen=True)
+class CandidateTable:
+    """A table that can be published."""
+
+    oid: int
+    schema: str
+    name: str
+    root_oid: int | None
+    """For a partition, the partitioned table at the top; None for any other table."""
+    has_identity: bool
+    """UPDATE and DELETE stay possible while it is published. For a partitioned table: on each of its partitions."""
+
+
+def select_candidates(patterns: Sequence[TablePattern], tables: Iterable[CandidateTable]) -> list[CandidateTable]:
+    """The tables that a pattern of `source.tables` matches. A partition is left out if its root matches, too."""
+    selected = [table for table in tables if any(pattern.matches(table.schema, table.name) for pattern in patterns)]
+    oids = {table.oid for table in selected}
+    return [
+        table
+        for table in selected
+        if table.root_oid is None or table.root_oid == table.oid or table.root_oid not in oids
+    ]
 
 
 def select_tables(

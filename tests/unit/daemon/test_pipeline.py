@@ -12,7 +12,7 @@ from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.daemon.pipeline import Pipeline
-from cdcd.daemon.shutdown_policy import WAIT_FOR_KAFKA_S
+from cdcd.daemon.server_shutdown import WAIT_FOR_KAFKA_S
 from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator, SnapshotLimits
 from cdcd.daemon.snapshot_requests import SnapshotRequests
 from cdcd.daemon.wiring import ServerConnection, StreamResources

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
+from cdcd.daemon.server_shutdown import WAIT_FOR_KAFKA_S, WAIT_FOR_PREPARED_S
 from cdcd.daemon.server_watch import ServerWatch
-from cdcd.daemon.shutdown_policy import WAIT_FOR_KAFKA_S, WAIT_FOR_PREPARED_S
 from cdcd.errors import PostgresUnavailable
 from cdcd.source.session import Session
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cdcd.errors import RequestRejected, SettingsError
-from cdcd.source.table_selection import TablePattern, select_published, select_tables
+from cdcd.source.table_selection import (
+    CandidateTable,
+    TablePattern,
+    select_candidates,
+    select_published,
+    select_tables,
+)
 
 KNOWN = ["public.items", "public.Order", "public.orders", "sales.[odd]", "sales.orders", "sales.v1.orders"]
 
@@ -82,3 +88,16 @@ def test_a_word_that_stands_for_none_is_refused_with_the_nearest_or_with_what_li
         select_published(["orders"], KNOWN, "cdcd")
     with pytest.raises(RequestRejected, match=r"x\.\* is not parked\. To see the tables, run: cdcd unpark"):
         select_tables(["x.*"], [], lambda word: f"{word} is not parked", "cdcd unpark")
+
+
+def test_a_partition_is_selected_only_if_its_root_is_not() -> None:
+    root = CandidateTable(1, "public", "orders", None, True)
+    leaf = CandidateTable(2, "public", "orders_2026", 1, True)
+    alone = CandidateTable(3, "other", "t", None, False)
+
+    def selected(*patterns: str) -> list[CandidateTable]:
+        return select_candidates([TablePattern.parse(pattern) for pattern in patterns], [root, leaf, alone])
+
+    assert selected("public.*") == [root]
+    assert selected("public.orders_*") == [leaf]
+    assert selected("other.*", "public.orders") == [root, alone]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cdcd.daemon.shutdown_policy import (
+from cdcd.daemon.server_shutdown import (
     REQUEST_PAUSE_MAX_S,
     WAIT_FOR_KAFKA_S,
     WAIT_FOR_PREPARED_S,
