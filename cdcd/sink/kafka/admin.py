@@ -23,11 +23,13 @@ from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from math import inf
+from threading import Thread
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     NewTopic,
     OffsetSpec,
@@ -43,9 +45,6 @@ T = TypeVar("T")
 
 _PAUSE_S: Final = 0.05
 """The pause between two questions whether the cluster knows a new topic."""
-_METADATA_FIRST_S: Final = 0.5
-_METADATA_MAX_S: Final = 4.0
-"""The wait for one metadata request. It doubles for a distant cluster; a request to stop is looked at in between."""
 _BROKERS_KNOWN_S: Final = 1.0
 """So long an answer that names a broker is trusted."""
 REQUEST_RECORDS_MAX: Final = 1_000
@@ -301,21 +300,24 @@ class KafkaAdmin:
         if time.monotonic() < self._brokers_known_s + _BROKERS_KNOWN_S:
             return
         deadline = self._deadline.of_call()
-        wait_s = _METADATA_FIRST_S
-        while True:
-            try:
-                if self._admin().list_topics(timeout=min(wait_s, self._timeout_s)).brokers:
-                    self._brokers_known_s = time.monotonic()
-                    return
-            except KafkaException as error:
-                if kafka_error(error).code() not in _NO_ANSWER:
-                    raise
-                wait_s = min(2 * wait_s, _METADATA_MAX_S)
-            self._admin().poll(0)
-            is_refused = refuses_for_good(self._reports.last(self._timeout_s))
-            if is_refused or self._deadline.is_over(deadline):
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no broker is known"))
+        while not self._answers({"": self._metadata()})[""].brokers:
+            if self._deadline.is_over(deadline):
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the cluster names no broker"))
             time.sleep(_PAUSE_S)
+        self._brokers_known_s = time.monotonic()
+
+    def _metadata(self) -> Future[ClusterMetadata]:
+        """Ask for the metadata in a thread: librdkafka blocks its caller, and signals wait for the main thread."""
+        answer: Future[ClusterMetadata] = Future()
+
+        def ask(client: AdminClient, timeout_s: float) -> None:
+            try:
+                answer.set_result(client.list_topics(timeout=timeout_s))
+            except KafkaException as error:
+                answer.set_exception(error.with_traceback(None))  # its frames keep the future
+
+        Thread(target=ask, args=(self._admin(), self._timeout_s), name="cdcd-metadata", daemon=True).start()
+        return answer
 
     def _cluster(self) -> Any:  # the client's DescribeClusterResult
         self._wait_for_brokers()
