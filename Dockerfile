@@ -4,8 +4,10 @@
 #   docker run --rm --read-only -v ./cdcd.toml:/etc/cdcd/cdcd.toml:ro -p 9478:9478 cdcd:0.1.0
 #   docker run --rm -v ./cdcd.toml:/etc/cdcd/cdcd.toml:ro cdcd:0.1.0 check --config /etc/cdcd/cdcd.toml
 #
+# What goes in is pinned: the base by its digest, the packages by their hashes (.build/lock writes the *.lock files). For a
+# newer base, replace tag and digest together: docker buildx imagetools inspect python:3.13-slim
 # The base may be any Debian with Python 3.11 or later and its libraries for wheels (glibc 2.28+).
-ARG PYTHON=python:3.13-slim
+ARG PYTHON=python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
 # To build in, where the base keeps Python's C headers elsewhere (Debian: python3-dev).
 ARG BUILD=${PYTHON}
 
@@ -16,8 +18,13 @@ RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-de
 WORKDIR /src
 COPY . .
 ENV CDCD_COMPILE=require PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-RUN python3 -m venv /opt/cdcd && /opt/cdcd/bin/pip install ".[registry]" && /opt/cdcd/bin/cdcd --version \
-    && /opt/cdcd/bin/pip uninstall --yes pip
+RUN python3 -m venv /opt/build && /opt/build/bin/pip install --require-hashes --no-deps --requirement .build/wheel.lock \
+    && PATH=/opt/build/bin:$PATH pip wheel --no-build-isolation --no-deps --wheel-dir /dist .
+ARG PYTHON
+# The bill of materials is /opt/cdcd/sbom.cdx.json (CycloneDX).
+RUN python3 -m venv /opt/cdcd && /opt/cdcd/bin/pip install --require-hashes --no-deps --requirement .build/image.lock \
+    && /opt/cdcd/bin/pip install --no-deps /dist/*.whl && /opt/cdcd/bin/cdcd --version \
+    && /opt/cdcd/bin/python .build/sbom.py "${PYTHON}" > /opt/cdcd/sbom.cdx.json && /opt/cdcd/bin/pip uninstall --yes pip
 
 FROM ${PYTHON}
 RUN useradd --system --uid 9478 --no-create-home --shell /usr/sbin/nologin cdcd \
