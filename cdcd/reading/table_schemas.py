@@ -41,13 +41,6 @@ class TableSchemas:
     """The publication's row filter, an SQL condition: only rows that meet it have events. Empty: all rows have."""
 
 
-def published_schemas(
-    dsn: str, publication: str, names: TopicNames, numeric: Literal["decimal", "string"] = "decimal"
-) -> dict[str, TableSchemas]:
-    """The schemas of all tables of a publication, by `schema.table`; empty if it has no tables or does not exist."""
-    return {schemas.table: schemas for _, _, schemas in _published(dsn, "cdcd", publication, names, numeric)}
-
-
 def selected_schemas(
     tables: Sequence[str],
     dsn: str,
@@ -66,8 +59,8 @@ def selected_schemas(
             f"the publication {publication} has no tables, or does not exist",
             f'Add some: ALTER PUBLICATION "{publication}" ADD TABLE ...',
         )
-    selected = set(select_published(tables, [schemas.table for _, _, schemas in found], publication))
-    return [each for each in found if each[2].table in selected]
+    selected = set(select_published(tables, [(schema, name) for schema, name, _ in found], publication))
+    return [each for each in found if each[:2] in selected]
 
 
 def _published(

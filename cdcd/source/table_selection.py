@@ -11,7 +11,7 @@ A pattern is `schema.table`:
   are ordinary characters. No part is folded to lower case, with quotes or without.
 - With several dots it is matched against the whole name: `a.b.c` is the table `c` of the schema `a.b`, and the table
   `b.c` of the schema `a`. An argument of a command may have no dot: `*` is every table.
-- Every name matches itself, whatever characters it has.
+- A name without double quotes matches itself, whatever other characters it has.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from functools import cached_property
 from typing import Final
 
 from cdcd.errors import RequestRejected, SettingsError
+from cdcd.source.identifiers import identifier
 
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")*)"')
 _TOKEN: Final = re.compile(r'"(?:[^"]|"")*"|[^"]', re.DOTALL)
 _WILDCARDS: Final = frozenset("*?[")
+_PLAIN: Final = re.compile(r"[\w$-]+")
 
 
 @dataclass(frozen=True)
@@ -48,21 +50,21 @@ class TablePattern:
             )
         return pattern
 
+    @classmethod
+    def of(cls, schema: str, table: str) -> TablePattern:
+        """The pattern that matches this table and no other. It has quotes only where they are needed."""
+        return cls(".".join(part if _PLAIN.fullmatch(part) else identifier(part) for part in (schema, table)))
+
     def matches(self, schema: str, table: str) -> bool:
         """Whether the pattern matches this table."""
         name = f"{schema}.{table}"
-        if self.text == name:
-            return True
         if "".join(self._tokens) != self.text:  # a quote does not end
-            return False
+            return self.text == name
+        if self.text == name and '"' not in name:
+            return True
         if self._parts is None:
             return _matches(self.text, name)
         return _matches(self._parts[0], schema) and _matches(self._parts[1], table)
-
-    def matches_name(self, name: str) -> bool:
-        """Whether the pattern matches `name`, as `schema.table`. Any dot in it may be the one between the two."""
-        dots = [at for at, character in enumerate(name) if character == "."]
-        return any(self.matches(name[:at], name[at + 1 :]) for at in dots)
 
     @cached_property
     def is_valid(self) -> bool:
@@ -78,6 +80,11 @@ class TablePattern:
             return None
         schema = self._parts[0]
         return _QUOTED.sub(_unquoted, schema) if _WILDCARDS.isdisjoint(_TOKEN.findall(schema)) else None
+
+    @property
+    def names_one_table(self) -> bool:
+        """Whether it is the name of one table: it has no wildcard outside quotes."""
+        return _WILDCARDS.isdisjoint(self._tokens)
 
     @property
     def is_everything(self) -> bool:
@@ -109,6 +116,10 @@ class CandidateTable:
     """For a partition, the partitioned table at the top; None for any other table."""
     has_identity: bool
     """UPDATE and DELETE stay possible while it is published. For a partitioned table: on each of its partitions."""
+    has_children: bool = False
+    """Other tables inherit from it, which are no partitions. They are tables of their own."""
+    is_partitioned: bool = False
+    """Its rows lie in its partitions."""
 
 
 def select_candidates(patterns: Sequence[TablePattern], tables: Iterable[CandidateTable]) -> list[CandidateTable]:
@@ -123,40 +134,51 @@ def select_candidates(patterns: Sequence[TablePattern], tables: Iterable[Candida
 
 
 def select_tables(
-    words: Sequence[str], known: Iterable[str], not_found: Callable[[str], str], listing_command: str
-) -> list[str]:
-    """The names of `known` (`schema.table`) that a word matches, in their order; without words, all names.
+    words: Sequence[str], known: Iterable[tuple[str, str]], not_found: Callable[[str], str], listing_command: str
+) -> list[tuple[str, str]]:
+    """The tables of `known` (schema, name) that a word matches, in their order; without words, all tables.
 
-    Raises RequestRejected, with the message `not_found(word)`, for a word that matches no name. The hint has the
+    Raises RequestRejected, with the message `not_found(word)`, for a word that matches no table. The hint has the
     nearest name, or else `listing_command`.
     """
-    names = list(known)
+    tables = list(known)
     patterns = [TablePattern(word) for word in words]
     for pattern in patterns:
-        if not any(pattern.matches_name(name) for name in names):
-            nearest = get_close_matches(pattern.text, names, n=1)
-            hint = f"Did you mean {nearest[0]}?" if nearest else f"To see the tables, run: {listing_command}"
+        if not any(pattern.matches(*table) for table in tables):
+            nearest = nearest_table(pattern, tables)
+            hint = f"Did you mean {nearest}?" if nearest else f"To see the tables, run: {listing_command}"
             raise RequestRejected(not_found(pattern.text), hint)
-    return [name for name in names if not words or any(pattern.matches_name(name) for pattern in patterns)]
+    return [table for table in tables if not words or any(pattern.matches(*table) for pattern in patterns)]
 
 
-def select_published(words: Sequence[str], published: Iterable[str], publication: str) -> list[str]:
+def select_published(
+    words: Sequence[str], published: Iterable[tuple[str, str]], publication: str
+) -> list[tuple[str, str]]:
     """As `select_tables`, for the tables of a publication."""
     return select_tables(
         words, published, lambda word: f"the publication {publication} has no table {word}", "cdcd schema"
     )
 
 
+def nearest_table(pattern: TablePattern, tables: Iterable[tuple[str, str]]) -> str | None:
+    """The table that is most like a pattern that matches none of them, as a pattern; None: none is like it."""
+    names = {f"{schema}.{name}": TablePattern.of(schema, name).text for schema, name in tables}
+    nearest = get_close_matches(pattern.text, names, n=1)
+    return names[nearest[0]] if nearest else None
+
+
 def _matches(pattern: str, name: str) -> bool:
     """Whether a pattern, or a part of one, matches a name. Brackets are a set of characters, or ordinary ones."""
-    return any(re.fullmatch(_expression(text), name) for text in {pattern, pattern.replace("[", "[[]")})
+    return any(re.fullmatch(_expression(pattern, brackets), name) for brackets in ("[", "[[]"))
 
 
-def _expression(pattern: str) -> str:
+def _expression(pattern: str, brackets: str) -> str:
+    """A regular expression. `brackets` replaces each opening bracket outside quotes."""
     texts = re.split(r'("(?:[^"]|"")*")', pattern)
     # `translate` ends each expression with \Z, which is cut off here.
     return "".join(
-        re.escape(_QUOTED.sub(_unquoted, text)) if at % 2 else translate(text)[:-2] for at, text in enumerate(texts)
+        re.escape(_QUOTED.sub(_unquoted, text)) if at % 2 else translate(text.replace("[", brackets))[:-2]
+        for at, text in enumerate(texts)
     )
 
 

@@ -48,13 +48,11 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
     source = settings.source
     with open_progress(settings) as progress:
         with Session(source.dsn, source.application_name) as session:
-            published = {
-                f"{schema}.{name}": (schema, name) for schema, name in published_names(session, source.publication)
-            }
+            published = published_names(session, source.publication)
             requested = {}
-            for name in select_published(tables, published, source.publication):
-                lsn = send_request(settings, session, SNAPSHOT, *published[name])
-                requested[progress.names.topic(*published[name])] = (name, lsn)
+            for table in select_published(tables, published, source.publication):
+                lsn = send_request(settings, session, SNAPSHOT, *table)
+                requested[progress.names.topic(*table)] = (".".join(table), lsn)
         bar = ProgressBar(sys.stderr)
         if wait:
             log.info("requested; waiting for the daemon", extra={"tables": len(requested)})

@@ -60,9 +60,10 @@ def unpark(
                 log.info("no table is parked")
             out.writelines(f"{show(name, table)}\n" for name, table in sorted(parked.items()))
             return
-        wanted = select_tables(tables, parked, lambda word: f"the table {word} is not parked", "cdcd unpark")
+        known = {(table.schema, table.table): name for name, table in parked.items()}
+        wanted = select_tables(tables, known, lambda word: f"the table {word} is not parked", "cdcd unpark")
         with Session(settings.source.dsn, settings.source.application_name) as session:
-            for name in wanted:
+            for name in map(known.__getitem__, wanted):
                 table = parked[name]
                 lsn = send_request(settings, session, DISCARD if discard else UNPARK, table.schema, table.table)
                 if wait:

@@ -13,7 +13,9 @@ from cdcd.source.table_selection import (
     select_tables,
 )
 
-KNOWN = ["public.items", "public.Order", "public.orders", "sales.[odd]", "sales.orders", "sales.v1.orders"]
+ITEMS, ORDER, ORDERS = ("public", "items"), ("public", "Order"), ("public", "orders")
+ODD, SOLD, OLD = ("sales", "[odd]"), ("sales", "orders"), ("sales.v1", "orders")
+KNOWN = [ITEMS, ORDER, ORDERS, ODD, SOLD, OLD]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,6 @@ def test_a_pattern_stands_for_the_tables_it_says(
     tables = TablePattern(pattern)
     for schema, table in matching:
         assert tables.matches(schema, table)
-        assert tables.matches_name(f"{schema}.{table}")
     for schema, table in other:
         assert not tables.matches(schema, table)
 
@@ -69,15 +70,16 @@ def test_a_whole_schema_is_told_from_other_patterns(pattern: str, schema: str | 
     ("words", "meant"),
     [
         ([], KNOWN),
-        (["public.*"], ["public.items", "public.Order", "public.orders"]),
-        (["sales.orders", "*.orders"], ["public.orders", "sales.orders", "sales.v1.orders"]),
-        (["sales.[odd]"], ["sales.[odd]"]),
-        (['public."Order"'], ["public.Order"]),
-        (['"sales.v1".*'], ["sales.v1.orders"]),
-        (["sales.v1.orders"], ["sales.v1.orders"]),
+        (["public.*"], [ITEMS, ORDER, ORDERS]),
+        (["sales.orders", "*.orders"], [ORDERS, SOLD, OLD]),
+        (["sales.[odd]"], [ODD]),
+        (['public."Order"'], [ORDER]),
+        (['"sales.v1".*'], [OLD]),
+        (["sales.v1.orders"], [OLD]),
+        (["sales.*"], [ODD, SOLD]),
     ],
 )
-def test_the_words_of_a_command_are_patterns(words: list[str], meant: list[str]) -> None:
+def test_the_words_of_a_command_are_patterns(words: list[str], meant: list[tuple[str, str]]) -> None:
     assert select_published(words, KNOWN, "cdcd") == meant
 
 
