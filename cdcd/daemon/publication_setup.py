@@ -1,6 +1,6 @@
 """The publication at a start: makes it if it is missing, and learns from it which tables and types are published.
 
-Before: `stream_startup` has a session.
+Before: `start_judgement` has judged whether the publication can be made.
 After: `slot_setup` and `kafka_takeover` get the tables; START_REPLICATION gets the choice between binary and text.
 Source: PostgreSQL, "CREATE PUBLICATION"; "Logical Streaming Replication Parameters" (`binary`).
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 from cdcd.avro.codecs.lookup import has_known_binary
 from cdcd.config.settings import SourceSettings
-from cdcd.errors import RequestRejected
+from cdcd.errors import PostgresUnavailable
 from cdcd.source.catalog import Catalog
 from cdcd.source.publication import Publication
 from cdcd.source.session import Locked, Session
@@ -32,18 +32,15 @@ class PublicationSetup:
         self._session = session
         self._publication = publication
 
-    def ensure(self) -> None:
-        """Make the publication if it is missing. Raises RequestRejected if the settings forbid that."""
+    def ensure(self, *, is_judged: bool) -> None:
+        """Make the publication if it is missing. `is_judged`: nothing forbids that. Raises PostgresUnavailable else."""
         source = self._source
         if self._publication.exists():
             return
-        if not source.create:
-            raise RequestRejected(
-                f"the publication {source.publication} does not exist, and source.create is false",
-                f'Run: CREATE PUBLICATION "{source.publication}" FOR TABLE ...; or set source.create = true',
-            )
-        self._publication.create(source.tables)
-        log.info("made the publication", extra={"publication": source.publication})
+        if not is_judged:
+            raise PostgresUnavailable("a table is locked, so it is not known whether it may be published")
+        if self._publication.create(source.tables):
+            log.info("made the publication", extra={"publication": source.publication})
 
     def choose_binary(self, catalog: Catalog) -> bool:
         """Whether every published type has a binary form that cdcd reads. False if a lock hides the types."""

@@ -23,7 +23,6 @@ from cdcd.progress.continuity import RESNAPSHOT
 from cdcd.reading.slot_progress import progress_store, validate_sink
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.topics import TopicNames
-from cdcd.source.privileges import check_readable
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.session import Locked, Session
 from cdcd.source.slot_conflicts import SlotConflicts
@@ -97,12 +96,6 @@ class SlotSetup:
     def _check_before_slot_creation(self) -> None:
         """Raise the error that would end the stream as soon as it begins, if only a person can remove the cause."""
         registry_store(self._settings, self._names)
-        try:
-            with self._session.lock_timeout(LOCK_TIMEOUT_S):
-                if self._settings.snapshot.mode != "never":
-                    check_readable(self._session, self._settings.source.publication)
-        except Locked:
-            log.warning("a published table is locked: whether the role may read all tables is not known")
         self.check_conflicts(self._kafka.admin.cluster_id())
         tables = self._publication.tables_if_unlocked() or []
         validate_sink(self._settings, self._kafka, [self._names.topic(*table) for table in tables])

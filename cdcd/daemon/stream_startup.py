@@ -5,8 +5,8 @@ After: `pipeline` runs on what `wiring` has built; `close` gives it back.
 
 The order, and why:
 
-1. Publication and slot are made if they are missing (`publication_setup`, `slot_setup`). The published types decide
-   between binary and text.
+1. The judges of `cdcd check` look at PostgreSQL (`start_judgement`), before anything is made. Publication and slot are
+   made if they are missing (`publication_setup`, `slot_setup`). The published types decide between binary and text.
 2. START_REPLICATION: a slot has one reader, so this is the lock. A second daemon fails here and stands by.
 3. The producers take over their transactional.ids. This fences a zombie, and ends its open Kafka transaction. The
    progress is final only after this, so the daemon reads it after this. All of this lasts as long as Kafka is away.
@@ -27,6 +27,7 @@ from cdcd.daemon.clients import Clients
 from cdcd.daemon.kafka_takeover import KafkaSession, KafkaTakeover
 from cdcd.daemon.publication_setup import PublicationSetup
 from cdcd.daemon.slot_setup import SlotSetup
+from cdcd.daemon.start_judgement import StartJudgement
 from cdcd.daemon.wiring import ServerConnection, StreamResources, assemble
 from cdcd.errors import GapError, PostgresUnavailable
 from cdcd.lsn import format_lsn
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Fallbacks:
-    """The features that failed in an earlier stream of this process. The next stream does without them."""
+    """What the streams of this process hand on: the features that failed, which the next stream does without."""
 
     binary: bool | None = None
     """None: the published types decide."""
@@ -50,6 +51,8 @@ class Fallbacks:
     """The stream may ask for transactions in progress."""
     parking: PendingParking = field(default_factory=PendingParking)
     """Tables to park, in addition to those that the progress names."""
+    judgement: StartJudgement = field(default_factory=StartJudgement)
+    """What earlier starts have logged."""
 
 
 class StreamStartup:
@@ -99,7 +102,9 @@ class StreamStartup:
         """Carry out the start. Returns None if `stopping` turned true meanwhile. Raises what the parts raise."""
         source = self._settings.source
         catalog = self._clients.catalog(self._session)
-        self._publication.ensure()
+        takes_snapshot = self._settings.snapshot.mode != "never"
+        is_judged = self._fallbacks.judgement.judge(self._session, source, takes_snapshot=takes_snapshot)
+        self._publication.ensure(is_judged=is_judged)
         binary = self._fallbacks.binary
         if binary is None:
             binary = self._publication.choose_binary(catalog)

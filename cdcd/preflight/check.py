@@ -14,7 +14,7 @@ from cdcd.config.transport_security import insecure_connections
 from cdcd.errors import CdcdError
 from cdcd.preflight import kafka, postgres, progress, registry
 from cdcd.preflight.findings import Finding, of_error, warning
-from cdcd.preflight.postgres_facts import gather as ask_postgres
+from cdcd.preflight.postgres_facts import gather_for_check as ask_postgres
 from cdcd.reading.slot_progress import kafka_cluster, last_record, validate_sink
 from cdcd.sink.kafka.cluster_facts import gather as ask_kafka
 from cdcd.sink.topics import TopicNames
@@ -29,7 +29,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     published: list[tuple[str, str]] = []
     slot_exists: bool | None = None
     try:
-        facts = ask_postgres(source.dsn, source.slot, source.publication, source.tables)
+        facts = ask_postgres(source.dsn, source)
         slot_exists = facts.slot is not None
         published = facts.tables
         yield from postgres.judge(facts, source, takes_snapshot=settings.snapshot.mode != "never")

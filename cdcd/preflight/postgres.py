@@ -1,7 +1,11 @@
-"""Judges PostgreSQL: one module for each subject, in this order. Pure.
+"""Judges PostgreSQL: one module for each subject. Pure.
 
 Before: `postgres_facts` has asked the server.
-After: `check` passes the findings on.
+After: `check` passes the findings on; a start of the daemon refuses what is an error, and logs what is a warning.
+
+A person follows the hints in their order. A table without a replica identity must not be published: PostgreSQL would
+reject its updates. So the replica identities come before the publication. The publication comes before the slot,
+because a slot does not see a publication that is younger.
 """
 
 from __future__ import annotations
@@ -9,17 +13,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cdcd.config.settings import SourceSettings
-from cdcd.preflight import privileges, publication, replica_identity, server, slot
+from cdcd.preflight import privileges, publication, replica_identity, selected_tables, server, slot
 from cdcd.preflight.findings import Finding
-from cdcd.preflight.postgres_facts import PostgresFacts
+from cdcd.preflight.postgres_facts import PostgresFacts, asked_tables
 
 
-def judge(facts: PostgresFacts, source: SourceSettings, *, takes_snapshot: bool) -> Iterator[Finding]:
-    """The findings about PostgreSQL for these settings. `takes_snapshot`: the daemon reads tables for snapshots."""
-    yield from server.judge(facts.server, facts.slot, source)
-    yield from slot.judge(facts, source)
-    yield from publication.judge(facts, source)
-    yield from replica_identity.judge(facts.publication, facts.identities)
+def judge(
+    facts: PostgresFacts, source: SourceSettings, *, takes_snapshot: bool, is_start: bool = False
+) -> Iterator[Finding]:
+    """The findings about PostgreSQL for these settings. `takes_snapshot`: the daemon reads tables for snapshots.
+
+    `is_start`: the daemon is about to stream. If there is a slot, then the server has what a stream needs.
+    """
+    if not is_start or facts.slot is None:
+        yield from server.judge(facts.server, facts.slot, source)
+    yield from replica_identity.judge(facts.publication, facts.identities, source.publication)
     if takes_snapshot:
         # If the slot exists, the snapshot may already be done.
         yield from privileges.judge(facts.server.role, facts.privileges, is_needed=facts.slot is None)
+    asked = asked_tables(source, exists=facts.publication is not None)
+    yield from selected_tables.judge(facts, source.publication, asked)
+    yield from publication.judge(facts, source)
+    yield from slot.judge(facts, source)

@@ -1,22 +1,24 @@
-"""Asks PostgreSQL for the facts of `cdcd check`: reads catalogs, opens one replication connection, changes nothing.
+"""Asks PostgreSQL for the facts that a start is judged by: reads catalogs, changes nothing.
 
-Before: `check` has the settings.
+Before: `check` has the settings, or `daemon.stream_startup` is about to make the publication and the slot.
 After: `postgres` judges the facts, one subject after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from cdcd.config.settings import SourceSettings
 from cdcd.source.privileges import TablePrivileges, may_create_publications, table_privileges
 from cdcd.source.publication import Publication, PublishedOperations
-from cdcd.source.published_tables import published_tables
+from cdcd.source.published_tables import UnsentPartition, published_tables, unsent_partitions
 from cdcd.source.replica_identity import TableIdentity, table_identities
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.server import ServerFacts, server_facts
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot, SlotState
+from cdcd.source.table_selection import CandidateTable, TablePattern, select_candidates
 from cdcd.source.write_transactions import WriteTransaction, write_transactions
 
 
@@ -33,10 +35,17 @@ class PostgresFacts:
     may_create: bool
     """The role may make publications in this database."""
     identities: Sequence[TableIdentity]
+    """Of the tables as they are published: of the root or of the partitions of a partitioned table."""
     privileges: Sequence[TablePrivileges]
-    """For the same tables, in the same order (schema, name)."""
-    writers: Sequence[WriteTransaction]
-    """Open write transactions, the oldest first."""
+    """By schema and name."""
+    candidates: Sequence[CandidateTable] = ()
+    """Every table that can be published; empty if the settings leave the choice to an existing publication."""
+    other_relations: Sequence[tuple[str, str, str]] = ()
+    """Schema, name and kind of the relations that cdcd does not publish; empty if every pattern matches a table."""
+    unsent: Sequence[UnsentPartition] = ()
+    """Partitions whose rows PostgreSQL does not send."""
+    writers: Sequence[WriteTransaction] = ()
+    """Open write transactions, the oldest first. A start does not ask for them."""
 
     @property
     def tables(self) -> list[tuple[str, str]]:
@@ -44,29 +53,48 @@ class PostgresFacts:
         return [(table.schema, table.name) for table in self.privileges]
 
 
-def gather(dsn: str, slot: str, publication: str, patterns: Sequence[str]) -> PostgresFacts:
-    """Ask the server. Raises PostgresUnavailable and RequestRejected, as `Session` and `ReplicationStream` do.
+def gather(session: Session, source: SourceSettings) -> PostgresFacts:
+    """Ask the server. Raises what `Session` raises: Locked if another session alters a table, under a lock timeout."""
+    publication, slot = Publication(session, source.publication), Slot(session, source.slot)
+    operations, state = publication.operations(), slot.state()
+    # An existing publication is used as it is. The default of source.tables says nothing about it.
+    patterns = [TablePattern(text) for text in asked_tables(source, exists=operations is not None)]
+    candidates = publication.all_candidates() if patterns else []
+    others = publication.other_relations() if _some_match_nothing(patterns, candidates) else []
+    if operations is None:
+        oids = [table.oid for table in select_candidates(patterns, candidates)]
+    else:
+        oids = [table.oid for table in published_tables(session, source.publication)]
+    return PostgresFacts(
+        server=server_facts(session),
+        slot=state,
+        slot_is_physical=state is None and slot.is_physical(),
+        publication=operations,
+        may_create=operations is None and may_create_publications(session),
+        # cdcd makes a publication of the partitions, not of their root.
+        identities=table_identities(session, oids, as_partitions=operations is None),
+        privileges=table_privileges(session, oids),
+        candidates=candidates,
+        other_relations=others,
+        unsent=unsent_partitions(session, source.publication, oids),
+    )
 
-    `patterns` (schema.table) name the tables for a publication that does not exist yet. Raises SettingsError if one of
-    them is not written so.
+
+def gather_for_check(dsn: str, source: SourceSettings) -> PostgresFacts:
+    """As `gather`, with connections of its own, and with the open transactions.
+
+    Raises PostgresUnavailable and RequestRejected, as `Session` and `ReplicationStream` do.
     """
     with Session(dsn, "cdcd check") as session:
         with ReplicationStream(dsn, "cdcd check") as stream:
             stream.identify()  # `cdcd run` does the same: this tests pg_hba.conf, REPLICATION and a free walsender
-        publication_queries, slot_queries = Publication(session, publication), Slot(session, slot)
-        operations = publication_queries.operations()
-        if operations is None:
-            oids = [table.oid for table in publication_queries.candidates(patterns)]
-        else:
-            oids = [table.oid for table in published_tables(session, publication)]
-        state = slot_queries.state()
-        return PostgresFacts(
-            server=server_facts(session),
-            slot=state,
-            slot_is_physical=state is None and slot_queries.is_physical(),
-            publication=operations,
-            may_create=may_create_publications(session),
-            identities=table_identities(session, oids),
-            privileges=table_privileges(session, oids),
-            writers=write_transactions(session),
-        )
+        return replace(gather(session, source), writers=write_transactions(session))
+
+
+def asked_tables(source: SourceSettings, *, exists: bool) -> Sequence[str]:
+    """The patterns that the publication is to fulfil. `exists`: it is there already."""
+    return source.tables if not exists or "tables" in source.model_fields_set else ()
+
+
+def _some_match_nothing(patterns: Sequence[TablePattern], candidates: Sequence[CandidateTable]) -> bool:
+    return not all(any(pattern.matches(table.schema, table.name) for table in candidates) for pattern in patterns)

@@ -1,25 +1,26 @@
 """Judges whether the publication exists or can be made, and whether it publishes every operation. Pure.
 
 Before: `postgres_facts` has asked the server.
-After: `check` passes the findings on.
+After: `postgres` passes the findings on.
 Source: PostgreSQL, "CREATE PUBLICATION", "Logical Replication: Security".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from cdcd.config.settings import SourceSettings
 from cdcd.preflight.findings import Finding, error, ok, warning
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.source.identifiers import identifier
-from cdcd.source.privileges import TablePrivileges
-from cdcd.source.publication import PublishedOperations
+from cdcd.source.publication import PublishedOperations, creation_statement
+from cdcd.source.published_tables import UnsentPartition
+from cdcd.source.table_selection import TablePattern, select_candidates
 from cdcd.terminal.text_format import plural
 
 TABLES_SHOWN: Final = 20
-"""At most so many tables are named in a statement."""
+"""At most so many partitions get a finding of their own; the others are counted."""
 
 
 def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
@@ -28,6 +29,10 @@ def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
         yield _missing(facts, source)
     else:
         yield from _existing(source.publication, facts.publication, len(facts.privileges))
+    for partition in facts.unsent[:TABLES_SHOWN]:
+        yield _unsent(partition)
+    if len(facts.unsent) > TABLES_SHOWN:
+        yield warning("partitions", f"The same holds for {len(facts.unsent) - TABLES_SHOWN} more", "As above")
 
 
 def _existing(publication: str, operations: PublishedOperations, tables: int) -> Iterator[Finding]:
@@ -36,7 +41,7 @@ def _existing(publication: str, operations: PublishedOperations, tables: int) ->
         yield ok("publication", f"The publication {publication} has {plural(tables, 'table')}")
     else:
         hint = f"Run: ALTER PUBLICATION {name} ADD TABLE ..."
-        yield warning("publication", f"The publication {publication} has no tables", hint)
+        yield warning("publication", f"The publication {publication} has no tables: nothing is streamed", hint)
     kinds = {
         "insert": operations.inserts,
         "update": operations.updates,
@@ -49,15 +54,27 @@ def _existing(publication: str, operations: PublishedOperations, tables: int) ->
         yield warning("publication", message, hint)
 
 
+def _unsent(partition: UnsentPartition) -> Finding:
+    name = identifier(partition.schema, partition.name)
+    kind = "foreign" if partition.is_foreign else "unlogged"
+    hint = "Leave it so, or move its rows into a partition of this server"
+    if not partition.is_foreign:
+        hint = f"Run: ALTER TABLE {name} SET LOGGED. If its root has been copied, then run: cdcd snapshot"
+    return warning("partitions", f"The partition {name} is {kind}: PostgreSQL does not send its rows to anyone", hint)
+
+
 def _missing(facts: PostgresFacts, source: SourceSettings) -> Finding:
     name, tables, server = source.publication, facts.privileges, facts.server
-    statement = f"CREATE PUBLICATION {identifier(name)} FOR TABLE {_listed(tables) or '...'}"
+    selected = select_candidates([TablePattern(pattern) for pattern in source.tables], facts.candidates)
+    statement = (
+        creation_statement(name, selected) if selected else f"CREATE PUBLICATION {identifier(name)} FOR TABLE ..."
+    )
     foreign = [table for table in tables if not table.is_owned]
     if not source.create:
         return error("publication", f"There is no publication {name}, and source.create is false", f"Run: {statement}")
     if not tables:
-        message = "No table matches source.tables, so there is nothing to publish"
-        return error("publication", message, "Correct source.tables")
+        message = f"No table matches {', '.join(source.tables)}, so there is nothing to publish"
+        return error("publication", message, "Make the tables first, or correct source.tables")
     if not facts.may_create:
         grant = f"GRANT CREATE ON DATABASE {identifier(server.database)} TO {identifier(server.role)}"
         # This privilege would not let the role publish tables of other roles.
@@ -69,8 +86,3 @@ def _missing(facts: PostgresFacts, source: SourceSettings) -> Finding:
     return ok(
         "publication", f"There is no publication {name} yet: cdcd run makes it for {plural(len(tables), 'table')}"
     )
-
-
-def _listed(tables: Sequence[TablePrivileges]) -> str:
-    names = [table.quoted for table in tables]
-    return ", ".join(names[:TABLES_SHOWN]) + (", ..." if len(names) > TABLES_SHOWN else "")

@@ -7,7 +7,7 @@ Source: PostgreSQL, "Logical Replication: Configuration Settings", "Replication"
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from cdcd.config.settings import SourceSettings
@@ -40,7 +40,8 @@ def judge(facts: ServerFacts, slot: SlotState | None, source: SourceSettings) ->
         yield error("wal_level", f"wal_level is {level}, and must be logical", hint)
     in_use = slot is not None and slot.active
     yield _room(facts.slots, facts, "max_replication_slots", "replication slots", needed=slot is None)
-    yield _room(facts.walsenders, facts, "max_wal_senders", "walsenders", needed=not in_use)
+    # Walsenders come and go: the daemon tries again.
+    yield _room(facts.walsenders, facts, "max_wal_senders", "walsenders", needed=not in_use, finding=warning)
     timeout_s = int(facts.parameters["wal_sender_timeout"]) / 1000
     if not timeout_s:
         yield ok("wal_sender_timeout", "wal_sender_timeout is off")
@@ -53,11 +54,19 @@ def judge(facts: ServerFacts, slot: SlotState | None, source: SourceSettings) ->
     yield from _retention(facts)
 
 
-def _room(used: int, facts: ServerFacts, parameter: str, what: str, *, needed: bool) -> Finding:
+def _room(
+    used: int,
+    facts: ServerFacts,
+    parameter: str,
+    what: str,
+    *,
+    needed: bool,
+    finding: Callable[[str, str, str], Finding] = error,
+) -> Finding:
     bound = int(facts.parameters[parameter])
     if used >= bound and needed:
         hint = f"Run: ALTER SYSTEM SET {parameter} = {bound + 5}; then restart the server. Or end one that is in use"
-        return error(parameter, f"All {bound} {what} are in use", hint)
+        return finding(parameter, f"All {bound} {what} are in use", hint)
     return ok(parameter, f"{used} of {bound} {what} are in use")
 
 

@@ -14,7 +14,8 @@ from cdcd.config.settings import SourceSettings
 from cdcd.lsn import format_lsn
 from cdcd.preflight.findings import Finding, error, ok, warning
 from cdcd.preflight.postgres_facts import PostgresFacts
-from cdcd.source.identifiers import identifier, literal
+from cdcd.source.identifiers import identifier
+from cdcd.source.server_errors import LOST_WAL_HINT
 from cdcd.source.slot import SlotState
 from cdcd.source.write_transactions import WriteTransaction
 from cdcd.terminal.text_format import duration, size
@@ -36,7 +37,7 @@ def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
     """The findings about the slot of these settings."""
     writers = facts.writers[:WRITERS_SHOWN]
     if facts.slot is not None:
-        yield from _existing(facts.slot, facts.server.database, writers)
+        yield from _existing(facts.slot, facts.server.database, writers, source.on_slot_lost)
         if source.failover and not facts.slot.failover and facts.server.version >= 170000:
             alter = f"ALTER_REPLICATION_SLOT {identifier(source.slot)} (FAILOVER true)"
             message = f"The slot {source.slot} was made without source.failover: no standby has it"
@@ -59,7 +60,9 @@ def _missing(source: SourceSettings, writers: Sequence[WriteTransaction]) -> Ite
             yield warning("slot", message, f"Let it end before cdcd run, or end it: {writer.ending_statement}")
 
 
-def _existing(slot: SlotState, database: str, writers: Sequence[WriteTransaction]) -> Iterator[Finding]:
+def _existing(
+    slot: SlotState, database: str, writers: Sequence[WriteTransaction], on_slot_lost: str
+) -> Iterator[Finding]:
     for writer in writers:
         if writer.age_s is not None and writer.age_s >= OLD_TRANSACTION_S:
             message = f"The server keeps all WAL since the start of the write transaction {writer.name}{_age(writer)}"
@@ -71,10 +74,11 @@ def _existing(slot: SlotState, database: str, writers: Sequence[WriteTransaction
         hint = "Choose another source.slot, or the slot's database in source.dsn"
         yield error("slot", f"The slot {name} is of database {slot.database}, not {database}", hint)
     elif slot.lost:
-        reason = slot.invalidation or "the WAL that it needs is gone"
-        drop = f"SELECT pg_drop_replication_slot({literal(name)})"
-        hint = f"Run: {drop}; the daemon then starts with a new slot, and a gap in the rows is likely"
-        yield error("slot", f"The slot {name} is invalid: {reason}", hint)
+        message = f"The slot {name} has lost WAL that it still needed: {slot.invalidation or slot.wal_status}"
+        if on_slot_lost == "resnapshot":
+            yield warning("slot", message, "cdcd run makes it again, and takes a new snapshot of all tables")
+        else:
+            yield error("slot", message, LOST_WAL_HINT)
     else:
         yield _usable(slot)
 

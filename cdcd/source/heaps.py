@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cdcd.source.published_tables import LOGGED
 from cdcd.source.query_runner import QueryRunner
 
 # pg_class has the file node as of the snapshot, pg_relation_filenode() the present one. If they differ, the table was
 # rewritten after the snapshot, and the snapshot does not see its rows.
-_HEAPS: Final = """
+_HEAPS: Final = f"""
     SELECT root.oid, c.oid::bigint, n.nspname, c.relname, coalesce(m.amname = 'heap', true), c.relfilenode::bigint,
            coalesce(pg_catalog.pg_relation_filenode(c.oid)::bigint, 0),
            pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::bigint,
@@ -25,11 +26,11 @@ _HEAPS: Final = """
         SELECT t.relid::oid FROM pg_catalog.pg_partition_tree(root.oid::oid::pg_catalog.regclass) t WHERE t.isleaf
         UNION SELECT root.oid::oid
     ) part (oid)
-    JOIN pg_catalog.pg_class c ON c.oid = part.oid AND c.relkind = 'r'
+    JOIN pg_catalog.pg_class c ON c.oid = part.oid AND {LOGGED.format(of="c")}
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     LEFT JOIN pg_catalog.pg_am m ON m.oid = c.relam
     ORDER BY 1, 2
-"""
+"""  # noqa: S608 - constants
 
 # The name of a heap, and the names and types of its columns: COPY finds both by name.
 _FORMS: Final = """

@@ -11,9 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cdcd.errors import RequestRejected
 from cdcd.source.identifiers import identifier
-from cdcd.source.published_tables import published_tables
 from cdcd.source.query_runner import QueryRunner
 
 NAMES_SHOWN: Final = 20
@@ -99,14 +97,6 @@ def missing_privileges(role: str, tables: Sequence[TablePrivileges]) -> Iterator
             f"Row security hides rows of {_first(hidden)} from the role {role}: a snapshot would lack them",
             f'As a superuser, run: ALTER ROLE {identifier(role)} BYPASSRLS. Or set snapshot.mode = "never"',
         )
-
-
-def check_readable(runner: QueryRunner, publication: str) -> None:
-    """Raise RequestRejected if the role may not read a published table, as a snapshot does."""
-    [(role,)] = runner.rows("SELECT current_user")
-    oids = [table.oid for table in published_tables(runner, publication)]
-    for missing in missing_privileges(role, table_privileges(runner, oids)):
-        raise RequestRejected(missing.message, missing.hint)
 
 
 def _first(names: Sequence[str]) -> str:

@@ -10,8 +10,8 @@ cdcd makes a publication by the first of these statements that the role may run:
    superuser. The publication then covers tables that are made later.
 2. `FOR TABLE a, b, ...`. This needs the owner of the tables. Tables that are made later must be added by hand.
 
-PostgreSQL rejects every UPDATE and DELETE, by any session, of a published table without a replica identity. So cdcd
-makes no publication of such a table.
+PostgreSQL rejects every UPDATE and DELETE, by any session, of a published table without a replica identity. So a start
+refuses to make a publication of such a table (`preflight.replica_identity`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from psycopg import sql
 
 from cdcd.errors import RequestRejected
 from cdcd.source.identifiers import identifier
-from cdcd.source.published_tables import published_names
+from cdcd.source.published_tables import LOGGED, published_names
 from cdcd.source.replica_identity import HAS_IDENTITY
 from cdcd.source.session import Session, SessionClient, StatementRejected
 from cdcd.source.table_selection import CandidateTable, TablePattern, select_candidates
@@ -67,40 +67,28 @@ class Publication(SessionClient):
         """Schema and name of each table that it publishes now, in this order."""
         return published_names(self.session, self.name)
 
-    def candidates(self, patterns: Sequence[str]) -> list[CandidateTable]:
-        """The tables that `create` would publish. Raises SettingsError if a pattern is not written as schema.table.
+    def all_candidates(self) -> list[CandidateTable]:
+        """Every table that can be published."""
+        return [CandidateTable(*row) for row in self.session.rows(_CANDIDATES)]
 
-        A partition is left out if its root matches, too.
-        """
-        tables = [CandidateTable(*row) for row in self.session.rows(_CANDIDATES)]
-        return select_candidates([TablePattern.parse(pattern) for pattern in patterns], tables)
+    def other_relations(self) -> list[tuple[str, str, str]]:
+        """Schema, name and kind (such as "a view") of each relation that cdcd does not publish."""
+        return [(schema, name, _KINDS.get(kind, "no table")) for schema, name, kind in self.session.rows(_OTHERS)]
 
     def create(self, patterns: Sequence[str]) -> bool:
         """Make it for the tables that match `patterns`; return False if another session makes it at the same moment.
 
-        Raises RequestRejected if the role may not make it, if no table matches, or if a matching table has no replica
-        identity. The hint has the SQL to run.
+        `preflight.publication` has judged the tables. Raises RequestRejected if the role may not make it, or if no
+        table matches. The hint has the SQL to run.
         """
         table_patterns = [TablePattern.parse(pattern) for pattern in patterns]
-        candidates = self.candidates(patterns)
-        without_identity = [(table.schema, table.name) for table in candidates if not table.has_identity]
-        if without_identity:
-            count = len(without_identity)
-            raise RequestRejected(
-                f"{'a table has' if count == 1 else f'{count} of the tables have'} no replica identity "
-                f"({_names(without_identity)}): once published, every UPDATE and DELETE would be refused",
-                "Give each a primary key, or run "
-                + "; ".join(f"ALTER TABLE {identifier(*table)} REPLICA IDENTITY FULL" for table in without_identity[:5])
-                + ("; and so on" if count > 5 else "")
-                + "; or leave them out of source.tables",
-            )
-        tables = [(table.schema, table.name) for table in candidates]
+        tables = select_candidates(table_patterns, self.all_candidates())
         attempts = self._statements(table_patterns, tables)
         if not attempts:
             raise RequestRejected(
                 f"no table matches {', '.join(patterns)}",
                 f"Make the tables first, or name others in source.tables, or make the publication yourself: "
-                f"CREATE PUBLICATION {identifier(self.name)} FOR TABLE ...",
+                f"{creation_statement(self.name, [])}",
             )
         return self._make(attempts)
 
@@ -130,7 +118,7 @@ class Publication(SessionClient):
         )
 
     def _statements(
-        self, patterns: Sequence[TablePattern], tables: Sequence[tuple[str, str]]
+        self, patterns: Sequence[TablePattern], tables: Sequence[CandidateTable]
     ) -> list[tuple[Composed, bool]]:
         """The statements to try, the best one first; with each, whether it covers tables that are made later."""
         attempts: list[tuple[Composed, bool]] = []
@@ -141,12 +129,11 @@ class Publication(SessionClient):
         elif schemas and self.session.server_version >= 150_000 and self._exist(schemas):
             whole = _list(sql.Identifier(schema) for schema in sorted(filter(None, schemas)))
             parts: list[Composed] = [_IN_SCHEMA.format(whole)]
-            if others := [table for table in tables if table[0] not in schemas]:
-                parts.append(_FOR_TABLE.format(_list(sql.Identifier(*table) for table in others)))
+            if others := [table for table in tables if table.schema not in schemas]:
+                parts.append(sql.SQL(listed_tables(others)))
             attempts.append((_CREATE.format(name, sql.SQL("FOR ") + _list(parts)), True))
         if tables:
-            listed = _FOR_TABLE.format(_list(sql.Identifier(*table) for table in tables))
-            attempts.append((_CREATE.format(name, sql.SQL("FOR ") + listed), False))
+            attempts.append((_CREATE.format(name, sql.SQL("FOR ") + sql.SQL(listed_tables(tables))), False))
         return attempts
 
     def _exist(self, schemas: set[str | None]) -> bool:
@@ -165,7 +152,8 @@ _CANDIDATES: Final = f"""
            CASE WHEN c.relispartition THEN pg_catalog.pg_partition_root(c.oid)::oid::bigint END,
            CASE WHEN c.relkind = 'r' THEN {HAS_IDENTITY.format(of="c")} ELSE NOT EXISTS (
                SELECT FROM pg_catalog.pg_partition_tree(c.oid) t JOIN pg_catalog.pg_class leaf ON leaf.oid = t.relid
-               WHERE t.isleaf AND leaf.relkind = 'r' AND NOT {HAS_IDENTITY.format(of="leaf")}) END
+               WHERE t.isleaf AND {LOGGED.format(of="leaf")} AND NOT {HAS_IDENTITY.format(of="leaf")}) END,
+           c.relkind = 'r' AND c.relhassubclass, c.relkind = 'p'
     FROM pg_catalog.pg_class c
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
@@ -175,16 +163,44 @@ _CANDIDATES: Final = f"""
     ORDER BY 2, 3
 """  # noqa: S608 - constants
 
+_OTHERS: Final = """
+    SELECT n.nspname, c.relname, CASE WHEN c.relkind IN ('r', 'p') THEN c.relpersistence::text ELSE c.relkind::text END
+    FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE (c.relkind IN ('v', 'm', 'f', 'S') OR c.relkind IN ('r', 'p') AND (c.relpersistence <> 'p' OR EXISTS (
+               SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass
+               AND d.objid = c.oid AND d.deptype = 'e')))
+      AND n.nspname !~ '^pg_(catalog|toast)' AND n.nspname <> 'information_schema'
+    ORDER BY 1, 2
+"""
+_KINDS: Final = {
+    "v": "a view",
+    "m": "a materialized view",
+    "f": "a foreign table",
+    "S": "a sequence",
+    "u": "an unlogged table",
+    "t": "a temporary table",
+    "p": "a table of an extension",
+}
 _SCHEMAS: Final = "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = ANY(%s)"
 _CREATE: Final = sql.SQL("CREATE PUBLICATION {} {}")
 _IN_SCHEMA: Final = sql.SQL("TABLES IN SCHEMA {}")
-_FOR_TABLE: Final = sql.SQL("TABLE {}")
+
+
+def creation_statement(publication: str, tables: Sequence[CandidateTable]) -> str:
+    """The statement that makes the publication for exactly these tables, for their owner."""
+    return f"CREATE PUBLICATION {identifier(publication)} FOR {listed_tables(tables) if tables else 'TABLE ...'}"
+
+
+def listed_tables(tables: Sequence[CandidateTable]) -> str:
+    """The tables as CREATE and ALTER PUBLICATION name them.
+
+    Without ONLY, PostgreSQL would publish the tables that inherit from one of these, too.
+    """
+    names = (f"{'ONLY ' if table.has_children else ''}{identifier(table.schema, table.name)}" for table in tables)
+    return f"TABLE {', '.join(names)}"
 
 
 def _list(parts: Iterable[sql.Composable]) -> sql.Composed:
     joined: sql.Composed = sql.SQL(", ").join(parts)
     return joined
-
-
-def _names(tables: Sequence[tuple[str, str]]) -> str:
-    return ", ".join(".".join(table) for table in tables[:5]) + (", ..." if len(tables) > 5 else "")

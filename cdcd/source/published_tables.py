@@ -5,21 +5,30 @@ After: the daemon and the commands check, verify, schema and snapshot work on th
 Source: PostgreSQL, "System Catalogs": pg_publication_tables, pg_attribute, pg_class, pg_index.
 
 The result has the partitions of a partitioned table, or its root if the publication has `publish_via_partition_root`.
+It leaves out what PostgreSQL publishes in name only: unlogged and foreign partitions, whose rows are not in the WAL.
 The query waits while another transaction alters a published table.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cdcd.source.identifiers import identifier
 from cdcd.source.query_runner import QueryRunner
 
 PARTITIONED: Final = "p"
 """The `kind` of a partitioned table."""
 
-# PostgreSQL 14 has neither `attnames` nor `rowfilter`: it publishes all rows, and all columns but generated ones.
-_TABLES: Final = """
+LOGGED: Final = "({of}.relkind = 'r' AND {of}.relpersistence = 'p')"
+"""An SQL condition on the row `{of}` of pg_class: it has rows, and the WAL has them."""
+
+_SENT: Final = f"({LOGGED.format(of='c')} OR c.relkind = 'p')"
+
+# PostgreSQL 14 has neither `attnames` nor `rowfilter`: it publishes all rows, and all columns but generated ones. It
+# names a partition several times if the publication has its root, too.
+_TABLES: Final = f"""
     SELECT c.oid::bigint, p.schemaname::text, p.tablename::text, c.relkind::text, c.relreplident::text,
            columns.names, columns.types, columns.typmods,
            (SELECT pg_catalog.array_agg(k.attname::text) FROM pg_catalog.pg_index i
@@ -27,8 +36,11 @@ _TABLES: Final = """
             JOIN pg_catalog.pg_attribute k ON k.attrelid = c.oid AND k.attnum = part.attnum
             WHERE i.indrelid = c.oid AND i.indimmediate AND part.position <= i.indnkeyatts
               AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END),
-           coalesce(pg_catalog.to_jsonb(p)->>'rowfilter', '')
-    FROM pg_catalog.pg_publication_tables p
+           coalesce(pg_catalog.to_jsonb(p)->>'rowfilter', ''),
+           ARRAY(SELECT leaf.oid::bigint FROM pg_catalog.pg_partition_tree(c.oid) t
+                 JOIN pg_catalog.pg_class leaf ON leaf.oid = t.relid
+                 WHERE c.relkind = 'p' AND t.isleaf AND NOT {LOGGED.format(of="leaf")} ORDER BY 1)
+    FROM (SELECT DISTINCT * FROM pg_catalog.pg_publication_tables WHERE pubname = ANY(%s)) p
     JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
     JOIN pg_catalog.pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid
     CROSS JOIN LATERAL (
@@ -40,13 +52,29 @@ _TABLES: Final = """
           AND CASE WHEN pg_catalog.to_jsonb(p) ? 'attnames' THEN pg_catalog.to_jsonb(p)->'attnames' ? a.attname
                    ELSE a.attgenerated = '' END
     ) columns
-    WHERE p.pubname = ANY(%s)
+    WHERE {_SENT}
     ORDER BY 2, 3
-"""
-_NAMES: Final = """
-    SELECT DISTINCT schemaname::text, tablename::text FROM pg_catalog.pg_publication_tables WHERE pubname = ANY(%s)
+"""  # noqa: S608 - constants
+_NAMES: Final = f"""
+    SELECT DISTINCT p.schemaname::text, p.tablename::text FROM pg_catalog.pg_publication_tables p
+    JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
+    JOIN pg_catalog.pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid
+    WHERE p.pubname = ANY(%s) AND {_SENT}
     ORDER BY 1, 2
-"""
+"""  # noqa: S608 - constants
+_UNSENT: Final = f"""
+    SELECT DISTINCT n.nspname, leaf.relname, leaf.relkind = 'f'
+    FROM (SELECT c.oid FROM pg_catalog.pg_publication_tables p
+          JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
+          JOIN pg_catalog.pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid
+          WHERE p.pubname = ANY(%s)
+          UNION SELECT pg_catalog.unnest(%s::bigint[])::pg_catalog.oid) top (oid)
+    CROSS JOIN LATERAL (SELECT top.oid UNION SELECT t.relid::pg_catalog.oid
+                        FROM pg_catalog.pg_partition_tree(top.oid) t WHERE t.isleaf) part (oid)
+    JOIN pg_catalog.pg_class leaf ON leaf.oid = part.oid AND leaf.relkind <> 'p' AND NOT {LOGGED.format(of="leaf")}
+    JOIN pg_catalog.pg_namespace n ON n.oid = leaf.relnamespace
+    ORDER BY 1, 2
+"""  # noqa: S608 - constants
 
 
 @dataclass(frozen=True)
@@ -73,7 +101,25 @@ class PublishedTable:
     identity_columns: tuple[str, ...]
     """The columns of the index behind `identity` (the primary key or the chosen index); none for f and n."""
     row_filter: str
-    """The SQL condition of the rows that are published; empty if all are."""
+    """The SQL condition of the rows that are published; empty if all are. For a root, it leaves out the rows of
+    unlogged and foreign partitions."""
+
+    @property
+    def expression(self) -> str:
+        """The table in FROM and LOCK TABLE: a root with its partitions, else only the table itself.
+
+        The tables that inherit from it are no part of it. The role needs no privileges on the partitions of a root.
+        """
+        return ("" if self.kind == PARTITIONED else "ONLY ") + identifier(self.schema, self.name)
+
+
+@dataclass(frozen=True)
+class UnsentPartition:
+    """A partition of a published table whose rows PostgreSQL does not send: it is foreign, or unlogged."""
+
+    schema: str
+    name: str
+    is_foreign: bool
 
 
 def published_tables(runner: QueryRunner, *publications: str) -> list[PublishedTable]:
@@ -87,9 +133,9 @@ def published_tables(runner: QueryRunner, *publications: str) -> list[PublishedT
             identity,
             tuple(map(PublishedColumn, columns or (), types or (), typmods or ())),
             tuple(index or ()),
-            row_filter,
+            _rows_sent(row_filter, unsent),
         )
-        for oid, schema, name, kind, identity, columns, types, typmods, index, row_filter in runner.rows(
+        for oid, schema, name, kind, identity, columns, types, typmods, index, row_filter, unsent in runner.rows(
             _TABLES, [list(publications)]
         )
     ]
@@ -98,3 +144,15 @@ def published_tables(runner: QueryRunner, *publications: str) -> list[PublishedT
 def published_names(runner: QueryRunner, *publications: str) -> list[tuple[str, str]]:
     """Schema and name of each table of these publications, in this order, each once."""
     return [(schema, name) for schema, name in runner.rows(_NAMES, [list(publications)])]
+
+
+def unsent_partitions(runner: QueryRunner, publication: str, oids: Sequence[int] = ()) -> list[UnsentPartition]:
+    """The partitions without WAL among the tables of the publication, and among `oids` and their partitions."""
+    return [UnsentPartition(*row) for row in runner.rows(_UNSENT, [[publication], list(oids)])]
+
+
+def _rows_sent(row_filter: str, unsent: Sequence[int]) -> str:
+    if not unsent:
+        return row_filter
+    logged = f"tableoid <> ALL ('{{{','.join(map(str, unsent))}}}'::pg_catalog.oid[])"
+    return f"({row_filter}) AND {logged}" if row_filter else logged

@@ -1,8 +1,14 @@
 """Replica identities: which columns of an old row PostgreSQL writes to the WAL, for a table and its partitions.
 
 Before: the caller has the OIDs, from `published_tables` or from `publication.candidates`.
-After: `publication` refuses to publish a table without one; `cdcd check` reports partitions with a smaller one.
-Source: PostgreSQL, "ALTER TABLE" (REPLICA IDENTITY), "Logical Replication: Publication"; pg_class, pg_index.
+After: `publication` refuses to publish a table without one; `preflight.replica_identity` judges them.
+Source: PostgreSQL, "ALTER TABLE" (REPLICA IDENTITY), "Logical Replication: Publication"; pg_class, pg_index;
+CheckCmdReplicaIdentity, logicalrep_write_attrs and pgoutput_change of its sources.
+
+A partition that is published as its root has two replica identities. Its own decides whether PostgreSQL accepts an
+UPDATE or DELETE, and which columns of the old row are in the WAL. The one of the root is announced: it says which
+columns identify a row, and whether the old row is whole. PostgreSQL does not compare the two. REPLICA IDENTITY does not
+pass from a root to its partitions, but a primary key does.
 """
 
 from __future__ import annotations
@@ -12,34 +18,53 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdcd.source.identifiers import identifier
+from cdcd.source.published_tables import LOGGED
 from cdcd.source.query_runner import QueryRunner
 
-HAS_IDENTITY: Final = """
-    ({of}.relreplident = 'f' OR EXISTS (
-        SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = {of}.oid AND i.indimmediate
-        AND CASE {of}.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END))
+_OF_INDEX: Final = """
+    i.indimmediate AND CASE {of}.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
+"""
+HAS_IDENTITY: Final = f"""
+    ({{of}}.relreplident = 'f' OR EXISTS (
+        SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = {{of}}.oid AND {_OF_INDEX}))
 """
 """An SQL condition on the row `{of}` of pg_class: UPDATE and DELETE stay possible while the table is published."""
 
-_IDENTITIES: Final = """
+_PARTITIONS: Final = f"""
+    ARRAY(SELECT ARRAY[m.nspname::text, l.relname] FROM pg_catalog.pg_partition_tree(c.oid) t
+          JOIN pg_catalog.pg_class l ON l.oid = t.relid JOIN pg_catalog.pg_namespace m ON m.oid = l.relnamespace
+          WHERE c.relkind = 'p' AND t.isleaf AND {LOGGED.format(of="l")} AND {{that}} ORDER BY 1)
+"""  # noqa: S608 - constants
+_LESSER: Final = f"""
+    l.relreplident <> 'f' AND {HAS_IDENTITY.format(of="l")} AND (NOT {HAS_IDENTITY.format(of="c")}
+        OR c.relreplident = 'f'
+        -- A column of the root's index that the leaf's index lacks.
+        OR EXISTS (SELECT FROM pg_catalog.pg_class r
+            JOIN pg_catalog.pg_index i ON i.indrelid = r.oid
+            JOIN pg_catalog.pg_attribute a
+                ON a.attrelid = r.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+            WHERE r.oid IN (c.oid, l.oid) AND {_OF_INDEX.format(of="r")}
+            GROUP BY a.attname HAVING NOT bool_or(r.oid = l.oid)))
+"""
+
+# The given tables, or in place of each partitioned table its partitions.
+_IDENTITIES: Final = f"""
     SELECT n.nspname, c.relname, c.relreplident::text,
        EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indimmediate
            AND CASE c.relreplident WHEN 'n' THEN false WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END),
-       ARRAY(SELECT ARRAY[m.nspname::text, l.relname] FROM pg_catalog.pg_partition_tree(c.oid) t
-           JOIN pg_catalog.pg_class l ON l.oid = t.relid JOIN pg_catalog.pg_namespace m ON m.oid = l.relnamespace
-           WHERE c.relkind = 'p' AND t.isleaf AND l.relreplident <> 'f'
-           -- A column of the root's index that the leaf's index lacks.
-           AND (c.relreplident = 'f' OR EXISTS (SELECT FROM pg_catalog.pg_class r
-               JOIN pg_catalog.pg_index i ON i.indrelid = r.oid
-               JOIN pg_catalog.pg_attribute a
-                   ON a.attrelid = r.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
-               WHERE r.oid IN (c.oid, l.oid) AND i.indimmediate
-               AND CASE r.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
-               GROUP BY a.attname HAVING NOT bool_or(r.oid = l.oid))) ORDER BY 1)
-    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid = ANY(%s::bigint[])
+       c.relkind = 'p',
+       {_PARTITIONS.format(that=f"NOT {HAS_IDENTITY.format(of='l')}")},
+       {_PARTITIONS.format(that=_LESSER)}
+    FROM pg_catalog.unnest(%s::bigint[]) given (oid)
+    CROSS JOIN LATERAL (SELECT given.oid::pg_catalog.oid WHERE NOT %s
+                        UNION SELECT given.oid::pg_catalog.oid FROM pg_catalog.pg_class g
+                        WHERE g.oid = given.oid AND {LOGGED.format(of="g")}
+                        UNION SELECT t.relid::pg_catalog.oid
+                        FROM pg_catalog.pg_partition_tree(given.oid::pg_catalog.oid) t WHERE %s AND t.isleaf) kept (oid)
+    JOIN pg_catalog.pg_class c ON c.oid = kept.oid AND ({LOGGED.format(of="c")} OR c.relkind = 'p')
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     ORDER BY 1, 2
-"""
+"""  # noqa: S608 - constants
 
 
 @dataclass(frozen=True)
@@ -52,15 +77,28 @@ class TableIdentity:
     """`relreplident`: d default, f full, i index, n nothing."""
     has_index: bool
     """The index exists: for d and f the primary key, for i the chosen index."""
+    is_root: bool = False
+    """It is a partitioned table, published as such: its rows lie in its partitions."""
+    bare_partitions: Sequence[Sequence[str]] = ()
+    """Schema and name of each partition without a replica identity."""
     lesser_partitions: Sequence[Sequence[str]] = ()
-    """Schema and name of each partition whose replica identity lacks a column of this table's replica identity."""
+    """Schema and name of each partition whose replica identity lacks a column of the root's. If the root has none: of
+    each partition whose replica identity is not FULL."""
 
     @property
     def quoted(self) -> str:
         """The name, quoted for SQL."""
         return identifier(self.schema, self.name)
 
+    @property
+    def is_bare(self) -> bool:
+        """It has no replica identity of its own."""
+        return self.identity != "f" and not self.has_index
 
-def table_identities(runner: QueryRunner, oids: Sequence[int]) -> list[TableIdentity]:
-    """The replica identities of these tables, in the order of schema and name."""
-    return [TableIdentity(*row) for row in runner.rows(_IDENTITIES, [list(oids)])]
+
+def table_identities(runner: QueryRunner, oids: Sequence[int], *, as_partitions: bool = False) -> list[TableIdentity]:
+    """The replica identities of these tables, in the order of schema and name.
+
+    `as_partitions`: of the partitions of a partitioned table, in place of it.
+    """
+    return [TableIdentity(*row) for row in runner.rows(_IDENTITIES, [list(oids), as_partitions, as_partitions])]

@@ -25,6 +25,10 @@ from cdcd.errors import (
 from cdcd.lsn import format_lsn
 from cdcd.source.identifiers import identifier, literal
 
+LOST_WAL_HINT: Final = (
+    "Changes are lost. Drop the slot (cdcd slot drop), create it again and take a new snapshot, as "
+    'source.on_slot_lost = "resnapshot" does; see max_slot_wal_keep_size and idle_replication_slot_timeout'
+)
 LOCK_NOT_AVAILABLE: Final = "55P03"
 """The SQLSTATE of a lock that was not free in time."""
 
@@ -202,8 +206,7 @@ def _not_ready(message: str, slot: str, facts: SlotFacts) -> CdcdError:
     if facts.wal_status == "lost":
         return GapError(
             f'the slot "{slot}" has lost WAL that it still needed: {message}',
-            "Changes are lost. Drop the slot (cdcd slot drop), create it again and take a new snapshot, as "
-            'source.on_slot_lost = "resnapshot" does; see max_slot_wal_keep_size and idle_replication_slot_timeout',
+            LOST_WAL_HINT,
         )
     return RequestRejected(f'the slot "{slot}" cannot be streamed from: {message}', "See the server's log")
 

@@ -16,8 +16,7 @@ from cdcd.errors import RequestRejected
 from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.source.connection import Connection, CreatedSlot
 from cdcd.source.exported_snapshot import export_snapshot, lock_tables, until_unaltered
-from cdcd.source.identifiers import identifier
-from cdcd.source.published_tables import PARTITIONED, PublishedTable, published_tables
+from cdcd.source.published_tables import PublishedTable, published_tables
 from cdcd.source.query_runner import QueryRunner
 from cdcd.source.server_errors import SnapshotGone
 from cdcd.source.session import Session, parameters
@@ -64,15 +63,9 @@ class ExportedSnapshot:
                     raise SnapshotGone(f"{missing[0]} was made again while the snapshot was taken")
                 raise RequestRejected(f"the table {missing[0]} is no longer published")
             wanted = [published[table] for table in self._tables]
-            lock_tables(holder, session, [table.oid for table in wanted], [table_expression(table) for table in wanted])
+            lock_tables(holder, session, [table.oid for table in wanted], [table.expression for table in wanted])
             self.lsn, self.name, self.published = slot.consistent_lsn, slot.snapshot or "", published
             return stack.pop_all()
 
     def _published(self, asks: QueryRunner) -> dict[str, PublishedTable]:
         return {f"{table.schema}.{table.name}": table for table in published_tables(asks, self._publication)}
-
-
-def table_expression(table: PublishedTable) -> str:
-    """The table in FROM and LOCK TABLE: a published root with its partitions, another table without its children."""
-    only = "" if table.kind == PARTITIONED else "ONLY "
-    return only + identifier(table.schema, table.name)

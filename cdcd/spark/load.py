@@ -24,14 +24,14 @@ from pyspark.sql import functions as f
 
 from cdcd.avro.type_forms import kind_of
 from cdcd.errors import RequestRejected, SettingsError
-from cdcd.reading.table_schemas import TableSchemas, published_schemas
+from cdcd.reading.table_schemas import TableSchemas, selected_schemas
 from cdcd.sink.topics import TopicNames
 from cdcd.source.exported_snapshot import export_snapshot
 from cdcd.source.identifiers import identifier
 from cdcd.source.published_tables import PARTITIONED, PublishedTable
 from cdcd.source.table_selection import TablePattern
 from cdcd.spark import sql_expressions as c
-from cdcd.spark.exported_snapshot import Export, ExportedSnapshot, table_expression
+from cdcd.spark.exported_snapshot import Export, ExportedSnapshot
 from cdcd.spark.reading.types import ddl
 from cdcd.spark.reading.writer_schemas import Writer, writer
 from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, SEQ, UNREPRESENTABLE
@@ -62,11 +62,11 @@ class Snapshot:
         self._spark = spark
         self._dsn = dsn
         self._parallelism = parallelism
-        found = published_schemas(dsn, publication, names)
+        patterns = [TablePattern(text) for text in tables]
         self.tables: dict[str, TableSchemas] = {
-            name: made
-            for name, made in found.items()
-            if any(TablePattern(pattern).matches_name(name) for pattern in tables)
+            made.table: made
+            for schema, name, made in selected_schemas((), dsn, "cdcd-spark", publication, names, "decimal")
+            if any(pattern.matches(schema, name) for pattern in patterns)
         }
         """The published tables that match, by schema.table."""
         if not self.tables:
@@ -156,7 +156,7 @@ class Snapshot:
     def _published(self, table: str) -> str:
         """FROM and WHERE: the rows of the table that the publication publishes."""
         row_filter = self.tables[table].row_filter
-        return f"FROM {table_expression(self._table(table))} WHERE {f'({row_filter})' if row_filter else 'true'}"
+        return f"FROM {self._table(table).expression} WHERE {f'({row_filter})' if row_filter else 'true'}"
 
     def _properties(self) -> tuple[str, dict[str, str]]:
         url, properties = jdbc(self._dsn)

@@ -25,8 +25,7 @@ from cdcd.errors import CdcdError, RequestRejected
 from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.source.connection import Connection
 from cdcd.source.exported_snapshot import export_snapshot, lock_tables, until_unaltered
-from cdcd.source.identifiers import identifier
-from cdcd.source.published_tables import PARTITIONED, PublishedTable, published_tables
+from cdcd.source.published_tables import published_tables
 from cdcd.source.session import Session, parameters
 from cdcd.verify.row_store import BUCKET_DIGITS, INLINE_BYTES_MAX, SUM_DIGITS
 
@@ -72,7 +71,7 @@ class Checksums:
             if missing := [table for table in tables if table not in published]:
                 raise RequestRejected(f"the table {'.'.join(missing[0])} is not published any more")
             wanted = [published[table] for table in tables]
-            lock_tables(connection, session, [table.oid for table in wanted], list(map(_locked, wanted)))
+            lock_tables(connection, session, [table.oid for table in wanted], [table.expression for table in wanted])
         except BaseException:
             connection.close()
             raise
@@ -112,11 +111,10 @@ class Checksums:
         published = self._published[table.schema, table.name]
         columns = sql.SQL(", ").join(map(self._piece, table.columns))
         key = sql.SQL(", ").join(map(self._piece, table.key or table.columns))
-        pieces = sql.SQL("SELECT ARRAY[{key}]::text[] AS key, {row} AS digest FROM {only}{table} AS t{where}").format(
+        pieces = sql.SQL("SELECT ARRAY[{key}]::text[] AS key, {row} AS digest FROM {table} AS t{where}").format(
             key=key,
             row=self._md5(sql.SQL("array_to_string(ARRAY[{}]::text[], '')").format(columns)),
-            only=sql.SQL(_only(published)),
-            table=sql.Identifier(table.schema, table.name),
+            table=sql.SQL(published.expression),
             where=sql.SQL(f" WHERE {published.row_filter}" if published.row_filter else ""),
         )
         joined = sql.SQL("array_to_string(key, '')")
@@ -152,13 +150,3 @@ class Checksums:
         finally:
             with suppress(CdcdError):  # after an error the transaction has ended, and with it the cursor
                 self._connection.rows("CLOSE checksums")
-
-
-def _only(table: PublishedTable) -> str:
-    """A root is read with its partitions. An ordinary table is read ONLY, without tables that inherit from it."""
-    return "" if table.kind == PARTITIONED else "ONLY "
-
-
-def _locked(table: PublishedTable) -> str:
-    """The table as LOCK TABLE names it. A root stands for its partitions, without privileges on them, as in SELECT."""
-    return _only(table) + identifier(table.schema, table.name)

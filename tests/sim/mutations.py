@@ -397,6 +397,15 @@ _MUTATIONS = (
         """,
         first_seed=300,
     ),
+    # preflight
+    Mutation(
+        "let a stranger's table without a replica identity refuse the next start",
+        "cdcd.preflight.replica_identity",
+        """
+        -    yield from _for_each(bare, _bare, error if publication is None else warning)
+        +    yield from _for_each(bare, _bare, error)
+        """,
+    ),
     # daemon
     Mutation(
         "count seq anew in every batch",

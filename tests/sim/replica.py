@@ -21,14 +21,17 @@ from sim.fake_kafka import FakeKafkaCluster, FakeProducer
 from sim.fake_postgres import Link, Walsender
 from sim.snapshots import SimNewTableScan, SimSnapshotExport
 
+from cdcd.config.settings import SourceSettings
 from cdcd.daemon.clients import Clients, Sizes
 from cdcd.daemon.exported_tables import Choose
 from cdcd.daemon.pipeline import Pipeline
+from cdcd.daemon.start_judgement import StartJudgement
 from cdcd.daemon.stream_startup import Fallbacks, StreamStartup
 from cdcd.daemon.supervisor import BACKOFF_MAX_S, BACKOFF_MIN_S, STANDBY_S
 from cdcd.daemon.wiring import StreamResources
 from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, PostgresUnavailable, RetriableError, SpoolFull
 from cdcd.monitoring.status import Status
+from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.interfaces import ParkedReader
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
@@ -36,6 +39,10 @@ from cdcd.sink.topics import TopicSpec
 from cdcd.sink.worker import SinkWorker
 from cdcd.source.connection import SystemIdentity
 from cdcd.source.pg_types import PgType
+from cdcd.source.privileges import TablePrivileges
+from cdcd.source.publication import PublishedOperations
+from cdcd.source.replica_identity import TableIdentity
+from cdcd.source.server import ServerFacts
 from cdcd.source.server_errors import SlotActive
 from cdcd.source.session import Locked
 from cdcd.source.slot import SlotState
@@ -269,6 +276,32 @@ class SimPublication:
         raise Locked("a published table is locked", "55P03")
 
 
+def postgres_facts(session: Any, source: SourceSettings) -> PostgresFacts:
+    """What a start asks for. The publication is FOR ALL TABLES: a stranger's table joins it once the slot is there."""
+    slot = SimSlot(session, source.slot).state()
+    server = session.world.server
+    tables = [TableIdentity(t.schema, t.name, t.identity, bool(t.key)) for t in server.tables.values()]
+    if slot is not None:
+        tables.append(TableIdentity("stranger", "heap", "d", has_index=False))
+    return PostgresFacts(
+        server=ServerFacts(server.version * 10_000, "d", "cdcd", _PARAMETERS, slots=0, walsenders=0),
+        slot=slot,
+        slot_is_physical=False,
+        publication=PublishedOperations(updates=True, deletes=True),
+        may_create=False,
+        identities=tables,
+        privileges=[TablePrivileges(table.schema, table.name) for table in tables],
+    )
+
+
+_PARAMETERS = {
+    "wal_level": "logical",
+    "max_replication_slots": "10",
+    "max_wal_senders": "10",
+    "wal_sender_timeout": "6000",
+}
+
+
 class SimReplicationStream:
     """Plays `source.replication_stream.ReplicationStream`, over a `Link`."""
 
@@ -498,7 +531,7 @@ class Life:
             self.opening = StreamStartup(
                 self.world.settings,
                 self.clients,
-                Fallbacks(streaming_allowed=self._may_spool),
+                Fallbacks(streaming_allowed=self._may_spool, judgement=StartJudgement(postgres_facts)),
                 self.wake,  # type: ignore[arg-type]
                 lambda: self.stopping,
             )

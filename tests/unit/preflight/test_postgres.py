@@ -13,9 +13,11 @@ from cdcd.preflight.findings import Finding, Level
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.source.privileges import TablePrivileges
 from cdcd.source.publication import PublishedOperations
+from cdcd.source.published_tables import UnsentPartition
 from cdcd.source.replica_identity import TableIdentity
 from cdcd.source.server import ServerFacts
 from cdcd.source.slot import SlotState
+from cdcd.source.table_selection import CandidateTable
 from cdcd.source.write_transactions import WriteTransaction
 
 SERVER = ServerFacts(
@@ -45,7 +47,7 @@ FACTS = PostgresFacts(
     may_create=True,
     identities=[TABLE],
     privileges=[MINE],
-    writers=[],
+    candidates=[CandidateTable(1, "public", "orders", None, True)],
 )
 
 
@@ -100,7 +102,6 @@ def test_a_slot_that_no_standby_keeps_is_named_where_failover_is_wanted(made_wit
             "ALTER SYSTEM SET wal_level = 'logical'",
         ),
         ({"slots": 10}, "max_replication_slots", "ALTER SYSTEM SET max_replication_slots = 15"),
-        ({"walsenders": 10}, "max_wal_senders", "ALTER SYSTEM SET max_wal_senders = 15"),
         (
             {"create": False, "publication": ALL},
             "slot",
@@ -109,10 +110,10 @@ def test_a_slot_that_no_standby_keeps_is_named_where_failover_is_wanted(made_wit
         ({"slot": replace(SLOT, plugin="wal2json")}, "slot", "another source.slot"),
         ({"slot_is_physical": True}, "slot", "another source.slot"),
         ({"slot": replace(SLOT, database="other")}, "slot", "source.dsn"),
-        ({"slot": replace(SLOT, wal_status="lost")}, "slot", "pg_drop_replication_slot('cdcd')"),
-        ({"slot": replace(SLOT, invalidation="wal_removed")}, "slot", "pg_drop_replication_slot('cdcd')"),
+        ({"slot": replace(SLOT, wal_status="lost")}, "slot", 'source.on_slot_lost = "resnapshot"'),
+        ({"slot": replace(SLOT, invalidation="wal_removed")}, "slot", 'source.on_slot_lost = "resnapshot"'),
         ({"create": False, "slot": SLOT}, "publication", 'CREATE PUBLICATION "cdcd" FOR TABLE "public"."orders"'),
-        ({"identities": [], "privileges": []}, "publication", "source.tables"),
+        ({"identities": [], "privileges": [], "candidates": []}, "publication", "source.tables"),
         ({"may_create": False}, "publication", 'GRANT CREATE ON DATABASE "shop" TO "cdc"'),
         ({"privileges": [replace(MINE, is_owned=False)]}, "publication", "As the owner of the tables"),
         (
@@ -145,6 +146,10 @@ def test_a_right_that_would_not_help_with_tables_of_another_role_is_not_offered(
         ({"slot": replace(SLOT, wal_status="unreserved")}, "may go at the next checkpoint"),
         ({"slot": replace(SLOT, wal_lsn=(5 << 30) + 1000)}, "keeps 5.0 GiB of WAL"),
         ({"publication": ALL, "identities": [], "privileges": []}, "has no tables"),
+        ({"walsenders": 10}, "All 10 walsenders are in use"),
+        ({"slot": replace(SLOT, wal_status="lost"), "publication": ALL, "on_slot_lost": "resnapshot"}, "has lost WAL"),
+        ({"publication": ALL, "unsent": [UnsentPartition("p", "o_1", False)]}, 'The partition "p"."o_1" is unlogged'),
+        ({"publication": ALL, "unsent": [UnsentPartition("p", "o_1", True)]}, 'The partition "p"."o_1" is foreign'),
     ],
 )
 def test_what_will_hurt_later_is_a_warning_with_its_hint(changed: dict[str, Any], said: str) -> None:
@@ -216,13 +221,124 @@ def test_many_bare_tables_are_counted_not_listed() -> None:
     assert "30 more tables" in found[-1].message
 
 
-def test_partitions_with_less_identity_than_their_root_matter_only_to_a_publication() -> None:
-    lesser = [replace(TABLE, lesser_partitions=[("parts", "orders_1"), ("parts", "orders_2")])]
-    assert bad(judged(identities=lesser)) == []
-    [told] = bad(judged(identities=lesser, publication=ALL))
+def test_partitions_with_less_identity_than_their_root_are_an_error_with_the_statements_for_all_of_them() -> None:
+    root = replace(TABLE, is_root=True, lesser_partitions=[("parts", "orders_1"), ("parts", "orders_2")])
+    [told] = bad(judged(identities=[root], publication=ALL))
     assert (told.level, told.about) == (Level.ERROR, "replica identity")
     assert 'The partition "parts"."orders_1" and 1 more of "public"."orders"' in told.message
-    assert told.hint.endswith('; ALTER TABLE "parts"."orders_2" REPLICA IDENTITY FULL')
+    assert '; ALTER TABLE "parts"."orders_2" REPLICA IDENTITY FULL. Or publish' in told.hint
+    assert told.hint.endswith('ALTER PUBLICATION "cdcd" SET (publish_via_partition_root = false)')
+
+
+def test_a_root_that_announces_no_key_needs_a_whole_old_row_of_itself_and_of_each_partition() -> None:
+    root = replace(TABLE, is_root=True, has_index=False, lesser_partitions=[("public", "orders_1")])
+    [told] = bad(judged(identities=[root], publication=ALL))
+    assert (told.level, told.about) == (Level.ERROR, "replica identity")
+    assert "its deletes would not say which row they delete" in told.message
+    assert "can be updated" not in told.message, "its partitions have keys: PostgreSQL accepts their updates"
+    full = [f'ALTER TABLE "public"."{name}" REPLICA IDENTITY FULL' for name in ("orders", "orders_1")]
+    assert told.hint.startswith(f"Run: {'; '.join(full)}. Or")
+
+
+def test_a_partition_without_identity_is_named_in_place_of_its_root() -> None:
+    root = replace(TABLE, is_root=True, bare_partitions=[("parts", "orders_1")])
+    [told] = bad(judged(identities=[root], publication=ALL))
+    assert (told.level, told.about) == (Level.WARNING, "replica identity")
+    assert told.message.startswith('"parts"."orders_1" has no replica identity')
+
+
+def test_a_table_without_identity_forbids_to_publish_it_but_not_to_stream_what_is_published() -> None:
+    bare = replace(TABLE, has_index=False)
+    assert [told.level for told in bad(judged(identities=[bare]))] == [Level.ERROR]
+    for slot in (None, SLOT):
+        assert [told.level for told in bad(judged(identities=[bare], publication=ALL, slot=slot))] == [Level.WARNING]
+
+
+def test_hints_come_in_an_order_that_does_not_break_the_application() -> None:
+    bare = replace(TABLE, has_index=False)
+    closed = replace(MINE, is_readable=False)
+    hints = " ".join(told.hint for told in bad(judged(identities=[bare], privileges=[closed], create=False)))
+    order = ["REPLICA IDENTITY FULL", "GRANT SELECT", "CREATE PUBLICATION", "cdcd slot create"]
+    assert sorted(order, key=hints.index) == order
+
+
+CANDIDATES = [
+    CandidateTable(1, "public", "orders", None, True),
+    CandidateTable(2, "public", "notes", None, False),
+    CandidateTable(3, "public", "days", None, False, is_partitioned=True),
+    CandidateTable(4, "public", "days_1", 3, True),
+    CandidateTable(5, "public", "days_2", 3, False),
+    CandidateTable(6, "public", "base", None, True, has_children=True),
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message", "hint"),
+    [
+        (
+            "public.ordres",
+            "source.tables names public.ordres, and there is no such table",
+            "Did you mean public.orders?",
+        ),
+        ("public.shown", "source.tables names public.shown, which is a view", "Leave it out of source.tables"),
+        ("archive.*", "No table matches archive.* in source.tables", "Correct it, or leave it so"),
+    ],
+)
+def test_a_pattern_without_a_table_is_said(asked: str, message: str, hint: str) -> None:
+    named: dict[str, Any] = {
+        "tables": ("public.orders", asked),
+        "candidates": CANDIDATES,
+        "other_relations": [("public", "shown", "a view")],
+    }
+    [told] = bad(judged(**named))
+    assert (told.about, told.message.partition(": cdcd")[0], told.hint) == ("tables", message, hint)
+    assert told.level is (Level.WARNING if "*" in asked else Level.ERROR), "cdcd would publish the others alone"
+    [told] = bad(judged(publication=ALL, slot=SLOT, **named))
+    assert (told.level, told.hint) == (Level.WARNING, hint), "DROP TABLE must not keep the daemon from its next start"
+
+
+def test_what_the_settings_ask_and_the_publication_lacks_is_said_with_statements_in_a_safe_order() -> None:
+    asked = ("public.orders", "public.notes", "public.days", "public.base")
+    [told] = bad(judged(publication=ALL, tables=asked, candidates=CANDIDATES))
+    assert (told.level, told.about) == (Level.WARNING, "tables")
+    assert "asks for public.notes and 2 more, which the publication cdcd lacks" in told.message
+    assert told.hint.startswith(
+        'Run: ALTER TABLE "public"."notes" REPLICA IDENTITY FULL; ALTER TABLE "public"."days_2" REPLICA IDENTITY FULL; '
+        'ALTER PUBLICATION "cdcd" ADD TABLE "public"."notes", "public"."days", ONLY "public"."base". '
+    )
+
+
+@pytest.mark.parametrize("published", ["days", "days_1"])
+def test_a_partitioned_table_is_there_as_its_root_or_as_its_partitions(published: str) -> None:
+    found = judged(
+        publication=ALL,
+        tables=("public.days",),
+        candidates=CANDIDATES,
+        privileges=[replace(MINE, name=published)],
+    )
+    assert bad(found) == []
+
+
+def test_what_the_publication_has_beyond_the_settings_is_said() -> None:
+    [told] = bad(judged(publication=ALL, tables=("public.base", "public.o*"), candidates=CANDIDATES, privileges=[
+        MINE, replace(MINE, name="base"), replace(MINE, name="notes")
+    ]))  # fmt: skip
+    assert (told.level, told.about) == (Level.WARNING, "tables")
+    assert "has public.notes, which source.tables does not name" in told.message
+
+
+def test_the_default_of_the_settings_says_nothing_about_an_existing_publication() -> None:
+    assert bad(judged(publication=ALL, candidates=CANDIDATES)) == []
+
+
+def test_a_start_judges_the_server_only_before_there_is_a_slot() -> None:
+    replica = {**SERVER.parameters, "wal_level": "replica"}
+    facts = replace(FACTS, server=replace(SERVER, parameters=replica), publication=ALL)
+    source = SourceSettings(dsn="host=localhost")
+    [told] = bad(list(postgres.judge(facts, source, takes_snapshot=True, is_start=True)))
+    assert told.about == "wal_level"
+    with_slot = replace(facts, slot=SLOT)
+    assert bad(list(postgres.judge(with_slot, source, takes_snapshot=True, is_start=True))) == []
 
 
 def test_a_snapshot_of_tables_that_the_role_may_not_read_is_told_before_it_fails() -> None:

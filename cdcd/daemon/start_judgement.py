@@ -1,0 +1,61 @@
+"""Lets the judges of `cdcd check` decide about a start: an error refuses it, a warning is logged.
+
+Before: `stream_startup` has a session.
+After: the publication and the slot are made if they are missing.
+
+The same code judges for `cdcd check`, so both say the same. A start is repeated after each lost connection, so a
+warning is logged once in the life of the process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from cdcd.config.settings import SourceSettings
+from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S
+from cdcd.errors import RequestRejected
+from cdcd.preflight import postgres
+from cdcd.preflight.findings import Finding, Level
+from cdcd.preflight.postgres_facts import PostgresFacts, gather
+from cdcd.source.session import Locked, Session
+
+log = logging.getLogger(__name__)
+
+Gather: TypeAlias = "Callable[[Session, SourceSettings], PostgresFacts]"
+
+
+class StartJudgement:
+    """The judge of all starts of a process."""
+
+    def __init__(self, ask: Gather = gather) -> None:
+        """`ask` asks PostgreSQL for the facts."""
+        self._ask = ask
+        self._logged: set[Finding] = set()
+
+    def judge(self, session: Session, source: SourceSettings, *, takes_snapshot: bool) -> bool:
+        """Ask PostgreSQL, and judge; return False if another session's lock hides the tables.
+
+        Raises RequestRejected if something forbids the start, or what `Session` raises.
+        """
+        try:
+            with session.lock_timeout(LOCK_TIMEOUT_S):
+                facts = self._ask(session, source)
+        except Locked:
+            log.warning("a table is locked: this start does not check the publication")
+            return False
+        self.accept(postgres.judge(facts, source, takes_snapshot=takes_snapshot, is_start=True))
+        return True
+
+    def accept(self, findings: Iterable[Finding]) -> None:
+        """Log the warnings that are new. Raises RequestRejected for an error."""
+        found = list(findings)
+        for finding in found:
+            if finding.level is Level.WARNING and finding not in self._logged:
+                self._logged.add(finding)
+                log.warning("%s. %s", finding.message, finding.hint, extra={"about": finding.about})
+        errors = [finding for finding in found if finding.level is Level.ERROR]
+        if errors:
+            more = f" ({len(errors) - 1} more: run cdcd check)" if len(errors) > 1 else ""
+            raise RequestRejected(f"{errors[0].message}{more}", errors[0].hint)

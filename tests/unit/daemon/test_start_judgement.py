@@ -1,0 +1,30 @@
+"""A start is refused for an error of the judges, and says their warnings once."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from cdcd.daemon.start_judgement import StartJudgement
+from cdcd.errors import RequestRejected
+from cdcd.preflight.findings import error, ok, warning
+
+
+def test_an_error_refuses_the_start_with_its_hint_and_says_how_many_there_are() -> None:
+    with pytest.raises(RequestRejected, match=r"^no slot \(1 more: run cdcd check\)\. make it$"):
+        StartJudgement().accept([ok("a", "good"), error("b", "no slot", "make it"), error("c", "no right", "grant it")])
+
+
+def test_a_warning_is_logged_once_in_the_life_of_the_process(caplog: pytest.LogCaptureFixture) -> None:
+    judgement = StartJudgement()
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            judgement.accept([ok("a", "good"), warning("b", "odd", "look"), warning("c", "odder", "look")])
+    assert [record.getMessage() for record in caplog.records] == ["odd. look", "odder. look"]
+
+
+def test_warnings_are_said_before_the_start_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(RequestRejected):
+        StartJudgement().accept([error("b", "no slot", "make it"), warning("c", "odd", "look")])
+    assert "odd. look" in caplog.text
