@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from cdcd.config.settings import SourceSettings
 from cdcd.source.privileges import TablePrivileges, may_create_publications, table_privileges
 from cdcd.source.publication import Publication, PublishedOperations
-from cdcd.source.published_tables import UnsentPartition, published_tables, unsent_partitions
+from cdcd.source.published_tables import UnsentPartition, published_oids, unsent_partitions
 from cdcd.source.replica_identity import TableIdentity, table_identities
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.server import ServerFacts, server_facts
@@ -53,8 +53,11 @@ class PostgresFacts:
         return [(table.schema, table.name) for table in self.privileges]
 
 
-def gather(session: Session, source: SourceSettings) -> PostgresFacts:
-    """Ask the server. Raises what `Session` raises: Locked if another session alters a table, under a lock timeout."""
+def gather(session: Session, source: SourceSettings, *, is_start: bool = True) -> PostgresFacts:
+    """Ask the server. Raises what `Session` raises: Locked if another session alters a table, under a lock timeout.
+
+    `is_start`: a daemon that has a slot is about to stream from it, and the server itself is not judged.
+    """
     publication, slot = Publication(session, source.publication), Slot(session, source.slot)
     operations, state = publication.operations(), slot.state()
     # An existing publication is used as it is. The default of source.tables says nothing about it.
@@ -64,9 +67,9 @@ def gather(session: Session, source: SourceSettings) -> PostgresFacts:
     if operations is None:
         oids = [table.oid for table in select_candidates(patterns, candidates)]
     else:
-        oids = [table.oid for table in published_tables(session, source.publication)]
+        oids = published_oids(session, source.publication)
     return PostgresFacts(
-        server=server_facts(session),
+        server=server_facts(session, is_whole=state is None or not is_start),
         slot=state,
         slot_is_physical=state is None and slot.is_physical(),
         publication=operations,
@@ -88,7 +91,7 @@ def gather_for_check(dsn: str, source: SourceSettings) -> PostgresFacts:
     with Session(dsn, "cdcd check") as session:
         with ReplicationStream(dsn, "cdcd check") as stream:
             stream.identify()  # `cdcd run` does the same: this tests pg_hba.conf, REPLICATION and a free walsender
-        return replace(gather(session, source), writers=write_transactions(session))
+        return replace(gather(session, source, is_start=False), writers=write_transactions(session))
 
 
 def asked_tables(source: SourceSettings, *, exists: bool) -> Sequence[str]:

@@ -50,7 +50,7 @@ def judge(
 def _bare_tables(table: TableIdentity) -> list[tuple[str, str]]:
     """The tables without a replica identity, where PostgreSQL looks for one: in the partitions of a root."""
     if table.is_root:
-        return [(schema, name) for schema, name in table.bare_partitions]
+        return list(table.bare_partitions)
     return [(table.schema, table.name)] if table.is_bare else []
 
 

@@ -1,4 +1,4 @@
-"""The tables of a publication, as the stream describes them. Only this module asks `pg_publication_tables`.
+"""The tables of a publication, as the stream describes them. Only this module asks for them.
 
 Before: a session, or a connection inside a snapshot, runs the query.
 After: the daemon and the commands check, verify, schema and snapshot work on these tables.
@@ -62,17 +62,20 @@ _NAMES: Final = f"""
     WHERE p.pubname = ANY(%s) AND {_SENT}
     ORDER BY 1, 2
 """  # noqa: S608 - constants
+_OIDS: Final = f"""
+    SELECT DISTINCT c.oid::bigint FROM pg_catalog.pg_publication b
+    CROSS JOIN LATERAL pg_catalog.pg_get_publication_tables(b.pubname::text) p
+    JOIN pg_catalog.pg_class c ON c.oid = p.relid
+    WHERE b.pubname = %s AND {_SENT}
+"""  # noqa: S608 - constants
 _UNSENT: Final = f"""
-    SELECT DISTINCT n.nspname, leaf.relname, leaf.relkind = 'f'
-    FROM (SELECT c.oid FROM pg_catalog.pg_publication_tables p
-          JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
-          JOIN pg_catalog.pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid
-          WHERE p.pubname = ANY(%s)
-          UNION SELECT pg_catalog.unnest(%s::bigint[])::pg_catalog.oid) top (oid)
-    CROSS JOIN LATERAL (SELECT top.oid UNION SELECT t.relid::pg_catalog.oid
-                        FROM pg_catalog.pg_partition_tree(top.oid) t WHERE t.isleaf) part (oid)
-    JOIN pg_catalog.pg_class leaf ON leaf.oid = part.oid AND leaf.relkind <> 'p' AND NOT {LOGGED.format(of="leaf")}
-    JOIN pg_catalog.pg_namespace n ON n.oid = leaf.relnamespace
+    SELECT n.nspname, leaf.relname, leaf.relkind = 'f'
+    FROM pg_catalog.pg_class leaf JOIN pg_catalog.pg_namespace n ON n.oid = leaf.relnamespace
+    WHERE leaf.relispartition AND leaf.relkind IN ('r', 'f') AND NOT {LOGGED.format(of="leaf")}
+      AND EXISTS (SELECT FROM pg_catalog.pg_partition_ancestors(leaf.oid) a
+                  WHERE a.relid::pg_catalog.oid = ANY(%s::bigint[])
+                  OR a.relid IN (SELECT p.relid FROM pg_catalog.pg_publication b
+                     CROSS JOIN LATERAL pg_catalog.pg_get_publication_tables(b.pubname::text) p WHERE b.pubname = %s))
     ORDER BY 1, 2
 """  # noqa: S608 - constants
 
@@ -146,9 +149,14 @@ def published_names(runner: QueryRunner, *publications: str) -> list[tuple[str, 
     return [(schema, name) for schema, name in runner.rows(_NAMES, [list(publications)])]
 
 
+def published_oids(runner: QueryRunner, publication: str) -> list[int]:
+    """The OIDs of the tables of a publication: a tenth of the work of `published_tables`."""
+    return [oid for (oid,) in runner.rows(_OIDS, [publication])]
+
+
 def unsent_partitions(runner: QueryRunner, publication: str, oids: Sequence[int] = ()) -> list[UnsentPartition]:
     """The partitions without WAL among the tables of the publication, and among `oids` and their partitions."""
-    return [UnsentPartition(*row) for row in runner.rows(_UNSENT, [[publication], list(oids)])]
+    return [UnsentPartition(*row) for row in runner.rows(_UNSENT, [list(oids), publication])]
 
 
 def _rows_sent(row_filter: str, unsent: Sequence[int]) -> str:

@@ -30,40 +30,42 @@ HAS_IDENTITY: Final = f"""
 """
 """An SQL condition on the row `{of}` of pg_class: UPDATE and DELETE stay possible while the table is published."""
 
-_PARTITIONS: Final = f"""
-    ARRAY(SELECT ARRAY[m.nspname::text, l.relname] FROM pg_catalog.pg_partition_tree(c.oid) t
-          JOIN pg_catalog.pg_class l ON l.oid = t.relid JOIN pg_catalog.pg_namespace m ON m.oid = l.relnamespace
-          WHERE c.relkind = 'p' AND t.isleaf AND {LOGGED.format(of="l")} AND {{that}} ORDER BY 1)
+_IDENTITIES: Final = """
+    SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text,
+       EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indimmediate
+           AND CASE c.relreplident WHEN 'n' THEN false WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END),
+       c.relkind = 'p'
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = ANY(%s::bigint[])
+    ORDER BY 2, 3
+"""
+
+_LEAVES: Final = f"""
+    SELECT leaf.oid::bigint FROM pg_catalog.pg_class leaf WHERE {LOGGED.format(of="leaf")} AND leaf.oid IN (
+        SELECT given.oid::pg_catalog.oid FROM pg_catalog.unnest(%s::bigint[]) given (oid)
+        UNION ALL
+        SELECT t.relid::pg_catalog.oid FROM pg_catalog.unnest(%s::bigint[]) given (oid)
+        CROSS JOIN LATERAL pg_catalog.pg_partition_tree(given.oid::pg_catalog.oid) t WHERE t.isleaf)
 """  # noqa: S608 - constants
-_LESSER: Final = f"""
-    l.relreplident <> 'f' AND {HAS_IDENTITY.format(of="l")} AND (NOT {HAS_IDENTITY.format(of="c")}
-        OR c.relreplident = 'f'
-        -- A column of the root's index that the leaf's index lacks.
+
+# The partitions that have no replica identity, or a smaller one than their root. Asked for roots only: to plan it takes
+# ten times as long as to plan the other queries, and the planner thinks that it is worth a compilation.
+_PARTITIONS: Final = f"""
+    SELECT c.oid::bigint, n.nspname, l.relname, NOT {HAS_IDENTITY.format(of="l")}
+    FROM pg_catalog.pg_class c
+    CROSS JOIN LATERAL pg_catalog.pg_partition_tree(c.oid) t
+    JOIN pg_catalog.pg_class l ON l.oid = t.relid AND t.isleaf AND {LOGGED.format(of="l")}
+    JOIN pg_catalog.pg_namespace n ON n.oid = l.relnamespace
+    WHERE c.oid = ANY(%s::bigint[]) AND l.relreplident <> 'f' AND (
+        NOT {HAS_IDENTITY.format(of="l")} OR NOT {HAS_IDENTITY.format(of="c")} OR c.relreplident = 'f'
+        -- A column of the root's index that the partition's index lacks.
         OR EXISTS (SELECT FROM pg_catalog.pg_class r
             JOIN pg_catalog.pg_index i ON i.indrelid = r.oid
             JOIN pg_catalog.pg_attribute a
                 ON a.attrelid = r.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
             WHERE r.oid IN (c.oid, l.oid) AND {_OF_INDEX.format(of="r")}
             GROUP BY a.attname HAVING NOT bool_or(r.oid = l.oid)))
-"""
-
-# The given tables, or in place of each partitioned table its partitions.
-_IDENTITIES: Final = f"""
-    SELECT n.nspname, c.relname, c.relreplident::text,
-       EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indimmediate
-           AND CASE c.relreplident WHEN 'n' THEN false WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END),
-       c.relkind = 'p',
-       {_PARTITIONS.format(that=f"NOT {HAS_IDENTITY.format(of='l')}")},
-       {_PARTITIONS.format(that=_LESSER)}
-    FROM pg_catalog.unnest(%s::bigint[]) given (oid)
-    CROSS JOIN LATERAL (SELECT given.oid::pg_catalog.oid WHERE NOT %s
-                        UNION SELECT given.oid::pg_catalog.oid FROM pg_catalog.pg_class g
-                        WHERE g.oid = given.oid AND {LOGGED.format(of="g")}
-                        UNION SELECT t.relid::pg_catalog.oid
-                        FROM pg_catalog.pg_partition_tree(given.oid::pg_catalog.oid) t WHERE %s AND t.isleaf) kept (oid)
-    JOIN pg_catalog.pg_class c ON c.oid = kept.oid AND ({LOGGED.format(of="c")} OR c.relkind = 'p')
-    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    ORDER BY 1, 2
+    ORDER BY 2, 3
 """  # noqa: S608 - constants
 
 
@@ -79,9 +81,9 @@ class TableIdentity:
     """The index exists: for d and f the primary key, for i the chosen index."""
     is_root: bool = False
     """It is a partitioned table, published as such: its rows lie in its partitions."""
-    bare_partitions: Sequence[Sequence[str]] = ()
+    bare_partitions: Sequence[tuple[str, str]] = ()
     """Schema and name of each partition without a replica identity."""
-    lesser_partitions: Sequence[Sequence[str]] = ()
+    lesser_partitions: Sequence[tuple[str, str]] = ()
     """Schema and name of each partition whose replica identity lacks a column of the root's. If the root has none: of
     each partition whose replica identity is not FULL."""
 
@@ -101,4 +103,11 @@ def table_identities(runner: QueryRunner, oids: Sequence[int], *, as_partitions:
 
     `as_partitions`: of the partitions of a partitioned table, in place of it.
     """
-    return [TableIdentity(*row) for row in runner.rows(_IDENTITIES, [list(oids), as_partitions, as_partitions])]
+    if as_partitions:
+        oids = [oid for (oid,) in runner.rows(_LEAVES, [list(oids), list(oids)])]
+    rows = runner.rows(_IDENTITIES, [list(oids)])
+    bare: dict[int, list[tuple[str, str]]] = {oid: [] for oid, *_, is_root in rows if is_root}
+    lesser: dict[int, list[tuple[str, str]]] = {oid: [] for oid in bare}
+    for root, schema, name, is_bare in runner.rows(_PARTITIONS, [list(bare)]) if bare else ():
+        (bare if is_bare else lesser)[root].append((schema, name))
+    return [TableIdentity(*row, bare.get(oid, ()), lesser.get(oid, ())) for oid, *row in rows]

@@ -34,7 +34,9 @@ class ServerFacts:
     """Walsenders that run."""
 
 
-def server_facts(session: Session) -> ServerFacts:
-    """Ask the server."""
+def server_facts(session: Session, *, is_whole: bool = True) -> ServerFacts:
+    """Ask the server. If not `is_whole`, leave out its parameters and its use, which take most of the time."""
     [(database, role)] = session.rows(_NAMES)
+    if not is_whole:
+        return ServerFacts(session.server_version, database, role, {}, 0, 0)
     return ServerFacts(session.server_version, database, role, dict(session.rows(_PARAMETERS)), *slots_in_use(session))

@@ -149,7 +149,7 @@ def test_a_server_without_logical_decoding_gets_the_statement_to_run(
     server = start_postgres(postgres.version, settings={"wal_level": "replica"})
     with StreamFixture(server.dsn(), broker, prefix, tmp_path) as stream:
         stream.sql(TABLE)
-        _refused(stream, "ALTER SYSTEM SET wal_level = logical")
+        _refused(stream, "wal_level is replica", "ALTER SYSTEM SET wal_level = 'logical'")
 
 
 def test_a_missing_publication_gets_the_statement_to_run(stream: StreamFixture) -> None:

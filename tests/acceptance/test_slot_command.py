@@ -62,14 +62,14 @@ def test_check_covers_everything_that_support_would_ask_for(stream: StreamFixtur
     with psycopg.connect(stream.dsn) as writing:
         writing.execute("INSERT INTO t VALUES (1)")
         writing.execute("SELECT pg_sleep(5.2)")  # check warns about a transaction that is some seconds old
-        found = [json.loads(line) for line in cdcd(stream.daemon(), "check", "--json", code=1).splitlines()]
+        found = [json.loads(line) for line in cdcd(stream.daemon(), "check", "--json").splitlines()]
     about: dict[str, list[dict[str, Any]]] = {}
     for finding in found:
         assert finding.keys() == {"level", "about", "message", "hint"}
         assert bool(finding["hint"]) == (finding["level"] != "ok")
         about.setdefault(finding["about"], []).append(finding)
     identities = about["replica identity"]
-    assert {finding["level"] for finding in identities} == {"error"}
+    assert {finding["level"] for finding in identities} == {"warning"}, "the daemon itself can stream these tables"
     assert {finding["message"].split()[0] for finding in identities} == {'"public"."blind"', '"public"."nothing"'}
     assert any("leaves out truncate" in finding["message"] for finding in about["publication"])
     assert any("waits for the write transaction" in finding["message"] for finding in about["slot"])

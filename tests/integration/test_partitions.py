@@ -32,7 +32,7 @@ def session(database: Database) -> Iterator[Session]:
 def told(session: Session, about: str = "replica identity", **source: object) -> list[Finding]:
     """What `cdcd check` and a start say about a subject, without what is good."""
     given = SourceSettings(**{"dsn": "", "publication": "p", **source})
-    found = list(judge(gather(session, given), given, takes_snapshot=True))
+    found = list(judge(gather(session, given, is_start=False), given, takes_snapshot=True))
     assert found == list(judge(gather(session, given), given, takes_snapshot=True, is_start=True)), "run says the same"
     return [finding for finding in found if finding.about == about and finding.level is not Level.OK]
 
