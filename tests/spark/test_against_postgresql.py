@@ -98,6 +98,28 @@ def test_rows_that_the_publication_filters_out_are_neither_loaded_nor_missing(
     assert cdc.verify(stream.dsn, ["public.t"], mirror).ok
 
 
+def test_children_that_inherit_and_partitions_without_wal_are_read_as_the_stream_has_them(
+    stream: StreamFixture, cdc: Cdc
+) -> None:
+    stream.sql(
+        "CREATE TABLE parent (id int PRIMARY KEY)",
+        "CREATE TABLE child (more int, PRIMARY KEY (id)) INHERITS (parent)",
+        "CREATE TABLE root (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE logged PARTITION OF root FOR VALUES FROM (0) TO (10)",
+        "CREATE UNLOGGED TABLE unlogged PARTITION OF root FOR VALUES FROM (10) TO (20)",
+        "CREATE PUBLICATION cdcd FOR ALL TABLES WITH (publish_via_partition_root = true)",
+    )
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO parent VALUES (1)", "INSERT INTO child VALUES (2)", "INSERT INTO root VALUES (3), (13)")
+    daemon.wait_until_confirmed()
+    with cdc.snapshot(stream.dsn, ["public.*"], parallelism=2) as snapshot:
+        ids = {name: [row.id for row in snapshot.rows(name).collect()] for name in snapshot.tables}
+    assert ids == {"public.child": [2], "public.parent": [1], "public.root": [3]}
+    report = cdc.verify(stream.dsn, ["public.*"])
+    assert report.ok, report.as_text()
+
+
 def test_a_table_that_is_rewritten_just_after_the_snapshot_is_not_read_as_empty_and_is_locked_then(
     database: Database, spark: SparkSession
 ) -> None:
