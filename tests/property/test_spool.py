@@ -97,7 +97,8 @@ class SpoolAndList(RuleBasedStateMachine):
         in_memory = sum(transaction.spooled.memory_bytes for transaction in self.transactions)
         on_disk = sum(path.stat().st_size for path in self.path.iterdir())
         assert in_memory <= self.memory_bytes
-        assert self.spool.memory_bytes + self.spool.disk_bytes == in_memory + on_disk
+        assert self.spool.memory_bytes - self.spool.index_bytes == in_memory
+        assert self.spool.disk_bytes == on_disk
 
     def teardown(self) -> None:
         for transaction in self.transactions:

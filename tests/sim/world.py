@@ -143,7 +143,7 @@ class World:
         )
         spool = SpoolSettings(directory="/spool").model_copy(
             update={
-                "memory_bytes": rng.choice([200, 3000, 1 << 20]),
+                "memory_bytes": rng.choice([200, 20_000, 1 << 20]),
                 # What is prepared must fit.
                 "bytes_max": 1 << 20 if two_phase else rng.choice([2000, 1 << 20]),
             }

@@ -23,7 +23,7 @@ GROUND = {
 }
 """What stands directly under `cdcd/`, and any package may import."""
 
-DOES_IO = {"shutil", "confluent_kafka", "http", "psycopg", "select", "socket", "sqlite3", "threading", "time"}
+DOES_IO = {"os", "confluent_kafka", "http", "psycopg", "select", "socket", "sqlite3", "threading", "time"}
 """Whoever imports one of these talks to the world, waits, or reads the time."""
 
 IO_MODULES = {
