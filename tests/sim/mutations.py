@@ -128,6 +128,27 @@ _MUTATIONS = (
         """,
     ),
     Mutation(
+        "let the list of what is on disk grow",
+        "cdcd.transaction.spool",
+        """
+        -        if size > 0 and self._index_bytes > self._index_bytes_max:
+        +        if size > self._memory_bytes_max > self._bytes_max:
+        """,
+        scene="SubtransactionsByTheThousand",
+    ),
+    Mutation(
+        "cut where the next subtransaction begins",
+        "cdcd.transaction.spool",
+        """
+                 self._spool.on_change(taken, 0)
+        -        self._cut_memory(bisect_left(self._begin_xids, xid))
+        +        at = bisect_left(self._begin_xids, xid) + 1
+        +        if at < len(self._begin_xids):
+        +            self._cut_memory(at)
+        """,
+        scene="SubtransactionsByTheThousand",
+    ),
+    Mutation(
         "trust the disk",
         "cdcd.transaction.spool_segments",
         """

@@ -44,6 +44,7 @@ IO_MODULES = {
 SPARK_KNOWS = {
     "cdcd.avro.avro_names",
     "cdcd.avro.envelope_fields",
+    "cdcd.avro.schema_bounds",
     "cdcd.avro.single_object",
     "cdcd.avro.type_forms",
     "cdcd.progress.records",
