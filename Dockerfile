@@ -30,7 +30,8 @@ FROM ${PYTHON}
 RUN useradd --system --uid 9478 --no-create-home --shell /usr/sbin/nologin cdcd \
     && install --directory --owner=9478 --group=9478 /var/lib/cdcd
 COPY --from=build /opt/cdcd /opt/cdcd
-ENV PATH=/opt/cdcd/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 TMPDIR=/var/lib/cdcd
+ENV PATH=/opt/cdcd/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 STATE_DIRECTORY=/var/lib/cdcd \
+    TMPDIR=/var/lib/cdcd
 USER 9478
 EXPOSE 9478
 # The only place that is written to: the spool, unless spool.directory says otherwise. The rest may be read-only.

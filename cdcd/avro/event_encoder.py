@@ -40,6 +40,9 @@ TRUNCATE: Final = 0x74
 MESSAGE: Final = 0x6D
 READ: Final = 0x72
 
+_KEPT_BYTES: Final = 1_048_576
+"""The largest buffer that is kept for the next event: a BytesWriter never gives memory back."""
+
 _IDENTITY_NONE: Final = b"\x08none"
 _IDENTITY_KEY: Final = b"\x06key"
 _IDENTITY_FULL: Final = b"\x08full"
@@ -275,6 +278,8 @@ class RowEncoder(RelationChanges):
             out.append(0)
             out.append(0)
         encoder.records.add(self._table, op, key, out.getvalue())
+        if len(out) > _KEPT_BYTES:
+            encoder.value = BytesWriter()
 
     # Tuples
 

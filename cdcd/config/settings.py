@@ -256,15 +256,15 @@ class SpoolSettings(Section):
         None,
         examples=["/var/lib/cdcd/spool"],
         description="The directory for rows that do not fit into memory. cdcd makes a subdirectory named after the "
-        "slot and its server, uses it alone, and empties it at every start. Without this setting, it uses "
-        "cdcd-spool in the system's directory for temporary files.",
+        "slot and its server, which no other user may enter, and removes what an earlier run left there. Without this "
+        "setting, it uses spool in $STATE_DIRECTORY, or else cdcd/spool in $XDG_STATE_HOME or ~/.local/state.",
     )
     memory_bytes: int = Field(
         64 * 1024**2,
         ge=1024**2,
         le=10 * 1024**3,
-        description="Memory for the spooled rows of all transactions together. When it is full, the largest "
-        "transaction moves to disk.",
+        description="Memory for the spooled transactions together. When it is full, the rows of the largest "
+        "transaction move to disk.",
     )
     bytes_max: int = Field(
         100 * 1024**3,

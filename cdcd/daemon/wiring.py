@@ -6,12 +6,12 @@ After: `pipeline` runs on what was built.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import gettempdir
 
 from cdcd.avro.avro_format import AvroFormat
 from cdcd.config.settings import Settings
@@ -35,6 +35,7 @@ from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.event_format import EventFormat
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool
+from cdcd.transaction.spool_file import default_directory
 
 
 @dataclass(frozen=True)
@@ -145,5 +146,5 @@ def _spool(settings: Settings, clients: Clients, system_id: str) -> Spool:
     Slots of other servers may have the same name, so the directory has the server's id, too.
     """
     spool, slot = settings.spool, settings.source.slot
-    parent = Path(spool.directory) if spool.directory else Path(gettempdir()) / "cdcd-spool"
+    parent = Path(spool.directory) if spool.directory else default_directory(os.environ)
     return Spool(clients.spool_directory(parent / f"{slot}-{system_id}"), spool.memory_bytes, spool.bytes_max)

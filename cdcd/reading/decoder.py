@@ -21,10 +21,15 @@ from typing import Any, Final, TypeAlias
 import fastavro
 
 from cdcd.avro import single_object
+from cdcd.avro.schema_bounds import checked_schema
 from cdcd.errors import DecodeError
 
 SchemaId: TypeAlias = "str | int"
 """A fingerprint (16 hex digits), or an id of a registry."""
+
+PARSED_MAX: Final = 1_000
+"""The schemas that are kept parsed."""
+JSON_DEPTH_MAX: Final = 100
 
 _CONFLUENT_HEADER: Final = 5
 
@@ -68,17 +73,26 @@ class EventDecoder:
             return None
         identifier, start = header
         if identifier not in self._parsed:
-            schema = json.loads(self._find(identifier))
-            self._parsed[identifier] = fastavro.parse_schema(self._prepare(schema) if self._prepare else schema)
+            self._parse(identifier)
         payload = io.BytesIO(data[start:])
         try:
             value = fastavro.schemaless_reader(payload, self._parsed[identifier], None)
-        except (EOFError, ValueError, IndexError, OverflowError) as error:
+        except Exception as error:  # a payload that others made may raise anything
             raise DecodeError(f"A value of {len(data)} bytes does not fit its schema {identifier}: {error}") from error
         if payload.tell() != len(data) - start:
             left = len(data) - start - payload.tell()
             raise DecodeError(f"{left} bytes follow the value of {len(data)} bytes by its schema {identifier}")
         return identifier, value
+
+    def _parse(self, identifier: SchemaId) -> None:
+        schema = checked_schema(self._find(identifier))
+        try:
+            parsed = fastavro.parse_schema(self._prepare(schema) if self._prepare else schema)
+        except Exception as error:  # a schema that others made may raise anything
+            raise DecodeError(f"The schema {identifier} is no Avro schema: {error}") from error
+        if len(self._parsed) >= PARSED_MAX:
+            del self._parsed[next(iter(self._parsed))]
+        self._parsed[identifier] = parsed
 
 
 def plain(value: Any) -> Any:
@@ -109,7 +123,19 @@ def _json_or_text(data: bytes) -> Any:
     text = data.decode(errors="backslashreplace")
     if text[:1] in ("{", "["):
         try:
-            return json.loads(text)
-        except ValueError:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
             return text
+        return value if _is_shallow(value) else text
     return text
+
+
+def _is_shallow(value: Any) -> bool:
+    """Whether the value of a JSON text is nested so little that it can be printed."""
+    level = [value]
+    for _ in range(JSON_DEPTH_MAX):
+        inside = [list(each.values()) if isinstance(each, dict) else each for each in level]
+        level = [part for each in inside if isinstance(each, list) for part in each]
+        if not level:
+            return True
+    return False

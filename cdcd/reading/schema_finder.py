@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from cdcd.avro.schema_bounds import published_schema
 from cdcd.clock import monotonic_s
 from cdcd.errors import CdcdError, DecodeError, KafkaUnavailable, SettingsError, without_password
 from cdcd.reading.consumer import BEGINNING, TopicReader
@@ -19,12 +20,19 @@ if TYPE_CHECKING:  # the daemon finds schemas without decoding: it should not lo
 
 _BATCH_ROWS: Final = 500
 
+KEPT_CHARACTERS_MAX: Final = 64 << 20
+"""The texts that are kept: the oldest are dropped beyond it, and read again when they are wanted."""
+
 SCHEMA_WAIT_S: Final = 5.0
 """How long to wait for a schema. Kafka commits it with its first event, but may show it a moment later."""
 
 
 class SchemaFinder:
-    """Finds schemas, and keeps them. For one thread."""
+    """Finds schemas, and keeps them. For one thread.
+
+    On the schemas topic it passes over what no daemon has written: a text whose fingerprint is not the record's key, or
+    that is larger than any schema.
+    """
 
     def __init__(
         self,
@@ -39,12 +47,13 @@ class SchemaFinder:
         self._registry = registry
         self._clock = clock
         self._texts: dict[SchemaId, str] = {}
+        self._characters = 0
 
     def find(self, identifier: SchemaId) -> str:
         """The JSON text of a schema. Raises DecodeError if it is not found, SettingsError if `registry` is missing."""
         if identifier not in self._texts:
             if isinstance(identifier, int):
-                self._texts[identifier] = self._from_registry(identifier)
+                self._keep(identifier, self._from_registry(identifier))
             else:
                 self._read_topic(identifier)
         return self._texts[identifier]
@@ -61,8 +70,17 @@ class SchemaFinder:
                     raise self._not_found(wanted, is_complete=len(ended) == len(partitions))
                 for message in reader.read(_BATCH_ROWS, skip_errors=True):
                     key, value = message.key(), message.value()
-                    if key is not None and value is not None:
-                        self._texts[bytes(key).decode()] = bytes(value).decode()
+                    text = None if key is None or value is None else published_schema(bytes(key), bytes(value))
+                    if key is not None and text is not None:
+                        self._keep(bytes(key).decode(), text)
+
+    def _keep(self, identifier: SchemaId, text: str) -> None:
+        if identifier in self._texts:
+            return
+        self._texts[identifier] = text
+        self._characters += len(text)
+        while self._characters > KEPT_CHARACTERS_MAX and len(self._texts) > 1:
+            self._characters -= len(self._texts.pop(next(iter(self._texts))))
 
     def _not_found(self, wanted: SchemaId, *, is_complete: bool) -> CdcdError:
         if not is_complete:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from cdcd.lsn import format_lsn
@@ -24,15 +23,13 @@ from cdcd.sink.batches import Batch, Message, TableBatch
 from cdcd.sink.interfaces import Producer
 from cdcd.sink.kafka_transaction import CommitResult, KafkaTransaction, Table, Topic
 from cdcd.sink.parking.state import ParkedTables
-from cdcd.sink.parking.wire_format import records
+from cdcd.sink.parking.wire_format import pieces, records
 from cdcd.sink.partitioner import partition_for, split
 from cdcd.sink.table_topics import TableTopics
 
 _PROGRESS_PARTITION: Final = 0
 _PARKED_PARTITION: Final = 0
 _SNAPSHOTS_PARTITION: Final = 0
-_PARKED_RECORDS: Final = 500
-"""Parked records in one call of the producer: they are large."""
 
 
 @dataclass(frozen=True)
@@ -257,9 +254,8 @@ class Publisher:
     def _park(self, table: TableBatch, reason: str) -> None:
         key = self._parked.begin_records((table.schema, table.name))
         self._topics.ensure_parked()
-        messages = records(key, reason, table)
-        while some := list(islice(messages, _PARKED_RECORDS)):
-            self._producer.produce(self._topics.names.parked, _PARKED_PARTITION, some)
+        for piece in pieces(records(key, reason, table)):
+            self._producer.produce(self._topics.names.parked, _PARKED_PARTITION, piece)
 
     def _naming_table(self) -> AbstractContextManager[None]:
         return self._parked.naming_table(self._topics.table_of)

@@ -38,6 +38,11 @@ class ChangeRouter:
         self._relations = relations
         self._consumer = consumer
         self._known = known
+        self._shown: dict[int, RelationChanges] | None = None
+        """What `known` has returned, while it is true."""
+        self._oids: dict[tuple[str, str], int] = {}
+        """The OIDs of the relations in force, by schema and name."""
+        self._names: dict[int, tuple[str, str]] = {}
         self._last_oid: i64 = 0
         self._last: RelationChanges | None = None
 
@@ -79,16 +84,31 @@ class ChangeRouter:
 
     def open_relation(self, message: messages.Relation) -> None:
         """Put the relation in force that `message` announces. It replaces the earlier version."""
-        self.put(message.relation_oid, self._consumer.open_relation(self._relations.resolve(message)))
+        self.put(message, self._consumer.open_relation(self._relations.resolve(message)))
 
-    def put(self, oid: int, changes: RelationChanges) -> None:
-        """Put a relation in force that another router has opened."""
+    def put(self, message: messages.Relation, changes: RelationChanges) -> None:
+        """Put the relation in force that `message` announces, and that this router or another one has opened.
+
+        Another table that had its name was dropped, or renamed: then the server announces it again. So tables that come
+        and go under one name take the memory of one.
+        """
+        oid, name = message.relation_oid, (message.nspname, message.relname)
+        for earlier in (oid, self._oids.get(name, oid)):
+            former = self._names.pop(earlier, None)
+            if former is not None:
+                del self._oids[former]
+                del self._known[earlier]
+        self._oids[name] = oid
+        self._names[oid] = name
         self._known[oid] = changes
         self._last = None
+        self._shown = None
 
     def known(self) -> dict[int, RelationChanges]:
-        """Return a copy of the relations in force, by OID."""
-        return dict(self._known)
+        """Return a copy of the relations in force, by OID. Callers share it, so they must not change it."""
+        if self._shown is None:
+            self._shown = dict(self._known)
+        return self._shown
 
     def _relation(self, oid: i64) -> RelationChanges:
         # The OID is unsigned on the wire. `row` reads it as signed: that is enough to compare two of them.

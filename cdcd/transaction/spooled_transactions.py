@@ -32,7 +32,8 @@ from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA_HEADER_BYTES
 from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.change_router import BODY_AT, STREAMED_BODY_AT, ChangeRouter
 from cdcd.transaction.relations import Relations
-from cdcd.transaction.spool import Spool, SpooledRelation, SpooledTransaction
+from cdcd.transaction.spool import Spool, SpooledTransaction
+from cdcd.transaction.spooled_relations import SpooledRelation
 
 _XID_BYTES: Final = 4
 
@@ -112,10 +113,10 @@ class SpooledTransactions:
     # Blocks
 
     def start_stream_block(self, xid: i64) -> None:
-        """Stream Start: the changes that follow belong to the transaction `xid`."""
+        """Stream Start: the changes that follow belong to the transaction `xid`. Raises as `append_change`."""
         spooled = self._streams.get(xid)
         if spooled is None:
-            spooled = self._streams[xid] = self._spool.open(streamed=True)
+            spooled = self._streams[xid] = self._spool.open(True, xid)
         self._block = spooled
         self._block_xid = xid
 
@@ -124,9 +125,12 @@ class SpooledTransactions:
         self._block = None
 
     def start_prepare_block(self, xid: i64) -> None:
-        """Begin Prepare: the changes that follow belong to the transaction `xid`, which comes in one block."""
-        self._block = self._spool.open(streamed=False)
-        self._block.prior_relations = self._session.known()
+        """Begin Prepare: the changes that follow belong to the transaction `xid`, which comes in one block.
+
+        Raises as `append_change`.
+        """
+        self._block = self._spool.open(False, xid)
+        self._block.rely_on(self._session.known())
         self._block_xid = xid
 
     def stop_prepare_block(self, message: messages.Prepare) -> None:
@@ -280,7 +284,7 @@ class SpooledTransactions:
                 "source.messages = false",
             )
         self._consumer.begin(commit_lsn, commit_time + POSTGRES_EPOCH_US, xid)
-        router = ChangeRouter(self._relations, self._consumer, spooled.prior_relations)
+        router = ChangeRouter(self._relations, self._consumer, dict(spooled.prior_relations))
         self._replay = SpoolReplay(spooled, router, end_lsn, prepared_name)
         return True
 
@@ -290,7 +294,7 @@ class SpooledTransactions:
             # A prepared transaction's Relation message may hold already. The replay has looked its types up since.
             if self._is_latest(announced):
                 oid = announced.relation.relation_oid
-                self._session.put(oid, opened[oid])
+                self._session.put(announced.relation, opened[oid])
                 self._arrivals[oid] = announced.arrival
         replay.spooled.close()
         self._replay = None

@@ -60,7 +60,17 @@ class EventReader:
             raise DecodeError(
                 f"A record of {len(data)} bytes is not an event of cdcd", "Did another program write to the topic?"
             )
-        identifier, event = decoded
+        try:
+            return self._change(*decoded, before_lsn, columns, has_key=has_key)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise DecodeError(
+                f"A record of {len(data)} bytes has a schema that is not that of an event of cdcd: {decoded[0]}",
+                "Did another program write to the topic?",
+            ) from error
+
+    def _change(
+        self, identifier: SchemaId, event: Any, before_lsn: int, columns: Sequence[str], *, has_key: bool
+    ) -> tuple[Position, RowChange] | None:
         source, op = event["source"], event["op"]
         if source["commit_lsn"] >= before_lsn:
             return None

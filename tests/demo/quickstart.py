@@ -48,6 +48,9 @@ tables = ["public.*"]
 bootstrap_servers = "{bootstrap}"
 prefix = "{prefix}"
 
+[spool]
+directory = "{spool}"
+
 [monitoring]
 host = "127.0.0.1"
 port = {port}
@@ -109,7 +112,7 @@ def _run(stack: ExitStack, home: Path, servers_home: Path, seconds: float | None
 
     port = free_port()
     config = home / "cdcd.toml"
-    config.write_text(CONFIG.format(dsn=dsn, bootstrap=kafka.bootstrap, prefix=PREFIX, port=port))
+    config.write_text(CONFIG.format(dsn=dsn, bootstrap=kafka.bootstrap, prefix=PREFIX, spool=home / "spool", port=port))
     topics = [f"{PREFIX}.public.{table}" for table in shop.TABLES]
     tail = Command(
         ["tail", "--config", str(config), "--from-beginning", "--json", *topics], home / "tail.log", read=True

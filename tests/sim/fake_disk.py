@@ -6,7 +6,7 @@ Before: `transaction.spool` writes files. After: `world` makes the disk full, or
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -37,6 +37,17 @@ class Disk:
             data = data[:start] + self.rng.choice([b"", bytes(len(after)), bytes([after[0] ^ 1]) + after[1:]])
         file += data
 
+    def truncate(self, path: Path, size: int) -> None:
+        """Keep `size` bytes of a file; 0 removes it. A disk that copies on writing needs room for that, too."""
+        if self.full and self.rng.random() < 0.5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if size:
+            file = self.files[path]
+            file += bytes(max(0, size - len(file)))
+            del file[size:]
+        else:
+            del self.files[path]
+
 
 class DiskDirectory(SpoolDirectory):
     """Plays the spool's directory."""
@@ -52,34 +63,31 @@ class DiskDirectory(SpoolDirectory):
         self._disk.files.clear()
 
     def file(self, number: int) -> SpoolFile:
-        return DiskFile(self.path / f"{number}.spool", self._disk)
+        return DiskFile(self, f"{number}.spool", self._disk)
 
 
 class DiskFile(SpoolFile):
     """Plays a file of it."""
 
-    def __init__(self, path: Path, disk: Disk) -> None:
-        super().__init__(path)
+    def __init__(self, directory: SpoolDirectory, name: str, disk: Disk) -> None:
+        super().__init__(directory, name)
         self._disk = disk
 
-    def append(self, data: bytes) -> None:
-        self._disk.write(self.path, data)
+    def append(self, parts: Sequence[bytes]) -> None:
+        for part in parts:
+            self._disk.write(self.path, part)
 
-    def read(self) -> Iterator[bytes]:
-        data = bytes(self._disk.files.get(self.path, b""))
-        at = 0
-        while at < len(data):
-            size = self._disk.rng.choice([1, 7, 100, 10_000])
-            yield data[at : at + size]
-            at += size
+    def read(self, at: int, size: int) -> bytes:
+        return self._content()[at : at + size]
+
+    def size(self) -> int:
+        return len(self._content())
 
     def truncate(self, size: int) -> None:
-        if size:
-            file = self._disk.files[self.path]
-            file += bytes(max(0, size - len(file)))
-            del file[size:]
-        else:
-            del self._disk.files[self.path]
+        self._disk.truncate(self.path, size)
 
     def remove(self) -> None:
         self._disk.files.pop(self.path, None)
+
+    def _content(self) -> bytes:
+        return bytes(self._disk.files.get(self.path, b""))

@@ -467,7 +467,8 @@ class Walsender:
         if gathered is None:
             return
         dead = (*record.subxids, record.xid)
-        gathered.changes = [change for change in gathered.changes if change.xid not in dead]
+        all_dead = set(dead)
+        gathered.changes = [change for change in gathered.changes if change.xid not in all_dead]
         yield from self._name_dead(gathered, record, [xid for xid in dead if xid in gathered.streamed])
 
     def _abort(self, record: Record) -> Iterator[bytes]:

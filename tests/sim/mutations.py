@@ -104,7 +104,7 @@ _MUTATIONS = (
         """
         +        if message.relation_oid in self._known:
         +            return
-                 self.put(message.relation_oid, self._consumer.open_relation(self._relations.resolve(message)))
+                 self.put(message, self._consumer.open_relation(self._relations.resolve(message)))
         """,
     ),
     Mutation(
@@ -112,8 +112,10 @@ _MUTATIONS = (
         "cdcd.transaction.spool",
         """
         +        yield self._frames
-                 if self.disk_bytes:
-                     yield from self._from_disk()
+                 if len(self._segments):
+                     self._segments.check_size()
+                     for number in range(len(self._segments)):
+                         yield self._segments.read(number).frames
         -        yield self._frames
         """,
     ),
@@ -121,16 +123,37 @@ _MUTATIONS = (
         "let the spool grow",
         "cdcd.transaction.spool",
         """
-                 self._memory_bytes += size
+                 self._frame_bytes += size
         +        return
         """,
     ),
     Mutation(
-        "trust the disk",
+        "let the list of what is on disk grow",
         "cdcd.transaction.spool",
         """
-        -            if crc32(memoryview(data)[at:stop], _SEED) != checksum:
-        -                raise self._damaged(base + at)
+        -        if size > 0 and self._index_bytes > self._index_bytes_max:
+        +        if size > self._memory_bytes_max > self._bytes_max:
+        """,
+        scene="SubtransactionsByTheThousand",
+    ),
+    Mutation(
+        "cut where the next subtransaction begins",
+        "cdcd.transaction.spool",
+        """
+                 self._spool.on_change(taken, 0)
+        -        self._cut_memory(bisect_left(self._begin_xids, xid))
+        +        at = bisect_left(self._begin_xids, xid) + 1
+        +        if at < len(self._begin_xids):
+        +            self._cut_memory(at)
+        """,
+        scene="SubtransactionsByTheThousand",
+    ),
+    Mutation(
+        "trust the disk",
+        "cdcd.transaction.spool_segments",
+        """
+        -        if blake2b(data, digest_size=_TAG_BYTES, key=self._key).digest() != tag:
+        -            raise self._damaged(start)
         """,
         scene="TornSpool",
         damages_frames=True,

@@ -52,6 +52,10 @@ if TYPE_CHECKING:
     from sim.world import World
 
 
+INDEX_BYTES = 256 << 10
+"""What the spool may take besides frames, however small its memory is."""
+
+
 class Killed(BaseException):
     """SIGKILL came while this code was running: nothing of it runs any more."""
 
@@ -616,7 +620,9 @@ class Life:
         assert len(handover._batches) <= self.world.batches_max, "the queue has too many batches"
         assert handover.bytes <= settings.sink.queue_bytes_max or len(handover._batches) == 1, "the queue is too large"
         spool = self.opened.spool
-        assert spool.memory_bytes <= settings.spool.memory_bytes, "the spool takes too much memory"
+        in_frames = spool.memory_bytes - spool.index_bytes
+        assert in_frames <= settings.spool.memory_bytes, "the spool's frames take too much memory"
+        assert spool.index_bytes <= max(settings.spool.memory_bytes // 2, INDEX_BYTES), "the spool's index is too large"
         assert spool.disk_bytes <= settings.spool.bytes_max, "the spool takes too much of the disk"
         if not self.disk.torn and not self.disk.full:
             held = sum(map(len, self.disk.files.values()))

@@ -207,6 +207,33 @@ class TornSpool(Scene):
         self.resolve(commit=True)
 
 
+class SubtransactionsByTheThousand(Scene):
+    """A transaction in progress has thousands of subtransactions, in memory and on disk; some are rolled back.
+
+    Each took 250 bytes of memory that nothing counted.
+    """
+
+    faults = 2
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, times=2)
+        self.server.block_chance = self.rng.choice([0.001, 0.01, 0.1])
+        self._fault_chance = 0.001
+        self._kafka_pauses = 0.0
+        self.settings = self.settings.model_copy(
+            update={
+                "source": self.settings.source.model_copy(update={"streaming": "on"}),
+                "spool": self.settings.spool.model_copy(update={"memory_bytes": self.rng.choice([200, 20_000])}),
+            }
+        )
+
+    def act(self) -> None:
+        session = Session(self.database)
+        for _ in range(self.rng.randint(1, 2)):
+            session.blocks(self.rng.choice([30, 300, 300, 7_000]))
+        session.commit()
+
+
 class SnapshotsUnderFaults(World):
     """Large tables are read slowly, fresh snapshots are asked for, and all faults of the world happen meanwhile."""
 
@@ -266,5 +293,5 @@ class BrokenSnapshots(World):
 
 SCENES = [
     BrokenSnapshots, SnapshotsUnderFaults, RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts, MarkersLost,
-    LostWhileTakingOver, ZombieThatPublishes, TornSpool,
+    LostWhileTakingOver, ZombieThatPublishes, TornSpool, SubtransactionsByTheThousand,
 ]  # fmt: skip

@@ -110,6 +110,9 @@ class Database:
         """Where the rows of which table were put into another file."""
         self.unsent_share = 0.2
         """Of the updates: they leave a large value alone."""
+        self.blocks_share = 0.0
+        """Of what is done in a transaction: a loop over a PL/pgSQL block with EXCEPTION, a subtransaction each time."""
+        self.blocks_max = 1
         self.request_share = 0.0
         """Of the messages outside of transactions: they ask for a fresh copy of a table."""
         self.number = 0
@@ -249,6 +252,8 @@ class Session:
         return found
 
     def act(self) -> str:
+        if self._db.blocks_share and self._rng.random() < self._db.blocks_share:
+            return self.blocks(self._rng.randint(1, self._db.blocks_max))
         choice = self._rng.random()
         if choice < 0.62:
             for _ in range(self._rng.randint(1, self._rows_at_once)):
@@ -315,6 +320,23 @@ class Session:
             self._event(table, "d", lsn, shown, None, identity, key=_key(table, old))
         else:
             self._update(table)
+
+    def blocks(self, times: int) -> str:
+        """Write in many subtransactions, some inside others; some fail, and take those inside with them."""
+        depth = len(self._levels)
+        for _ in range(times):
+            self._levels.append(_Level())
+            self.write()
+            if len(self._levels) - depth < 3 and self._rng.random() < 0.3:
+                continue
+            while len(self._levels) > depth and self._rng.random() < 0.9:
+                if self._rng.random() < 0.1:
+                    self._rollback_to()
+                else:
+                    self._release()
+        while len(self._levels) > depth:
+            self._release()
+        return f"{times} blocks in {self._levels[0].xid}"
 
     def _update(self, table: Table) -> None:
         rng = self._rng

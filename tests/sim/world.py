@@ -75,6 +75,8 @@ class World:
         self.database = Database(self.server, rng)
         self.database.prepare_share = 0.5 if two_phase else rng.choice([0.05, 0.3])
         self.database.resolve_share = rng.choice([0.3, 0.9])
+        if seed % 8 == 5:
+            self.database.blocks_share, self.database.blocks_max = 0.1, 300
         self.local = rng.random() < 0.5
         self.link_room = rng.choice([4, 30, 300])
 
@@ -143,7 +145,7 @@ class World:
         )
         spool = SpoolSettings(directory="/spool").model_copy(
             update={
-                "memory_bytes": rng.choice([200, 3000, 1 << 20]),
+                "memory_bytes": rng.choice([200, 20_000, 1 << 20]),
                 # What is prepared must fit.
                 "bytes_max": 1 << 20 if two_phase else rng.choice([2000, 1 << 20]),
             }

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkRuntimeError
 
 from cdcd.avro.type_forms import TYPE_FORMS
-from cdcd.errors import CdcdError, RequestRejected, SettingsError
+from cdcd.errors import CdcdError, DecodeError, RequestRejected, SettingsError
 from cdcd.spark import commands, settings
 from cdcd.spark.load import ctid_ranges, jdbc
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
@@ -27,7 +27,7 @@ from cdcd.spark.mirror.targets.target import Target
 from cdcd.spark.packages import check_jars, packages
 from cdcd.spark.reading.type_table import KINDS
 from cdcd.spark.reading.types import Avro, avro_resolves, common, ddl
-from cdcd.spark.reading.writer_schemas import Writer, writer
+from cdcd.spark.reading.writer_schemas import TopicWriters, Writer, checked_writer, writer
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -183,3 +183,36 @@ def test_a_merge_has_only_the_clauses_that_it_needs() -> None:
     assert "t.`born` <=> s.`born` AND t._unrepresentable['born'] <=> s._unrepresentable['born']" in soft
     assert "WHEN NOT MATCHED BY SOURCE AND NOT coalesce(t._is_deleted, false) THEN UPDATE" in soft
     assert "THEN DELETE" not in soft
+
+
+def _envelope(before: object) -> str:
+    fields = [{"name": "before", "type": before}]
+    return json.dumps({"type": "record", "name": "Envelope", "namespace": "public.t", "fields": fields})
+
+
+def _row(**column: object) -> dict[str, object]:
+    return {"type": "record", "name": "Row", "fields": [{"name": "id", "type": ["null", "long"], **column}]}
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "string",
+        ["null", "string"],
+        ["null", _row(), "string"],
+        ["null", _row()],
+        ["null", _row(pg_type=7)],
+        ["null", _row(pg_type="int8", pg_name={"x": 1})],
+        ["null", {"type": "record", "name": "Row", "fields": [{"name": "id", "type": ["null", "Row"]}]}],
+    ],
+)
+def test_a_schema_that_is_not_that_of_events_is_refused_and_passed_over_on_the_topic(before: object) -> None:
+    with pytest.raises(DecodeError):
+        checked_writer(b"w", _envelope(before))
+    writers = TopicWriters(None, "p.schemas")  # type: ignore[arg-type]
+    writers._note("00" * 8, _envelope(before))
+    writers._note("01" * 8, _envelope(["null", _row(pg_type="pg_catalog.int8")]))
+    [known] = writers.known("public", "t", "p.public.t", "value")
+    assert known.header == b"\xc3\x01" + b"\x01" * 8
+    writers._note("01" * 8, _envelope(["null", _row(pg_type="pg_catalog.text")]))
+    assert writers.known("public", "t", "p.public.t", "value") == [known], "the first one stays"

@@ -30,6 +30,7 @@ class Daemon:
             "snapshot": {"mode": "never"},
             "sink": {"bootstrap_servers": broker, "prefix": prefix},
             "monitoring": {"host": "127.0.0.1", "port": 0},
+            "spool": {"directory": str(folder / "spool")},
         }
         for section, values in more.items():
             sections.setdefault(section, {}).update(values)

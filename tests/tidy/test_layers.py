@@ -23,7 +23,7 @@ GROUND = {
 }
 """What stands directly under `cdcd/`, and any package may import."""
 
-DOES_IO = {"shutil", "confluent_kafka", "http", "psycopg", "select", "socket", "sqlite3", "threading", "time"}
+DOES_IO = {"os", "confluent_kafka", "http", "psycopg", "select", "socket", "sqlite3", "threading", "time"}
 """Whoever imports one of these talks to the world, waits, or reads the time."""
 
 IO_MODULES = {
@@ -44,6 +44,7 @@ IO_MODULES = {
 SPARK_KNOWS = {
     "cdcd.avro.avro_names",
     "cdcd.avro.envelope_fields",
+    "cdcd.avro.schema_bounds",
     "cdcd.avro.single_object",
     "cdcd.avro.type_forms",
     "cdcd.progress.records",

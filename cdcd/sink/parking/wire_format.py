@@ -27,6 +27,10 @@ VERSION: Final = 1
 PART_BYTES: Final = 600_000
 """Bytes of a value in one record: 800,000 in base64, which every topic takes."""
 
+PIECE_BYTES: Final = 4_000_000
+PIECE_RECORDS: Final = 500
+"""So much goes to the producer at once. Its own queue is the bound of what waits."""
+
 REASON_MAX: Final = 1_000
 
 
@@ -50,18 +54,33 @@ def records(key: bytes, reason: str, batch: TableBatch, part_bytes: int = PART_B
     head = {"version": VERSION, "schema": batch.schema, "table": batch.name, "reason": reason[:REASON_MAX]}
     for index, (message, op) in enumerate(zip(batch.messages, batch.ops.getvalue(), strict=True)):
         value = message["value"]
-        parts = [b""] if not value else [value[at : at + part_bytes] for at in range(0, len(value), part_bytes)]
-        for number, part in enumerate(parts):
+        size = len(value or b"")
+        starts = range(0, max(size, 1), part_bytes)
+        for number, start in enumerate(starts):
             document = {
                 **head,
                 "op": op,
                 "everywhere": index in everywhere,
                 "part": number + 1,
-                "parts": len(parts),
+                "parts": len(starts),
                 "key": _text(message.get("key") if number == 0 else None),
-                "value": None if value is None else _text(part),
+                "value": None if value is None else _text(value[start : start + part_bytes]),
             }
             yield {"key": key, "value": json.dumps(document, ensure_ascii=False).encode()}
+
+
+def pieces(messages: Iterator[Message]) -> Iterator[list[Message]]:
+    """Yield the records in lists for one call of the producer each, so that one value is never there as a whole."""
+    piece: list[Message] = []
+    size = 0
+    for message in messages:
+        piece.append(message)
+        size += len(message["value"] or b"")
+        if size >= PIECE_BYTES or len(piece) >= PIECE_RECORDS:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
 
 
 @dataclass(frozen=True)

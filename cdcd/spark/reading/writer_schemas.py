@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from cdcd.avro.avro_names import namespace
+from cdcd.avro.schema_bounds import TEXT_BYTES_MAX, checked_schema, published_schema
 from cdcd.avro.single_object import header
-from cdcd.errors import GapError, RequestRejected, without_password
+from cdcd.errors import DecodeError, GapError, RequestRejected, without_password
 from cdcd.schema_registry_client import registry_client
 from cdcd.spark.reading.kafka import EARLIEST, KafkaReader
 from cdcd.spark.reading.types import Avro, resolved
 
+_KEY_BYTES: Final = 16
 CONFLUENT_HEADER_BYTES: Final = 5
 """Bytes before the Avro payload in Confluent's wire format: a zero byte, and the schema's id."""
 
@@ -70,6 +72,27 @@ def writer(start: bytes, text: str) -> Writer:
     return Writer(start, text, json.loads(text))
 
 
+def checked_writer(start: bytes, text: str) -> Writer:
+    """The same for a text from outside. Raises DecodeError if it is not the schema of keys or events."""
+    schema = checked_schema(text)
+    if schema["name"] == "Envelope":
+        rows = [each["type"] for each in schema["fields"] if each["name"] == "before"]
+        columns = rows[0][1].get("fields") if len(rows) == 1 and _is_nullable_record(rows[0]) else None
+    else:
+        columns = [each for each in schema["fields"] if "pg_type" in each]
+    if columns is None or not isinstance(schema.get("namespace"), str):
+        raise DecodeError(f"the schema {start.hex()} is not the schema of a table's keys or events")
+    for column in columns:
+        if not (isinstance(column.get("pg_type"), str) and isinstance(column.get("pg_name", ""), str)):
+            raise DecodeError(f"the schema {start.hex()} does not name the types of its columns")
+    return Writer(start, text, schema)
+
+
+def _is_nullable_record(avro: Any) -> bool:
+    is_pair = isinstance(avro, list) and len(avro) == 2
+    return is_pair and isinstance(avro[1], dict) and avro[1].get("type") == "record"
+
+
 class Writers:
     """Finds the schemas of tables. Asks Kafka or the registry only for schemas that it does not know."""
 
@@ -120,12 +143,22 @@ class TopicWriters(Writers):
     def _refresh(self) -> None:
         with self._kafka.errors(f"reading {self._topic}"):
             records = self._kafka.whole(self._topic, self._next).select("partition", "offset", "key", "value")
-            rows = records.where("value IS NOT NULL").orderBy("offset").collect()
+            schemas = records.where(f"length(key) = {_KEY_BYTES} AND length(value) <= {TEXT_BYTES_MAX}")
+            rows = schemas.orderBy("offset").collect()
         for row in rows:
-            digest = bytes.fromhex(bytes(row["key"]).decode())
-            self._known[digest.hex()] = writer(header(digest), bytes(row["value"]).decode())
+            text = published_schema(bytes(row["key"]), bytes(row["value"]))
+            if text is not None:
+                self._note(bytes(row["key"]).decode(), text)
         if rows and all(row["partition"] == 0 for row in rows):
             self._next = rows[-1]["offset"] + 1
+
+    def _note(self, digest: str, text: str) -> None:
+        """Note a schema. One that cannot be used is passed over: a record that names it is refused by name."""
+        try:
+            known = checked_writer(header(bytes.fromhex(digest)), text)
+        except DecodeError:
+            return
+        self._known.setdefault(digest, known)
 
 
 class RegistryWriters(Writers):
@@ -153,7 +186,9 @@ class RegistryWriters(Writers):
                 if (name, version) not in self._known:
                     found = self._client.get_version(name, version)
                     start = b"\x00" + int(found.schema_id).to_bytes(CONFLUENT_HEADER_BYTES - 1, "big")
-                    self._known[name, version] = writer(start, str(found.schema.schema_str))
+                    self._known[name, version] = checked_writer(start, str(found.schema.schema_str))
+        except DecodeError:
+            raise
         except Exception as error:  # the client raises every error of its HTTP library
             if getattr(error, "http_status_code", None) == 404:
                 return []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cdcd.avro.single_object import fingerprint, header
 from cdcd.errors import DecodeError
-from cdcd.reading.decoder import EventDecoder, SchemaId, plain, schema_id
+from cdcd.reading.decoder import PARSED_MAX, EventDecoder, SchemaId, plain, schema_id
 
 SCHEMA = {
     "type": "record",
@@ -86,6 +86,44 @@ def test_a_value_that_is_cut_off_is_a_decode_error_or_another_format(length: int
 def test_bytes_behind_the_value_are_a_decode_error() -> None:
     with pytest.raises(DecodeError, match="2 bytes follow the value"):
         EventDecoder(find).decode(single_object() + b"??")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", '"int"', '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "R"}]}']
+)
+def test_a_schema_that_cdcd_did_not_write_is_a_decode_error(text: str) -> None:
+    with pytest.raises(DecodeError):
+        EventDecoder(lambda _: text).decode(single_object())
+
+
+def test_an_array_that_says_it_is_endless_is_a_decode_error() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": "long"}}]}
+    endless = b"\xfe" + b"\xff" * 8 + b"\x01" + bytes(100)
+    with pytest.raises(DecodeError, match="does not fit its schema"):
+        EventDecoder(lambda _: json.dumps(schema)).decode(header(b"fingerpr") + endless)
+
+
+def test_no_more_schemas_are_kept_than_are_allowed() -> None:
+    asked: list[SchemaId] = []
+
+    def counting(wanted: SchemaId) -> str:
+        asked.append(wanted)
+        return TEXT
+
+    decoder = EventDecoder(counting)
+    for number in range(PARSED_MAX + 1):
+        decoder.decode(header(number.to_bytes(8, "big")) + payload())
+    assert len(decoder._parsed) == PARSED_MAX
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[" * 500 + "]" * 500, '{"a":' * 500 + "1" + "}" * 500])
+def test_json_that_is_nested_too_deep_to_be_printed_is_text(text: str) -> None:
+    assert EventDecoder(find).decode(text.encode()) == text
+
+
+def test_json_that_is_nested_a_little_is_json() -> None:
+    value = {"a": [{"b": [[1, 2], {"c": None}]}], "d": []}
+    assert EventDecoder(find).decode(json.dumps(value).encode()) == value
 
 
 @given(st.binary(max_size=40))

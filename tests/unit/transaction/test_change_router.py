@@ -116,7 +116,7 @@ def test_a_new_version_of_a_relation_counts_at_once(router: ChangeRouter, consum
     router.row(frame(insert(1)), m.INSERT, BODY_AT)
     router.open_relation(RELATION)
     router.row(frame(insert(1)), m.INSERT, BODY_AT)
-    router.put(7, Changes("of another router", consumer.told))
+    router.put(RELATION, Changes("of another router", consumer.told))
     router.row(frame(insert(1)), m.INSERT, BODY_AT)
     assert [told[0] for told in consumer.told] == ["t 1", "t 2", "of another router"]
 
@@ -124,8 +124,30 @@ def test_a_new_version_of_a_relation_counts_at_once(router: ChangeRouter, consum
 def test_the_relations_that_are_given_out_are_a_copy(router: ChangeRouter) -> None:
     known = router.known()
     assert list(known) == [7]
-    known.clear()
-    assert list(router.known()) == [7]
+    assert router.known() is known, "prepared transactions share it"
+    router.open_relation(m.Relation(0, 8, "public", "u", "d", RELATION.columns))
+    assert (list(known), list(router.known())) == ([7], [7, 8])
+
+
+def test_tables_that_come_and_go_under_one_name_leave_nothing(router: ChangeRouter, consumer: Consumer) -> None:
+    for oid in range(8, 1_000):
+        router.open_relation(m.Relation(0, oid, "public", "t", "d", RELATION.columns))
+    assert list(router.known()) == [999]
+    router.row(frame(insert(1, 999)), m.INSERT, BODY_AT)
+    assert consumer.told[-1][0] == "t 993"
+
+
+def test_a_table_that_was_renamed_stays_when_another_gets_its_name(router: ChangeRouter, consumer: Consumer) -> None:
+    router.open_relation(m.Relation(0, 7, "public", "old", "d", RELATION.columns))
+    router.open_relation(m.Relation(0, 8, "public", "t", "d", RELATION.columns))
+    for oid in (7, 8):
+        router.row(frame(insert(1, oid)), m.INSERT, BODY_AT)
+    assert [told[0] for told in consumer.told] == ["old 2", "t 3"]
+    router.open_relation(m.Relation(0, 8, "public", "old", "d", RELATION.columns))
+    router.open_relation(m.Relation(0, 7, "public", "t", "d", RELATION.columns))
+    for oid in (7, 8):
+        router.row(frame(insert(1, oid)), m.INSERT, BODY_AT)
+    assert [told[0] for told in consumer.told[2:]] == ["t 5", "old 4"]
 
 
 def test_truncates_origins_and_messages_are_told(router: ChangeRouter, consumer: Consumer) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from cdcd.errors import FatalError, SpoolFull
 from cdcd.pgoutput import messages as m
 from cdcd.transaction.spool import Spool, SpooledTransaction
-from cdcd.transaction.spool_file import SpoolDirectory
+from cdcd.transaction.spool_file import SpoolDirectory, SpoolFile
 
 ROOMY = 1 << 20
 
@@ -21,7 +23,8 @@ def make(folder: Path, memory_bytes: int = ROOMY, bytes_max: int = 1 << 30) -> S
 
 
 def size(spool: Spool) -> int:
-    return spool.memory_bytes + spool.disk_bytes
+    """Without the index."""
+    return spool.memory_bytes - spool.index_bytes + spool.disk_bytes
 
 
 def content(spooled: SpooledTransaction) -> list[bytes]:
@@ -34,6 +37,11 @@ def frame(number: int, size: int = 100) -> bytes:
 
 def files(folder: Path) -> list[Path]:
     return sorted((folder / "spool").iterdir())
+
+
+def numbers(folder: Path) -> list[str]:
+    """The numbers of the transactions that have a file."""
+    return [path.name.partition("-")[0] for path in files(folder)]
 
 
 def the_file(folder: Path) -> Path:
@@ -51,25 +59,26 @@ def test_frames_come_back_in_order_of_arrival(tmp_path: Path, memory_bytes: int)
 
 
 def test_the_largest_transaction_goes_to_disk_when_memory_is_full(tmp_path: Path) -> None:
-    spool = make(tmp_path, 4_000)
+    spool = make(tmp_path, 8_000)
     small, large = spool.open(streamed=True), spool.open(streamed=True)
     small.append(1, frame(1))
     for number in range(30):
         large.append(2, frame(number))
     assert small.memory_bytes > 0
-    assert [path.name for path in files(tmp_path)] == ["2.spool"]
+    assert numbers(tmp_path) == ["2"]
     assert size(spool) > 3_000
     for spooled in (small, large):
         spooled.close()
-    assert (size(spool), files(tmp_path)) == (0, [])
+    assert (spool.memory_bytes + spool.disk_bytes, files(tmp_path)) == (0, [])
 
 
 def test_memory_stays_below_the_bound(tmp_path: Path) -> None:
-    spool = make(tmp_path, 10_000)
+    spool = make(tmp_path, 100_000)
     several = [spool.open(streamed=True) for _ in range(20)]
     for number in range(2_000):
         several[number % 20].append(1, frame(number))
-        assert sum(spooled.memory_bytes for spooled in several) <= 10_000
+        assert spool.memory_bytes <= 100_000
+        assert sum(spooled.memory_bytes for spooled in several) == spool.memory_bytes - spool.index_bytes
     for n, spooled in enumerate(several):
         assert content(spooled) == [frame(number) for number in range(2_000) if number % 20 == n]
 
@@ -189,10 +198,10 @@ def damaged(path: Path, at: int, to: bytes) -> None:
 
 DAMAGES = {
     "a flipped bit": lambda path: damaged(path, 200, bytes([path.read_bytes()[200] ^ 1])),
-    "a flipped bit of a length": lambda path: damaged(path, 0, b"\x65"),
-    "a length beyond the end": lambda path: damaged(path, 0, b"\xff\xff\xff\x7f"),
-    "a negative length": lambda path: damaged(path, 0, b"\xff\xff\xff\xff"),
-    "zeros": lambda path: damaged(path, 108, bytes(216)),
+    "a flipped bit of a length": lambda path: damaged(path, 8, b"\x65"),
+    "a length beyond the end": lambda path: damaged(path, 8, b"\xff\xff\xff\x7f"),
+    "a negative length": lambda path: damaged(path, 8, b"\xff\xff\xff\xff"),
+    "zeros": lambda path: damaged(path, 116, bytes(208)),
     "zeros all over": lambda path: path.write_bytes(bytes(path.stat().st_size)),
     "half a frame less": lambda path: os.truncate(path, path.stat().st_size - 50),
     "a whole frame less": lambda path: os.truncate(path, path.stat().st_size - 108),
@@ -211,19 +220,41 @@ def test_a_file_that_does_not_hold_what_was_written_stops_the_daemon_by_name(tmp
         spooled.append(1, frame(number + 1))
     spooled.spill()
     DAMAGES[damage](the_file(tmp_path) if files(tmp_path) else tmp_path)
-    with pytest.raises(FatalError, match=r"1\.spool") as caught:
+    with pytest.raises(FatalError, match=r"1-\w+\.spool") as caught:
         content(spooled)
     assert "nothing is lost" in caught.value.hint
 
 
-def test_a_file_that_cannot_be_cut_stops_the_daemon_by_name(tmp_path: Path) -> None:
+def test_a_file_in_which_a_rollback_cannot_look_stops_the_daemon_by_name(tmp_path: Path) -> None:
     spooled = make(tmp_path).open(streamed=True)
     spooled.append(1, frame(1))
     spooled.append(2, frame(2))
     spooled.spill()
     the_file(tmp_path).unlink()
-    with pytest.raises(FatalError, match=r"1\.spool"):
+    with pytest.raises(FatalError, match=r"1-\w+\.spool"):
         spooled.roll_back(2)
+
+
+def test_a_disk_that_has_no_room_to_cut_a_file_is_a_full_spool(tmp_path: Path) -> None:
+    spooled = Spool(FullWhenCut(tmp_path / "spool"), ROOMY, ROOMY).open(streamed=True)
+    spooled.append(1, frame(1))
+    spooled.spill()
+    spooled.append(2, frame(2))
+    spooled.spill()
+    with pytest.raises(SpoolFull, match=os.strerror(errno.EDQUOT)):
+        spooled.roll_back(2)
+
+
+class FullWhenCut(SpoolDirectory):
+    """A directory on a disk that copies what it changes."""
+
+    def file(self, number: int) -> SpoolFile:
+        return FileFullWhenCut(self, str(number))
+
+
+class FileFullWhenCut(SpoolFile):
+    def truncate(self, size: int) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
 
 def test_a_full_spool_says_so_before_it_takes_more_than_it_may(tmp_path: Path) -> None:
@@ -253,22 +284,40 @@ def test_room_that_a_transaction_gives_back_can_be_used_again(tmp_path: Path) ->
 
 
 @pytest.fixture
-def full_disk() -> Path:
-    """A place where every write fails with ENOSPC, if this system has one."""
-    path = Path("/dev/full")
-    if not path.exists():
-        pytest.skip("needs /dev/full")
-    return path
+def small_files() -> Iterator[None]:
+    """Files of this process have 300 bytes at most: a write is cut short, and the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_is_a_full_spool(tmp_path: Path, full_disk: Path) -> None:
-    spool = make(tmp_path)
-    spooled = spool.open(streamed=True)
-    spooled.append(1, frame(1))
-    (tmp_path / "spool" / "1.spool").symlink_to(full_disk)
-    with pytest.raises(SpoolFull, match=os.strerror(errno.ENOSPC)) as caught:
+def test_a_write_that_is_cut_short_is_a_full_spool(tmp_path: Path, small_files: None) -> None:
+    spooled = make(tmp_path).open(streamed=True)
+    for number in range(10):
+        spooled.append(1, frame(number))
+    with pytest.raises(SpoolFull, match=os.strerror(errno.EFBIG)) as caught:
         spooled.spill()
     assert "a larger disk" in caught.value.hint
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_disk_that_takes_no_more_is_a_full_spool(tmp_path: Path, code: int) -> None:
+    spooled = Spool(Refusing(tmp_path / "spool", code), ROOMY, ROOMY).open(streamed=True)
+    spooled.append(1, frame(1))
+    with pytest.raises(SpoolFull, match=os.strerror(code)):
+        spooled.spill()
+
+
+class Refusing(SpoolDirectory):
+    """A directory in which no file can be opened any more."""
+
+    def __init__(self, path: Path, code: int) -> None:
+        super().__init__(path)
+        self._code = code
+
+    def open_file(self, name: str, flags: int) -> int:
+        raise OSError(self._code, os.strerror(self._code))
 
 
 # The directory
@@ -277,9 +326,9 @@ def test_a_full_disk_is_a_full_spool(tmp_path: Path, full_disk: Path) -> None:
 def test_what_an_earlier_run_left_is_removed(tmp_path: Path) -> None:
     first = make(tmp_path, 1)
     first.open(streamed=True).append(1, frame(1))
-    (tmp_path / "spool" / "more").mkdir()
+    (tmp_path / "spool" / "somebody's").touch()
     second = make(tmp_path, 1)
-    assert files(tmp_path) == []
+    assert [path.name for path in files(tmp_path)] == ["somebody's"], "nothing but spool files is removed"
     spooled = second.open(streamed=False)
     spooled.append(1, frame(2))
     assert content(spooled) == [frame(2)]
@@ -287,7 +336,7 @@ def test_what_an_earlier_run_left_is_removed(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made_stops_the_daemon_by_name(tmp_path: Path) -> None:
     (tmp_path / "spool").write_text("a file of somebody else's")
-    with pytest.raises(FatalError, match=str(tmp_path / "spool")) as caught:
+    with pytest.raises(FatalError, match=f"{tmp_path / 'spool'} cannot be used") as caught:
         make(tmp_path)
     assert "spool.directory" in caught.value.hint
     assert (tmp_path / "spool").read_text() == "a file of somebody else's"

@@ -114,7 +114,7 @@ def test_a_stream_is_prepared_without_what_was_rolled_back(stream: Assembly) -> 
 
 
 def test_an_origin_and_a_large_prepared_transaction_pass(tmp_path: Path) -> None:
-    stream = Assembly(tmp_path, memory_bytes=1 << 14)
+    stream = Assembly(tmp_path, memory_bytes=1 << 17)
     rows = [insert(number) for number in range(30_000)]
     stream.feed(begin_prepare(T, 50), m.Origin(40, "far"), relation(), *rows, prepare(T, 50))
     stream.start(commit_prepared(T, 60))
