@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.process_collector import ProcessCollector
 
 from cdcd.monitoring.status import State, Status
+from cdcd.terminal.visible_text import visible
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nothing uses
 
@@ -224,6 +225,7 @@ class Metrics:
         return generate_latest(self.registry)
 
     def _bounded(self, relation: str) -> str:
+        relation = visible(relation)
         if relation in self._relations:
             return relation
         if len(self._relations) >= RELATIONS_MAX:

@@ -13,6 +13,7 @@ from cdcd.lsn import INVALID, format_lsn
 from cdcd.monitoring.history import Sample
 from cdcd.monitoring.status import State, Status
 from cdcd.terminal.text_format import duration, size
+from cdcd.terminal.visible_text import visible_lines
 
 TABLES_SHOWN: Final = 50
 """The busiest tables. One more line sums up the others."""
@@ -48,14 +49,14 @@ footer { margin: 2rem 0; color: var(--soft); font-size: .9rem } a { color: inher
 
 
 def render(status: Status, now_s: float, now_us: int, *, still: bool = False) -> str:
-    """The page. Every name and message is escaped: a table's name or an error may hold any character."""
+    """The page. A table's name or an error may hold any character: it is shown, and is neither HTML nor hidden."""
     stage, stalled_s = status.longest_stall(now_s)
     alive = stalled_s < status.stages.stalled_after_s
     colour = status.state.name.lower() if alive or status.state is State.FAILED else "failed"
     shown = status.state.value if alive else f"stalled: nothing moves at the {stage} for {duration(stalled_s)}"
     reload_ = "" if still else f'<meta http-equiv="refresh" content="{RELOAD_S}">'
     switch = '<a href="/">Reload by itself</a>' if still else '<a href="/?still">Stop reloading</a>'
-    return f"""<!doctype html>
+    page = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">{reload_}
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>cdcd {escape(status.slot)}</title>
 <link rel="icon" href="data:,"><style>{_STYLE}</style></head><body><main>
@@ -67,6 +68,7 @@ def render(status: Status, now_s: float, now_us: int, *, still: bool = False) ->
 <a href="/metrics">Metrics</a></footer>
 </body></html>
 """
+    return visible_lines(page)
 
 
 def _flow(status: Status, now_s: float, now_us: int) -> Iterable[tuple[str, str]]:
