@@ -278,7 +278,11 @@ class SpoolSettings(Section):
 class MonitoringSettings(Section):
     """The HTTP port for Prometheus, Kubernetes and people."""
 
-    host: str = Field("0.0.0.0", description="The address to listen on.")  # noqa: S104  # scraped from other machines
+    host: str = Field(
+        "127.0.0.1",
+        description="The address to listen on. Whoever reaches it sees the names of tables and the last errors, but no "
+        "rows. 0.0.0.0 lets Prometheus on another machine in; the container image sets it.",
+    )
     port: Port = Field(
         9478,
         description="The port of /metrics, /healthz, /readyz, /availablez and /. With 0, cdcd takes a free port and "

@@ -17,6 +17,7 @@ from cdcd.daemon.clients import Clients
 from cdcd.daemon.slot_monitor import SlotMonitor
 from cdcd.daemon.stop_signals import StopSignals, StopTookTooLong
 from cdcd.daemon.supervisor import Supervisor
+from cdcd.monitoring.http_answers import HttpAnswers
 from cdcd.monitoring.http_server import MonitoringServer
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import Status
@@ -35,12 +36,8 @@ def run(settings: Settings) -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     monitoring, source = settings.monitoring, settings.source
-    server = MonitoringServer(
-        monitoring.host,
-        monitoring.port,
-        status,
-        lambda: metrics.exposition(status, clients.monotonic_s(), clients.wall_us()),
-    )
+    answers = HttpAnswers(status, lambda: metrics.exposition(status, clients.monotonic_s(), clients.wall_us()))
+    server = MonitoringServer(monitoring.host, monitoring.port, answers)
     slot_monitor = SlotMonitor(source.dsn, source.application_name, source.slot, status, metrics)
     _warn_of_insecure_connections(settings)
     signals = StopSignals(wake)

@@ -2,7 +2,7 @@
 
 Before: the stream's report, the slot monitor and the supervisor say what happened, by the methods of `Metrics`. Gauges
 of the moment are read from `status` when Prometheus asks.
-After: `http_server` serves `exposition()` at /metrics. The alerts and the dashboard in `deploy/` use these names.
+After: `http_answers` serves `exposition()` at /metrics. The alerts and the dashboard in `deploy/` use these names.
 Source: prometheus.io, "Metric and label naming".
 
 Units are bytes and seconds, as Prometheus asks. Labels are bounded: relations beyond RELATIONS_MAX count as `other`, a

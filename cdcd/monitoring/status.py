@@ -1,7 +1,7 @@
 """The state of the daemon, as plain values.
 
 Before: the supervisor writes `state` and `errors`, the loop the positions, the counts and the stages, the slot monitor
-the slot. After: `http_server` answers probes from it, `status_page` and `metrics` show it.
+the slot. After: `http_answers` answers probes from it, `status_page` and `metrics` show it.
 
 Each attribute has one writer, which replaces the whole value. So any thread may read it at any time without a lock.
 """

@@ -1,6 +1,6 @@
 """The status page: one small HTML page for people, without scripts, that reloads itself.
 
-Before: `status` has the facts. After: `http_server` serves the page at `/`, and at `/?still` without the reload.
+Before: `status` has the facts. After: `http_answers` serves the page at `/`, and at `/?still` without the reload.
 """
 
 from __future__ import annotations
