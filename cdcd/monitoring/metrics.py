@@ -64,7 +64,11 @@ METRICS: Final = (
         "cdcd_restarts_total", "counter", "Restarts of the stream, by the error that ended the last one.", ("reason",)
     ),
     Metric("cdcd_lag_bytes", "gauge", "WAL that the server has written and Kafka does not hold yet."),
-    Metric("cdcd_lag_seconds", "gauge", "Age of the oldest commit that Kafka is known not to hold yet."),
+    Metric(
+        "cdcd_lag_seconds",
+        "gauge",
+        "Age of the oldest commit that Kafka does not hold yet: received, or in WAL that was not sent yet.",
+    ),
     Metric(
         "cdcd_last_commit_timestamp_seconds", "gauge", "When the last published transaction was committed, since 1970."
     ),

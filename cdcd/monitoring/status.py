@@ -18,6 +18,7 @@ from cdcd.errors import CdcdError
 from cdcd.lsn import INVALID
 from cdcd.monitoring.history import History, Sample
 from cdcd.monitoring.stall_detection import STALLED_AFTER_S, Stages
+from cdcd.monitoring.wal_history import WalHistory
 from cdcd.source.slot import SlotState
 
 ERRORS_MAX: Final = 5
@@ -88,12 +89,15 @@ class Positions:
     def __init__(self) -> None:
         self.server_lsn = INVALID
         """The end of the server's WAL, as far as the server has told."""
+        self.wal = WalHistory()
         self.received_lsn = INVALID
+        """The server has sent every change that was committed before it."""
         self.durable_lsn = INVALID
         self.acked_lsn = INVALID
         self.oldest_pending_us = 0
-        """Commit time of the oldest received transaction that Kafka does not hold; 0 if there is none. While no
-        stream runs, at most the end of the last stream: later commits are not in Kafka either."""
+        """Commit time of the oldest transaction that Kafka does not hold, of those whose commit was received; 0 if
+        there is none. While no stream runs, at most the end of the last stream: later commits are not in Kafka either.
+        """
         self.last_commit_us = 0
         """Commit time of the last published transaction."""
 
@@ -103,8 +107,13 @@ class Positions:
         return max(0, self.server_lsn - self.durable_lsn) if self.durable_lsn != INVALID else 0
 
     def lag_s(self, now_us: int) -> float:
-        """Return the age of the oldest commit that Kafka is known not to hold; 0 if there is none."""
-        return max(0.0, (now_us - self.oldest_pending_us) / 1e6) if self.oldest_pending_us else 0.0
+        """Return the age of the oldest commit that Kafka may not hold; 0 if Kafka holds all.
+
+        Such a commit was received, or it may be in WAL that the server has not sent yet.
+        """
+        unsent_us = self.wal.beyond_us(self.received_lsn) if self.received_lsn != INVALID else 0
+        oldest_us = min(filter(None, (self.oldest_pending_us, unsent_us)), default=now_us)
+        return max(0.0, (now_us - oldest_us) / 1e6)
 
 
 class TableCounts:
@@ -213,7 +222,9 @@ class Status:
         """Another daemon has the slot and publishes: nothing waits for this one."""
         self.state = State.WAITING
         self.stages.begin_stream(now_s)
-        self.positions.oldest_pending_us = 0
+        positions = self.positions
+        positions.received_lsn = positions.durable_lsn = INVALID
+        positions.oldest_pending_us = 0
 
     def stalled_s(self, now_s: float) -> dict[str, float]:
         """Return by stage for how many seconds work has waited there while nothing moved."""
