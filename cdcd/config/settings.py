@@ -293,7 +293,8 @@ class MonitoringSettings(Section):
         ge=1,
         le=86_400,
         description="/healthz fails when a stage has work and makes no progress for this long. The stages are the "
-        "loop, PostgreSQL's answers, the path to Kafka, and the restart of the stream.",
+        "loop, PostgreSQL's answers, the path to Kafka, and the restart of the stream. Set it longer than Kafka may be "
+        "away: a restart does not bring Kafka back.",
     )
 
 

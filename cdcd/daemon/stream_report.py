@@ -19,6 +19,7 @@ from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import QueueDepths, Status
 from cdcd.progress.records import ParkedTable
 from cdcd.sink.batch_queue import BatchQueue
+from cdcd.sink.publisher import Publisher
 from cdcd.transaction.spool import Spool
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,9 @@ class StreamReport:
         """The stream begins, and Kafka holds everything before `durable_lsn`."""
         self._status.positions.durable_lsn = self._status.positions.received_lsn = durable_lsn
 
-    def show_depths(self, queue: BatchQueue, spool: Spool, snapshots: SnapshotCoordinator) -> None:
+    def show_depths(
+        self, queue: BatchQueue, spool: Spool, snapshots: SnapshotCoordinator, publisher: Publisher
+    ) -> None:
         """Let the status show how much waits in these. Any thread may read them."""
 
         def depths() -> QueueDepths:
@@ -54,6 +57,7 @@ class StreamReport:
                 spool_disk_bytes=spool.disk_bytes,
                 snapshot_tables=snapshots.tables_left,
                 snapshot_bytes=snapshots.bytes_left,
+                topics=publisher.touched_topics,
             )
 
         self._status.depths = depths

@@ -57,7 +57,13 @@ METRICS: Final = (
     ),
     Metric("cdcd_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970."),
     Metric("cdcd_state", "gauge", "1 for the state that the daemon is in, 0 for the others.", ("state",)),
-    Metric("cdcd_streaming", "gauge", "1 while the slot streams to this daemon, else 0."),
+    Metric("cdcd_streaming", "gauge", "1 while the slot streams to this daemon and Kafka answers, else 0."),
+    Metric(
+        "cdcd_unreachable_seconds",
+        "gauge",
+        "For how long a service has been lost: postgresql, kafka or registry; 0 while it answers.",
+        ("service",),
+    ),
     Metric("cdcd_standby", "gauge", "1 while another daemon has the slot and this one stands by, else 0."),
     Metric("cdcd_stalled_seconds", "gauge", "For how long work has waited at a stage while nothing moved.", ("stage",)),
     Metric(
@@ -213,6 +219,8 @@ class Metrics:
             gauges["cdcd_state"].labels(state.name.lower()).set(status.state is state)
         gauges["cdcd_streaming"].set(status.is_ready())
         gauges["cdcd_standby"].set(status.state is State.WAITING)
+        for service, seconds in status.reachability.unreachable_s(now_s).items():
+            gauges["cdcd_unreachable_seconds"].labels(service).set(seconds)
         for stage, seconds in status.stalled_s(now_s).items():
             gauges["cdcd_stalled_seconds"].labels(stage).set(seconds)
         gauges["cdcd_lag_bytes"].set(status.positions.lag_bytes)

@@ -17,9 +17,11 @@ from typing import Final
 from cdcd.errors import CdcdError
 from cdcd.lsn import INVALID
 from cdcd.monitoring.history import History, Sample
+from cdcd.monitoring.reachability import NEEDED, Reachability
 from cdcd.monitoring.stall_detection import STALLED_AFTER_S, Stages
 from cdcd.monitoring.wal_history import WalHistory
 from cdcd.source.slot import SlotState
+from cdcd.terminal.text_format import duration
 
 ERRORS_MAX: Final = 5
 """The status page shows the last errors, at most so many."""
@@ -54,6 +56,8 @@ class QueueDepths:
     """Tables whose snapshot is not complete."""
     snapshot_bytes: int = 0
     """The part of these tables that no connection has begun to read."""
+    topics: tuple[str, ...] = ()
+    """The topics of the open Kafka transaction."""
 
 
 class Rate:
@@ -201,6 +205,7 @@ class Status:
         self.parked: Mapping[str, str] = {}
         """The tables whose events go to the parked topic: `schema.table`, and the reason."""
         self.history = History()
+        self.reachability = Reachability()
 
     def sample(self, now_s: float, now_us: int) -> None:
         """Keep a sample of this moment, for the plots of the status page."""
@@ -239,10 +244,19 @@ class Status:
         """Whether all waiting work moves. The supervisor bounds the first start, which may take its time."""
         return self.longest_stall(now_s)[1] < self.stages.stalled_after_s
 
+    def lost(self, now_s: float) -> list[str]:
+        """Say which services are lost, and for how long: `Kafka lost for 12 s`."""
+        return [
+            f"{loss.name} lost for {duration(now_s - loss.since_s)}" for loss in self.reachability.losses().values()
+        ]
+
     def is_ready(self) -> bool:
-        """Whether changes flow."""
-        return self.state is State.STREAMING
+        """Whether changes flow: the slot streams, and PostgreSQL and Kafka answer."""
+        return self.state is State.STREAMING and not any(map(self.reachability.losses().get, NEEDED))
 
     def is_available(self) -> bool:
-        """Whether changes flow, or will as soon as the other daemon gives the slot back."""
+        """Whether this daemon does its part: it streams, or will as soon as the other daemon gives the slot back.
+
+        It does so while a service is lost, too: another daemon in its place would not bring the service back.
+        """
         return self.state in (State.STREAMING, State.WAITING)

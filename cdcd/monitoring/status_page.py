@@ -52,8 +52,10 @@ def render(status: Status, now_s: float, now_us: int, *, still: bool = False) ->
     """The page. A table's name or an error may hold any character: it is shown, and is neither HTML nor hidden."""
     stage, stalled_s = status.longest_stall(now_s)
     alive = stalled_s < status.stages.stalled_after_s
-    colour = status.state.name.lower() if alive or status.state is State.FAILED else "failed"
+    lost = status.lost(now_s)
+    colour = status.state.name.lower() if (alive and not lost) or status.state is State.FAILED else "failed"
     shown = status.state.value if alive else f"stalled: nothing moves at the {stage} for {duration(stalled_s)}"
+    shown = "; ".join(lost if lost and alive and status.state is State.STREAMING else [shown, *lost])
     reload_ = "" if still else f'<meta http-equiv="refresh" content="{RELOAD_S}">'
     switch = '<a href="/">Reload by itself</a>' if still else '<a href="/?still">Stop reloading</a>'
     page = f"""<!doctype html>
