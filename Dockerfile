@@ -33,6 +33,8 @@ COPY --from=build /opt/cdcd /opt/cdcd
 ENV PATH=/opt/cdcd/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 STATE_DIRECTORY=/var/lib/cdcd \
     TMPDIR=/var/lib/cdcd
 USER 9478
+# A container has a network of its own: who reaches the port is decided outside.
+ENV CDCD_MONITORING__HOST=0.0.0.0
 EXPOSE 9478
 # The only place that is written to: the spool, unless spool.directory says otherwise. The rest may be read-only.
 VOLUME /var/lib/cdcd

@@ -60,6 +60,18 @@ class RegistryStore(SchemaStore):
         except Exception as error:  # the client also raises errors of its HTTP library, and of its JSON parser
             raise self._unavailable(error) from error
 
+    def ask(self) -> None:
+        """Ask for the compatibility level, which every registry has. Raises KafkaUnavailable if none comes."""
+        from confluent_kafka.schema_registry import SchemaRegistryError
+
+        try:
+            self._client.get_compatibility()
+        except SchemaRegistryError as error:
+            if error.http_status_code >= _SERVER_ERROR:
+                raise self._unavailable(error) from error
+        except Exception as error:  # the client also raises errors of its HTTP library, and of its JSON parser
+            raise self._unavailable(error) from error
+
     def _incompatible_with(self, full_subject: str) -> str:
         try:
             return f"incompatible with version {self._client.get_latest_version(full_subject).version} of"

@@ -22,6 +22,8 @@ from cdcd.cli.parser import build_parser
 from cdcd.config import loading
 from cdcd.errors import CdcdError, SettingsError
 from cdcd.monitoring import log_setup
+from cdcd.terminal.output import Output
+from cdcd.terminal.visible_text import visible, visible_lines
 
 OK, FAILED, BAD_SETTING = 0, 1, 2
 
@@ -39,8 +41,9 @@ def main(arguments: Sequence[str] | None = None, find: Callable[[str], Execute] 
     `arguments` are those of the process if None. `find` gives the function of a command by its name.
     """
     args = build_parser().parse_args(arguments)
+    out = cast("TextIO", Output(sys.stdout))
     try:
-        return OK if find(args.command)(args, lambda: _load(args), sys.stdout) else FAILED
+        return OK if find(args.command)(args, lambda: _load(args), out) else FAILED
     except KeyboardInterrupt:
         return OK
     except BrokenPipeError:  # the reader of standard output has ended: `cdcd tail ... | head`
@@ -70,6 +73,6 @@ def _fail(args: argparse.Namespace, sentence: str, code: int) -> int:
         logger.error(sentence, exc_info=debug)
         return code
     if debug:
-        traceback.print_exc()
-    sys.stderr.write(f"cdcd: {sentence}\n")
+        sys.stderr.write(visible_lines(traceback.format_exc()))
+    sys.stderr.write(f"cdcd: {visible(sentence)}\n")
     return code

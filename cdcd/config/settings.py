@@ -278,7 +278,11 @@ class SpoolSettings(Section):
 class MonitoringSettings(Section):
     """The HTTP port for Prometheus, Kubernetes and people."""
 
-    host: str = Field("0.0.0.0", description="The address to listen on.")  # noqa: S104  # scraped from other machines
+    host: str = Field(
+        "127.0.0.1",
+        description="The address to listen on. Whoever reaches it sees the names of tables and the last errors, but no "
+        "rows. 0.0.0.0 lets Prometheus on another machine in; the container image sets it.",
+    )
     port: Port = Field(
         9478,
         description="The port of /metrics, /healthz, /readyz, /availablez and /. With 0, cdcd takes a free port and "
@@ -289,7 +293,8 @@ class MonitoringSettings(Section):
         ge=1,
         le=86_400,
         description="/healthz fails when a stage has work and makes no progress for this long. The stages are the "
-        "loop, PostgreSQL's answers, the path to Kafka, and the restart of the stream.",
+        "loop, PostgreSQL's answers, the path to Kafka, and the restart of the stream. Set it longer than Kafka may be "
+        "away: a restart does not bring Kafka back.",
     )
 
 

@@ -4,7 +4,8 @@ In the order of a start::
 
     process                signals, monitoring and memory around the supervisor
     stop_signals           SIGTERM and SIGINT
-    slot_monitor           watches the slot from outside the stream
+    service_watch          asks PostgreSQL, Kafka and the registry whether they are there
+      slot_monitor         watches the slot from outside the stream
     supervisor             runs one stream after another
     clients                makes the connections, files, threads and clocks
     stream_startup         knows the order of a start

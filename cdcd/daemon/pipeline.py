@@ -87,7 +87,8 @@ class Pipeline:
         self._updates = StatusUpdates(clock(), interval_s, server.wal_sender_timeout_s, loop_within_s)
         self._server = ServerWatch(server.session, is_standby=stream.standby, recovery_check_interval_s=interval_s)
         status.synchronous = resources.is_synchronous
-        self._report.show_depths(resources.queue, resources.spool, resources.snapshots)
+        self._report.on_start(tracker.durable_lsn)
+        self._report.show_depths(resources.queue, resources.spool, resources.snapshots, resources.publisher)
         self._report.on_parked(resources.publisher.parked)
 
     def run(self, stopping: Callable[[], bool]) -> None:

@@ -14,11 +14,13 @@ from cdcd.build_info import build
 from cdcd.config.settings import Settings
 from cdcd.config.transport_security import insecure_connections
 from cdcd.daemon.clients import Clients
-from cdcd.daemon.slot_monitor import SlotMonitor
+from cdcd.daemon.service_watch import ServiceWatch, services
 from cdcd.daemon.stop_signals import StopSignals, StopTookTooLong
 from cdcd.daemon.supervisor import Supervisor
+from cdcd.monitoring.http_answers import HttpAnswers
 from cdcd.monitoring.http_server import MonitoringServer
 from cdcd.monitoring.metrics import Metrics
+from cdcd.monitoring.reachability import Reachability
 from cdcd.monitoring.status import Status
 from cdcd.source.session import dsn_parameters
 from cdcd.wakeup import WakeupPipe
@@ -34,14 +36,10 @@ def run(settings: Settings) -> None:
     # by default it would examine all young objects every 700 rows.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-    monitoring, source = settings.monitoring, settings.source
-    server = MonitoringServer(
-        monitoring.host,
-        monitoring.port,
-        status,
-        lambda: metrics.exposition(status, clients.monotonic_s(), clients.wall_us()),
-    )
-    slot_monitor = SlotMonitor(source.dsn, source.application_name, source.slot, status, metrics)
+    monitoring = settings.monitoring
+    answers = HttpAnswers(status, lambda: metrics.exposition(status, clients.monotonic_s(), clients.wall_us()))
+    server = MonitoringServer(monitoring.host, monitoring.port, answers)
+    watch = ServiceWatch(settings, clients, status, metrics)
     _warn_of_insecure_connections(settings)
     signals = StopSignals(wake)
     try:
@@ -50,7 +48,7 @@ def run(settings: Settings) -> None:
     except StopTookTooLong:
         log.warning("left at once, because stopping took too long: the server sends again what Kafka has not committed")
     finally:
-        slot_monitor.close()
+        watch.close()
         server.close()
 
 
@@ -58,6 +56,7 @@ def _monitored(settings: Settings, clients: Clients) -> tuple[Status, Metrics]:
     source, sink, spool = settings.source, settings.sink, settings.spool
     stalled_after_s = settings.monitoring.stalled_after_s
     status = Status(__version__, source.slot, source.publication, clients.monotonic_s(), stalled_after_s)
+    status.reachability = Reachability(services(settings), status.errors.add)
     metrics = Metrics(build())
     metrics.bounds(sink.queue_bytes_max, spool.memory_bytes, spool.bytes_max)
     return status, metrics

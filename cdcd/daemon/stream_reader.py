@@ -109,4 +109,5 @@ class StreamReader:
         elif assembler.last_idle_keepalive_lsn:
             tracker.on_keepalive(assembler.last_idle_keepalive_lsn)
         self._has_open_rows = batch.ends_inside_transaction and (batch.rows > 0 or self._has_open_rows)
-        self._report.on_positions(tracker.received_lsn, assembler.server_lsn)
+        received_lsn = max(tracker.received_lsn, tracker.server_position)
+        self._report.on_positions(received_lsn, assembler.server_lsn, self._batches.open_commit_ts)

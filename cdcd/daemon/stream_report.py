@@ -19,6 +19,7 @@ from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import QueueDepths, Status
 from cdcd.progress.records import ParkedTable
 from cdcd.sink.batch_queue import BatchQueue
+from cdcd.sink.publisher import Publisher
 from cdcd.transaction.spool import Spool
 
 log = logging.getLogger(__name__)
@@ -35,9 +36,16 @@ class StreamReport:
         self._pending_commits: deque[tuple[int, int]] = deque()
         """For each received batch that Kafka does not hold: the end LSN of its last transaction, the commit time of its
         first."""
+        self._open_commit_us = 0
         self._summary = Summary(log, "published")
 
-    def show_depths(self, queue: BatchQueue, spool: Spool, snapshots: SnapshotCoordinator) -> None:
+    def on_start(self, durable_lsn: int) -> None:
+        """The stream begins, and Kafka holds everything before `durable_lsn`."""
+        self._status.positions.durable_lsn = self._status.positions.received_lsn = durable_lsn
+
+    def show_depths(
+        self, queue: BatchQueue, spool: Spool, snapshots: SnapshotCoordinator, publisher: Publisher
+    ) -> None:
         """Let the status show how much waits in these. Any thread may read them."""
 
         def depths() -> QueueDepths:
@@ -49,6 +57,7 @@ class StreamReport:
                 spool_disk_bytes=spool.disk_bytes,
                 snapshot_tables=snapshots.tables_left,
                 snapshot_bytes=snapshots.bytes_left,
+                topics=publisher.touched_topics,
             )
 
         self._status.depths = depths
@@ -60,20 +69,25 @@ class StreamReport:
     def on_received(self, end_lsn: int, first_commit_us: int) -> None:
         """Transactions up to `end_lsn` were received; the first of them committed at `first_commit_us` (since 1970)."""
         self._pending_commits.append((end_lsn, first_commit_us))
-        self._status.positions.oldest_pending_us = self._pending_commits[0][1]
 
-    def on_positions(self, received_lsn: int, server_lsn: int) -> None:
-        """The stream came to `received_lsn`, and the server's WAL ends at `server_lsn`."""
+    def on_positions(self, received_lsn: int, server_lsn: int, open_commit_us: int) -> None:
+        """The stream came to `received_lsn`, and the server's WAL ends at `server_lsn`.
+
+        `open_commit_us`: when the transaction was committed that is received now (since 1970), 0 if there is none. It
+        can take minutes, and its first rows wait for the last one.
+        """
         positions = self._status.positions
         positions.received_lsn = received_lsn
         positions.server_lsn = max(positions.server_lsn, server_lsn)
+        self._open_commit_us = open_commit_us
+        self._note_oldest_pending()
 
     def on_durable(self, end_lsn: int) -> None:
         """Kafka holds everything before `end_lsn`."""
         pending = self._pending_commits
         while pending and pending[0][0] <= end_lsn:
             pending.popleft()
-        self._status.positions.oldest_pending_us = pending[0][1] if pending else 0
+        self._note_oldest_pending()
 
     def on_published(self, now: float, commit: Commit) -> None:
         """A Kafka transaction was committed; `now` is monotonic."""
@@ -105,6 +119,10 @@ class StreamReport:
     def on_parked(self, parked: Mapping[tuple[str, str], ParkedTable]) -> None:
         """These tables are parked from now on, by schema and name."""
         self._status.parked = {f"{schema}.{name}": table.reason for (schema, name), table in parked.items()}
+
+    def _note_oldest_pending(self) -> None:
+        pending = self._pending_commits
+        self._status.positions.oldest_pending_us = pending[0][1] if pending else self._open_commit_us
 
     def flush(self, now: float) -> None:
         """Write the log line if its time has come; `now` is monotonic."""

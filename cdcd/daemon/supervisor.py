@@ -36,7 +36,6 @@ from cdcd.errors import (
     StreamingUnsupported,
     Unpublishable,
 )
-from cdcd.lsn import INVALID
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import State, Status
 from cdcd.source.server_errors import SlotActive
@@ -84,7 +83,7 @@ class Supervisor:
         try:
             self._attempts()
         except FatalError as error:
-            if self._slot_created and self._status.positions.durable_lsn == INVALID:
+            if self._slot_created and not self._status.published.transactions:
                 error.hint = f"{error.hint.rstrip('.')}. {_SLOT_REMAINS.format(self._settings.source.slot)}"
             self._status.state = State.FAILED
             self._status.errors.add(self._clients.monotonic_s(), error)

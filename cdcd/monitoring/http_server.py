@@ -1,167 +1,238 @@
-"""The HTTP port: /metrics for Prometheus, /healthz, /readyz and /availablez for Kubernetes, / for a person.
+"""The HTTP port: it serves short answers to anybody, and withstands clients that are slow, many or hostile.
 
-Before: `status` and `metrics` have the facts. After: Prometheus, Kubernetes or a person reads them.
+Before: a client sends a request. After: `http_answers` gives the answer to a path.
+Source: RFC 9112 (HTTP/1.1), RFC 9110 (its status codes).
 
-The server has a thread of its own. It answers GET only, takes no parameters, and changes nothing. Connections are
-bounded in number and in time, so that a slow or hostile client costs a few threads at most.
+One thread serves all connections. A connection has one request, of a few kilobytes and within a few seconds, and is
+closed after the answer. Connections are bounded in number, and the oldest one gives way: so a client that opens many
+and says nothing keeps nobody else out. Answers are bounded in number, too, because each one takes memory until its
+client has read it.
+
+On a loopback address only browsers and tools of this machine can ask. A page from elsewhere could still ask through the
+browser, under a name of its own that leads here. So a request there must name an address or localhost. On other
+addresses any name is right: Kubernetes asks by the pod's address, Prometheus by a service's name.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from ipaddress import ip_address
+from typing import Final
 
-from cdcd.clock import monotonic_s, wall_us
 from cdcd.errors import SettingsError
-from cdcd.monitoring.status import Status
-from cdcd.monitoring.status_page import render
 
-CONNECTIONS_MAX: Final = 16
-"""Requests that are served at the same time. A further connection is closed at once."""
-
+REQUEST_BYTES_MAX: Final = 8192
 REQUEST_TIMEOUT_S: Final = 5.0
-"""A request may take this long. After that, it gives way to a new one if all places are taken."""
+"""How long a client may take to send its request."""
+
+ANSWER_TIMEOUT_S: Final = 10.0
+"""How long a client may take to read its answer."""
+
+REQUESTS_MAX: Final = 256
+"""Connections that have not sent their request yet."""
+
+ANSWERS_MAX: Final = 8
+"""Connections that have not read their answer yet."""
+
+BACKLOG: Final = 1024
+"""Connections that wait to be accepted. If there are more, TCP lets a client try again after a second."""
+
+ACCEPTED_AT_ONCE: Final = 16
+"""More would push out others before their requests were read."""
+
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Connection": "close",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a request. `kind` is its media type, without the character set, which is UTF-8."""
+
+    status: HTTPStatus
+    kind: str
+    body: bytes
 
 
 class MonitoringServer:
     """Serves until `close`."""
 
     def __init__(
-        self,
-        host: str,
-        port: int,
-        status: Status,
-        exposition: Callable[[], bytes],
-        evict_after_s: float = REQUEST_TIMEOUT_S,
+        self, host: str, port: int, answer: Callable[[str], Answer], request_timeout_s: float = REQUEST_TIMEOUT_S
     ) -> None:
-        """Bind; `port` 0 takes a free one. `exposition` gives the metrics in Prometheus' text format.
-
-        `evict_after_s` is how long a request keeps its place when all places are taken.
+        """Bind; `port` 0 takes a free one. `answer` takes what follows GET, such as `/metrics`.
 
         Raises SettingsError (the user's fault) if the address is taken or unknown.
         """
         try:
-            self._server = _Server((host, port), status, exposition, evict_after_s)
+            # Without a look-up of the host's name, which can take seconds. SO_REUSEADDR, which this sets, lets the
+            # daemon have its port again while connections of a killed one linger.
+            is_v6 = ":" in host
+            listening = socket.create_server(
+                (host, port),
+                family=socket.AF_INET6 if is_v6 else socket.AF_INET,
+                dualstack_ipv6=is_v6 and socket.has_dualstack_ipv6(),
+            )
         except OSError as error:
             hint = "Change [monitoring] host or port, or stop the program that uses them"
             raise SettingsError(f"Cannot listen on {host}:{port}: {error.strerror or error}", hint) from error
-        self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="health", daemon=True)
+        self.port: int = listening.getsockname()[1]
+        self._connections = _Connections(answer, request_timeout_s, is_local=_is_loopback(listening.getsockname()[0]))
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run(listening)), name="health", daemon=True)
         self._thread.start()
+        self._started.wait()
         log.info("listening", extra={"host": host, "port": self.port})
 
     def close(self) -> None:
-        """Stop listening; returns once the thread has ended."""
-        self._server.shutdown()
-        self._server.server_close()
+        """Stop listening, and leave the clients; returns once the thread has ended."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False  # a slow client must not hold up the end of the daemon
-
-    def __init__(
-        self, address: tuple[str, int], status: Status, exposition: Callable[[], bytes], evict_after_s: float
-    ) -> None:
-        self.status = status
-        self._evict_after_s = evict_after_s
-        self.exposition = exposition
-        self._served: dict[socket.socket, float] = {}
-        """The requests in progress, oldest first, with the time when each began."""
-        self._lock = threading.Lock()
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        super().__init__(address, _Handler)
-
-    def server_bind(self) -> None:
-        """Bind without the base class's look-up of the host name, which can take seconds.
-
-        SO_REUSEADDR: without it, the connections of a killed daemon would block the port for a minute.
-        """
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        socket.socket.bind(self.socket, self.server_address)
-        self.server_address = self.socket.getsockname()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve in a new thread while there is a place. If there is none, the oldest request may have to end."""
-        now_s = monotonic_s()
-        with self._lock:
-            if len(self._served) >= CONNECTIONS_MAX:
-                oldest, began_s = next(iter(self._served.items()))
-                if now_s - began_s < self._evict_after_s:
-                    self.shutdown_request(request)
-                    return
-                del self._served[oldest]
-                with suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)  # its thread finds the connection closed, and ends
-            self._served[request] = now_s
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Free the place when the request ends, even with an error."""
+    async def _run(self, listening: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            with self._lock:
-                self._served.pop(request, None)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is not an error of the daemon. A traceback is logged at debug."""
-        log.debug("request failed", exc_info=True)  # noqa: LOG014  # the base class calls this inside its `except`
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    timeout = REQUEST_TIMEOUT_S
-    server_version = "cdcd"
-    sys_version = ""
-
-    def do_GET(self) -> None:
-        """Answer one of five paths. The base class refuses other methods with 501."""
-        status, now_s = self.server.status, monotonic_s()
-        path, _, query = self.path.partition("?")
-        if path == "/metrics":
-            self._answer(HTTPStatus.OK, "text/plain; version=0.0.4", self.server.exposition())
-        elif path == "/healthz":
-            stage, seconds = status.longest_stall(now_s)
-            is_alive = seconds < status.stages.stalled_after_s
-            message = (
-                f"alive: {status.state.value}"
-                if is_alive
-                else f"stalled: nothing moves at the {stage} for {seconds:.0f} s"
+            server = await asyncio.start_server(
+                self._connections.serve, sock=listening, limit=REQUEST_BYTES_MAX, backlog=ACCEPTED_AT_ONCE
             )
-            self._verdict(is_alive, message)
-        elif path == "/readyz":
-            self._verdict(status.is_ready(), status.state.value)
-        elif path == "/availablez":
-            self._verdict(status.is_available(), status.state.value)
-        elif path == "/":
-            self._answer(HTTPStatus.OK, "text/html", render(status, now_s, wall_us(), still=query == "still").encode())
-        else:
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"/metrics /healthz /readyz /availablez /\n")
+            listening.listen(BACKLOG)
+        finally:
+            self._started.set()
+        await self._stopping.wait()
+        server.close()
 
-    def _verdict(self, is_good: bool, text: str) -> None:
-        status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
-        self._answer(status, "text/plain", f"{text}\n".encode())
 
-    def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; img-src data:")
-        self.end_headers()
-        self.wfile.write(body)
+class _Places:
+    """The connections that are in one phase, oldest first."""
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class's name
-        """Log a request at debug only: probes come every few seconds."""
-        log.debug(format, *args)
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._taken: dict[asyncio.WriteTransport, None] = {}
+
+    def take(self, connection: asyncio.WriteTransport) -> None:
+        """Take a place. If there is none, the oldest connection ends."""
+        if len(self._taken) >= self._places:
+            oldest = next(iter(self._taken))
+            del self._taken[oldest]
+            oldest.abort()
+        self._taken[connection] = None
+
+    def leave(self, connection: asyncio.WriteTransport) -> None:
+        """Give the place back, if the connection has one."""
+        self._taken.pop(connection, None)
+
+
+class _Connections:
+    """Serves the connections of one port. For the thread of its event loop."""
+
+    def __init__(self, answer: Callable[[str], Answer], request_timeout_s: float, *, is_local: bool) -> None:
+        self._answer = answer
+        self._request_timeout_s = request_timeout_s
+        self._is_local = is_local
+        self._asking = _Places(REQUESTS_MAX)
+        self._reading = _Places(ANSWERS_MAX)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection: one request, one answer."""
+        connection = writer.transport
+        try:
+            self._asking.take(connection)
+            head, body = await self._answer_to(reader)
+            self._asking.leave(connection)
+            self._reading.take(connection)
+            await self._send(writer, head, body)
+        except (EOFError, OSError) as error:  # a client that leaves or is too slow is not an error of the daemon
+            log.debug("a client left: %s", error)
+        except asyncio.CancelledError:
+            log.debug("the port was closed")
+        finally:
+            self._asking.leave(connection)
+            self._reading.leave(connection)
+            connection.abort()
+
+    async def _answer_to(self, reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+        try:
+            async with asyncio.timeout(self._request_timeout_s):
+                return self._encoded(await reader.readuntil(b"\r\n\r\n"))
+        except asyncio.LimitOverrunError:
+            return _encode(_refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+
+    def _encoded(self, head: bytes) -> tuple[bytes, bytes]:
+        lines = head.decode("latin-1").split("\r\n")
+        match lines[0].split(" "):
+            case ["GET" | "HEAD" as method, target, version] if version.startswith("HTTP/1."):
+                log.debug("request", extra={"method": method, "target": target})
+                if self._is_local and not all(map(_is_local_name, _hosts(lines[1:]))):
+                    return _encode(_refusal(HTTPStatus.MISDIRECTED_REQUEST))
+                return _encode(self._answered(target), has_body=method == "GET")
+            case [_, _, version] if version.startswith("HTTP/1."):
+                return _encode(_refusal(HTTPStatus.METHOD_NOT_ALLOWED), {"Allow": "GET, HEAD"})
+        return _encode(_refusal(HTTPStatus.BAD_REQUEST))
+
+    def _answered(self, target: str) -> Answer:
+        try:
+            return self._answer(target)
+        except Exception:
+            log.exception("A request failed with an unexpected error")
+            return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    async def _send(self, writer: asyncio.StreamWriter, head: bytes, body: bytes) -> None:
+        writer.transport.set_write_buffer_limits(0)  # `drain` waits until the system has taken everything
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            writer.write(head)
+            writer.write(body)
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+
+
+def _encode(answer: Answer, more: dict[str, str] | None = None, *, has_body: bool = True) -> tuple[bytes, bytes]:
+    headers = {"Content-Type": f"{answer.kind}; charset=utf-8", "Content-Length": len(answer.body), **_HEADERS}
+    lines = [f"{name}: {value}\r\n" for name, value in (headers | (more or {})).items()]
+    head = f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n{''.join(lines)}\r\n".encode("ascii")
+    return head, answer.body if has_body else b""
+
+
+def _refusal(status: HTTPStatus) -> Answer:
+    return Answer(status, "text/plain", f"{status.phrase}\n".encode())
+
+
+def _hosts(headers: list[str]) -> list[str]:
+    fields = (header.partition(":") for header in headers)
+    return [value.strip() for name, _, value in fields if name.strip().lower() == "host"]
+
+
+def _is_local_name(host: str) -> bool:
+    """Whether a Host header names an address or localhost, with a port or without."""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0].rstrip(".")
+    return name.lower() == "localhost" or _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(address: str) -> bool:
+    return ip_address(address.partition("%")[0]).is_loopback

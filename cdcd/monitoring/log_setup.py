@@ -5,6 +5,9 @@ After: each module logs through `logging.getLogger(__name__)`, and puts the fact
 `log.info("slot created", extra={"slot": slot, "lsn": format_lsn(lsn)})`.
 
 Row values and passwords are never logged. LSNs are written `X/X`. Frequent events go through `Summary`.
+
+A line stays a line, whatever a name or a message of a server holds: its hidden characters are made visible, and the
+lines of a traceback are indented.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
 from cdcd.terminal.progress_bar import CLEAR
+from cdcd.terminal.visible_text import visible, word
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -35,6 +39,7 @@ def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
     root.handlers = [handler]
     root.setLevel(level.upper())
     root.propagate = False
+    logging.lastResort = handler  # a warning of a library is a line of the log, too
 
 
 class _AboveProgressBar(logging.StreamHandler[TextIO]):
@@ -49,9 +54,11 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, and the record's traceback below it if there is one."""
-        pairs = "".join(f" {key}={_plain(value)}" for key, value in _extra(record).items())
-        line = f"{_time(record)} {record.levelname} {_component(record)}: {record.getMessage()}{pairs}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        pairs = "".join(f" {key}={word(str(value))}" for key, value in _extra(record).items())
+        lines = [f"{_time(record)} {record.levelname} {_component(record)}: {record.getMessage()}{pairs}"]
+        if record.exc_info:
+            lines += [f"    {line}" for line in self.formatException(record.exc_info).split("\n")]
+        return "\n".join(map(visible, lines))
 
 
 class JsonFormatter(logging.Formatter):
@@ -63,7 +70,7 @@ class JsonFormatter(logging.Formatter):
         content |= {"message": record.getMessage(), **_extra(record)}
         if record.exc_info:
             content["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(content, ensure_ascii=False, default=str)
+        return visible(json.dumps(content, ensure_ascii=False, default=str))
 
 
 class Summary:
@@ -113,9 +120,3 @@ def _component(record: logging.LogRecord) -> str:
 
 def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _plain(value: Any) -> str:
-    """Return a value as one word. Spaces, quotes and line breaks make it a quoted word, so that a line stays a line."""
-    text = str(value)
-    return text if text and not any(c.isspace() or c in '"=' for c in text) else json.dumps(text, ensure_ascii=False)

@@ -2,7 +2,7 @@
 
 Before: the stream's report, the slot monitor and the supervisor say what happened, by the methods of `Metrics`. Gauges
 of the moment are read from `status` when Prometheus asks.
-After: `http_server` serves `exposition()` at /metrics. The alerts and the dashboard in `deploy/` use these names.
+After: `http_answers` serves `exposition()` at /metrics. The alerts and the dashboard in `deploy/` use these names.
 Source: prometheus.io, "Metric and label naming".
 
 Units are bytes and seconds, as Prometheus asks. Labels are bounded: relations beyond RELATIONS_MAX count as `other`, a
@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.process_collector import ProcessCollector
 
 from cdcd.monitoring.status import State, Status
+from cdcd.terminal.visible_text import visible
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nothing uses
 
@@ -56,14 +57,24 @@ METRICS: Final = (
     ),
     Metric("cdcd_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970."),
     Metric("cdcd_state", "gauge", "1 for the state that the daemon is in, 0 for the others.", ("state",)),
-    Metric("cdcd_streaming", "gauge", "1 while the slot streams to this daemon, else 0."),
+    Metric("cdcd_streaming", "gauge", "1 while the slot streams to this daemon and Kafka answers, else 0."),
+    Metric(
+        "cdcd_unreachable_seconds",
+        "gauge",
+        "For how long a service has been lost: postgresql, kafka or registry; 0 while it answers.",
+        ("service",),
+    ),
     Metric("cdcd_standby", "gauge", "1 while another daemon has the slot and this one stands by, else 0."),
     Metric("cdcd_stalled_seconds", "gauge", "For how long work has waited at a stage while nothing moved.", ("stage",)),
     Metric(
         "cdcd_restarts_total", "counter", "Restarts of the stream, by the error that ended the last one.", ("reason",)
     ),
     Metric("cdcd_lag_bytes", "gauge", "WAL that the server has written and Kafka does not hold yet."),
-    Metric("cdcd_lag_seconds", "gauge", "Age of the oldest commit that Kafka is known not to hold yet."),
+    Metric(
+        "cdcd_lag_seconds",
+        "gauge",
+        "Age of the oldest commit that Kafka does not hold yet: received, or in WAL that was not sent yet.",
+    ),
     Metric(
         "cdcd_last_commit_timestamp_seconds", "gauge", "When the last published transaction was committed, since 1970."
     ),
@@ -208,6 +219,8 @@ class Metrics:
             gauges["cdcd_state"].labels(state.name.lower()).set(status.state is state)
         gauges["cdcd_streaming"].set(status.is_ready())
         gauges["cdcd_standby"].set(status.state is State.WAITING)
+        for service, seconds in status.reachability.unreachable_s(now_s).items():
+            gauges["cdcd_unreachable_seconds"].labels(service).set(seconds)
         for stage, seconds in status.stalled_s(now_s).items():
             gauges["cdcd_stalled_seconds"].labels(stage).set(seconds)
         gauges["cdcd_lag_bytes"].set(status.positions.lag_bytes)
@@ -224,6 +237,7 @@ class Metrics:
         return generate_latest(self.registry)
 
     def _bounded(self, relation: str) -> str:
+        relation = visible(relation)
         if relation in self._relations:
             return relation
         if len(self._relations) >= RELATIONS_MAX:

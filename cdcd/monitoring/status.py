@@ -1,7 +1,7 @@
 """The state of the daemon, as plain values.
 
 Before: the supervisor writes `state` and `errors`, the loop the positions, the counts and the stages, the slot monitor
-the slot. After: `http_server` answers probes from it, `status_page` and `metrics` show it.
+the slot. After: `http_answers` answers probes from it, `status_page` and `metrics` show it.
 
 Each attribute has one writer, which replaces the whole value. So any thread may read it at any time without a lock.
 """
@@ -17,8 +17,11 @@ from typing import Final
 from cdcd.errors import CdcdError
 from cdcd.lsn import INVALID
 from cdcd.monitoring.history import History, Sample
+from cdcd.monitoring.reachability import NEEDED, Reachability
 from cdcd.monitoring.stall_detection import STALLED_AFTER_S, Stages
+from cdcd.monitoring.wal_history import WalHistory
 from cdcd.source.slot import SlotState
+from cdcd.terminal.text_format import duration
 
 ERRORS_MAX: Final = 5
 """The status page shows the last errors, at most so many."""
@@ -53,6 +56,8 @@ class QueueDepths:
     """Tables whose snapshot is not complete."""
     snapshot_bytes: int = 0
     """The part of these tables that no connection has begun to read."""
+    topics: tuple[str, ...] = ()
+    """The topics of the open Kafka transaction."""
 
 
 class Rate:
@@ -88,12 +93,15 @@ class Positions:
     def __init__(self) -> None:
         self.server_lsn = INVALID
         """The end of the server's WAL, as far as the server has told."""
+        self.wal = WalHistory()
         self.received_lsn = INVALID
+        """The server has sent every change that was committed before it."""
         self.durable_lsn = INVALID
         self.acked_lsn = INVALID
         self.oldest_pending_us = 0
-        """Commit time of the oldest received transaction that Kafka does not hold; 0 if there is none. While no
-        stream runs, at most the end of the last stream: later commits are not in Kafka either."""
+        """Commit time of the oldest transaction that Kafka does not hold, of those whose commit was received; 0 if
+        there is none. While no stream runs, at most the end of the last stream: later commits are not in Kafka either.
+        """
         self.last_commit_us = 0
         """Commit time of the last published transaction."""
 
@@ -103,8 +111,13 @@ class Positions:
         return max(0, self.server_lsn - self.durable_lsn) if self.durable_lsn != INVALID else 0
 
     def lag_s(self, now_us: int) -> float:
-        """Return the age of the oldest commit that Kafka is known not to hold; 0 if there is none."""
-        return max(0.0, (now_us - self.oldest_pending_us) / 1e6) if self.oldest_pending_us else 0.0
+        """Return the age of the oldest commit that Kafka may not hold; 0 if Kafka holds all.
+
+        Such a commit was received, or it may be in WAL that the server has not sent yet.
+        """
+        unsent_us = self.wal.beyond_us(self.received_lsn) if self.received_lsn != INVALID else 0
+        oldest_us = min(filter(None, (self.oldest_pending_us, unsent_us)), default=now_us)
+        return max(0.0, (now_us - oldest_us) / 1e6)
 
 
 class TableCounts:
@@ -192,6 +205,7 @@ class Status:
         self.parked: Mapping[str, str] = {}
         """The tables whose events go to the parked topic: `schema.table`, and the reason."""
         self.history = History()
+        self.reachability = Reachability()
 
     def sample(self, now_s: float, now_us: int) -> None:
         """Keep a sample of this moment, for the plots of the status page."""
@@ -213,7 +227,9 @@ class Status:
         """Another daemon has the slot and publishes: nothing waits for this one."""
         self.state = State.WAITING
         self.stages.begin_stream(now_s)
-        self.positions.oldest_pending_us = 0
+        positions = self.positions
+        positions.received_lsn = positions.durable_lsn = INVALID
+        positions.oldest_pending_us = 0
 
     def stalled_s(self, now_s: float) -> dict[str, float]:
         """Return by stage for how many seconds work has waited there while nothing moved."""
@@ -228,10 +244,19 @@ class Status:
         """Whether all waiting work moves. The supervisor bounds the first start, which may take its time."""
         return self.longest_stall(now_s)[1] < self.stages.stalled_after_s
 
+    def lost(self, now_s: float) -> list[str]:
+        """Say which services are lost, and for how long: `Kafka lost for 12 s`."""
+        return [
+            f"{loss.name} lost for {duration(now_s - loss.since_s)}" for loss in self.reachability.losses().values()
+        ]
+
     def is_ready(self) -> bool:
-        """Whether changes flow."""
-        return self.state is State.STREAMING
+        """Whether changes flow: the slot streams, and PostgreSQL and Kafka answer."""
+        return self.state is State.STREAMING and not any(map(self.reachability.losses().get, NEEDED))
 
     def is_available(self) -> bool:
-        """Whether changes flow, or will as soon as the other daemon gives the slot back."""
+        """Whether this daemon does its part: it streams, or will as soon as the other daemon gives the slot back.
+
+        It does so while a service is lost, too: another daemon in its place would not bring the service back.
+        """
         return self.state in (State.STREAMING, State.WAITING)

@@ -1,6 +1,6 @@
 """The status page: one small HTML page for people, without scripts, that reloads itself.
 
-Before: `status` has the facts. After: `http_server` serves the page at `/`, and at `/?still` without the reload.
+Before: `status` has the facts. After: `http_answers` serves the page at `/`, and at `/?still` without the reload.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from cdcd.lsn import INVALID, format_lsn
 from cdcd.monitoring.history import Sample
 from cdcd.monitoring.status import State, Status
 from cdcd.terminal.text_format import duration, size
+from cdcd.terminal.visible_text import visible_lines
 
 TABLES_SHOWN: Final = 50
 """The busiest tables. One more line sums up the others."""
@@ -48,14 +49,16 @@ footer { margin: 2rem 0; color: var(--soft); font-size: .9rem } a { color: inher
 
 
 def render(status: Status, now_s: float, now_us: int, *, still: bool = False) -> str:
-    """The page. Every name and message is escaped: a table's name or an error may hold any character."""
+    """The page. A table's name or an error may hold any character: it is shown, and is neither HTML nor hidden."""
     stage, stalled_s = status.longest_stall(now_s)
     alive = stalled_s < status.stages.stalled_after_s
-    colour = status.state.name.lower() if alive or status.state is State.FAILED else "failed"
+    lost = status.lost(now_s)
+    colour = status.state.name.lower() if (alive and not lost) or status.state is State.FAILED else "failed"
     shown = status.state.value if alive else f"stalled: nothing moves at the {stage} for {duration(stalled_s)}"
+    shown = "; ".join(lost if lost and alive and status.state is State.STREAMING else [shown, *lost])
     reload_ = "" if still else f'<meta http-equiv="refresh" content="{RELOAD_S}">'
     switch = '<a href="/">Reload by itself</a>' if still else '<a href="/?still">Stop reloading</a>'
-    return f"""<!doctype html>
+    page = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">{reload_}
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>cdcd {escape(status.slot)}</title>
 <link rel="icon" href="data:,"><style>{_STYLE}</style></head><body><main>
@@ -67,6 +70,7 @@ def render(status: Status, now_s: float, now_us: int, *, still: bool = False) ->
 <a href="/metrics">Metrics</a></footer>
 </body></html>
 """
+    return visible_lines(page)
 
 
 def _flow(status: Status, now_s: float, now_us: int) -> Iterable[tuple[str, str]]:

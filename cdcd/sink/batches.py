@@ -132,6 +132,11 @@ class BatchBuilder(RecordConsumer):
         """Bytes of the keys and values in the batch that `build` would return."""
         return self._batch.bytes
 
+    @property
+    def open_commit_ts(self) -> int:
+        """Commit time of the transaction that has begun and not ended, microseconds since 1970 UTC; 0: none has."""
+        return self._commit_ts if self._batch.ends_inside_transaction else 0
+
     def open_table(self, schema: str, name: str) -> int:
         number = self._numbers.get((schema, name))
         if number is None:

@@ -80,6 +80,12 @@ class Publisher:
         return self._open
 
     @property
+    def touched_topics(self) -> tuple[str, ...]:
+        """The topics of tables in the open Kafka transaction. For any thread."""
+        transaction = self._open
+        return () if transaction is None else tuple(transaction.touched)
+
+    @property
     def parked(self) -> Mapping[Table, ParkedTable]:
         """The parked tables. For any thread."""
         return self._parked.parked

@@ -25,6 +25,7 @@ from cdcd.spark.cdc import Cdc
 from cdcd.spark.metrics import MirrorMetrics
 from cdcd.spark.mirror.mirror import Mirror, PublishedRun
 from cdcd.spark.packages import packages
+from cdcd.terminal.visible_text import visible
 
 _RETRY_S = 10.0
 
@@ -91,7 +92,7 @@ def verify(path: str, *, topics: bool, as_json: bool, out: TextIO) -> bool:
         _dsn(settings), patterns, subject, postgres.parallelism, postgres.publication, postgres.timeout_s,
         on_step=lambda step: _say(sys.stderr, step),
     )  # fmt: skip
-    out.write(f"{report.as_json() if as_json else report.as_text()}\n")
+    out.writelines(f"{line}\n" for line in (report.as_json() if as_json else report.as_text()).split("\n"))
     return report.ok
 
 
@@ -165,5 +166,5 @@ def _shown(published: PublishedRun, behind: int) -> str:
 
 
 def _say(out: TextIO, line: str) -> None:
-    out.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+    out.write(f"{time.strftime('%H:%M:%S')} {visible(line)}\n")
     out.flush()

@@ -5,8 +5,11 @@ Before: `commands` reports each run. After: Prometheus reads /metrics on the por
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from http import HTTPStatus
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from cdcd.monitoring.http_server import Answer, MonitoringServer
 from cdcd.spark.mirror.mirror import PublishedRun
 from cdcd.spark.mirror.planner import Lag
 
@@ -26,7 +29,11 @@ class MirrorMetrics:
         self._lsn = Gauge("cdcd_mirror_published_lsn", "The LSN that all tables are at.", registry=registry)
         self._events = Counter("cdcd_mirror_events", "Events merged and published.", registry=registry)
         self._runs = Histogram("cdcd_mirror_run_seconds", "Duration of a run.", buckets=_SECONDS, registry=registry)
-        start_http_server(port, registry=registry)
+        self._server = MonitoringServer(
+            "0.0.0.0",  # noqa: S104  # scraped from other machines
+            port,
+            lambda _: Answer(HTTPStatus.OK, "text/plain; version=0.0.4", generate_latest(registry)),
+        )
 
     def report(self, published: PublishedRun | None, lag: Lag) -> None:
         """Add a run (None: there was nothing to do), and the lag after it."""

@@ -24,6 +24,7 @@ from cdcd.spark import sql_expressions as c
 from cdcd.spark.load import Snapshot
 from cdcd.spark.reading.types import ddl
 from cdcd.spark.state.collapse import UNREPRESENTABLE
+from cdcd.terminal.visible_text import visible
 
 BUCKETS: Final = 4096
 _SHOWN_MAX: Final = 1000
@@ -85,7 +86,7 @@ class Report:
             lines += [f"    {each.difference:8} {each.key}" for each in table.differences[:20]]
             if table.different > 20:
                 lines.append(f"    and {table.different - 20} more")
-        return "\n".join(lines)
+        return "\n".join(map(visible, lines))
 
 
 class Comparison:

@@ -1,1 +1,1 @@
-"""Text for terminals: progress bars, and sizes, durations and counts in words."""
+"""Text for people: hidden characters made visible, progress bars, and sizes, durations and counts in words."""

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Final, TextIO
 
 from cdcd.clock import monotonic_s
+from cdcd.terminal.visible_text import visible
 
 SHOW_S: Final = 0.2
 CLEAR: Final = "\r\x1b[K"
@@ -39,7 +40,7 @@ class ProgressBar:
             self._shown_s = now
             full = 0 if share is None else round(min(1.0, max(0.0, share)) * _WIDTH)
             drawn = "" if share is None else f"[{'#' * full}{'.' * (_WIDTH - full)}] "
-            self._out.write(f"{CLEAR}{drawn}{text}")
+            self._out.write(f"{CLEAR}{drawn}{visible(text)}")
             self._out.flush()
 
     def clear(self) -> None:

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import servers
 from prometheus_client.parser import text_string_to_metric_families
+from servers.processes import free_port
 from support.daemon import Daemon
-from support.stream import StreamFixture, Writer, eventually, port_of
+from support.fix_postgres import Database
+from support.registry import Registry
+from support.stream import StreamFixture, Writer, eventually, metric, port_of
 
+from cdcd.daemon.service_watch import ASK_EVERY_S
 from cdcd.monitoring.metrics import METRICS
+from cdcd.monitoring.reachability import LOST_AFTER_S
 
 STALLED_AFTER_S = 3.0
+WITHIN_S = 10.0
+REPLICATED = {f"{topic}.replication.factor": "2" for topic in ("offsets.topic", "transaction.state.log")}
+"""Kafka's own topics outlive one of two brokers."""
+
 MONITORING = {"stalled_after_s": STALLED_AFTER_S}
 
 
@@ -111,6 +123,143 @@ def test_health_fails_while_kafka_takes_nothing_and_comes_back(
         restartable_kafka.resume()
     wait_for(daemon, "/healthz", 200, "alive")
     daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("how", ["pause", "kill"])
+def test_a_kafka_that_is_gone_is_told_by_name_within_ten_seconds_though_nothing_waits_for_it(
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka, how: str
+) -> None:
+    stream = on_restartable_kafka
+    stream.sql(Writer.TABLE)
+    daemon = stream.daemon(source={"status_interval_s": 30}).start()
+    daemon.wait_for_log("going on")
+    wait_for(daemon, "/readyz", 200, "streaming")
+    getattr(restartable_kafka, how)()
+    try:
+        wait_for(daemon, "/readyz", 503, "; Kafka lost for ", WITHIN_S)
+        assert ask(daemon, "/healthz")[0] == ask(daemon, "/availablez")[0] == 200, "a restart would not help"
+        assert "Kafka lost for " in ask(daemon, "/")[1]
+        assert "lost Kafka: Kafka (127.0.0.1" in ask(daemon, "/")[1], "among the last errors"
+        assert metric(daemon, "cdcd_streaming") == 0
+        assert metric(daemon, "cdcd_unreachable_seconds") >= LOST_AFTER_S
+        daemon.wait_for_log("lost Kafka: Kafka (127.0.0.1")
+    finally:
+        restartable_kafka.resume() if how == "pause" else restartable_kafka.start()
+    wait_for(daemon, "/readyz", 200, "streaming\n")
+    daemon.wait_for_log("Kafka is back service=kafka seconds=")
+    assert daemon.log.read_text().count("lost Kafka") == daemon.log.read_text().count("is back") == 1
+    assert metric(daemon, "cdcd_streaming") == 1
+    assert metric(daemon, "cdcd_unreachable_seconds") == 0
+    stream.sql("INSERT INTO t VALUES (1)")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+
+
+def test_a_postgresql_that_is_gone_is_told_by_name_within_ten_seconds(
+    on_restartable_postgres: StreamFixture, restartable_postgres: servers.PostgreSQL
+) -> None:
+    stream = on_restartable_postgres
+    stream.sql(Writer.TABLE)
+    daemon = stream.daemon().start()
+    wait_for(daemon, "/readyz", 200, "streaming")
+    restartable_postgres.stop()
+    try:
+        wait_for(daemon, "/readyz", 503, "; PostgreSQL lost for ", WITHIN_S)
+        assert "PostgreSQL lost for " in ask(daemon, "/")[1]
+        daemon.wait_for_log("lost PostgreSQL: ")
+    finally:
+        restartable_postgres.start()
+    wait_for(daemon, "/readyz", 200, "streaming\n", 40)
+    daemon.wait_for_log("PostgreSQL is back service=postgresql seconds=")
+    assert daemon.stop() == 0
+
+
+def test_a_postgresql_that_is_silent_is_told_by_name_within_ten_seconds(stream: StreamFixture) -> None:
+    stream.sql(Writer.TABLE)
+    daemon = stream.daemon(source={"application_name": stream.slot}).start()
+    wait_for(daemon, "/readyz", 200, "streaming")
+    eventually(lambda: "cdcd_slot_active 1.0" in ask(daemon, "/metrics")[1], "a look at the slot", 10)
+    pids = [pid for (pid,) in stream.sql(f"SELECT pid FROM pg_stat_activity WHERE application_name = '{stream.slot}'")]
+    assert len(pids) >= 3, "walsender, session and slot monitor"
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_for(daemon, "/readyz", 503, "streaming; PostgreSQL lost for ", WITHIN_S)
+        daemon.wait_for_log("lost PostgreSQL: PostgreSQL does not answer")
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+    wait_for(daemon, "/readyz", 200, "streaming\n", 40)
+    assert daemon.stop() == 0
+
+
+def second_broker(first: servers.Kafka) -> servers.Kafka:
+    """Another broker of the cluster of `first`, which is its controller."""
+    port = free_port()
+    roles = {"process.roles": "broker", "node.id": "2", "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    voters = {"controller.quorum.voters": f"1@127.0.0.1:{first.controller_port}"}
+    return servers.Kafka(port=port, heap_mb=256, settings={**roles, **voters, **REPLICATED})
+
+
+def test_a_topic_that_lacks_replicas_in_sync_is_named_and_waited_for(database: Database, tmp_path: Path) -> None:
+    with servers.Kafka(heap_mb=256, settings=REPLICATED) as first, ExitStack() as stack:
+        second = stack.enter_context(second_broker(first))
+        stream = stack.enter_context(StreamFixture(database.dsn, first.bootstrap, "replicas", tmp_path))
+        stream.sql(Writer.TABLE)
+        sink = {"replication_factor": 2, "topic_config": {"min.insync.replicas": "2"}}
+        daemon = stream.daemon(sink=sink).start()
+        daemon.wait_for_log("going on")
+        stream.sql("INSERT INTO t VALUES (1)")
+        daemon.wait_until_confirmed()
+        second.kill()
+        stream.sql("INSERT INTO t VALUES (2)")
+        wait_for(daemon, "/readyz", 503, "Kafka lost for ", 30)
+        said = r"lost Kafka: .* takes no records: partition \d of the topic replicas\.\S+ has 1 of 2 replicas in sync"
+        assert re.search(said, daemon.log.read_text())
+        assert "NOT_ENOUGH_REPLICAS" in ask(daemon, "/")[1]
+        second.start()
+        wait_for(daemon, "/readyz", 200, "streaming\n", 60)
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+
+
+def test_a_registry_that_is_gone_is_told_by_name_but_changes_flow(stream: StreamFixture) -> None:
+    stream.sql(Writer.TABLE)
+    with Registry() as registry:
+        daemon = stream.daemon(avro={"registry_url": registry.url}).start()
+        daemon.wait_for_log("going on")
+        stream.sql("INSERT INTO t VALUES (1)")
+        daemon.wait_until_confirmed()
+    wait_for(daemon, "/readyz", 200, "streaming; the schema registry lost for ", 15)
+    daemon.wait_for_log("lost the schema registry: the schema registry at http://127.0.0.1")
+    stream.sql("INSERT INTO t VALUES (2)")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("streaming", ["off", "on"])
+def test_the_lag_of_a_large_transaction_grows_from_its_commit_until_kafka_has_it(
+    stream: StreamFixture, streaming: str
+) -> None:
+    stream.sql("CREATE TABLE large (id int PRIMARY KEY, v text)")
+    dsn = f"{stream.dsn} options='-c logical_decoding_work_mem=1MB'"
+    daemon = stream.daemon(source={"dsn": dsn, "streaming": streaming}).start()
+    daemon.wait_for_log("going on")
+    began = time.monotonic()
+    stream.sql("INSERT INTO large SELECT n, repeat('x', 100) FROM generate_series(1, 300000) n")
+    committed = time.monotonic()
+    samples: list[tuple[float, float]] = []
+    while metric(daemon, "cdcd_rows_total") < 300_000:
+        asked = time.monotonic() - committed
+        samples.append((asked, metric(daemon, "cdcd_lag_seconds")))
+        assert time.monotonic() < committed + 120
+    in_doubt_s = ASK_EVERY_S + 1.0  # until the slot monitor has seen the WAL
+    wrong = [(asked, lag_s) for asked, lag_s in samples[:-1] if asked > in_doubt_s and lag_s < asked - in_doubt_s]
+    assert not wrong, samples
+    assert any(asked > in_doubt_s for asked, _ in samples), "it was too quick to tell anything"
+    eventually(lambda: metric(daemon, "cdcd_lag_seconds") == 0, "an end of the lag")
+    assert committed - began > 0
     assert daemon.stop() == 0
 
 

@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from support.daemon import Daemon, cdcd
 from support.stream import StreamFixture, eventually
 
-from cdcd.daemon.slot_monitor import INTERVAL_S
+from cdcd.daemon.service_watch import ASK_EVERY_S
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +232,7 @@ def test_a_daemon_that_becomes_a_synchronous_standby_confirms_without_waiting_fo
         daemon = stream.daemon().start()
         daemon.wait_for_log("going on")
         stream.sql("ALTER SYSTEM SET synchronous_standby_names = 'cdcd'", "SELECT pg_reload_conf()")
-        time.sleep(1.5 * INTERVAL_S)
+        time.sleep(1.5 * ASK_EVERY_S)
         with psycopg.connect(server.dsn(), autocommit=True) as session:
             session.execute("INSERT INTO unpublished VALUES (0)")
             began = time.monotonic()

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from cdcd.terminal.visible_text import visible
+
 WINDOW_S = 5.0
 """Seconds over which a rate is averaged."""
 
@@ -79,7 +81,8 @@ class Screen:
         lines = [f"{'topic':{wide}}  {'rows':>8}  {'rows/s':>7}  {'lag':>8}  last event"]
         for name, topic in self._topics.items():
             lag = "" if topic.latency_s is None else f"{topic.latency_s * 1000:,.0f} ms"
-            lines.append(f"{name:{wide}}  {topic.rows:>8,}  {topic.rate(now):>7.1f}  {lag:>8}  {topic.last}")
+            line = f"{name:{wide}}  {topic.rows:>8,}  {topic.rate(now):>7.1f}  {lag:>8}  {topic.last}"
+            lines.append(visible(line))
         return lines
 
 

@@ -536,6 +536,39 @@ _MUTATIONS = (
         """,
         scene="SnapshotsUnderFaults",
     ),
+    # What the status tells
+    Mutation(
+        "count no lag while a large transaction is received",
+        "cdcd.daemon.stream_report",
+        """
+        -        self._status.positions.oldest_pending_us = pending[0][1] if pending else self._open_commit_us
+        +        self._status.positions.oldest_pending_us = pending[0][1] if pending else 0
+        """,
+    ),
+    Mutation(
+        "take WAL that the server has not sent for received",
+        "cdcd.daemon.stream_reader",
+        """
+        -        received_lsn = max(tracker.received_lsn, tracker.server_position)
+        +        received_lsn = max(tracker.received_lsn, assembler.server_lsn)
+        """,
+    ),
+    Mutation(
+        "show less received than Kafka holds",
+        "cdcd.daemon.stream_reader",
+        """
+        -        received_lsn = max(tracker.received_lsn, tracker.server_position)
+        +        received_lsn = tracker.received_lsn
+        """,
+    ),
+    Mutation(
+        "forget when the WAL grew",
+        "cdcd.monitoring.wal_history",
+        """
+        -        seen = [each for each in self._seen if each[0] > durable_lsn]
+        +        seen = [each for each in self._seen if each[0] > wal_lsn]
+        """,
+    ),
     # The parts that the simulation plays
     Mutation(
         "fence nobody",

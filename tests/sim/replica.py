@@ -46,7 +46,8 @@ from cdcd.source.server import ServerFacts
 from cdcd.source.server_errors import SlotActive
 from cdcd.source.session import Locked
 from cdcd.source.slot import SlotState
-from cdcd.source.stream_messages import StatusUpdate
+from cdcd.source.stream_messages import POSTGRES_EPOCH_US, StatusUpdate
+from cdcd.transaction.stream_state import IN_TRANSACTION, REPLAYING
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -262,6 +263,9 @@ class SimCatalog:
         pass
 
 
+WAL_LOOK_US = 2_000_000
+"""A slot monitor looks at the WAL so often."""
+
 _TYPES = {
     16: PgType(16, "pg_catalog", "bool"),
     17: PgType(17, "pg_catalog", "bytea"),
@@ -439,6 +443,8 @@ class Life:
         self._may_spool = True
         self._backoff_s = BACKOFF_MIN_S
         self._transactions = 0
+        self._looks: list[tuple[int, int]] = []
+        """When the slot monitor looked at the WAL, and where it ended."""
 
     def clock(self) -> float:
         return self.world.now + self.clock_offset
@@ -576,6 +582,7 @@ class Life:
             else:
                 pipeline.turn()
                 self._measure()
+                self._judge_lag()
                 return
         except CdcdError as error:
             self.error = error
@@ -629,6 +636,25 @@ class Life:
             assert spool.disk_bytes == held, f"the spool counts {spool.disk_bytes} bytes on disk, there are {held}"
         if not spool._spooled:
             assert spool.memory_bytes + spool.disk_bytes == 0, "an empty spool has a size"
+
+    def _judge_lag(self) -> None:
+        """Nobody is told that Kafka has all while a commit waits that was made before some look at the WAL."""
+        world, positions, now_us = self.world, self.status.positions, self.clients.wall_us()
+        world.checker.look()
+        waiting = world.database.ledger[world.checker.published :]
+        # A message outside of a transaction has no commit time but the one when it was sent.
+        if waiting and waiting[0].commit_us:
+            seen_us = next((at_us for at_us, wal_lsn in self._looks if wal_lsn >= waiting[0].end_lsn), now_us)
+            least_s = (now_us - seen_us) / 1e6
+            assert positions.lag_s(now_us) >= least_s, f"too little lag, as {waiting[0].xid} is not in Kafka"
+        assert self.opened is not None
+        if self.opened.assembler._state in (IN_TRANSACTION, REPLAYING):
+            assert positions.oldest_pending_us, "no lag, though a commit is being received"
+        assert positions.received_lsn >= positions.durable_lsn, "Kafka holds what was not received"
+        if not self._looks or now_us >= self._looks[-1][0] + WAL_LOOK_US:  # as the slot monitor does
+            self._looks.append((now_us, world.server.end))
+            positions.server_lsn = max(positions.server_lsn, world.server.end)
+            positions.wal.add(now_us, world.server.end, positions.durable_lsn)
 
     # The sink's thread
 
@@ -714,7 +740,7 @@ class SimClients(Clients):
         return self._life.clock()
 
     def wall_us(self) -> int:
-        return self._world.server.time_us
+        return self._world.server.time_us + POSTGRES_EPOCH_US
 
 
 class SimKafkaCluster(FakeKafkaCluster):

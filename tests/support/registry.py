@@ -56,6 +56,8 @@ def _handler(registry: Registry) -> type[JsonHandler]:
             return registry.register(self.path.split("/")[2], json.loads(body)["schema"])
 
         def get(self) -> tuple[int, object]:
+            if self.path == "/config":
+                return 200, {"compatibilityLevel": "BACKWARD"}
             _, _, subject, _, *version = self.path.partition("?")[0].split("/")
             if version:
                 return registry.version(subject, version[0])

@@ -13,6 +13,7 @@ from cdcd.cli.commands import Load
 from cdcd.config.settings import Settings
 from cdcd.preflight.check import findings
 from cdcd.preflight.findings import Finding, Level
+from cdcd.terminal.output import Control
 
 _COLOURS: Final = {Level.OK: "32", Level.WARNING: "33", Level.ERROR: "31"}
 
@@ -27,17 +28,21 @@ def check(settings: Settings, out: TextIO, *, as_json: bool) -> bool:
     good = True
     for finding in findings(settings):
         good = good and finding.level is not Level.ERROR
-        out.write(f"{_as_json(finding) if as_json else as_text(finding, colour=out.isatty())}\n")
+        if as_json:
+            out.write(f"{_as_json(finding)}\n")
+        else:
+            out.writelines(check_lines(finding, colour=out.isatty()))
         out.flush()
     return good
 
 
-def as_text(finding: Finding, *, colour: bool) -> str:
-    """`error    wal_level is replica, and must be logical. Run: ...`."""
+def check_lines(finding: Finding, *, colour: bool) -> list[str]:
+    """The parts of the line `error    wal_level is replica, and must be logical. Run: ...`."""
     level = f"{finding.level.value:8}"
-    if colour:
-        level = f"\x1b[{_COLOURS[finding.level]}m{level}\x1b[0m"
-    return f"{level} {finding.message}. {finding.hint}" if finding.hint else f"{level} {finding.message}"
+    said = f" {finding.message}. {finding.hint}\n" if finding.hint else f" {finding.message}\n"
+    if not colour:
+        return [f"{level}{said}"]
+    return [Control(f"\x1b[{_COLOURS[finding.level]}m"), level, Control("\x1b[0m"), said]
 
 
 def _as_json(finding: Finding) -> str:

@@ -12,9 +12,10 @@ import shtab
 
 from cdcd.cli.commands import Load
 from cdcd.cli.parser import build_parser
+from cdcd.terminal.output import Control
 
 
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  # this command needs no settings
     """Print the script for the shell that the options name."""
-    out.write(shtab.complete(build_parser(), args.shell) + "\n")
+    out.write(Control(shtab.complete(build_parser(), args.shell) + "\n"))
     return True

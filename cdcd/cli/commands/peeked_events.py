@@ -17,7 +17,7 @@ from typing import Any, Final
 from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
-from cdcd.cli.event_text import OPERATIONS, value_text
+from cdcd.cli.event_text import OPERATIONS, columns_text
 from cdcd.clock import wall_us
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.decoder import Decoder
@@ -63,7 +63,7 @@ class PeekedEvent:
         old = self.value.get("truncate") or self.key or self.value["before"] or {}
         row = new or {name: value for name, value in old.items() if value != []}
         words = [format_lsn(source["lsn"]), f"xid {source['xid']}", what]
-        return " ".join([*words, *(f"{name}={value_text(value)}" for name, value in row.items())])
+        return " ".join([*words, columns_text(row)]).rstrip()
 
 
 def peeked_events(messages: Iterable[tuple[int, bytes]], catalog: Catalog, types: TypeOptions) -> list[PeekedEvent]:

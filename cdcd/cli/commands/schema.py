@@ -31,11 +31,11 @@ def schemas(settings: Settings, tables: Sequence[str], *, as_json: bool, out: Te
     wanted = selected_schemas(
         tables, source.dsn, source.application_name, source.publication, names, settings.avro.numeric
     )
-    show = _as_json if as_json else as_text
-    out.writelines(f"{show(schemas)}\n" for _, _, schemas in wanted)
+    for _, _, table in wanted:
+        out.writelines(f"{line}\n" for line in ([_as_json(table)] if as_json else as_text(table)))
 
 
-def as_text(table: TableSchemas) -> str:
+def as_text(table: TableSchemas) -> list[str]:
     """A line for the table, then a line for each column: name, PostgreSQL type, Avro type, whether it is in the key."""
     keys = set() if table.key is None else {field["name"] for field in table.key["fields"]}
     [before] = [field for field in table.value["fields"] if field["name"] == "before"]
@@ -48,7 +48,7 @@ def as_text(table: TableSchemas) -> str:
         shown = avro if isinstance(avro, str) else json.dumps(avro, ensure_ascii=False)
         key = " (key)" if field["name"] in keys else ""
         lines.append(f"    {field['name']:{width}}  {field['pg_type']:{types}}  {shown}{key}")
-    return "\n".join(lines)
+    return lines
 
 
 def _as_json(table: TableSchemas) -> str:

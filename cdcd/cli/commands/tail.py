@@ -27,6 +27,7 @@ from cdcd.reading.consumer import Message, TopicReader
 from cdcd.reading.decoder import EventDecoder, plain
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.sink.kafka.client_config import Property, client_config
+from cdcd.terminal.visible_text import word
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +67,14 @@ class TailedEvent:
         """One line of JSON."""
         return json.dumps({**self.__dict__, "key": plain(self.key), "value": plain(self.value)}, ensure_ascii=False)
 
-    def as_text(self) -> str:
+    def as_text(self) -> list[str]:
         """Lines for people: time, operation and table, then the row before and after."""
         published = datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
         head = f"{published:%Y-%m-%d %H:%M:%S}.{self.timestamp_ms % 1000:03} {self.topic}"
         if self.value is None:
-            return f"{head} tombstone {columns_text(self.key)}"
+            return [f"{head} tombstone {columns_text(self.key)}"]
         if not (isinstance(self.value, dict) and isinstance(self.value.get("source"), dict)):
-            return f"{head} {columns_text(self.key)} {columns_text(self.value)}"
+            return [f"{head} {columns_text(self.key)} {columns_text(self.value)}"]
         event, source = self.value, self.value["source"]
         operation = OPERATIONS.get(event.get("op", ""), event.get("op"))
         position = f"{format_lsn(source['commit_lsn'])} #{source['seq']}"
@@ -84,10 +85,11 @@ class TailedEvent:
         if event.get("truncate"):
             lines.append(f"    options  {columns_text(event['truncate'])}")
         if event.get("unchanged"):
-            lines.append(f"    unchanged {', '.join(event['unchanged'])}")
+            lines.append(f"    unchanged {', '.join(map(word, event['unchanged']))}")
         for lost in event.get("unrepresentable") or ():
-            lines.append(f"    {lost['image']:9}{lost['column']}={lost['text']} (not representable in Avro)")
-        return "\n".join(lines)
+            column, text = word(lost["column"]), word(lost["text"])
+            lines.append(f"    {lost['image']:9}{column}={text} (not representable in Avro)")
+        return lines
 
 
 def tail(
@@ -116,7 +118,7 @@ def tail(
         while True:
             for message in reader.read(BATCH_ROWS_MAX):
                 event = _decoded(message, decoder)
-                out.write(f"{event.as_json() if as_json else event.as_text()}\n")
+                out.writelines(f"{line}\n" for line in ([event.as_json()] if as_json else event.as_text()))
             out.flush()
 
 

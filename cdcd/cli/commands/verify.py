@@ -13,6 +13,7 @@ from typing import TextIO
 from cdcd.cli.commands import Load
 from cdcd.lsn import format_lsn
 from cdcd.terminal.progress_bar import ProgressBar
+from cdcd.terminal.visible_text import word
 from cdcd.verify.comparison import CHANGED, EXTRA, MISSING, Comparison, Difference, TableResult
 
 
@@ -22,12 +23,12 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     is_equal = True
     for result in comparison.run(args.tables, args.wait):
         is_equal = is_equal and result.is_equal
-        out.write(as_json(result) if args.json else as_text(result))
+        out.writelines(f"{line}\n" for line in (as_json(result) if args.json else as_text(result)))
         out.flush()
     return is_equal
 
 
-def as_json(result: TableResult) -> str:
+def as_json(result: TableResult) -> list[str]:
     """One line for each difference, then one for the table."""
     summary = {
         "table": result.table,
@@ -41,15 +42,14 @@ def as_json(result: TableResult) -> str:
         "lsn": format_lsn(result.lsn),
     }
     lines = [*(each.__dict__ for each in result.differences), summary]
-    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+    return [json.dumps(line, ensure_ascii=False) for line in lines]
 
 
-def as_text(result: TableResult) -> str:
+def as_text(result: TableResult) -> list[str]:
     """One line for the table, then one for each difference."""
     hint = "; retention has removed the topic's oldest events, so rows are missing" if result.oldest_events_gone else ""
     summary = f"{result.rows:,} rows, equal" if result.is_equal else _counts(result)
-    lines = [f"{result.table}: {summary}{hint}", *map(_difference, result.differences)]
-    return "".join(f"{line}\n" for line in lines)
+    return [f"{result.table}: {summary}{hint}", *map(_difference, result.differences)]
 
 
 def _counts(result: TableResult) -> str:
@@ -59,5 +59,5 @@ def _counts(result: TableResult) -> str:
 
 
 def _difference(difference: Difference) -> str:
-    key = " ".join(f"{name}={'null' if value is None else value}" for name, value in difference.key.items())
+    key = " ".join(f"{word(name)}={'null' if value is None else word(value)}" for name, value in difference.key.items())
     return f"    {difference.difference:8} {key}"

@@ -40,6 +40,7 @@ class IdempotentProducer(ProducerClient):
     def begin(self) -> None:
         """Forget the offsets of the records before."""
         self._offsets = {}
+        self._stuck_client.topics.clear()
 
     def begin_next(self) -> None:
         """Nothing of the next transaction can be done early."""

@@ -115,6 +115,7 @@ class KafkaProducer(ProducerClient):
                 "brokers.",
             )
         self._offsets = {}
+        self._stuck_client.topics.clear()
         self._began_at = time.monotonic()
         self._begin_transaction()
         self._has_begun_next = False

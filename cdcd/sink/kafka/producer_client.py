@@ -117,6 +117,7 @@ class ProducerClient:
 
     def _produce(self, topic: str, partition: int, records: list[dict[str, object]], **reports: object) -> None:
         """Queue records of one partition, in order; waits while the queue is full. `reports`: for `produce_batch`."""
+        self._stuck_client.topics.add(topic)
         for at in range(0, len(records), _CALL_RECORDS):
             self._queue(topic, partition, records[at : at + _CALL_RECORDS], reports)
 

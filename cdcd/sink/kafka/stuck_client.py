@@ -6,19 +6,24 @@ After: `KafkaUnavailable`, and the supervisor starts again with a new producer.
 The problem: the daemon waits for a Kafka that is away. But librdkafka 2.16 can wait for minutes for an answer that no
 broker will send any more. This happens after a connection died without an error, or was lost at the wrong moment. A
 second client on a new connection tells the two cases apart.
+
+A cluster that answers may still take no records, because a topic lacks a leader or replicas in sync. A new client would
+wait in the same way: then the daemon waits, too.
 """
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from cdcd.clock import monotonic_s
 from cdcd.errors import KafkaUnavailable
 from cdcd.sink.kafka.client_config import KafkaConnection, client_config
 from cdcd.sink.kafka.errors import TRY_AGAIN
+from cdcd.sink.kafka.unwritable_topics import why_unwritable
 
 SUSPICIOUS_S: Final = 10.0
 """A call that makes no progress for this long is looked at: does Kafka answer another client?"""
@@ -37,6 +42,8 @@ class StuckClient:
         self.bootstrap = connection.bootstrap
         self.suspicious_s = suspicious_s
         self.stuck_s = stuck_s
+        self.topics: set[str] = set()
+        """The topics that the client writes to now."""
         self._config: dict[str, Any] = {
             **client_config(connection.bootstrap, connection.client_id, connection.properties),
             "log_level": 0,
@@ -46,32 +53,37 @@ class StuckClient:
         """Begin to watch a call."""
         return CallWatch(self)
 
-    def kafka_answers(self) -> bool:
-        """Whether Kafka answers a second client. The connection is a new one: the first client's may be dead."""
+    def another_could_write(self) -> bool:
+        """Whether Kafka answers a second client, and nothing speaks against its writing to the topics.
+
+        The connection is a new one: the first client's may be dead.
+        """
         try:
-            AdminClient(self._config).list_topics(timeout=_QUESTION_S)
+            return not why_unwritable(AdminClient(self._config), self.topics, _QUESTION_S)
         except KafkaException:
             return False
-        return True
 
 
 class CallWatch:
     """Watches one call, or one stretch of a call without progress."""
 
-    def __init__(self, judge: StuckClient) -> None:
+    def __init__(self, judge: StuckClient, clock: Callable[[], float] = monotonic_s) -> None:
         self._judge = judge
-        self._began_s = time.monotonic()
+        self._clock = clock
+        self._began_s = clock()
         self._answers_since_s: float | None = None
+        self._asks_again_s = self._began_s + judge.suspicious_s
 
     def raise_if_stuck(self, doing: str) -> None:
         """Raise KafkaUnavailable if a second client gets answers while this client has made no progress for `stuck_s`.
 
         `doing` is what the call does, a participle: "committing a transaction".
         """
-        now = time.monotonic()
-        if now - self._began_s < self._judge.suspicious_s:
+        now = self._clock()
+        if now < self._asks_again_s:
             return
-        if not self._judge.kafka_answers():
+        self._asks_again_s = now + self._judge.suspicious_s / 2  # each question is a new client
+        if not self._judge.another_could_write():
             self._answers_since_s = None
             return
         if self._answers_since_s is None:

@@ -29,6 +29,7 @@ def test_the_oldest_received_commit_is_pending_until_kafka_has_it(status: Status
     report = StreamReport(status, Metrics("pure"))
     report.on_received(100, 1_000_000)
     report.on_received(200, 2_000_000)
+    report.on_positions(200, 200, 0)
     assert status.positions.oldest_pending_us == 1_000_000
     report.on_durable(100)
     assert status.positions.oldest_pending_us == 2_000_000
@@ -60,10 +61,29 @@ def test_a_commit_without_transactions_moves_only_the_position(status: Status) -
     assert metrics.registry.get_sample_value("cdcd_event_latency_seconds_count") == 0
 
 
+def test_a_transaction_whose_rows_still_come_is_pending_from_its_commit_on(status: Status) -> None:
+    report = StreamReport(status, Metrics("pure"))
+    report.on_start(100)
+    assert status.positions.lag_s(9_000_000) == 0
+    report.on_positions(100, 500, 3_000_000)
+    assert status.positions.lag_s(9_000_000) == 6
+    report.on_received(400, 3_000_000)
+    report.on_positions(400, 500, 0)
+    assert status.positions.lag_s(9_000_000) == 6
+    report.on_durable(400)
+    assert status.positions.lag_s(9_000_000) == 0
+
+
+def test_lag_in_bytes_counts_from_the_progress_before_anything_is_published(status: Status) -> None:
+    status.positions.server_lsn = 5_000  # the slot monitor has seen the backlog
+    StreamReport(status, Metrics("pure")).on_start(1_000)
+    assert status.positions.lag_bytes == 4_000
+
+
 def test_the_end_of_the_wal_never_goes_back(status: Status) -> None:
     report = StreamReport(status, Metrics("pure"))
     status.positions.server_lsn = 500  # the slot monitor has seen more
-    report.on_positions(100, 400)
+    report.on_positions(100, 400, 0)
     assert (status.positions.received_lsn, status.positions.server_lsn) == (100, 500)
-    report.on_positions(600, 600)
+    report.on_positions(600, 600, 0)
     assert status.positions.server_lsn == 600

@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cdcd.errors import PostgresUnavailable
 from cdcd.monitoring.metrics import METRICS, RELATIONS_MAX, Metrics
+from cdcd.monitoring.reachability import POSTGRESQL, REGISTRY, Reachability
 from cdcd.monitoring.stall_detection import SINK
 from cdcd.monitoring.status import QueueDepths, Status
 
@@ -18,6 +19,9 @@ def status() -> Status:
     it.positions.oldest_pending_us = 7_000_000
     it.depths = lambda: QueueDepths(3, 700, 2, 5000, 9000)
     it.stages.sink.note(1001.0, True, 1)
+    it.reachability = Reachability((POSTGRESQL, REGISTRY))
+    it.reachability.failed(REGISTRY, 996.0, PostgresUnavailable("gone"))
+    it.reachability.judge(1003.0)
     return it
 
 
@@ -86,6 +90,8 @@ def test_what_is_true_at_a_moment_is_read_from_the_status_when_prometheus_asks()
     assert [got["cdcd_state", (("state", name),)] for name in ("streaming", "waiting", "failed")] == [1, 0, 0]
     assert got["cdcd_streaming", ()] == 1
     assert got["cdcd_stalled_seconds", (("stage", SINK),)] == 2
+    assert got["cdcd_unreachable_seconds", (("service", REGISTRY),)] == 7
+    assert got["cdcd_unreachable_seconds", (("service", POSTGRESQL),)] == 0
     assert got["cdcd_queue_bytes", ()] == 700
     assert got["cdcd_spool_bytes", (("where", "disk"),)] == 9000
 

@@ -107,6 +107,30 @@ def test_lag_in_seconds_goes_on_while_there_is_no_stream() -> None:
     assert it.positions.lag_s(10_000_000) == 1
 
 
+def test_wal_that_the_server_has_not_sent_is_lag_from_when_it_was_written() -> None:
+    it = status()
+    positions = it.positions
+    positions.received_lsn = positions.durable_lsn = 0x1000
+    for second, wal_lsn in enumerate((0x1000, 0x1000, 0x5000, 0x5000, 0x9000), 10):
+        positions.wal.add(second * 1_000_000, wal_lsn, positions.durable_lsn)
+    assert positions.lag_s(20_000_000) == 8
+    positions.received_lsn = 0x5000
+    assert positions.lag_s(20_000_000) == 6
+    positions.oldest_pending_us = 13_000_000
+    assert positions.lag_s(20_000_000) == 7
+    positions.received_lsn, positions.oldest_pending_us = 0x9000, 0
+    assert positions.lag_s(20_000_000) == 0
+
+
+def test_a_standby_that_has_streamed_does_not_lag() -> None:
+    it = status()
+    it.positions.received_lsn = it.positions.durable_lsn = 0x1000
+    it.positions.server_lsn = 0x5000
+    it.positions.wal.add(1_000_000, 0x5000, 0x1000)
+    it.stand_by(1150.0)
+    assert (it.positions.lag_bytes, it.positions.lag_s(9_000_000)) == (0, 0)
+
+
 def test_what_is_published_adds_up_by_table() -> None:
     it = status()
     it.published.add(1001.0, 2, {"public.a": 3})

@@ -1,0 +1,121 @@
+"""Watches the services next to the stream: does PostgreSQL, Kafka, the registry answer, and how is the slot?
+
+Before: `process` starts it, before the first stream.
+After: `monitoring.reachability` says what is lost; `slot_monitor` shows the slot; `status` gets its samples.
+
+Each service has a thread, because a question may wait as long as its service is silent. One more thread judges, and
+never waits for anybody.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from cdcd.config.settings import Settings
+from cdcd.daemon.clients import Clients
+from cdcd.daemon.schema_registry import registry_store
+from cdcd.daemon.slot_monitor import SlotMonitor
+from cdcd.errors import CdcdError, KafkaUnavailable, PostgresUnavailable
+from cdcd.monitoring.metrics import Metrics
+from cdcd.monitoring.reachability import JUDGED_EVERY_S, KAFKA, POSTGRESQL, REGISTRY
+from cdcd.monitoring.status import Status
+from cdcd.sink.kafka.client_config import KafkaConnection
+from cdcd.sink.kafka.cluster_probe import ClusterProbe
+from cdcd.sink.kafka.errors import TRY_AGAIN
+from cdcd.sink.topics import TopicNames
+
+ASK_EVERY_S: Final = 2.0
+SAMPLE_EVERY_S: Final = 5.0
+
+SINK_IDLE_S: Final = 5.0
+"""When work has waited for Kafka so long and nothing moved, the topics are looked at."""
+
+SINK_STUCK_S: Final = 30.0
+"""When nothing has moved for so long, Kafka takes nothing, whatever the reason."""
+
+log = logging.getLogger(__name__)
+
+
+def services(settings: Settings) -> tuple[str, ...]:
+    """The services that a daemon with these settings needs."""
+    return (POSTGRESQL, KAFKA) if settings.avro.registry_url is None else (POSTGRESQL, KAFKA, REGISTRY)
+
+
+class ServiceWatch:
+    """Watches until `close`."""
+
+    def __init__(self, settings: Settings, clients: Clients, status: Status, metrics: Metrics) -> None:
+        """Start the threads. Raises SettingsError for properties that a client refuses."""
+        self._status = status
+        self._clients = clients
+        self._closed = threading.Event()
+        self._slot = SlotMonitor(settings.source, status, metrics, clients.wall_us)
+        sink = settings.sink
+        names = TopicNames(sink.prefix, sink.topic)
+        connection = KafkaConnection(sink.bootstrap_servers, settings.source.application_name, sink.librdkafka)
+        self._kafka = ClusterProbe(connection, names.progress)
+        self._own_topics = [names.progress]
+        questions: dict[str, Callable[[], None]] = {POSTGRESQL: self._ask_postgres, KAFKA: self._ask_kafka}
+        registry = registry_store(settings, names)
+        if registry is not None:
+            questions[REGISTRY] = registry.ask
+        self._run(self._judge, "cdcd-service-watch")
+        for service, ask in questions.items():
+            self._run(partial(self._watch, service, ask), f"cdcd-watch-{service}")
+
+    def close(self) -> None:
+        """Stop watching. Does not wait for an answer that is still on its way: the threads end with the process."""
+        self._closed.set()
+
+    def _run(self, target: Callable[[], None], name: str) -> None:
+        threading.Thread(target=target, name=name, daemon=True).start()
+
+    def _judge(self) -> None:
+        status, clients, sampled_s = self._status, self._clients, float("-inf")
+        while not self._closed.wait(JUDGED_EVERY_S):
+            now_s = clients.monotonic_s()
+            status.reachability.judge(now_s)
+            if now_s - sampled_s >= SAMPLE_EVERY_S:
+                sampled_s = now_s
+                status.sample(now_s, clients.wall_us())
+
+    def _watch(self, service: str, ask: Callable[[], None]) -> None:
+        reachability = self._status.reachability
+        while not self._closed.is_set():
+            began_s = self._clients.monotonic_s()
+            reachability.asked(service, began_s)
+            try:
+                ask()
+                reachability.answered(service)
+            except CdcdError as error:
+                reachability.failed(service, began_s, error)
+            self._closed.wait(ASK_EVERY_S)
+        if service == POSTGRESQL:
+            self._slot.close()
+        elif service == KAFKA:
+            self._kafka.close()
+
+    def _ask_postgres(self) -> None:
+        try:
+            self._slot.look()
+        except PostgresUnavailable:
+            raise
+        except CdcdError as error:  # it answers
+            log.debug("the slot cannot be looked at: %s", error)
+
+    def _ask_kafka(self) -> None:
+        self._kafka.ask()
+        now_s = self._clients.monotonic_s()
+        stalled_s = self._status.stages.sink.stalled_s(now_s)
+        try:
+            if stalled_s >= SINK_IDLE_S:
+                self._kafka.raise_if_unwritable([*self._status.depths().topics, *self._own_topics])
+            if stalled_s >= SINK_STUCK_S:
+                raise KafkaUnavailable(f"Kafka answers, but has taken nothing for {stalled_s:.0f} s", TRY_AGAIN)
+        except KafkaUnavailable as error:
+            self._status.reachability.failed(KAFKA, now_s - stalled_s, error)
+            raise
