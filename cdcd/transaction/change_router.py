@@ -79,7 +79,19 @@ class ChangeRouter:
 
     def open_relation(self, message: messages.Relation) -> None:
         """Put the relation in force that `message` announces. It replaces the earlier version."""
-        self.put(message.relation_oid, self._consumer.open_relation(self._relations.resolve(message)))
+        relation = self._relations.resolve(message)
+        changes = self._consumer.open_relation(relation)
+        self.put(message.relation_oid, changes)
+        self._relations.opened(message, relation, changes)
+
+    def begin(self, commit_lsn: i64) -> None:
+        """Begin a transaction: replace the relations with provisional keys if it commits where the keys are known."""
+        settles_lsn: i64 = self._relations.settles_lsn
+        if settles_lsn == 0 or commit_lsn < settles_lsn:
+            return
+        for relation, changes in self._relations.settle():
+            if self._known.get(relation.oid) is changes:
+                self.put(relation.oid, self._consumer.open_relation(relation))
 
     def put(self, oid: int, changes: RelationChanges) -> None:
         """Put a relation in force that another router has opened."""
