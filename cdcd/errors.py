@@ -15,6 +15,7 @@ The tree::
           +-- KafkaUnavailable         Kafka could not take a record or commit a transaction
           +-- BinaryFormatUnsupported  a type has no binary form that cdcd knows: the stream goes on in text mode
           +-- TypeChanged              the catalog's description of a type is out of date: read the catalog again
+          +-- TextUnconvertible        PostgreSQL cannot convert a text to UTF-8: get text as it is stored
           +-- ReplayFinished           a replay has put the events of a parked table on the table's own topic
           +-- StreamingUnsupported     cdcd cannot take transactions in progress: the server keeps them
                +-- SpoolFull           the spool has no room for them
@@ -108,6 +109,10 @@ class TypeChanged(RetriableError):
 
 class ReplayFinished(RetriableError):
     """A table is not parked any more: the stream restarts, and registers the table's schemas again."""
+
+
+class TextUnconvertible(RetriableError):
+    """PostgreSQL cannot convert a text to UTF-8: the stream restarts, and gets text as it is stored."""
 
 
 class StreamingUnsupported(RetriableError):

@@ -26,14 +26,15 @@ class AvroFormat(EventFormat):
         on_schema: Callable[[str, bytes], None] | None = None,
         registry: SchemaStore | None = None,
         parked: frozenset[tuple[str, str]] = frozenset(),
+        to_text: Callable[[bytes], str] | None = None,
     ) -> None:
         """`numeric`: the setting `avro.numeric`. `encoding`: the database's encoding, by PostgreSQL's name.
 
         `on_schema` is called when the stream first uses a schema for a table's events, with `schema.table` and the
         header of the events. Schemas go to Kafka if `registry` is None. If not, they go to the registry, but those of
-        the `parked` tables (schema, name) still go to Kafka.
+        the `parked` tables (schema, name) still go to Kafka. `to_text`: that of TypeOptions.
         """
-        self._types = TypeOptions.of_database(numeric, encoding, self._position)
+        self._types = TypeOptions.of_database(numeric, encoding, self._position, to_text)
         self._on_schema = on_schema
         self._registry = registry
         self._parked = parked

@@ -125,6 +125,8 @@ class RowEncoder(RelationChanges):
         schema, name = relation.schema, relation.name
         self._table = self._encoder.records.open_table(schema, name)
         self._value_header = schemas.header_for(schema, name, "value", envelope_schema(relation, self._codecs))
+        if schema:
+            self._encoder.records.set_key(schema, name, relation.key)
         if self._key.has_key:
             self._key.header = schemas.header_for(schema, name, "key", key_schema(relation, self._codecs))
 

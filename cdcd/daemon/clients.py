@@ -55,6 +55,8 @@ class Clients:
     def __init__(self, settings: Settings) -> None:
         """Connects to nothing yet."""
         self._settings: Final = settings
+        self.text_as_stored = False
+        """Replication connections and snapshots get text as it is stored: the server cannot convert all of it."""
 
     # PostgreSQL
 
@@ -69,7 +71,7 @@ class Clients:
 
     def catalog(self, session: Session) -> Catalog:
         """The catalog, seen through a session."""
-        return Catalog(session)
+        return Catalog(session, self._settings.source.publication)
 
     def publication(self, session: Session) -> Publication:
         """The publication, seen through a session."""
@@ -78,11 +80,11 @@ class Clients:
     def replication_stream(self) -> ReplicationStream:
         """A replication connection that does not stream yet."""
         source = self._settings.source
-        return ReplicationStream(source.dsn, source.application_name)
+        return ReplicationStream(source.dsn, source.application_name, as_stored=self.text_as_stored)
 
     def snapshot_export(self, choose: Choose, wake: Callable[[], None]) -> SnapshotExport:
         """The export of a snapshot, in a thread of its own."""
-        return SnapshotExport(self._settings, choose, wake)
+        return SnapshotExport(self._settings, choose, wake, text_as_stored=self.text_as_stored)
 
     def new_table_scan(self, choose: Choose, wake: Callable[[], None]) -> NewTableScan:
         """A scan for newly published tables, in a thread of its own."""

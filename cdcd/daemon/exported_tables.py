@@ -52,11 +52,12 @@ class TableExport:
 
 
 def exported_tables(
-    snapshot: SnapshotConnection, session: Session, publication: str, choose: Choose
+    snapshot: SnapshotConnection, session: Session, publication: str, choose: Choose, *, text_as_stored: bool = False
 ) -> list[TableExport]:
     """Lock the published tables that `choose` wants, and describe them as the snapshot shows them.
 
-    `session` is outside the snapshot. Raises SnapshotGone if the snapshot cannot show one of them any more.
+    `session` is outside the snapshot. `text_as_stored`: all columns come as text, in the database's encoding. Raises
+    SnapshotGone if the snapshot cannot show one of them any more.
     """
     wanted: list[tuple[PublishedRelation, TableSnapshot]] = []
     for each in published_relations(snapshot, publication):
@@ -64,7 +65,7 @@ def exported_tables(
         if record is not None:
             wanted.append((each, record))
     locked = lock_tables(snapshot, session, [each.relation.relation_oid for each, _ in wanted])
-    relations, encoding = Relations(Catalog(session)), session.encoding
+    relations, encoding = Relations(Catalog(session, publication)), "" if text_as_stored else session.encoding
     return [
         _described(each, record, relations.resolve(each.relation), locked[each.relation.relation_oid], encoding)
         for each, record in wanted
@@ -74,5 +75,6 @@ def exported_tables(
 def _described(
     each: PublishedRelation, record: TableSnapshot, relation: ResolvedRelation, heaps: list[Heap], encoding: str
 ) -> TableExport:
-    kinds = bytes(BINARY if has_known_binary(column.pgtype, encoding) else TEXT for column in relation.columns)
+    is_binary = [bool(encoding) and has_known_binary(column.pgtype, encoding) for column in relation.columns]
+    kinds = bytes(BINARY if each else TEXT for each in is_binary)
     return TableExport(record, relation, heaps, kinds, each.row_filter)

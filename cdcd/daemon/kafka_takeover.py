@@ -155,7 +155,8 @@ class KafkaTakeover:
         )
         rename = registry_headers(self._settings, names)
         tables = ParkedTables(topics, slot, last, self._parking, kafka.parked_reader(names.parked), rename)
-        publisher = Publisher(producer, topics, Source(slot, server.system_id, server.timeline), last, tables)
+        source = Source(slot, server.system_id, server.timeline)
+        publisher = Publisher(producer, topics, source, last, tables, snapshots)
         schedule = self._delivery.schedule(
             sink.transaction_rows_max, sink.transaction_bytes_max, sink.transaction_linger_ms, timeout_ms
         )

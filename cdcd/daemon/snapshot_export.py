@@ -92,9 +92,15 @@ class NewTableScan:
 class SnapshotExport:
     """One snapshot that is being taken."""
 
-    def __init__(self, settings: Settings, choose: Choose, wake: Callable[[], None]) -> None:
-        """Start the thread. `wake` is called when it is done, and when an attribute has changed."""
+    def __init__(
+        self, settings: Settings, choose: Choose, wake: Callable[[], None], *, text_as_stored: bool = False
+    ) -> None:
+        """Start the thread. `wake` is called when it is done, and when an attribute has changed.
+
+        `text_as_stored`: the rows have text as it is stored, not as UTF-8.
+        """
         self._settings = settings
+        self._text_as_stored = text_as_stored
         self._choose = choose
         self._wake = wake
         self._closed = Event()
@@ -178,11 +184,12 @@ class SnapshotExport:
                 for connection in connections:
                     connection.import_snapshot(slot.snapshot or "")
             first = connections[0]
-            tables = exported_tables(first, session, source.publication, self._choose)
+            as_stored = self._text_as_stored
+            tables = exported_tables(first, session, source.publication, self._choose, text_as_stored=as_stored)
             [(taken_us, xmin)] = first.rows(_TAKEN)
-            if session.encoding == "SQL_ASCII":
+            if as_stored or session.encoding == "SQL_ASCII":
                 for connection in connections:
-                    connection.take_any_encoding()
+                    connection.take_any_encoding(session.encoding)
             stack.pop_all()
         log.info("took a snapshot", extra={"lsn": format_lsn(slot.consistent_lsn), "tables": len(tables)})
         return ExportedSnapshot(slot.consistent_lsn, taken_us, xmin, tables, connections)

@@ -34,6 +34,7 @@ from cdcd.errors import (
     KafkaUnavailable,
     RetriableError,
     StreamingUnsupported,
+    TextUnconvertible,
     Unpublishable,
 )
 from cdcd.monitoring.metrics import Metrics
@@ -110,6 +111,8 @@ class Supervisor:
             except RetriableError as error:
                 if isinstance(error, BinaryFormatUnsupported):
                     self._fall_back_to_text(error)
+                elif isinstance(error, TextUnconvertible):
+                    self._take_text_as_stored(error)
                 elif isinstance(error, StreamingUnsupported):
                     self._fallbacks.streaming_allowed = False
                 if self._stopping():
@@ -193,6 +196,17 @@ class Supervisor:
             raise FatalError(
                 f"{error.message}, and source.binary = true allows no other mode", 'Set source.binary = "auto"'
             )
+        self._fallbacks.binary = False
+
+    def _take_text_as_stored(self, error: TextUnconvertible) -> None:
+        """Let the next stream get text as it is stored: only values that have no equivalent in UTF-8 are lost then."""
+        if self._clients.text_as_stored:
+            raise FatalError(error.message, error.hint)
+        if self._settings.source.binary is True:
+            raise FatalError(
+                f"{error.message}, and source.binary = true allows no other mode", 'Set source.binary = "auto"'
+            )
+        self._clients.text_as_stored = True
         self._fallbacks.binary = False
 
     def _sleep(self, seconds: float) -> None:

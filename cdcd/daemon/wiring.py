@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from cdcd.avro.avro_format import AvroFormat
+from cdcd.avro.codecs.text_encoding import escaped
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
 from cdcd.daemon.kafka_takeover import KafkaSession
@@ -31,6 +32,7 @@ from cdcd.source.catalog import Catalog
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.session import Session
 from cdcd.source.synchronous_standby import commits_wait_for
+from cdcd.source.text_conversion import TextConversion
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.event_format import EventFormat
 from cdcd.transaction.relations import Relations
@@ -96,7 +98,11 @@ def assemble(
     stack.callback(spool.close)
     batches = BatchBuilder(settings.sink.tombstones, settings.source.slot)
     parked, registry = frozenset(kafka.publisher.parked), registry_store(settings, names)
-    events: EventFormat = AvroFormat(settings.avro.numeric, server.stream.encoding, on_schema, registry, parked)
+    encoding, to_text, to_name = server.stream.encoding, None, None
+    if clients.text_as_stored:
+        to_text = TextConversion(server.session, encoding).text
+        to_name = partial(_name, to_text)
+    events: EventFormat = AvroFormat(settings.avro.numeric, encoding, on_schema, registry, parked, to_text)
     encoder = events.stream_encoder(batches)
     snapshot_batches = BatchBuilder(settings.sink.tombstones)
     sizes = clients.sizes
@@ -122,8 +128,8 @@ def assemble(
         server=server,
         is_synchronous=commits_wait_for(server.session, settings.source.application_name),
         assembler=Assembler(
-            Decoder(streaming_parallel=server.streaming_mode == "parallel"),
-            Relations(server.catalog),
+            Decoder(streaming_parallel=server.streaming_mode == "parallel", to_text=to_name),
+            Relations(server.catalog, kafka.publisher.keys, parked),
             encoder,
             spool,
             durable_lsn,
@@ -138,6 +144,11 @@ def assemble(
         snapshots=snapshots,
         only_snapshot=settings.snapshot.mode == "only",
     )
+
+
+def _name(to_text: Callable[[bytes], str], raw: bytes) -> str:
+    """A name that came as it is stored."""
+    return escaped(to_text(raw))
 
 
 def _spool(settings: Settings, clients: Clients, system_id: str) -> Spool:

@@ -11,6 +11,7 @@ Source: PostgreSQL, "Message Data Types" (Int8 to Int64 big-endian, zero-termina
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, final
 
 from librt.strings import read_i16_be, read_i32_be, read_i64_be
@@ -53,6 +54,8 @@ class Cursor:
         self.message: Final = message
         self.start: Final[i64] = at
         self.position: i64 = at + 1
+        self.to_text: Callable[[bytes], str] | None = None
+        """Gives strings that come in the database's own encoding; None: they are UTF-8."""
 
     def byte(self, field: str) -> i64:
         """Read an Int8 or Byte1 as 0 to 255."""
@@ -131,6 +134,8 @@ class Cursor:
         """Read a zero-terminated UTF-8 string."""
         at = self.position
         raw = self._terminated(field)
+        if self.to_text is not None:
+            return self.to_text(raw)
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -140,7 +145,8 @@ class Cursor:
 
     def string_of_any_encoding(self, field: str) -> str:
         r"""Read a zero-terminated string that cdcd only passes on: bytes that are not UTF-8 become `\xHH`."""
-        return self._terminated(field).decode("utf-8", "backslashreplace")
+        raw = self._terminated(field)
+        return raw.decode("utf-8", "backslashreplace") if self.to_text is None else self.to_text(raw)
 
     def namespace(self, field: str) -> str:
         """Read a schema's name. To save space the server writes `pg_catalog` as an empty string."""

@@ -15,6 +15,7 @@ Source: PostgreSQL, "Logical Replication Message Formats"; `logicalrep_read_*` i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -28,9 +29,13 @@ from cdcd.pgoutput.tuples import TupleData, read_tuple
 class Decoder:
     """Turns frames into messages. It holds the stream's options and nothing else, so several streams may share one."""
 
-    def __init__(self, streaming_parallel: bool = False) -> None:
-        """`streaming_parallel`: replication was started with `streaming 'parallel'` (PostgreSQL 16 and later)."""
+    def __init__(self, streaming_parallel: bool = False, to_text: Callable[[bytes], str] | None = None) -> None:
+        """`streaming_parallel`: replication was started with `streaming 'parallel'` (PostgreSQL 16 and later).
+
+        `to_text` gives names that come in the database's own encoding; None: they come as UTF-8.
+        """
         self.streaming_parallel: Final = streaming_parallel
+        self._to_text = to_text
 
     def decode(self, frame: bytes, at: i64 = 0, in_stream: bool = False) -> m.Message:
         """Read the message that starts at `at` (0 or more) and ends where `frame` ends.
@@ -62,6 +67,7 @@ class Decoder:
             message = m.Commit(cursor.lsn("commit_lsn"), cursor.lsn("end_lsn"), cursor.int64("commit_time"))
         else:
             cursor = Cursor(frame, at, m.NAMES.get(kind, "pgoutput message"))
+            cursor.to_text = self._to_text
             message = self._rarer(cursor, kind, in_stream)
         cursor.finish()
         return message

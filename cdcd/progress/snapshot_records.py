@@ -63,6 +63,8 @@ class TableSnapshot:
     done: tuple[CompletedRange, ...] = ()
     starts_with_truncate: bool = False
     """The topic has rows of an earlier snapshot: this one starts with a truncate event."""
+    key_columns: tuple[str, ...] | None = None
+    """The key of the table's last events; empty: they have none; None: not known."""
 
     def key(self) -> bytes:
         """Return the record's key."""
@@ -70,7 +72,7 @@ class TableSnapshot:
 
     def value(self) -> bytes:
         """Return the record's value: JSON with sorted keys."""
-        document = {
+        document: dict[str, object] = {
             "version": VERSION,
             "slot": self.slot,
             "topic": self.topic,
@@ -83,6 +85,8 @@ class TableSnapshot:
             "done": [[d.heap, d.file_node, d.first, d.end] for d in self.done],
             "starts_with_truncate": self.starts_with_truncate,
         }
+        if self.key_columns is not None:
+            document["key_columns"] = list(self.key_columns)
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
     @property
@@ -121,6 +125,7 @@ def parse_snapshot_record(key: bytes, value: bytes) -> TableSnapshot:
             xmin=int(document["xmin"]),
             done=tuple(CompletedRange(*map(int, numbers)) for numbers in document["done"]),
             starts_with_truncate=bool(document["starts_with_truncate"]),
+            key_columns=tuple(map(str, document["key_columns"])) if "key_columns" in document else None,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise GapError(

@@ -68,7 +68,7 @@ def _published(
 ) -> Iterator[tuple[str, str, TableSchemas]]:
     with Session(dsn, application_name) as session:
         types = TypeOptions(numeric, any_encoding=session.encoding == "SQL_ASCII")
-        relations = Relations(Catalog(session))
+        relations = Relations(Catalog(session, publication))
         for table in published_relations(session, publication):
             relation = relations.resolve(table.relation)
             schema, name = relation.schema, relation.name

@@ -78,6 +78,8 @@ class Batch:
         self.tables: list[TableBatch] = []
         self.schemas: list[tuple[str, str]] = []
         """Avro schemas to publish before the rows: fingerprint in hex, JSON."""
+        self.keys: dict[tuple[str, str], tuple[str, ...]] = {}
+        """The key columns of tables whose records may have another key from here on, by schema and name."""
         self.rows: i64 = 0
         """Events, without tombstones."""
         self.bytes: i64 = 0
@@ -148,6 +150,9 @@ class BatchBuilder(RecordConsumer):
 
     def add_schema(self, fingerprint: str, text: str) -> None:
         self._batch.schemas.append((fingerprint, text))
+
+    def set_key(self, schema: str, name: str, columns: tuple[str, ...]) -> None:
+        self._batch.keys[schema, name] = columns
 
     def request(self, content: bytes) -> None:
         if not self._slot or is_for(self._slot, content):
@@ -230,6 +235,7 @@ class BatchBuilder(RecordConsumer):
         if batch.rows == 0:
             # A batch without rows may never be published: its schemas travel with the first rows that follow.
             following.schemas, batch.schemas = batch.schemas, following.schemas
+            following.keys, batch.keys = batch.keys, following.keys
         self._continued = batch.ends_inside_transaction
         self._batch = following
         return batch

@@ -25,6 +25,7 @@ from cdcd.sink.kafka_transaction import CommitResult, KafkaTransaction, Table, T
 from cdcd.sink.parking.state import ParkedTables
 from cdcd.sink.parking.wire_format import pieces, records
 from cdcd.sink.partitioner import partition_for, split
+from cdcd.sink.table_keys import TableKeys
 from cdcd.sink.table_topics import TableTopics
 
 _PROGRESS_PARTITION: Final = 0
@@ -51,9 +52,10 @@ class Publisher:
         source: Source,
         last: SlotRecord | None,
         tables: ParkedTables | None = None,
+        snapshots: Mapping[str, TableSnapshot] | None = None,
     ) -> None:
         """`last` is the slot record to go on from, None before the first; `tables` says which tables are parked or
-        deferred from there on, None: as in `last`.
+        deferred from there on, None: as in `last`. `snapshots`: how far the snapshot of each table is, by topic.
 
         The producer has started. Raises as TopicAdmin does.
         """
@@ -68,6 +70,7 @@ class Publisher:
         # If that partition can lose its leader, add it to the transaction only after the rows are written.
         self._opens_progress_early = producer.is_transactional and topics.progress_keeps_leader()
         self._parked = tables or ParkedTables(topics, source.slot, last)
+        self._keys = TableKeys(snapshots or {})
 
     @property
     def last(self) -> SlotRecord | None:
@@ -89,6 +92,11 @@ class Publisher:
     def parked(self) -> Mapping[Table, ParkedTable]:
         """The parked tables. For any thread."""
         return self._parked.parked
+
+    @property
+    def keys(self) -> Mapping[Table, tuple[str, ...]]:
+        """The key of each table's last events, where it is known. For any thread."""
+        return self._keys.last
 
     @property
     def has_replay(self) -> bool:
@@ -144,8 +152,9 @@ class Publisher:
             for partition, messages in enumerate(split(table.messages, table.everywhere, topic.partitions)):
                 if messages:
                     self._producer.produce(topic.name, partition, messages)
-        if batch.snapshot_records:
-            self._publish_snapshot_records(transaction, batch.snapshot_records)
+        records = self._keys.of_batch(batch, self._topics.names)
+        if records:
+            self._publish_snapshot_records(transaction, records)
         transaction.add(batch)
         for content in batch.requests:
             if table_of(DISCARD, content) is not None:
@@ -235,7 +244,7 @@ class Publisher:
         return wanted
 
     def _wanted_snapshot(self, table: Table) -> TableSnapshot:
-        return wanted_snapshot(self._source.slot, self._topics.names.topic(*table), *table)
+        return self._keys.kept(wanted_snapshot(self._source.slot, self._topics.names.topic(*table), *table))
 
     def _publish_snapshot_records(self, transaction: KafkaTransaction, snapshots: list[TableSnapshot]) -> None:
         self._topics.find((each.schema, each.table) for each in snapshots)

@@ -10,7 +10,8 @@ unchanged. So in the blocks that are done, the rows written since the first snap
 published a second time, too, each time as of its own snapshot: a reader that goes by key takes the later one.
 
 In a table without a key a reader cannot tell such rows apart. So its snapshot begins with a truncate event, which
-removes what the stream showed of the table before, and after a crash it begins from the start.
+removes what the stream showed of the table before, and after a crash it begins from the start. It does so, too, if the
+key has changed since the first rows: these are under the old key.
 """
 
 from __future__ import annotations
@@ -47,21 +48,31 @@ class Chunk:
         return CompletedRange(self.heap.oid, self.heap.file_node, self.first, self.end)
 
 
-def begin(table: TableSnapshot, heaps: list[Heap], has_key: bool, lsn: int, xmin: int) -> TableSnapshot:
+def begin(table: TableSnapshot, heaps: list[Heap], key: tuple[str, ...], lsn: int, xmin: int) -> TableSnapshot:
     """Return how far a table is when the first rows of a snapshot come.
 
-    `lsn` is the consistent point of that snapshot, `xmin` its oldest transaction (64 bits).
+    `key` are the columns of its key, `lsn` is the consistent point of that snapshot, `xmin` its oldest transaction
+    (64 bits).
     """
     assert table.state != DONE
-    if table.state == RUNNING and has_key:
+    is_same_key = table.key_columns in (None, key)
+    if table.state == RUNNING and key and is_same_key:
         current = {(heap.oid, heap.file_node) for heap in heaps}
         kept = tuple(done for done in table.done if (done.heap, done.file_node) in current)
         if kept:
             # A truncate event that the snapshot began with stands before these rows. It must not come a second time.
-            return replace(table, lsn=lsn, done=kept, starts_with_truncate=False)
-    truncate = table.starts_with_truncate or not has_key
-    rows = 0 if truncate else table.rows
-    return replace(table, state=RUNNING, lsn=lsn, xmin=xmin, done=(), starts_with_truncate=truncate, rows=rows)
+            return replace(table, lsn=lsn, done=kept, starts_with_truncate=False, key_columns=key)
+    truncate = table.starts_with_truncate or not key or (table.state == RUNNING and not is_same_key)
+    return replace(
+        table,
+        state=RUNNING,
+        lsn=lsn,
+        xmin=xmin,
+        done=(),
+        starts_with_truncate=truncate,
+        rows=0 if truncate else table.rows,
+        key_columns=key,
+    )
 
 
 def divide(table: TableSnapshot, heaps: list[Heap], blocks: int) -> list[Chunk]:

@@ -52,7 +52,7 @@ class SnapshotEncoder:
 
     def add_table(self, record: TableSnapshot, relation: ResolvedRelation, heaps: list[Heap], kinds: bytes) -> None:
         """Add a table, before `start`. `kinds`: for each column BINARY, or TEXT where COPY gives its text."""
-        begun = chunks.begin(record, heaps, relation.has_key, self._lsn, self._xmin)
+        begun = chunks.begin(record, heaps, relation.key, self._lsn, self._xmin)
         left = chunks.divide(begun, heaps, self._chunk_blocks)
         rows = TableRows(self._encoder.open_relation(relation), kinds)
         self._tables[record.topic] = TableReading(begun, rows, left[::-1])

@@ -16,10 +16,10 @@ from typing import Any, Final
 import psycopg
 from psycopg import pq, sql
 
-from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected
+from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected, TextUnconvertible
 from cdcd.snapshot.chunks import XID_MASK, Chunk
 from cdcd.source.copy_data import read_frames
-from cdcd.source.server_errors import LOCK_NOT_AVAILABLE, SnapshotGone
+from cdcd.source.server_errors import LOCK_NOT_AVAILABLE, UNCONVERTIBLE, UNCONVERTIBLE_HINT, SnapshotGone
 
 INPUT_BUFFER_BYTES: Final = 1 << 20
 _READ_BYTES: Final = 1 << 19
@@ -47,6 +47,7 @@ class SnapshotConnection:
             raise PostgresUnavailable(f"a connection for a snapshot could not be made: {_message(error)}") from error
         self._pg = self._conn.pgconn
         self._has_begun = False
+        self._encoding = "UTF8"
 
     def import_snapshot(self, snapshot: str) -> None:
         """Import a snapshot, once. Its exporter must not have run another statement since.
@@ -70,9 +71,13 @@ class SnapshotConnection:
         except psycopg.Error as error:
             raise self._to_cdcd_error(error.sqlstate or "", _message(error)) from error
 
-    def take_any_encoding(self) -> None:
-        """Take text as bytes, from a database without an encoding. `rows` returns bytes for text from now on."""
+    def take_any_encoding(self, encoding: str) -> None:
+        """Take text as it is stored, from a database with this encoding, by PostgreSQL's name.
+
+        `rows` returns bytes for text from now on.
+        """
         self.rows("SET client_encoding TO 'SQL_ASCII'")
+        self._encoding = encoding
 
     def fileno(self) -> int:
         """Return the socket, to wait on."""
@@ -81,10 +86,10 @@ class SnapshotConnection:
     def start(self, chunk: Chunk, columns: Sequence[sql.Composable], row_filter: str) -> None:
         """Begin to read a chunk. `columns` are selected, `row_filter` is the publication's SQL, or empty.
 
-        Raises PostgresUnavailable if the connection has ended.
+        Raises PostgresUnavailable if the connection has ended, else what `rows` raises.
         """
         try:
-            self._pg.send_query(copy_statement(chunk, columns, row_filter).as_bytes())
+            self._pg.send_query(self._encoded(copy_statement(chunk, columns, row_filter).as_bytes()))
             self._pg.flush()
         except psycopg.OperationalError as error:
             raise PostgresUnavailable(f"the connection to PostgreSQL ended: {_message(error)}") from error
@@ -117,6 +122,13 @@ class SnapshotConnection:
         with suppress(psycopg.Error):
             self._conn.close()
 
+    def _encoded(self, statement: bytes) -> bytes:
+        """The statement as the server expects it: without a client encoding, in the database's."""
+        if self._encoding in ("UTF8", "SQL_ASCII") or statement.isascii():
+            return statement
+        [(encoded,)] = self.rows("SELECT pg_catalog.convert(%s, 'UTF8', %s)", [statement, self._encoding])
+        return bytes(encoded)
+
     def _end(self) -> None:
         while (result := self._pg.get_result()) is not None:  # does not wait long: the trailer has come
             self._check(result, pq.ExecStatus.COMMAND_OK)
@@ -144,6 +156,8 @@ class SnapshotConnection:
             return SnapshotGone(f"{what} could not be read, because the table was altered meanwhile: {message}")
         if sqlstate[:2] in ("08", "53", "57", "40", "") or self._pg.status != pq.ConnStatus.OK:
             return PostgresUnavailable(f"{what} could not be read: {message}")
+        if sqlstate in UNCONVERTIBLE:
+            return TextUnconvertible(f"{what} could not be read: {message}", UNCONVERTIBLE_HINT)
         return RequestRejected(
             f"{what} could not be read: {message} ({sqlstate})", "Repair the table, or leave it out of the publication"
         )

@@ -69,6 +69,34 @@ _INDEX_COLUMNS: Final = sql.SQL("""
     ORDER BY k.position
 """)
 
+# PostgreSQL 14 has no column lists, and before 18 no publication has generated columns. A partition has no list of its
+# own: with one, the root publishes.
+_COLUMNS: Final = """
+    WITH asked AS (SELECT %s::pg_catalog.oid AS relation, %s::pg_catalog.text AS publication)
+    SELECT a.attname,
+           CASE WHEN listed.names IS NOT NULL THEN a.attname = ANY (listed.names)
+                ELSE a.attgenerated = '' OR EXISTS (
+                    SELECT FROM pg_catalog.pg_publication p
+                    WHERE p.pubname = asked.publication AND pg_catalog.to_jsonb(p)->>'pubgencols' = a.attgenerated) END
+    FROM asked
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = asked.relation
+    CROSS JOIN LATERAL (
+        SELECT pg_catalog.array_agg(c.attname) AS names
+        FROM pg_catalog.pg_publication p
+        JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+        JOIN pg_catalog.pg_attribute c ON c.attrelid = r.prrelid AND c.attnum::text = ANY (
+            pg_catalog.regexp_split_to_array(pg_catalog.to_jsonb(r)->>'prattrs', '[^0-9]+'))
+        WHERE p.pubname = asked.publication AND r.prrelid = asked.relation
+    ) listed
+    WHERE a.attnum > 0 AND NOT a.attisdropped
+"""
+
+# A commit may be visible before it is flushed (synchronous_commit = off), but not before it is inserted.
+_BEHIND: Final = """
+    SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+                 ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text
+"""
+
 # The flushed position, not the written one: other sessions see a commit only after it is flushed.
 _POSITION: Final = """
     SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
@@ -81,11 +109,13 @@ _TIMEOUT: Final = "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name
 class Catalog(SessionClient):
     """Answers by OID, and remembers each answer until `forget`. Raises what `Session` raises."""
 
-    def __init__(self, source: str | Session) -> None:
-        """`source`: a DSN, or a session shared with others."""
+    def __init__(self, source: str | Session, publication: str = "") -> None:
+        """`source`: a DSN, or a session shared with others. `publication`: `columns` looks at its column lists."""
         super().__init__(source)
+        self._publication = publication
         self._types: dict[int, PgType] = {}
         self._keys: dict[tuple[int, str], tuple[str, ...]] = {}
+        self._columns: dict[int, dict[str, bool]] = {}
 
     def types(self, oids: Iterable[int]) -> dict[int, PgType]:
         """Types by OID, each with the types of its parts. An OID that the server does not know is left out."""
@@ -106,6 +136,18 @@ class Catalog(SessionClient):
         """The names of the columns of the replica identity's index, in its order; empty if no index is chosen."""
         return self._index_columns(relation_oid, "indisreplident")
 
+    def columns(self, relation_oid: int) -> dict[str, bool]:
+        """The columns of a table, and whether the publication has each of them; empty if the table was dropped."""
+        if relation_oid not in self._columns:
+            found = self.session.rows(_COLUMNS, [relation_oid, self._publication])
+            self._columns[relation_oid] = {name: bool(is_published) for name, is_published in found}
+        return self._columns[relation_oid]
+
+    def position(self) -> int:
+        """A WAL position behind every commit that an earlier answer may have shown."""
+        [(position,)] = self.session.rows(_BEHIND)
+        return parse_lsn(position)
+
     def published_types(self, *publications: str) -> list[PgType]:
         """The types of all columns that these publications publish, each once, in the order of their OIDs."""
         tables = published_tables(self.session, *publications)
@@ -121,6 +163,7 @@ class Catalog(SessionClient):
         """Drop all answers, because something was altered: the next question goes to the server."""
         self._types.clear()
         self._keys.clear()
+        self._columns.clear()
 
     def _index_columns(self, relation_oid: int, kind: str) -> tuple[str, ...]:
         key = (relation_oid, kind)

@@ -69,12 +69,13 @@ class Connection:
     Every method raises PostgresUnavailable when the connection has ended. Its docstring names other errors.
     """
 
-    def __init__(self, dsn: str, application_name: str = "cdcd") -> None:
+    def __init__(self, dsn: str, application_name: str = "cdcd", *, as_stored: bool = False) -> None:
         """Connect. `dsn`: a libpq connection string or URI, several hosts allowed.
 
-        Raises RequestRejected if the server does not let this role replicate, PostgresUnavailable if it cannot be
-        reached.
+        `as_stored`: the server does not convert text to UTF-8. Raises RequestRejected if the server does not let this
+        role replicate, PostgresUnavailable if it cannot be reached.
         """
+        self._as_stored = as_stored
         self._unsent = False
         self._poll = select.poll()
         self._conn = _connect(dsn, application_name)
@@ -216,7 +217,7 @@ class Connection:
 
     def _ready(self) -> None:
         """Set the parameters that depend on the server, which is known only now."""
-        if self._pg.parameter_status(b"server_encoding") == b"SQL_ASCII":
+        if self._as_stored or self._pg.parameter_status(b"server_encoding") == b"SQL_ASCII":
             # Such a database holds bytes of any encoding. If the server had to convert them, it would end the stream
             # at the first byte that is not UTF-8, and again at every restart.
             self._query("SET client_encoding TO 'SQL_ASCII'")

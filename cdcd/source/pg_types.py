@@ -8,11 +8,19 @@ Source: PostgreSQL, "pg_type".
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
+
+DOMAIN: Final = "d"
+UNKNOWN: Final = ""
+"""The kind of a type that the catalog does not know."""
 
 
 @dataclass(frozen=True)
 class PgType:
-    """One type. `kind` is `typtype`: b base, c composite, d domain, e enum, m multirange, p pseudo, r range."""
+    """One type. `kind` is `typtype`: b base, c composite, d domain, e enum, m multirange, p pseudo, r range.
+
+    UNKNOWN if the catalog does not know the type: its schema and name are those of the stream.
+    """
 
     oid: int
     schema: str

@@ -110,4 +110,7 @@ def table_identities(runner: QueryRunner, oids: Sequence[int], *, as_partitions:
     lesser: dict[int, list[tuple[str, str]]] = {oid: [] for oid in bare}
     for root, schema, name, is_bare in runner.rows(_PARTITIONS, [list(bare)]) if bare else ():
         (bare if is_bare else lesser)[root].append((schema, name))
-    return [TableIdentity(*row, bare.get(oid, ()), lesser.get(oid, ())) for oid, *row in rows]
+    return [
+        TableIdentity(schema, name, identity, has_index, is_root, bare.get(oid, ()), lesser.get(oid, ()))
+        for oid, schema, name, identity, has_index, is_root in rows
+    ]

@@ -43,9 +43,9 @@ def status_interval_s(wanted_s: float, wal_sender_timeout_s: float) -> float:
 class ReplicationStream(Connection):
     """A replication connection that streams. It raises what Connection raises; one thread owns it."""
 
-    def __init__(self, dsn: str, application_name: str = "cdcd") -> None:
+    def __init__(self, dsn: str, application_name: str = "cdcd", *, as_stored: bool = False) -> None:
         """As Connection."""
-        super().__init__(dsn, application_name)
+        super().__init__(dsn, application_name, as_stored=as_stored)
         self.read_bytes = 0
         """The bytes that the last `read` returned."""
         self._slot = ""

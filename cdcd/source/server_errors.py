@@ -21,6 +21,7 @@ from cdcd.errors import (
     RequestRejected,
     RetriableError,
     StreamingUnsupported,
+    TextUnconvertible,
 )
 from cdcd.lsn import format_lsn
 from cdcd.source.identifiers import identifier, literal
@@ -211,6 +212,14 @@ def _not_ready(message: str, slot: str, facts: SlotFacts) -> CdcdError:
     return RequestRejected(f'the slot "{slot}" cannot be streamed from: {message}', "See the server's log")
 
 
+UNCONVERTIBLE: Final = ("22P05", "22021")
+"""The SQLSTATEs of text without an equivalent in UTF-8, and of bytes that are no text of the database's encoding."""
+
+UNCONVERTIBLE_HINT: Final = (
+    "From now on PostgreSQL sends text as it is stored, and the daemon converts it: a value without an equivalent in "
+    "UTF-8 is unrepresentable. If this error stays, a row filter of the publication converts text: correct the filter"
+)
+
 RELATION_FILE: Final = r'"base/\d+/\d+"'
 """The path of a relation's file. The server names it in an error if it finds no relation for the file."""
 
@@ -234,12 +243,8 @@ def stream_ended(sqlstate: str, text: str, slot: str, at: int, in_progress: bool
             return RequestRejected(
                 where, "Give one table the same column list in every publication that is streamed together"
             )
-        case "22021":
-            return RequestRejected(
-                where,
-                "A value is not valid in the database's encoding. Correct the row, or take the table out of the "
-                "publication. Then go past this change with pg_replication_slot_advance, and take a new snapshot",
-            )
+        case _ if sqlstate in UNCONVERTIBLE:
+            return TextUnconvertible(where, UNCONVERTIBLE_HINT)
         case "54000" | "XX000" if sqlstate == "54000" or "invalid memory alloc request size" in message:
             return RequestRejected(
                 where,

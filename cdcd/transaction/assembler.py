@@ -239,6 +239,7 @@ class Assembler:
             self._state = IN_DURABLE_TRANSACTION
         else:
             self._state = IN_TRANSACTION
+            self._router.begin(message.final_lsn)
             self._consumer.begin(message.final_lsn, message.commit_time + POSTGRES_EPOCH_US, message.xid)
 
     def _commit(self, message: messages.Commit) -> None:

@@ -84,7 +84,19 @@ class ChangeRouter:
 
     def open_relation(self, message: messages.Relation) -> None:
         """Put the relation in force that `message` announces. It replaces the earlier version."""
-        self.put(message, self._consumer.open_relation(self._relations.resolve(message)))
+        relation = self._relations.resolve(message)
+        changes = self._consumer.open_relation(relation)
+        self.put(message, changes)
+        self._relations.opened(message, relation, changes)
+
+    def begin(self, commit_lsn: i64) -> None:
+        """Begin a transaction: replace the relations with provisional keys if it commits where the keys are known."""
+        settles_lsn: i64 = self._relations.settles_lsn
+        if settles_lsn == 0 or commit_lsn < settles_lsn:
+            return
+        for relation, changes in self._relations.settle():
+            if self._known.get(relation.oid) is changes:
+                self._replace(relation.oid, self._consumer.open_relation(relation))
 
     def put(self, message: messages.Relation, changes: RelationChanges) -> None:
         """Put the relation in force that `message` announces, and that this router or another one has opened.
@@ -100,6 +112,9 @@ class ChangeRouter:
                 del self._known[earlier]
         self._oids[name] = oid
         self._names[oid] = name
+        self._replace(oid, changes)
+
+    def _replace(self, oid: int, changes: RelationChanges) -> None:
         self._known[oid] = changes
         self._last = None
         self._shown = None

@@ -16,6 +16,10 @@ class RecordConsumer:
         """Name a table (PostgreSQL's schema and name) whose records will follow; equal names give equal numbers."""
         raise NotImplementedError
 
+    def set_key(self, schema: str, name: str, columns: tuple[str, ...]) -> None:
+        """Say which columns are the key of the table's records from here on; empty if they have no key."""
+        raise NotImplementedError
+
     def add_schema(self, fingerprint: str, text: str) -> None:
         """Publish a schema (JSON) under its fingerprint (hex), no later than the first record that uses it."""
         raise NotImplementedError

@@ -4,21 +4,29 @@ Before: `pgoutput.messages.Relation`, which says names, type OIDs, typmods and t
 After: `avro` builds schemas and encoders from a `ResolvedRelation`.
 Source: PostgreSQL, "Logical Replication Message Formats", Relation; `pg_class.relreplident`.
 
-The stream is the truth. The catalog is asked only for what the stream does not say: the structure of types, and the
-complete key. (The stream flags the *published* columns of the key, or every column with replica identity FULL, or none
-with NOTHING.) A key that is not completely published is no key, because several rows could share it.
+The stream tells its own time: what a Relation message says held at that moment. The catalog answers as of now, which
+may be later. So it fills gaps, and never overrides. Of a type that was dropped meanwhile only the name is known, and
+its values are text: the name alone does not tell an extension's type from a user's own.
 
-The catalog answers as of now, which may be later than the stream. A type or table that was dropped meanwhile is taken
-as the stream names it.
+The key, by replica identity:
+
+- DEFAULT or an index: the columns that the message flags. If the publication hides some columns of the index, the
+  flagged ones are no key, because several rows could share it. The catalog tells the hidden columns.
+- FULL (all columns are flagged) or NOTHING (none are): the primary key, which no message names. The catalog's answer
+  holds for transactions that commit behind the position at which it was given. Before, the columns of both keys
+  together are the key: of the answer and of the table's last events. So no two rows share a key, whenever the table got
+  the other one. (The answer may also be too early: another session sees a commit only after the stream has it.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, Protocol
 
+from cdcd.errors import Unpublishable
 from cdcd.pgoutput import messages
-from cdcd.source.pg_types import PgType
+from cdcd.source.pg_types import DOMAIN, UNKNOWN, PgType
 
 IDENTITY_DEFAULT: Final = "d"
 IDENTITY_FULL: Final = "f"
@@ -40,12 +48,27 @@ class ResolvedColumn:
 class ResolvedRelation:
     """One table in one of its versions."""
 
-    def __init__(self, oid: int, schema: str, name: str, identity: str, columns: list[ResolvedColumn]) -> None:
+    def __init__(
+        self,
+        oid: int,
+        schema: str,
+        name: str,
+        identity: str,
+        columns: list[ResolvedColumn],
+        is_provisional: bool = False,
+    ) -> None:
         self.oid = oid
         self.schema = schema
         self.name = name
         self.identity = identity
         self.columns = columns
+        self.is_provisional = is_provisional
+        """The key holds only for transactions that commit before `Relations.settles_lsn`."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key's columns, in the order of the table; empty if its events have no key."""
+        return tuple(column.name for column in self.columns if column.in_key)
 
     @property
     def has_key(self) -> bool:
@@ -79,6 +102,12 @@ class TypeCatalog(Protocol):
     def identity_index(self, relation_oid: int) -> tuple[str, ...]:
         """Names of the columns of the index that REPLICA IDENTITY names; empty without such an index."""
 
+    def columns(self, relation_oid: int) -> Mapping[str, bool]:
+        """The table's columns, and whether the publication has each of them; empty if the table no longer exists."""
+
+    def position(self) -> int:
+        """A WAL position behind every commit that an earlier answer may have shown."""
+
     def forget(self) -> None:
         """Ask the server again from now on: something was altered."""
 
@@ -86,50 +115,135 @@ class TypeCatalog(Protocol):
 class Relations:
     """Turns Relation messages into ResolvedRelations."""
 
-    def __init__(self, catalog: TypeCatalog) -> None:
+    def __init__(
+        self,
+        catalog: TypeCatalog,
+        keys: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
+        parked: Collection[tuple[str, str]] = (),
+    ) -> None:
+        """`keys`: the key columns of each table's last events in Kafka, by schema and name, where they are known.
+
+        `parked`: the tables whose events do not go to their own topics; for them an unknown key is no key.
+        """
         self._catalog = catalog
+        self._published_keys = keys if keys is not None else {}
+        self._keys: dict[tuple[str, str], tuple[str, ...]] = {}
+        """Keys of events that may not be in Kafka yet."""
+        self._parked = parked
         self._named: dict[int, PgType] = {}
         self._seen: set[int] = set()
+        self._provisional: dict[int, tuple[messages.Relation, tuple[str, ...], object]] = {}
+        self.settles_lsn = 0
+        """The first transaction that commits here or later ends every provisional key; 0: there is none."""
 
     def name_type(self, message: messages.Type) -> None:
         """Remember a Type message: nothing else describes a type that was dropped meanwhile."""
-        self._named[message.type_oid] = PgType(message.type_oid, message.nspname or "pg_catalog", message.typname)
+        self._named[message.type_oid] = PgType(
+            message.type_oid, message.nspname or "pg_catalog", message.typname, UNKNOWN
+        )
 
     def resolve(self, message: messages.Relation) -> ResolvedRelation:
-        """The relation that `message` announces, with its types and the key of its events."""
+        """The relation that `message` announces, with its types and the key of its events.
+
+        Raises Unpublishable if the key cannot be known, and the table's last events had one.
+        """
         if message.relation_oid in self._seen:
             self._catalog.forget()
         self._seen.add(message.relation_oid)
+        key = self._key(message)
+        if message.replica_identity not in (IDENTITY_FULL, IDENTITY_NOTHING):
+            return self._resolved(message, key)
+        self.settles_lsn = max(self.settles_lsn, self._catalog.position())
+        names = {column.name for column in message.columns}
+        table = _table(message)
+        last = set(self._keys.get(table, self._published_keys.get(table, ())))
+        if last <= names:
+            return self._resolved(message, key | last, is_provisional=True)
+        if not key and table not in self._parked:
+            columns = self._catalog.columns(message.relation_oid)
+            if names != {name for name, is_published in columns.items() if is_published}:
+                raise _unknown_key(table, last)
+        return self._resolved(message, key, is_provisional=True)
+
+    def opened(self, message: messages.Relation, relation: ResolvedRelation, changes: object) -> None:
+        """Note what takes the changes of a relation, so that `settle` finds it again."""
+        self._provisional.pop(message.relation_oid, None)
+        if relation.is_provisional:
+            self._provisional[message.relation_oid] = (message, relation.key, changes)
+
+    def settle(self) -> list[tuple[ResolvedRelation, object]]:
+        """End the provisional keys: the stream has come to where the catalog was asked.
+
+        Returns the relations that have another key now, each with what has taken its changes so far.
+        """
+        self._catalog.forget()
+        self.settles_lsn = 0
+        settled: list[tuple[ResolvedRelation, object]] = []
+        for message, before, changes in self._provisional.values():
+            relation = self._resolved(message, self._key(message))
+            if relation.key != before:
+                settled.append((relation, changes))
+        self._provisional.clear()
+        return settled
+
+    def _resolved(
+        self, message: messages.Relation, key: Collection[str], *, is_provisional: bool = False
+    ) -> ResolvedRelation:
         types = self._catalog.types({column.type_oid for column in message.columns})
-        identity = message.replica_identity
-        in_key = self._key(message)
-        return ResolvedRelation(
+        relation = ResolvedRelation(
             message.relation_oid,
             message.nspname or "pg_catalog",
             message.relname,
-            identity,
+            message.replica_identity,
             [
                 ResolvedColumn(
                     column.name,
-                    types.get(column.type_oid) or self._dropped(column.type_oid),
+                    self._type(column.type_oid, types.get(column.type_oid)),
                     column.typmod,
-                    column.name in in_key,
+                    column.name in key,
                 )
                 for column in message.columns
             ],
+            is_provisional,
         )
+        self._keys[_table(message)] = relation.key
+        return relation
 
     def _key(self, message: messages.Relation) -> set[str]:
-        flagged = {column.name for column in message.columns if column.is_key}
-        if message.replica_identity == IDENTITY_INDEX:
-            key = set(self._catalog.identity_index(message.relation_oid))
-        else:
-            key = set(self._catalog.primary_key(message.relation_oid))
-        is_published = key <= {column.name for column in message.columns}
+        """The key by the message, and by the catalog where the message does not name it."""
+        oid, names = message.relation_oid, {column.name for column in message.columns}
+        by_index = message.replica_identity == IDENTITY_INDEX
+        index = set(self._catalog.identity_index(oid) if by_index else self._catalog.primary_key(oid))
         if message.replica_identity in (IDENTITY_FULL, IDENTITY_NOTHING):
-            return key if is_published else set()
-        # The same number of columns under other names is the same key, renamed since.
-        return flagged if is_published or len(flagged) == len(key) else set()
+            return index if index <= names else set()
+        flagged = {column.name for column in message.columns if column.is_key}
+        if not index <= names:
+            columns = self._catalog.columns(oid)
+            hidden = {name for name in index if not columns.get(name, True)}
+            if hidden and index - hidden == flagged:
+                return set()
+        return flagged
 
-    def _dropped(self, oid: int) -> PgType:
-        return self._named.get(oid) or PgType(oid, "", f"type {oid}")
+    def _type(self, oid: int, known: PgType | None) -> PgType:
+        """The type with the name that the stream gave it, and with the structure that the catalog knows of it."""
+        named = self._named.get(oid)
+        if known is None:
+            return named or PgType(oid, "", f"type {oid}", UNKNOWN)
+        if named is None or known.kind == DOMAIN or named.qualified == known.qualified:
+            return known  # the Type message of a domain names the type under it
+        return replace(known, schema=named.schema, name=named.name)
+
+
+def _table(message: messages.Relation) -> tuple[str, str]:
+    return message.nspname or "pg_catalog", message.relname
+
+
+def _unknown_key(table: tuple[str, str], last: set[str]) -> Unpublishable:
+    name = ".".join(table)
+    return Unpublishable(
+        f"the key of the next changes of {name} is not known: it has REPLICA IDENTITY FULL, its last events had the "
+        f"key ({', '.join(sorted(last))}), and its next changes have neither these columns nor a primary key of now",
+        f'Set sink.on_unpublishable = "park", start again, and run: cdcd unpark --discard {name}, which takes a new '
+        "snapshot of the table",
+        table=table,
+    )

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 from cdcd.config.settings import Settings
 from cdcd.lsn import format_lsn
@@ -29,7 +29,7 @@ from cdcd.reading.table_schemas import TableSchemas, selected_schemas
 from cdcd.sink.kafka.client_config import client_config
 from cdcd.sink.topics import TopicNames
 from cdcd.terminal.progress_bar import ProgressBar
-from cdcd.verify.event_rows import EventReader, row_schema
+from cdcd.verify.event_rows import EventReader, column_names, row_schema
 from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums
 from cdcd.verify.progress_wait import wait_for_progress
 from cdcd.verify.row_store import Part, RowStore, display
@@ -70,6 +70,9 @@ class TableResult:
     oldest_events_gone: bool
     """Retention has removed the topic's first events: rows may be missing for that reason."""
     differences: tuple[Difference, ...]
+    other_keys: tuple[tuple[str, ...], ...] = ()
+    """Keys of the topic's events other than that of the table: it has changed since. Empty columns: events without a
+    key. Only events since the last truncate event count."""
 
     @property
     def is_equal(self) -> bool:
@@ -146,6 +149,7 @@ class Comparison:
             replayed.events,
             replayed.oldest_events_gone,
             differences,
+            tuple(sorted(replayed.keys - {table.key})),
         )
 
 
@@ -186,8 +190,5 @@ def _bucket_differences(
 
 
 def _table(schema: str, name: str, schemas: TableSchemas) -> ChecksummedTable:
-    def names(fields: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-        return tuple(str(f.get("pg_name", f["name"])) for f in fields if "pg_type" in f)
-
-    key = () if schemas.key is None else names(schemas.key["fields"])
-    return ChecksummedTable(schema, name, names(row_schema(schemas.value)["fields"]), key)
+    key = () if schemas.key is None else column_names(schemas.key)
+    return ChecksummedTable(schema, name, column_names(row_schema(schemas.value)), key)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdcd.errors import DecodeError
-from cdcd.reading.decoder import EventDecoder, SchemaId
+from cdcd.reading.decoder import EventDecoder, SchemaId, schema_id
 from cdcd.reading.postgres_text import Render, renderers, without_logical_types
 from cdcd.verify.commit_order import Position
 from cdcd.verify.row_store import RowStore, value_token
@@ -47,6 +47,17 @@ class EventReader:
         self._find = find
         self._decoder = EventDecoder(find, prepare=without_logical_types)
         self._shapes: dict[SchemaId, _RowShape] = {}
+        self._keys: dict[SchemaId, tuple[str, ...]] = {}
+
+    def key_columns(self, key: bytes | None) -> tuple[str, ...]:
+        """PostgreSQL's names of the columns in an event's key, in the order of the table; empty without a key."""
+        header = None if key is None else schema_id(key)
+        if header is None:
+            return ()
+        identifier, _ = header
+        if identifier not in self._keys:
+            self._keys[identifier] = column_names(json.loads(self._find(identifier)))
+        return self._keys[identifier]
 
     def change(
         self, data: bytes, before_lsn: int, columns: Sequence[str], *, has_key: bool
@@ -90,6 +101,11 @@ def row_schema(envelope: dict[str, Any]) -> dict[str, Any]:
     [before] = [each for each in envelope["fields"] if each["name"] == "before"]
     row: dict[str, Any] = before["type"][1]
     return row
+
+
+def column_names(record: dict[str, Any]) -> tuple[str, ...]:
+    """PostgreSQL's names of the columns in the schema of a key or a row."""
+    return tuple(str(field.get("pg_name", field["name"])) for field in record["fields"] if "pg_type" in field)
 
 
 class _RowShape:

@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeAlias
 
 from psycopg import sql
 
-from cdcd.errors import CdcdError, RequestRejected
+from cdcd.errors import CdcdError, RequestRejected, TextUnconvertible
 from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.source.connection import Connection
 from cdcd.source.exported_snapshot import export_snapshot, lock_tables, until_unaltered
@@ -85,8 +85,14 @@ class Checksums:
             "SELECT bucket, count(*), sum(('x' || substr(digest, 1, {digits}))::bit({bits})::bigint)"
             " FROM ({rows}) AS digests GROUP BY bucket"
         ).format(digits=sql.Literal(SUM_DIGITS), bits=sql.Literal(4 * SUM_DIGITS), rows=self._rows(table))
-        for bucket, rows, total in self._stream(query):
-            yield bucket, rows, int(total)
+        try:
+            for bucket, rows, total in self._stream(query):
+                yield bucket, rows, int(total)
+        except TextUnconvertible as error:
+            raise RequestRejected(
+                f"{table.schema}.{table.name} cannot be compared: PostgreSQL cannot convert one of its values to UTF-8",
+                "Name the other tables: cdcd verify TABLE ...",
+            ) from error
 
     def rows(self, table: ChecksummedTable, buckets: Sequence[str]) -> Iterator[Row]:
         """The rows of these parts, in the order of the buckets."""

@@ -26,6 +26,8 @@ class ReplayedTopic:
     events: int = 0
     oldest_events_gone: bool = False
     """Retention has removed the first events, so rows may be missing."""
+    keys: frozenset[tuple[str, ...]] = frozenset()
+    """The columns of every key that events have since the last truncate event; empty columns: no key."""
 
 
 class TopicReplay:
@@ -65,6 +67,7 @@ class TopicReplay:
                 order.end(partition)
 
         events = 0
+        keys: dict[int, set[tuple[str, ...]]] = {partition: set() for partition in bounds}
         paused: set[int] = set()
         try:
             with TopicReader(self._config, on_end=on_end) as reader:
@@ -77,6 +80,7 @@ class TopicReplay:
                             change = self._events.change(bytes(value), before_lsn, columns, has_key=store.has_key)
                             if change is not None:
                                 order.put(partition, *change)
+                                self._note_key(keys[partition], change[1].op, message.key())
                         if int(message.offset() or 0) + 1 >= ends[partition]:
                             order.end(partition)
                     for partition, position, row_change in order.take():
@@ -87,7 +91,13 @@ class TopicReplay:
                     self._bar.show(f"{topic}: {events:,} events read, {100 * events // max(1, total)} %")
         finally:
             self._bar.clear()
-        return ReplayedTopic(events, any(first for first, _ in bounds.values()))
+        return ReplayedTopic(events, any(first for first, _ in bounds.values()), frozenset().union(*keys.values()))
+
+    def _note_key(self, keys: set[tuple[str, ...]], op: str, key: bytes | None) -> None:
+        if op == "t":
+            keys.clear()
+        else:
+            keys.add(self._events.key_columns(key))
 
     def _bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """The first offset and the end of each partition, with open transactions; empty if there is no topic yet."""

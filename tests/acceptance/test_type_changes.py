@@ -82,6 +82,25 @@ def test_a_lagging_daemon_reads_values_from_before_an_attribute_was_added(stream
     assert _rows(events, "cs")[1] == [{"a": 2, "b": None, **none}, None]
 
 
+@both_modes
+def test_a_dropped_type_is_text_also_if_it_is_named_as_that_of_an_extension(stream: StreamFixture, mode: Any) -> None:
+    daemon = _lagging(
+        stream,
+        mode,
+        "CREATE TYPE vector AS (x float8, y float8)",
+        "CREATE TYPE geometry AS ENUM ('round')",
+        "CREATE TYPE hstore AS RANGE (subtype = int4)",
+        "CREATE DOMAIN ltree AS vector",
+        "CREATE TABLE odd (id int PRIMARY KEY, v vector, g geometry, h hstore, l ltree)",
+        "INSERT INTO odd VALUES (1, '(1,2)', 'round', '[1,3)', '(3,4)')",
+        "DROP TABLE odd",
+        "DROP TYPE ltree, vector, geometry, hstore",
+    )
+    [event] = _ended_well(stream, daemon, 1 if mode else 0)
+    assert event.value["after"] == {"id": 1, "v": "(1,2)", "g": "round", "h": "[1,3)", "l": "(3,4)"}
+    assert [field["pg_type"] for field in event.fields[1:4]] == ["public.vector", "public.geometry", "public.hstore"]
+
+
 @both_versions
 @both_modes
 def test_a_lagging_daemon_keeps_the_text_of_values_from_before_an_attribute_was_dropped(

@@ -49,6 +49,48 @@ def test_a_type_is_resolved_with_all_that_it_is_made_of(database: Database) -> N
 
 
 @both
+def test_the_columns_that_the_publication_leaves_out_are_told(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE plain (id int PRIMARY KEY, gone int, v text, made int GENERATED ALWAYS AS (id + 1) STORED)",
+        "ALTER TABLE plain DROP gone",
+        "CREATE PUBLICATION p FOR TABLE plain",
+    )
+    with Catalog(database.dsn, "p") as catalog:
+        assert catalog.columns(oid(database, "class", "plain")) == {"id": True, "v": True, "made": False}
+        assert catalog.columns(4_000_000_000) == {}
+        before = catalog.position()
+        database.execute("INSERT INTO plain VALUES (1)")
+        assert catalog.position() > before
+
+
+@pytest.mark.postgres_versions("15", "newest")
+def test_the_columns_that_a_column_list_leaves_out_are_told(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE listed (a int, b int, c int, PRIMARY KEY (a, b))",
+        "CREATE TABLE root (x int, y int) PARTITION BY RANGE (x)",
+        "CREATE PUBLICATION p FOR TABLE listed (a, c), root (y) WITH (publish_via_partition_root)",
+        "CREATE PUBLICATION other FOR TABLE listed (b)",
+    )
+    with Catalog(database.dsn, "p") as catalog:
+        assert catalog.columns(oid(database, "class", "listed")) == {"a": True, "b": False, "c": True}
+        assert catalog.columns(oid(database, "class", "root")) == {"x": False, "y": True}
+        database.execute("ALTER PUBLICATION p SET TABLE listed")
+        assert not catalog.columns(oid(database, "class", "listed"))["b"], "remembered"
+        catalog.forget()
+        assert catalog.columns(oid(database, "class", "listed"))["b"]
+
+
+@pytest.mark.postgres_versions("newest")
+def test_generated_columns_may_be_published(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE t (id int, made int GENERATED ALWAYS AS (id + 1) STORED, virtual int GENERATED ALWAYS AS (id))",
+        "CREATE PUBLICATION p FOR TABLE t WITH (publish_generated_columns = stored)",
+    )
+    with Catalog(database.dsn, "p") as catalog:
+        assert catalog.columns(oid(database, "class", "t")) == {"id": True, "made": True, "virtual": False}
+
+
+@both
 def test_built_in_types_are_as_the_codecs_take_them(database: Database) -> None:
     with Catalog(database.dsn) as catalog:
         found = catalog.types([20, 600, 1020, 1009, 0, 4_000_000_000])

@@ -104,7 +104,16 @@ _MUTATIONS = (
         """
         +        if message.relation_oid in self._known:
         +            return
-                 self.put(message, self._consumer.open_relation(self._relations.resolve(message)))
+                 relation = self._relations.resolve(message)
+        """,
+    ),
+    Mutation(
+        "leave the key out where the catalog of now has another",
+        "cdcd.transaction.relations",
+        """
+        -            if hidden and index - hidden == flagged:
+        +            if len(index) != len(flagged):
+                         return set()
         """,
     ),
     Mutation(

@@ -256,6 +256,12 @@ class SimCatalog:
     def published_types(self, *publications: str) -> list[PgType]:
         return list(_TYPES.values())
 
+    def columns(self, relation_oid: int) -> dict[str, bool]:
+        return dict.fromkeys((name for name, _ in self._session.world.server.tables[relation_oid].columns), True)
+
+    def position(self) -> int:
+        return self._session.world.server.end
+
     def wal_sender_timeout_s(self) -> float:
         return 6.0
 

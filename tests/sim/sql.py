@@ -28,6 +28,9 @@ TABLES = [
     Table(16_003, "audit", "log", "f", (), (("id", INT4), ("note", TEXT))),
 ]
 
+KEYS = [("id",), ("note",), ("id", "note")]
+"""The primary keys that a table with the replica identity DEFAULT may get."""
+
 Row = dict[str, Any]
 
 
@@ -115,6 +118,10 @@ class Database:
         self.blocks_max = 1
         self.request_share = 0.0
         """Of the messages outside of transactions: they ask for a fresh copy of a table."""
+        self.key_share = 0.0
+        """Of the ALTER TABLEs: they give a table another primary key, too."""
+        self.key_rng = Random(0)
+        """Apart from `rng`, so that worlds without such changes stay as they are."""
         self.number = 0
         self.locked: Callable[[], set[int]] = set
         """Tables that others read, so that nobody alters or truncates them."""
@@ -343,8 +350,9 @@ class Session:
         old, new = self._row(table), self._row(table)
         moves = bool(table.key) and rng.random() < 0.3
         if not moves:
-            new["id"] = old["id"]
-        unsent = "note" if "note" in new and rng.random() < self._db.unsent_share else ""
+            new |= {name: old[name] for name in table.key or ("id",)}
+        can_leave_out = "note" in new and "note" not in table.key
+        unsent = "note" if can_leave_out and rng.random() < self._db.unsent_share else ""
         if unsent:
             new[unsent] = old[unsent]
         sent = _tuple(table, new, unsent)
@@ -358,7 +366,7 @@ class Session:
         lost = bool(unsent) and table.identity == "d"
         after = {**new, unsent: None} if lost else new
         unchanged = [unsent] if lost else []
-        if moves and old["id"] != new["id"]:
+        if moves and _key(table, old) != _key(table, new):
             self._event(table, "d", lsn, shown, None, identity, key=_key(table, old))
             self._event(table, "c", lsn, None, after, unchanged=unchanged, key=_key(table, new))
         else:
@@ -425,7 +433,11 @@ class Session:
             self._db.number += 1
             columns = (*table.columns, (f"c{self._db.number}", TEXT))
         name = f"{table.name}x" if self._rng.random() < 0.1 and len(table.name) < 8 else table.name
-        self._levels[-1].tables[oid] = Table(oid, table.schema, name, table.identity, table.key, columns)
+        key = table.key if set(table.key) <= dict(columns).keys() else ("id",)
+        if table.identity == "d" and self._db.key_rng.random() < self._db.key_share:
+            keys = [*KEYS, ("id", columns[-1][0])]  # often a column that is new
+            key = self._db.key_rng.choice([other for other in keys if other != table.key])
+        self._levels[-1].tables[oid] = Table(oid, table.schema, name, table.identity, key, columns)
         return f"alter {table.name} in {self._levels[0].xid}"
 
     # Ends

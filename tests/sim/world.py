@@ -73,6 +73,8 @@ class World:
         self.server.synchronous = rng.random() < 0.4
         self.server.nasty = rng.random() < 0.2
         self.database = Database(self.server, rng)
+        self.database.key_rng = Random(seed)
+        self.database.key_share = self.database.key_rng.choice([0.0, 0.5])
         self.database.prepare_share = 0.5 if two_phase else rng.choice([0.05, 0.3])
         self.database.resolve_share = rng.choice([0.3, 0.9])
         if seed % 8 == 5:
@@ -120,6 +122,7 @@ class World:
         taken = SnapshotSettings(workers=self.rng.randint(1, 3), chunk_bytes=8192)
         self.settings = self.settings.model_copy(update={"snapshot": taken})
         self.checker.has_snapshots = True
+        self.database.key_share = 0.0  # rows that were not written since stay under the old key
         self.database.locked = lambda: set().union(*(each.locked for each in self._snapshots if each.alive))
         self.database.truncate_weight = 0
         for _ in range(self.rng.choice([0, 100, 300])):

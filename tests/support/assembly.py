@@ -50,6 +50,12 @@ class Catalog:
     def identity_index(self, relation_oid: int) -> tuple[str, ...]:
         return ("id",)
 
+    def columns(self, relation_oid: int) -> Mapping[str, bool]:
+        return {}
+
+    def position(self) -> int:
+        return 1
+
     def forget(self) -> None:
         pass
 

@@ -25,7 +25,7 @@ from cdcd.avro.codecs import (
 )
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.registry import TypeOptions, TypeRegistry, is_converted
-from cdcd.avro.codecs.text_encoding import EscapingColumn
+from cdcd.avro.codecs.text_encoding import EscapingColumn, without_encoding
 from cdcd.source.pg_types import PgType
 
 __all__ = ["REGISTRY", "TypeOptions", "codec_for", "has_known_binary", "is_converted"]
@@ -54,7 +54,9 @@ REGISTRY: Final = _all_families()
 def codec_for(pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
     """The codec of a column of type `pgtype` with `typmod` (-1: none). Never fails."""
     codec = REGISTRY.codec(pgtype, typmod, options)
-    return EscapingColumn(codec) if options.any_encoding and codec.has_text else codec
+    if not codec.has_text or not (options.any_encoding or options.to_text is not None):
+        return codec
+    return EscapingColumn(codec, options.to_text or without_encoding)
 
 
 def has_known_binary(pgtype: PgType, encoding: str = "UTF8") -> bool:

@@ -15,8 +15,8 @@ from typing import Final, Literal, TypeAlias
 
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.composite_changes import at_the_start
-from cdcd.avro.codecs.text_encoding import utf8_checked
-from cdcd.source.pg_types import PgType
+from cdcd.avro.codecs.text_encoding import ToText, converted, utf8_checked
+from cdcd.source.pg_types import DOMAIN, PgType
 
 ENUM: Final = "e"
 COMPOSITE: Final = "c"
@@ -39,15 +39,20 @@ class TypeOptions:
     """The database has no encoding (SQL_ASCII). Text that is not UTF-8 is unrepresentable."""
     converted: bool = False
     """The database is neither UTF8 nor SQL_ASCII: the server converts its text."""
+    to_text: ToText | None = None
+    """Not None: text comes as it is stored, because the server cannot convert all of it, and this converts it."""
     position: Callable[[], int] = at_the_start
     """Gives the commit LSN of the current transaction: `composite_changes` compares it with the catalog's LSN."""
 
     @staticmethod
     def of_database(
-        numeric: Literal["decimal", "string"], encoding: str, position: Callable[[], int] = at_the_start
+        numeric: Literal["decimal", "string"],
+        encoding: str,
+        position: Callable[[], int] = at_the_start,
+        to_text: ToText | None = None,
     ) -> TypeOptions:
         """The options for a database with this encoding, by PostgreSQL's name."""
-        return TypeOptions(numeric, encoding == "SQL_ASCII", is_converted(encoding), position)
+        return TypeOptions(numeric, encoding == "SQL_ASCII", is_converted(encoding), to_text, position)
 
 
 def is_converted(encoding: str) -> bool:
@@ -114,11 +119,13 @@ class TypeRegistry:
 
     def codec(self, pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
         """The codec of a column, or of a part of its values. Never fails."""
-        if pgtype.kind == "d" and pgtype.base is not None:
+        if pgtype.kind == DOMAIN and pgtype.base is not None:
             return self.codec(pgtype.base, pgtype.base_typmod, options)
         request = TypeRequest(pgtype, typmod, options, self)
         factory = self._kinds.get(_kind(pgtype)) or self._named(pgtype)
         codec = (factory(request) if factory is not None else None) or self._fallback(request)
+        if options.to_text is not None:
+            return converted(codec, options.to_text)
         return utf8_checked(codec) if options.any_encoding else codec
 
     def built_in_codec(self, oid: int, options: TypeOptions) -> Codec | None:

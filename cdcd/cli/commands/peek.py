@@ -23,7 +23,7 @@ from cdcd.errors import BinaryFormatUnsupported, GapError, RequestRejected
 from cdcd.lsn import parse_lsn
 from cdcd.sink.topics import TopicNames
 from cdcd.source.catalog import Catalog
-from cdcd.source.server_errors import SlotActive, start_refused
+from cdcd.source.server_errors import UNCONVERTIBLE, SlotActive, start_refused
 from cdcd.source.session import Session, StatementRejected
 from cdcd.source.slot import Slot
 from cdcd.source.start_options import ORIGIN_SINCE, start_options
@@ -56,7 +56,7 @@ def peek(settings: Settings, limit: int, *, as_json: bool, out: TextIO) -> None:
     source, names = settings.source, TopicNames(settings.sink.prefix, settings.sink.topic)
     with Session(source.dsn, source.application_name) as session:
         _check(session, source.slot)
-        catalog = Catalog(session)
+        catalog = Catalog(session, source.publication)
         binary = source.binary
         if binary == "auto":
             types = catalog.published_types(source.publication)
@@ -122,4 +122,9 @@ def _messages(session: Session, slot: str, wanted: int, options: Mapping[str, st
     try:
         return [(parse_lsn(lsn), bytes(data)) for lsn, data in session.rows(_PEEK, [slot, wanted, words, wanted])]
     except StatementRejected as error:
+        if error.sqlstate in UNCONVERTIBLE:
+            raise RequestRejected(
+                f"the next changes cannot be shown: {error.message}",
+                "cdcd run publishes a value without an equivalent in UTF-8 as unrepresentable",
+            ) from error
         raise start_refused(error.sqlstate, error.message, slot, None) from error

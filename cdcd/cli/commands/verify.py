@@ -37,6 +37,7 @@ def as_json(result: TableResult) -> list[str]:
         "rows_in_kafka": result.rows_in_kafka,
         "events": result.events,
         "oldest_events_gone": result.oldest_events_gone,
+        "other_keys": result.other_keys,
         **{kind: result.count(kind) for kind in (CHANGED, MISSING, EXTRA)},
         "equal": result.is_equal,
         "lsn": format_lsn(result.lsn),
@@ -49,6 +50,11 @@ def as_text(result: TableResult) -> list[str]:
     """One line for the table, then one for each difference."""
     hint = "; retention has removed the topic's oldest events, so rows are missing" if result.oldest_events_gone else ""
     summary = f"{result.rows:,} rows, equal" if result.is_equal else _counts(result)
+    if result.other_keys:
+        keys = " and ".join(
+            f"under the key ({', '.join(key)})" if key else "without a key" for key in result.other_keys
+        )
+        hint += f"; the key has changed, and the topic still has events {keys}: run cdcd snapshot {result.table}"
     return [f"{result.table}: {summary}{hint}", *map(_difference, result.differences)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from support.avro_values import UNREPRESENTABLE, both, transcode
+from support.avro_values import UNREPRESENTABLE, both, read_back, transcode
 
 from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.lookup import TypeOptions, codec_for
@@ -72,3 +72,20 @@ def test_only_columns_with_text_in_them_are_looked_at_and_only_in_such_databases
     assert isinstance(codec_of(TEXT), EscapingColumn)
     assert not isinstance(codec_of(PgType(23, "pg_catalog", "int4")), EscapingColumn)
     assert not isinstance(codec_for(TEXT, -1, TypeOptions()), EscapingColumn)
+
+
+def test_text_that_comes_as_it_is_stored_is_converted_at_any_depth() -> None:
+    def to_text(raw: bytes) -> str:
+        return raw.replace(b"\x81", b"").decode("latin1") + "\udc81" * raw.count(b"\x81")
+
+    options = TypeOptions(converted=True, to_text=to_text)
+    array = PgType(1009, "pg_catalog", "_text", element=TEXT, is_array=True)
+    text, column = codec_for(TEXT, -1, options), codec_for(array, -1, options)
+    assert read_back(text, transcode(text, "text", LATIN1)) == "café"
+    assert read_back(column, transcode(column, "text", b"{" + LATIN1 + b",a}")) == ["café", "a"]
+    assert transcode(text, "text", b"\x81") is UNREPRESENTABLE
+    assert transcode(column, "text", b'{"\x81"}') is UNREPRESENTABLE
+    assert isinstance(column, EscapingColumn)
+    assert column.shown(b"{" + LATIN1 + b"\\\x81}") == "{café\\\\}\\x81"
+    int4 = codec_for(PgType(23, "pg_catalog", "int4"), -1, options)
+    assert not isinstance(int4, EscapingColumn)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from cdcd.cli.commands.verify import as_json, as_text
 from cdcd.verify.comparison import CHANGED, EXTRA, MISSING, Difference, TableResult
@@ -33,8 +34,17 @@ def test_scripts_get_each_key_then_the_counts() -> None:
     assert keys[2] == {"table": "public.t", "difference": "extra", "key": {"id": "3", "memo": None}}
     assert summary == {
         "table": "public.t", "topic": "cdcd.public.t", "rows": 1000, "rows_in_kafka": 1001, "events": 5000,
-        "oldest_events_gone": False, "changed": 1, "missing": 1, "extra": 2, "equal": False, "lsn": "1/10",
+        "oldest_events_gone": False, "other_keys": [], "changed": 1, "missing": 1, "extra": 2, "equal": False,
+        "lsn": "1/10",
     }  # fmt: skip
+
+
+def test_events_under_another_key_are_said_with_what_to_run() -> None:
+    assert as_text(replace(result(), other_keys=((), ("id",)))) == [
+        "public.t: 1,000 rows, equal; the key has changed, and the topic still has events without a key and under the "
+        "key (id): run cdcd snapshot public.t"
+    ]
+    assert json.loads(as_json(replace(result(), other_keys=(("id",),)))[-1])["other_keys"] == [["id"]]
 
 
 def test_a_topic_that_has_lost_its_first_events_is_said() -> None:

@@ -1,0 +1,85 @@
+"""Keeps the key that the events of each table had last, in the snapshot records, and says when it changes.
+
+Before: `batches` says which key a table's events have; the snapshot records say which they had before this start.
+After: `publisher` writes the records in the Kafka transaction of these events. At a start `transaction.relations` has
+the key where the stream does not name it.
+
+A change of the key leaves the rows that were not written since under the old key: only a new snapshot mends that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cdcd.progress.snapshot_records import RUNNING, TableSnapshot
+from cdcd.sink.batches import Batch
+from cdcd.sink.kafka_transaction import Table
+from cdcd.sink.topics import TopicNames
+
+log = logging.getLogger(__name__)
+
+
+class TableKeys:
+    """The last keys of one slot's tables. A table without a snapshot record keeps its key in memory only."""
+
+    def __init__(self, snapshots: Mapping[str, TableSnapshot]) -> None:
+        """`snapshots`: the snapshot records in Kafka, by topic."""
+        self._records = dict(snapshots)
+        self.last: dict[Table, tuple[str, ...]] = {}
+        """The key of each table's last events, where it is known. Any thread may look into it."""
+        for each in snapshots.values():
+            self._note(each)
+
+    def of_batch(self, batch: Batch, names: TopicNames) -> list[TableSnapshot]:
+        """The snapshot records to write with a batch: its own, and those of tables that have another key now."""
+        if batch.snapshot_records is not None:
+            return [self._of_snapshot(each) for each in batch.snapshot_records]
+        changed: list[TableSnapshot] = []
+        for (schema, name), key in batch.keys.items():
+            topic = names.topic(schema, name)
+            before = self.last.get((schema, name))
+            if before == key:
+                continue
+            self.last[schema, name] = key
+            if before is not None:
+                _warn(f"{schema}.{name}", before, key)
+            if topic in self._records:
+                self._records[topic] = replace(self._records[topic], key_columns=key)
+                changed.append(self._records[topic])
+        return changed
+
+    def kept(self, wanted: TableSnapshot) -> TableSnapshot:
+        """The record of a snapshot that is wanted, with the key of the events that Kafka has."""
+        known = self._records.get(wanted.topic)
+        self._records[wanted.topic] = wanted if known is None else replace(wanted, key_columns=known.key_columns)
+        return self._records[wanted.topic]
+
+    def _of_snapshot(self, record: TableSnapshot) -> TableSnapshot:
+        """The record of a snapshot; the stream may have brought another key since the snapshot began."""
+        known = self._records.get(record.topic)
+        if known is not None and known.state == RUNNING and known.lsn == record.lsn:
+            record = replace(record, key_columns=known.key_columns)
+        self._records[record.topic] = record
+        self._note(record)
+        return record
+
+    def _note(self, record: TableSnapshot) -> None:
+        if record.key_columns is not None:
+            self.last[record.schema, record.table] = record.key_columns
+
+
+def _warn(table: str, before: tuple[str, ...], now: tuple[str, ...]) -> None:
+    log.warning(
+        "the key of %s changed from %s to %s: the rows that were not written since are in Kafka under the old key. "
+        "Run: cdcd snapshot %s",
+        table,
+        _words(before),
+        _words(now),
+        table,
+    )
+
+
+def _words(key: tuple[str, ...]) -> str:
+    return f"({', '.join(key)})" if key else "none"
