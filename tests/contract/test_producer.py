@@ -873,6 +873,29 @@ def test_a_broker_that_does_not_come_back_is_lost_and_its_heir_goes_on_from_the_
     heir.close()
 
 
+def test_a_producer_that_kafka_has_forgotten_loses_its_transaction_and_an_heir_writes_on(
+    start_kafka: Callable[..., Any],
+) -> None:
+    expiration = ("transactional.id.expiration.ms", "producer.id.expiration.ms")
+    checks = (
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        "producer.id.expiration.check.interval.ms",
+    )
+    kafka = start_kafka(settings=dict.fromkeys(expiration, "1000") | dict.fromkeys(checks, "200"))
+    world = RealWorld(kafka.bootstrap, "idle")
+    orders = topic_of(world, "orders")
+    producer = started(world)
+    with pytest.raises(KafkaUnavailable, match="INVALID_PRODUCER_ID_MAPPING"):  # noqa: PT012
+        for idle_s in (0.0, 0.0, 2.0, 4.0, 8.0, 16.0):  # a write starts the time anew
+            time.sleep(idle_s)
+            write(producer, orders, (b"a", b"before"))
+    before = values(world.visible(orders, 1)[0])
+    heir = started(world)
+    write(heir, orders, (b"a", b"after"))
+    assert values(world.visible(orders, 1)[0]) == [*before, b"after"]
+    world.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_an_end_that_reaches_the_broker_late_ends_no_transaction_but_its_own(end: str) -> None:

@@ -6,8 +6,8 @@ After: a test reads what `read_committed` consumers would see; `tests/contract` 
 It keeps what matters for exactly once: a log per partition in which aborted rows and control markers take offsets, the
 last stable offset that an open transaction holds back, and one owner per transactional.id, who fences the one before.
 Faults: `on_call` is called with the name of every step before it takes effect, `on_done` afterwards; either may raise.
-What the broker itself may do meanwhile: end a transaction that took too long (`expire`), and commit one whose producer
-has not heard of it (`commit_late`).
+What the broker itself may do meanwhile: end a transaction that took too long (`expire`), commit one whose producer
+has not heard of it (`commit_late`), and forget a transactional.id that was idle for too long (`forget`).
 """
 
 from __future__ import annotations
@@ -156,6 +156,10 @@ class FakeBroker:
         if transaction.is_open:
             self.end(transaction, "committed")
 
+    def forget(self, transactional_id: str) -> None:
+        """`transactional.id.expiration.ms` is over: its producer will be told; the next one to start is a new owner."""
+        self.owners.pop(transactional_id).is_forgotten = True
+
     def _committed(self, log: list[Entry]) -> Iterator[Seen]:
         for offset, entry in enumerate(log[: self.stable_end(log)]):
             if not entry.is_marker and entry.state != "aborted":
@@ -170,6 +174,7 @@ class FakeProducer:
         self._id = transactional_id
         self._transaction: Transaction | None = None
         self._offsets: dict[tuple[str, int], int] = {}
+        self.is_forgotten = False
 
     @property
     def is_transactional(self) -> bool:
@@ -248,6 +253,8 @@ class FakeProducer:
 
     def _step(self, step: str) -> None:
         self._broker.on_call(step)
+        if self.is_forgotten:
+            raise KafkaUnavailable(f"Kafka has forgotten the producer of {self._id}")
         if not self._owns():
             raise Fenced(f"another producer has taken over {self._id}")
         if self._transaction is not None and self._transaction.expired:

@@ -432,7 +432,7 @@ class World:
                 self._kill, self._kill, self._freeze, self._freeze, self._cut, self._half_open, self._half_open,
                 self._terminate, self._crash_server, self._crash_kafka, self._fail_kafka, self._slow_kafka,
                 self._expire, self._fill,
-                self._tear, self._tear, self._jump, self._terminate_daemon, self._late,
+                self._tear, self._tear, self._jump, self._terminate_daemon, self._late, self._forget,
             ]
         )  # fmt: skip
         what()
@@ -533,6 +533,15 @@ class World:
         for transaction in self.broker.open_transactions():
             self.note("a Kafka transaction takes too long")
             self.broker.expire(transaction)
+
+    def _forget(self) -> None:
+        """Kafka forgets a transactional.id. It knows of no open transaction: no partition has joined one."""
+        busy = {transaction.producer for transaction in self.broker.open_transactions() if transaction.touched}
+        idle = sorted(self.broker.owners.keys() - busy)
+        if idle:
+            transactional_id = self.rng.choice(idle)
+            self.note(f"Kafka forgets {transactional_id}")
+            self.broker.forget(transactional_id)
 
     def _late(self) -> None:
         """A request to commit that was given up arrives."""
