@@ -110,13 +110,10 @@ class Reachability:
 
     def _judge(self, label: str, service: _Service, now_s: float) -> None:
         since_s, loss = service.unanswered_since_s, service.loss
-        if since_s is None:
-            if loss is not None:
-                service.loss = None
-                log.warning(
-                    "%s is back", loss.name, extra={"service": label, "seconds": round(now_s - loss.since_s, 1)}
-                )
-        elif loss is None and now_s - since_s >= LOST_AFTER_S:
+        if loss is not None and (since_s is None or since_s > loss.since_s):  # it has answered, and may be asked again
+            log.warning("%s is back", loss.name, extra={"service": label, "seconds": round(now_s - loss.since_s, 1)})
+            loss = service.loss = None
+        if since_s is not None and loss is None and now_s - since_s >= LOST_AFTER_S:
             error = service.error or CdcdError(f"{service.name} does not answer")
             service.loss = Loss(service.name, since_s, error)
             log.warning("lost %s: %s", service.name, error, extra={"service": label})

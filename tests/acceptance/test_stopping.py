@@ -64,7 +64,7 @@ def test_a_daemon_ends_while_kafka_is_silent(
     daemon = stream.daemon().start()
     daemon.wait_until_streaming()
     with Writer(stream.dsn, pause_s=0.01):
-        daemon.wait_for_log("published")
+        daemon.wait_until_confirmed()
         restartable_kafka.pause()
         try:
             time.sleep(1)
