@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ import pytest
 import yaml
 
 from cdcd.config.loading import load
+from cdcd.config.settings import Settings
 from cdcd.monitoring.metrics import METRICS
+from cdcd.sink.kafka.client_config import KafkaConnection, idempotent_producer_config
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
@@ -119,6 +122,51 @@ def test_the_settings_of_an_overlay_are_settings(which: str, tmp_path: Path, mon
     assert settings.spool.bytes_max < 20 * 2**30
     mounts = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
     assert any(str(settings.spool.directory).startswith(mount) for mount in mounts)
+
+
+MEBIBYTE = 1 << 20
+QUANTITIES = {"Mi": MEBIBYTE, "G": 1 << 30}
+LARGEST_ROW_BYTES = 80 * MEBIBYTE
+
+
+def memory_bytes(settings: Settings) -> dict[str, int]:
+    """The bounds of the README's table, by their first words."""
+    librdkafka = idempotent_producer_config(KafkaConnection("k", "c", settings.sink.librdkafka))
+    kbytes, records = librdkafka["queue.buffering.max.kbytes"], librdkafka["queue.buffering.max.messages"]
+    assert isinstance(kbytes, int)
+    assert isinstance(records, int)
+    return {
+        "the program": 70 * MEBIBYTE,
+        "transactions in progress": settings.spool.memory_bytes,
+        "events that wait": settings.sink.queue_bytes_max,
+        "records in librdkafka": kbytes * 1024 + records * 150,
+        "what the daemon reads": 16 * MEBIBYTE,
+        "the encoders": 1_000 * 8_000,
+    }
+
+
+def test_the_memory_that_is_granted_is_the_sum_of_the_bounds() -> None:
+    [deployment] = documents((KUBERNETES / "base" / "deployment.yaml").read_text())
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    unit = (DEPLOY / "systemd" / "cdcd.service").read_text()
+    granted = [container["resources"]["limits"]["memory"], re.findall(r"(?m)^MemoryMax=(.*)$", unit)[0]]
+    readme = (DEPLOY.parent / "README.md").read_text()
+    for toml in [None, *KUBERNETES.rglob("cdcd.toml")]:
+        given = tomllib.loads(toml.read_text()) if toml else {}
+        given = {name: value for name, value in given.items() if isinstance(value, dict)}
+        given["source"] = {"dsn": "d", **given.get("source", {})}
+        given["sink"] = {"bootstrap_servers": "k", **given.get("sink", {})}
+        bounds = memory_bytes(Settings.model_validate(given))
+        total = sum(bounds.values())
+        for quantity in granted:
+            number, unit_of_it = re.fullmatch(r"(\d+)(\w+)", quantity).groups()  # type: ignore[union-attr]
+            assert total + 5 * LARGEST_ROW_BYTES <= int(number) * QUANTITIES[unit_of_it], (toml, quantity)
+            assert quantity in readme
+        if toml is None:
+            for words, size in bounds.items():
+                [line] = [line for line in readme.splitlines() if line.startswith(f"| {words}")]
+                assert f"| {round(size / MEBIBYTE)} MB" in line
+            assert f"{sum(round(size / MEBIBYTE) for size in bounds.values())} MB with the defaults" in readme
 
 
 @promtool
