@@ -16,7 +16,7 @@ The packages around the flow, each above the flow and the ones before it::
     monitoring   status, metrics, health, the page, the log
     reading      the topics, read back: the consumer's half of the wire format
     verify       the topics compared with the tables at one LSN
-    preflight    the checks of `cdcd check`
+    preflight    the judges of `cdcd check` and of a start
     daemon       `cdcd run`: start-up, the loop, restarts
     spark        the topics as DataFrames and lake tables (not part of the daemon)
     cli          the commands

@@ -252,6 +252,8 @@ class RowEncoder(RelationChanges):
         key: bytes | None = None
         if self._key.has_key:
             key = self._key.encode(frame, old, 0) if new == 0 else self._key.encode(frame, new, old)
+        elif old_kind == KEY:
+            raise self._key.unknown()
         self._finish(op, key)
 
     def _head(self, header: bytes, op: i64, lsn: i64) -> None:

@@ -88,6 +88,12 @@ class KeyEncoder:
         """The error of a row without a value for a column of the key."""
         return DecodeError(f"a row of {self._table} has no value for the key column {field.name}", _PARTITION_HINT)
 
+    def unknown(self) -> CdcdError:
+        """The error of an old row of which only the key came, for a table without a key: no reader could find it."""
+        return DecodeError(
+            f"an old row of {self._table} came with its key only, and the table has no key", _PARTITION_HINT
+        )
+
     def encode(self, frame: bytes, at: i64, old: i64) -> bytes | None:
         """The key of the checked tuple at `at`. Values that PostgreSQL left out are in the tuple at `old` (0: none).
 

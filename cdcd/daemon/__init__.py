@@ -9,6 +9,7 @@ In the order of a start::
     supervisor             runs one stream after another
     clients                makes the connections, files, threads and clocks
     stream_startup         knows the order of a start
+      start_judgement      refuses a start by the judges of cdcd check
       publication_setup    makes the publication if it is missing
       slot_setup           makes the slot if it is missing
       kafka_takeover       fences the earlier daemon, and reads the progress

@@ -1,9 +1,11 @@
-"""`cdcd check`: finds out whether `cdcd run` would work.
+"""Finds out whether `cdcd run` would work: for `cdcd check`, and for each start of the daemon.
 
-Before: `source` and `sink.kafka` ask the servers. After: `cli.commands.check` prints the findings.
+Before: `source` and `sink.kafka` ask the servers. After: `cli.commands.check` prints the findings;
+`daemon.start_judgement` refuses a start for an error, and logs a warning.
 
 - `check`: the order of the subjects. `findings`: one finding.
 - `postgres_facts`, `postgres`: ask PostgreSQL; the order of its subjects.
-- `server`, `slot`, `publication`, `replica_identity`, `privileges`: judge one subject of PostgreSQL each.
+- `server`, `slot`, `publication`, `selected_tables`, `replica_identity`, `privileges`: judge one subject of PostgreSQL
+  each.
 - `kafka`, `progress`, `registry`: judge the brokers, the progress in Kafka, and the schema registry.
 """

@@ -70,6 +70,23 @@ def test_a_root_whose_deletes_name_no_row_is_refused_until_the_hint_is_run(strea
     stream.check(("public", "r"))
 
 
+def test_a_root_that_turns_out_so_in_the_stream_ends_it_before_a_delete_that_names_no_row(
+    stream: StreamFixture,
+) -> None:
+    stream.sql("CREATE PUBLICATION cdcd FOR ALL TABLES WITH (publish_via_partition_root = true)")
+    with stream.daemon().start() as daemon:
+        daemon.wait_for_log("going on")
+        stream.sql(
+            "CREATE TABLE r (id int, d int) PARTITION BY RANGE (d)",
+            "CREATE TABLE r1 PARTITION OF r (PRIMARY KEY (id)) FOR VALUES FROM (0) TO (10)",
+            "INSERT INTO r VALUES (1, 1)",
+            "DELETE FROM r",
+        )
+        assert daemon.wait() == 1
+        assert "an old row of public.r came with its key only" in daemon.log.read_text()
+    assert {event.value["op"] for event in stream.events() if event.value is not None} <= {"c"}
+
+
 def test_a_name_without_a_table_is_refused_with_the_nearest(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE customers (id int PRIMARY KEY)", "CREATE TABLE orders (id int PRIMARY KEY)")
     error = refused_by_both(stream, source={"tables": ["public.customers", "public.ordres"]})

@@ -194,6 +194,16 @@ def test_a_table_without_a_key_has_no_keys() -> None:
     assert [(key, event["op"]) for key, event in table.events()] == [(None, "c"), (None, "u"), (None, "d")]
 
 
+def test_an_old_row_of_which_only_a_key_came_is_refused_where_the_events_have_none() -> None:
+    """A root without a replica identity, whose partition logs its own key."""
+    table = Table(ResolvedColumn("id", INT4, -1, False), ResolvedColumn("v", TEXT, -1, False))
+    table.insert(b"1", b"a")
+    with pytest.raises(DecodeError, match=r"public\.t came with its key only, and the table has no key"):
+        table.delete(b"1", None)
+    with pytest.raises(DecodeError, match="came with its key only"):
+        table.update(b"2", b"a", old=[b"1", None])
+
+
 def test_a_table_without_columns_has_events() -> None:
     table = Table(identity="f")
     table.insert()
