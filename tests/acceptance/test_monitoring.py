@@ -135,6 +135,7 @@ def test_a_kafka_that_is_gone_is_told_by_name_within_ten_seconds_though_nothing_
     daemon = stream.daemon(source={"status_interval_s": 30}).start()
     daemon.wait_for_log("going on")
     wait_for(daemon, "/readyz", 200, "streaming")
+    daemon.wait_until_confirmed()
     getattr(restartable_kafka, how)()
     try:
         wait_for(daemon, "/readyz", 503, "; Kafka lost for ", WITHIN_S)
