@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Final
 
@@ -23,7 +24,6 @@ from cdcd.errors import CdcdError, KafkaUnavailable, PostgresUnavailable
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.reachability import JUDGED_EVERY_S, KAFKA, POSTGRESQL, REGISTRY
 from cdcd.monitoring.status import Status
-from cdcd.sink.kafka.client_config import KafkaConnection
 from cdcd.sink.kafka.cluster_probe import ClusterProbe
 from cdcd.sink.kafka.errors import TRY_AGAIN
 from cdcd.sink.topics import TopicNames
@@ -45,6 +45,33 @@ def services(settings: Settings) -> tuple[str, ...]:
     return (POSTGRESQL, KAFKA) if settings.avro.registry_url is None else (POSTGRESQL, KAFKA, REGISTRY)
 
 
+class KafkaWatch:
+    """Asks Kafka whether it is there, and whether it takes what waits for it. For one thread."""
+
+    def __init__(self, probe: ClusterProbe, status: Status, own_topics: Sequence[str]) -> None:
+        """`own_topics` are written to in every Kafka transaction."""
+        self._probe = probe
+        self._status = status
+        self._own_topics = own_topics
+
+    def ask(self, now_s: float) -> None:
+        """Ask at `now_s` (monotonic). Raises KafkaUnavailable if Kafka does not answer, or takes nothing."""
+        self._probe.ask()
+        stalled_s = self._status.stages.sink.stalled_s(now_s)
+        try:
+            if stalled_s >= SINK_IDLE_S:
+                self._probe.raise_if_unwritable([*self._status.depths().topics, *self._own_topics])
+            if stalled_s >= SINK_STUCK_S:
+                raise KafkaUnavailable(f"Kafka answers, but has taken nothing for {stalled_s:.0f} s", TRY_AGAIN)
+        except KafkaUnavailable as error:
+            self._status.reachability.failed(KAFKA, now_s - stalled_s, error)
+            raise
+
+    def close(self) -> None:
+        """End the client."""
+        self._probe.close()
+
+
 class ServiceWatch:
     """Watches until `close`."""
 
@@ -54,12 +81,13 @@ class ServiceWatch:
         self._clients = clients
         self._closed = threading.Event()
         self._slot = SlotMonitor(settings.source, status, metrics, clients.wall_us)
-        sink = settings.sink
-        names = TopicNames(sink.prefix, sink.topic)
-        connection = KafkaConnection(sink.bootstrap_servers, settings.source.application_name, sink.librdkafka)
-        self._kafka = ClusterProbe(connection, names.progress)
-        self._own_topics = [names.progress]
-        questions: dict[str, Callable[[], None]] = {POSTGRESQL: self._ask_postgres, KAFKA: self._ask_kafka}
+        names = TopicNames(settings.sink.prefix, settings.sink.topic)
+        with closing(clients.kafka()) as kafka:
+            self._kafka = KafkaWatch(kafka.probe(names.progress), status, [names.progress])
+        questions: dict[str, Callable[[], None]] = {
+            POSTGRESQL: self._ask_postgres,
+            KAFKA: lambda: self._kafka.ask(clients.monotonic_s()),
+        }
         registry = registry_store(settings, names)
         if registry is not None:
             questions[REGISTRY] = registry.ask
@@ -106,16 +134,3 @@ class ServiceWatch:
             raise
         except CdcdError as error:  # it answers
             log.debug("the slot cannot be looked at: %s", error)
-
-    def _ask_kafka(self) -> None:
-        self._kafka.ask()
-        now_s = self._clients.monotonic_s()
-        stalled_s = self._status.stages.sink.stalled_s(now_s)
-        try:
-            if stalled_s >= SINK_IDLE_S:
-                self._kafka.raise_if_unwritable([*self._status.depths().topics, *self._own_topics])
-            if stalled_s >= SINK_STUCK_S:
-                raise KafkaUnavailable(f"Kafka answers, but has taken nothing for {stalled_s:.0f} s", TRY_AGAIN)
-        except KafkaUnavailable as error:
-            self._status.reachability.failed(KAFKA, now_s - stalled_s, error)
-            raise

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from cdcd.sink.interfaces import ParkedReader, PartitionReader, Producer
 from cdcd.sink.kafka.admin import KafkaAdmin
 from cdcd.sink.kafka.client_config import KafkaConnection, transaction_timeout_ms
+from cdcd.sink.kafka.cluster_probe import ClusterProbe
 from cdcd.sink.kafka.idempotent_producer import IdempotentProducer
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
 from cdcd.sink.kafka.producer import KafkaProducer
@@ -58,6 +59,10 @@ class KafkaCluster:
     def parked_reader(self, topic: str) -> ParkedReader:
         """Return a reader of the parked topic."""
         return KafkaParkedReader(self.range_reader(topic))
+
+    def probe(self, topic: str) -> ClusterProbe:
+        """Return a client that asks whether the cluster is there. It asks for `topic`, which need not exist."""
+        return ClusterProbe(self._connection, topic)
 
     def transaction_timeout_ms(self) -> int:
         """Return how long a Kafka transaction may be open, milliseconds. Raises as admin, and SettingsError."""

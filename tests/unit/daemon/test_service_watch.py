@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from cdcd.config.settings import AvroSettings, Settings, SinkSettings, SourceSettings
+from cdcd.daemon.service_watch import SINK_IDLE_S, SINK_STUCK_S, KafkaWatch, services
+from cdcd.errors import KafkaUnavailable
+from cdcd.monitoring.reachability import KAFKA, POSTGRESQL, REGISTRY, Reachability
+from cdcd.monitoring.status import QueueDepths, Status
+from cdcd.sink.kafka.cluster_probe import ClusterProbe
+
+
+class PlayedProbe:
+    """A cluster that a test speaks for."""
+
+    def __init__(self) -> None:
+        self.is_there = True
+        self.unwritable = ""
+        self.looked_at: list[list[str]] = []
+
+    def ask(self) -> None:
+        if not self.is_there:
+            raise KafkaUnavailable("Kafka did not answer in time")
+
+    def raise_if_unwritable(self, topics: list[str]) -> None:
+        self.looked_at.append(topics)
+        if self.unwritable in topics:
+            raise KafkaUnavailable(f"Kafka takes no records: the topic {self.unwritable} lacks replicas")
+
+
+class Played:
+    """Work for Kafka has waited since 1000 s, and nothing moves."""
+
+    def __init__(self) -> None:
+        self.status = Status("1.0", "slot", "pub", 1000.0)
+        self.status.reachability = Reachability((KAFKA,))
+        self.status.depths = lambda: QueueDepths(topics=("p.public.t",))
+        self.status.begin_stream(1000.0)
+        self.status.stages.sink.note(1000.0, True, 1)
+        self.probe = PlayedProbe()
+        self.watch = KafkaWatch(cast("ClusterProbe", self.probe), self.status, ["p.progress"])
+
+
+@pytest.fixture
+def played() -> Played:
+    return Played()
+
+
+def test_a_kafka_that_answers_is_asked_nothing_else_while_work_moves(played: Played) -> None:
+    played.watch.ask(1000.0 + SINK_IDLE_S - 1)
+    assert played.probe.looked_at == []
+
+
+def test_a_kafka_that_does_not_answer_is_an_error_whether_work_waits_or_not(played: Played) -> None:
+    played.probe.is_there = False
+    with pytest.raises(KafkaUnavailable, match="did not answer"):
+        played.watch.ask(1001.0)
+
+
+def test_work_that_does_not_move_lets_the_topics_of_the_open_transaction_be_looked_at(played: Played) -> None:
+    played.watch.ask(1000.0 + SINK_IDLE_S)
+    assert played.probe.looked_at == [["p.public.t", "p.progress"]]
+
+
+def test_a_topic_that_takes_nothing_makes_kafka_lost_within_ten_seconds_from_the_last_move_on(played: Played) -> None:
+    played.probe.unwritable = "p.public.t"
+    with pytest.raises(KafkaUnavailable, match=r"the topic p\.public\.t lacks replicas"):
+        played.watch.ask(1000.0 + SINK_IDLE_S)
+    played.status.reachability.judge(1000.0 + SINK_IDLE_S + 1)
+    assert played.status.reachability.losses()[KAFKA].since_s == 1000.0
+    assert not played.status.is_ready()
+
+
+def test_a_kafka_that_takes_nothing_for_long_is_lost_whatever_the_reason(played: Played) -> None:
+    played.watch.ask(1000.0 + SINK_STUCK_S - 1)
+    with pytest.raises(KafkaUnavailable, match="answers, but has taken nothing for 30 s"):
+        played.watch.ask(1000.0 + SINK_STUCK_S)
+
+
+@pytest.mark.parametrize(("url", "more"), [(None, set()), ("http://r", {REGISTRY})])
+def test_the_registry_is_watched_if_there_is_one(url: str | None, more: set[str]) -> None:
+    avro = AvroSettings(registry_url=url)
+    settings = Settings(source=SourceSettings(dsn=""), sink=SinkSettings(bootstrap_servers="k:9092"), avro=avro)
+    assert set(services(settings)) == {POSTGRESQL, KAFKA} | more
