@@ -34,8 +34,8 @@ SAMPLE_EVERY_S: Final = 5.0
 SINK_IDLE_S: Final = 5.0
 """When work has waited for Kafka so long and nothing moved, the topics are looked at."""
 
-SINK_STUCK_S: Final = 30.0
-"""When nothing has moved for so long, Kafka takes nothing, whatever the reason."""
+SINK_STUCK_S: Final = 60.0
+"""When nothing has moved for so long, Kafka takes nothing, whatever the reason. A slow flush is done sooner."""
 
 log = logging.getLogger(__name__)
 

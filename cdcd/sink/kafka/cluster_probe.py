@@ -35,6 +35,8 @@ class ClusterProbe:
         self._bootstrap = connection.bootstrap
         self._topic = topic
         self._reports = Reports()
+        self._admin: AdminClient | None = None
+        """Made when nothing moves for the first time."""
         self._config: dict[str, Any] = {
             **client_config(connection.bootstrap, connection.client_id, connection.properties),
             "log_level": 0,  # the other clients log that a broker is gone
@@ -62,14 +64,16 @@ class ClusterProbe:
 
     def raise_if_unwritable(self, topics: Collection[str]) -> None:
         """Raise KafkaUnavailable, with the name, if one of `topics` takes no records as far as the cluster tells."""
-        client = AdminClient(self._config)
+        if self._admin is None:
+            self._admin = AdminClient(self._config)
         try:
-            why = why_unwritable(client, topics, TIMEOUT_S)
+            why = why_unwritable(self._admin, topics, TIMEOUT_S)
         except KafkaException:
             return  # `ask` finds out
         if why:
             raise KafkaUnavailable(f"Kafka ({self._bootstrap}) takes no records: {why}", TRY_AGAIN)
 
     def close(self) -> None:
-        """End the client."""
+        """End the clients."""
+        self._admin = None
         self._client.close()
