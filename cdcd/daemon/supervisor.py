@@ -40,6 +40,7 @@ from cdcd.errors import (
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import State, Status
 from cdcd.source.server_errors import SlotActive
+from cdcd.source.table_selection import qualified_name
 from cdcd.wakeup import WakeupPipe
 
 log = logging.getLogger(__name__)
@@ -173,7 +174,7 @@ class Supervisor:
         record. After a crash the next daemon hits the same error, and parks the table again.
         """
         table, parking = error.table, self._fallbacks.parking
-        name = ".".join(table or ())
+        name = qualified_name(*table) if table is not None else ""
         # If parked events were removed, every start would fail, and a stopped daemon takes no request to discard them.
         stops = self._settings.sink.on_unpublishable == "stop" and not error.gone
         if stops or table is None or table in parking.parked:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from cdcd.lsn import format_lsn
 from cdcd.preflight.findings import Finding, error, ok, warning
 from cdcd.progress.records import SlotRecord
+from cdcd.source.table_selection import qualified_name
 
 
 def judge(last: SlotRecord | None, *, slot_exists: bool | None) -> Iterator[Finding]:
@@ -25,9 +26,9 @@ def judge(last: SlotRecord | None, *, slot_exists: bool | None) -> Iterator[Find
     else:
         yield ok("progress", f"Kafka holds all changes up to {where}")
     for deferred in last.deferred:
-        name = f"{deferred.schema}.{deferred.table}"
+        name = qualified_name(deferred.schema, deferred.table)
         yield ok("deferred", f"A snapshot of the table {name} is in progress; its later changes follow")
     for table in last.parked:
-        name = f"{table.schema}.{table.table}"
+        name = qualified_name(table.schema, table.table)
         message = f"The table {name} is parked since {format_lsn(table.lsn)}: {table.reason}"
         yield warning("parked", message, f"Correct the cause, then run: cdcd unpark {name}")

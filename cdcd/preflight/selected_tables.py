@@ -17,7 +17,13 @@ from cdcd.preflight.findings import Finding, error, warning
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.source.identifiers import identifier
 from cdcd.source.publication import listed_tables
-from cdcd.source.table_selection import CandidateTable, TablePattern, nearest_table, select_candidates
+from cdcd.source.table_selection import (
+    CandidateTable,
+    TablePattern,
+    nearest_table,
+    qualified_name,
+    select_candidates,
+)
 
 TABLES_SHOWN: Final = 20
 """At most so many tables are named in a hint."""
@@ -36,7 +42,7 @@ def judge(facts: PostgresFacts, publication: str, asked: Sequence[str]) -> Itera
         yield _lacking(publication, lacking, facts.candidates)
     roots = {table.oid: table for table in facts.candidates if table.is_partitioned}
     unasked = [
-        TablePattern.of(table.schema, table.name).text
+        qualified_name(table.schema, table.name)
         for table in published
         if not any(
             pattern.matches(each.schema, each.name)
@@ -86,7 +92,7 @@ def _lacking(publication: str, lacking: Sequence[CandidateTable], candidates: Se
         if {table.oid, table.root_oid} & oids and not table.has_identity and not table.is_partitioned
     ]
     steps.append(f"ALTER PUBLICATION {identifier(publication)} ADD {listed_tables(shown)}")
-    names = [TablePattern.of(table.schema, table.name).text for table in lacking]
+    names = [qualified_name(table.schema, table.name) for table in lacking]
     message = f"source.tables asks for {_first(names)}, which the publication {publication} lacks: it is not streamed"
     return warning("tables", message, f"Run: {'; '.join(steps)}. Or leave it out of source.tables")
 

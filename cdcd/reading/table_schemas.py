@@ -23,7 +23,7 @@ from cdcd.sink.topics import TopicNames
 from cdcd.snapshot.published_relations import published_relations
 from cdcd.source.catalog import Catalog
 from cdcd.source.session import Session
-from cdcd.source.table_selection import select_published
+from cdcd.source.table_selection import qualified_name, select_published
 from cdcd.transaction.relations import Relations
 
 
@@ -32,7 +32,7 @@ class TableSchemas:
     """The schemas of one table's keys and events."""
 
     table: str
-    """`schema.table`."""
+    """`schema.table`, quoted where that is needed."""
     topic: str
     key: dict[str, Any] | None
     """None: the table's events have no key."""
@@ -74,7 +74,7 @@ def _published(
             schema, name = relation.schema, relation.name
             codecs = [codec_for(column.pgtype, column.typmod, types) for column in relation.columns]
             schemas = TableSchemas(
-                f"{schema}.{name}",
+                qualified_name(schema, name),
                 names.topic(schema, name),
                 json.loads(key_schema(relation, codecs)) if relation.has_key else None,
                 json.loads(envelope_schema(relation, codecs)),

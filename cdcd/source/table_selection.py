@@ -50,11 +50,6 @@ class TablePattern:
             )
         return pattern
 
-    @classmethod
-    def of(cls, schema: str, table: str) -> TablePattern:
-        """The pattern that matches this table and no other. It has quotes only where they are needed."""
-        return cls(".".join(part if _PLAIN.fullmatch(part) else identifier(part) for part in (schema, table)))
-
     def matches(self, schema: str, table: str) -> bool:
         """Whether the pattern matches this table."""
         name = f"{schema}.{table}"
@@ -103,6 +98,19 @@ class TablePattern:
             return None
         at = self._tokens.index(".")
         return "".join(self._tokens[:at]), "".join(self._tokens[at + 1 :])
+
+
+def qualified_name(schema: str, table: str) -> str:
+    """`schema.table`, as the pattern that matches this table and no other: with quotes only where they are needed."""
+    return ".".join(part if _PLAIN.fullmatch(part) else identifier(part) for part in (schema, table))
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Schema and table of a name that `qualified_name` has made."""
+    tokens = _TOKEN.findall(name)
+    at = tokens.index(".")
+    schema, table = (_QUOTED.sub(_unquoted, "".join(part)) for part in (tokens[:at], tokens[at + 1 :]))
+    return schema, table
 
 
 @dataclass(frozen=True)
@@ -162,7 +170,7 @@ def select_published(
 
 def nearest_table(pattern: TablePattern, tables: Iterable[tuple[str, str]]) -> str | None:
     """The table that is most like a pattern that matches none of them, as a pattern; None: none is like it."""
-    names = {f"{schema}.{name}": TablePattern.of(schema, name).text for schema, name in tables}
+    names = {f"{schema}.{name}": qualified_name(schema, name) for schema, name in tables}
     nearest = get_close_matches(pattern.text, names, n=1)
     return names[nearest[0]] if nearest else None
 

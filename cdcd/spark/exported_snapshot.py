@@ -20,6 +20,7 @@ from cdcd.source.published_tables import PublishedTable, published_tables
 from cdcd.source.query_runner import QueryRunner
 from cdcd.source.server_errors import SnapshotGone
 from cdcd.source.session import Session, parameters
+from cdcd.source.table_selection import qualified_name
 
 Export: TypeAlias = "Callable[[Connection, Session], CreatedSlot]"
 
@@ -68,4 +69,4 @@ class ExportedSnapshot:
             return stack.pop_all()
 
     def _published(self, asks: QueryRunner) -> dict[str, PublishedTable]:
-        return {f"{table.schema}.{table.name}": table for table in published_tables(asks, self._publication)}
+        return {qualified_name(table.schema, table.name): table for table in published_tables(asks, self._publication)}

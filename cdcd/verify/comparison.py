@@ -28,6 +28,7 @@ from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.reading.table_schemas import TableSchemas, selected_schemas
 from cdcd.sink.kafka.client_config import client_config
 from cdcd.sink.topics import TopicNames
+from cdcd.source.table_selection import qualified_name
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.event_rows import EventReader, column_names, row_schema
 from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums
@@ -186,7 +187,7 @@ def _bucket_differences(
             kind = MISSING if len(rows) < len(postgres_rows) else EXTRA
         names = table.key or table.columns
         values = map(display, tokens or postgres_tokens)
-        yield Difference(f"{table.schema}.{table.name}", kind, dict(zip(names, values, strict=True)))
+        yield Difference(qualified_name(table.schema, table.name), kind, dict(zip(names, values, strict=True)))
 
 
 def _table(schema: str, name: str, schemas: TableSchemas) -> ChecksummedTable:

@@ -13,6 +13,7 @@ from cdcd.errors import RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import DeferredTable, ParkedTable, SlotRecord, parse_record
 from cdcd.reading.consumer import TopicReader
+from cdcd.source.table_selection import qualified_name
 from cdcd.terminal.progress_bar import ProgressBar
 
 RECORDS_BACK: Final = 1_000
@@ -63,7 +64,7 @@ def wait_for_progress(
 
 
 def _incomplete(table: ParkedTable | DeferredTable) -> RequestRejected:
-    name = f"{table.schema}.{table.table}"
+    name = qualified_name(table.schema, table.table)
     return RequestRejected(
         f"the topic of {name} is not complete since {format_lsn(table.lsn)}: {table.reason}",
         f"Wait for its snapshot, or run cdcd unpark {name}; or leave the table out",

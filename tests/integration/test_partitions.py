@@ -16,7 +16,7 @@ from cdcd.source.heaps import heaps
 from cdcd.source.publication import Publication, creation_statement
 from cdcd.source.published_tables import published_names, published_tables, unsent_partitions
 from cdcd.source.session import Session
-from cdcd.source.table_selection import TablePattern, select_candidates
+from cdcd.source.table_selection import TablePattern, qualified_name, select_candidates
 
 pytestmark = pytest.mark.postgres_versions("oldest", "newest")
 
@@ -331,7 +331,7 @@ def test_hostile_names_are_published_judged_and_listed_as_they_are(database: Dat
     for name in HOSTILE:
         quoted = name.replace('"', '""')
         database.execute(f'CREATE SCHEMA "{quoted}"', f'CREATE TABLE "{quoted}"."{quoted}" ("{quoted}" int)')
-    words = tuple(TablePattern.of(name, name).text for name in HOSTILE)
+    words = tuple(qualified_name(name, name) for name in HOSTILE)
     found = told(session, tables=words)
     assert len(found) == len(HOSTILE)
     for finding in found:

@@ -9,7 +9,14 @@ from cdcd.config.settings import SourceSettings
 from cdcd.source.identifiers import identifier
 from cdcd.source.slot_conflicts import publications
 from cdcd.source.start_options import start_options
-from cdcd.source.table_selection import CandidateTable, TablePattern, select_candidates, select_published
+from cdcd.source.table_selection import (
+    CandidateTable,
+    TablePattern,
+    qualified_name,
+    select_candidates,
+    select_published,
+    split_name,
+)
 
 hostile = st.text(st.sampled_from('ab""..[]*?%\\\\\'; \n-!$é\u2028{}~'), min_size=1, max_size=8)
 any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=63)
@@ -21,11 +28,16 @@ tables = st.tuples(names, names)
 def test_a_table_written_as_a_pattern_means_that_table_and_no_other(
     table: tuple[str, str], other: tuple[str, str]
 ) -> None:
-    for pattern in (TablePattern.of(*table), TablePattern(identifier(*table))):
+    for pattern in (TablePattern(qualified_name(*table)), TablePattern(identifier(*table))):
         assert pattern.matches(*table)
         assert pattern.is_valid
         assert pattern.names_one_table
         assert pattern.matches(*other) == (table == other)
+
+
+@given(tables)
+def test_a_name_is_read_as_it_was_written(table: tuple[str, str]) -> None:
+    assert split_name(qualified_name(*table)) == table
 
 
 @given(tables)
@@ -38,7 +50,7 @@ def test_a_name_without_quotes_matches_itself(table: tuple[str, str]) -> None:
 @given(st.lists(tables, min_size=1, max_size=6, unique=True), st.data())
 def test_settings_and_commands_select_the_same_tables(known: list[tuple[str, str]], data: st.DataObject) -> None:
     wanted = data.draw(st.lists(st.sampled_from(known), min_size=1, unique=True))
-    words = [TablePattern.of(*table).text for table in wanted]
+    words = [qualified_name(*table) for table in wanted]
     settings = SourceSettings(dsn="", tables=tuple(words))
     candidates = [CandidateTable(oid, *table, None, True) for oid, table in enumerate(known)]
     patterns = [TablePattern.parse(text) for text in settings.tables]

@@ -375,3 +375,21 @@ def test_a_run_is_read_back_with_its_time_in_any_zone(zone: str, monkeypatch: py
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_tables_whose_joined_names_are_equal_stay_two_tables() -> None:
+    here, there = ("a.b", "c"), ("a", "b.c")
+    names = TopicNames("p")
+    records = {
+        names.topic(*table): TableRecord("s", names.topic(*table), *table, 1, (5,), SnapshotState(1, True, 0))
+        for table in (here, there)
+    }
+    cut = Cut("s", 1, 1, 1, 1, records)
+    assert list(cut.matching(("*",))) == ['"a.b".c', 'a."b.c"']
+    assert cut.topic('"a.b".c') == names.topic(*here)
+    assert cut.topic('a."b.c"') == names.topic(*there)
+    planner = Planner(World(), names, MirrorPlace("mirror", "lake.shop", ("*",)), 1_000, print)  # type: ignore[arg-type]
+    for name, record in cut.matching(("*",)).items():
+        loaded = planner.table_to_load(name)
+        assert (loaded.topic, loaded.schema, loaded.name) == (record.topic, record.schema, record.table)
+        assert loaded.table == name

@@ -26,7 +26,7 @@ from cdcd.progress.snapshot_records import DONE
 from cdcd.reading.slot_progress import open_progress
 from cdcd.source.published_tables import published_names
 from cdcd.source.session import Session
-from cdcd.source.table_selection import select_published
+from cdcd.source.table_selection import qualified_name, select_published
 from cdcd.terminal.progress_bar import ProgressBar
 
 POLL_S: Final = 0.5
@@ -52,7 +52,7 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
             requested = {}
             for table in select_published(tables, published, source.publication):
                 lsn = send_request(settings, session, SNAPSHOT, *table)
-                requested[progress.names.topic(*table)] = (".".join(table), lsn)
+                requested[progress.names.topic(*table)] = (qualified_name(*table), lsn)
         bar = ProgressBar(sys.stderr)
         if wait:
             log.info("requested; waiting for the daemon", extra={"tables": len(requested)})

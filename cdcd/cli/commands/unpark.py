@@ -25,7 +25,7 @@ from cdcd.progress.records import ParkedTable
 from cdcd.reading.slot_progress import open_progress
 from cdcd.sink.kafka.progress_store import ProgressStore
 from cdcd.source.session import Session
-from cdcd.source.table_selection import select_tables
+from cdcd.source.table_selection import qualified_name, select_tables
 
 POLL_S: Final = 0.3
 
@@ -78,7 +78,7 @@ def _wait(progress: ProgressStore, name: str, lsn: int) -> None:
     while True:
         last = progress.last_record()
         if last is not None and last.lsn >= lsn:
-            table = {f"{each.schema}.{each.table}": each for each in last.parked}.get(name)
+            table = {qualified_name(each.schema, each.table): each for each in last.parked}.get(name)
             if table is None:
                 return
             if not table.is_replaying:

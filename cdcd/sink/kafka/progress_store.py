@@ -16,6 +16,7 @@ from cdcd.progress.snapshot_records import TableSnapshot, parse_snapshot_record
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.topics import TopicNames
+from cdcd.source.table_selection import qualified_name
 
 SETTLE_S: Final = 10.0
 _SETTLE_POLL_S: Final = 0.02
@@ -52,10 +53,10 @@ class ProgressStore:
         return None if value is None else parse_slot_record(key, value)
 
     def parked(self) -> dict[str, ParkedTable]:
-        """The tables that are parked because Kafka refused their events, by `schema.table`, as can be read now."""
+        """The tables that are parked because Kafka refused their events, as can be read now, by their names."""
         last = self.last_record()
         parked = last.parked if last is not None else ()
-        return {f"{each.schema}.{each.table}": each for each in parked}
+        return {qualified_name(each.schema, each.table): each for each in parked}
 
     def snapshots(self) -> dict[str, TableSnapshot]:
         """How far the snapshot of each table is, by topic, as can be read now."""

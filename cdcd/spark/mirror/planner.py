@@ -13,6 +13,7 @@ from cdcd.errors import GapError, RequestRejected, SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
+from cdcd.source.table_selection import split_name
 from cdcd.spark.mirror.run_log import PLANNED, MirroredTable, Run
 from cdcd.spark.reading.cuts import Cut, Cuts
 
@@ -124,7 +125,7 @@ class Planner:
 
     def table_to_load(self, name: str) -> MirroredTable:
         """A table of PostgreSQL (schema.table) before its load."""
-        schema, _, table = name.partition(".")
+        schema, table = split_name(name)
         return self.new_table(self._names.topic(schema, table), schema, table)
 
     def _next_cut(

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from cdcd.errors import Fenced
+from cdcd.source.table_selection import qualified_name
 from cdcd.spark.mirror.targets.target import Target
 
 RUNS_TABLE: Final = "cdcd_runs"
@@ -54,7 +55,7 @@ class MirroredTable:
     @property
     def table(self) -> str:
         """Its name in PostgreSQL: schema.name."""
-        return f"{self.schema}.{self.name}"
+        return qualified_name(self.schema, self.name)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pyspark.sql import functions as f
 from cdcd.errors import GapError, RequestRejected, SettingsError
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.records import SlotRecord, TableRecord, parse_record
-from cdcd.source.table_selection import TablePattern
+from cdcd.source.table_selection import TablePattern, qualified_name
 from cdcd.spark.reading.kafka import EARLIEST, KafkaReader
 
 Position: TypeAlias = "int | str | datetime"
@@ -61,7 +61,7 @@ class Cut:
         """The tables that match one of the patterns (schema.table; `*` stands for any characters), by schema.table."""
         wanted = [TablePattern(pattern) for pattern in patterns]
         found = {
-            f"{record.schema}.{record.table}": record
+            qualified_name(record.schema, record.table): record
             for record in self.tables.values()
             if record.schema and any(pattern.matches(record.schema, record.table) for pattern in wanted)
         }
@@ -69,10 +69,12 @@ class Cut:
 
     def topic(self, table: str) -> str:
         """The topic of `schema.table`; raises RequestRejected if it has none yet."""
-        for topic, record in self.tables.items():
-            if f"{record.schema}.{record.table}" == table:
+        names = {topic: qualified_name(r.schema, r.table) for topic, r in self.tables.items() if r.schema}
+        for topic, name in names.items():
+            record = self.tables[topic]
+            if table in (name, f"{record.schema}.{record.table}"):
                 return topic
-        known = ", ".join(sorted(f"{r.schema}.{r.table}" for r in self.tables.values()))
+        known = ", ".join(sorted(names.values()))
         raise RequestRejected(
             f"there is no topic of a table {table} at {format_lsn(self.lsn)}", f"These tables have a topic: {known}"
         )
@@ -212,7 +214,7 @@ class Cuts:
                 f"the progress of slot {slot} went back from {format_lsn(since.lsn)} to {format_lsn(own.lsn)}",
                 "The topics were made again: start a mirror under another name",
             )
-        incomplete = tuple(f"{each.schema}.{each.table}" for each in own.incomplete)
+        incomplete = tuple(qualified_name(each.schema, each.table) for each in own.incomplete)
         return Cut(slot, own.lsn, own.commit_lsn, own.commit_ts, at, tables, incomplete)
 
     def _slots(self, slot: str, since: Cut | None) -> DataFrame:
