@@ -210,6 +210,12 @@ class SinkSettings(Section):
         description='"at_least_once" uses no Kafka transactions: a restart may publish rows twice, and a PostgreSQL '
         "transaction becomes visible row by row.",
     )
+    on_topic_lost: Literal["stop", "resnapshot"] = Field(
+        "stop",
+        description="The reaction if a topic is gone, was made again, or ends before what was published. Those events "
+        'are lost. "stop" reports it and ends the daemon. "resnapshot" takes a new snapshot of the table, which begins '
+        "with a truncate event.",
+    )
     on_unpublishable: Literal["stop", "park"] = Field(
         "stop",
         description="The reaction if a record is too large for its topic, or if the registry refuses a schema of a "

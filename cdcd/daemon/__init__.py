@@ -13,6 +13,7 @@ In the order of a start::
       publication_setup    makes the publication if it is missing
       slot_setup           makes the slot if it is missing
       kafka_takeover       fences the earlier daemon, and reads the progress
+      kafka_session        the result of that
       schema_registry      makes the client of the registry
       wiring               builds the parts of the stream
 
@@ -24,6 +25,7 @@ The loop and its parts::
       status_updates       when to acknowledge
       idle_advance         when to publish a position without rows
       server_watch         ends the stream if the server shuts down, by server_shutdown
+      topic_watch          ends the stream if Kafka loses a topic
       stream_report        status, metrics and log of the stream
       snapshot_pump        does what the coordinator decides
     snapshot_coordinator   when to take a snapshot, pause the stream, read rows

@@ -45,6 +45,8 @@ class Sizes:
     """Rows that one connection of a snapshot gives in one turn."""
     snapshot_batch_bytes: int = 1 << 16
     """A batch of a snapshot's rows is handed on when it is this large, or when the sink has nothing to do."""
+    table_records: int = 20_000
+    """Offsets of the progress topic after which the table record of a topic is written again."""
 
 
 class Clients:

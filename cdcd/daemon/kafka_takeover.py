@@ -9,50 +9,36 @@ closes the producers.
 
 This order makes the progress final:
 
-1. The producers start. This fences the daemon before, and ends its open Kafka transaction.
-2. Another slot's open transaction may hide what this slot committed: wait for its end.
-3. The daemon commits or aborts the transactions of this slot that Kafka left undecided.
-4. The daemon reads the last slot record, and how far the snapshots are.
-5. Slot, server and progress must belong together.
+1. The topics must hold what the visible progress says (`sink.kafka.topic_check`). If not, nobody is fenced.
+2. The producers start. This fences the daemon before, and ends its open Kafka transaction.
+3. Another slot's open transaction may hide what this slot committed: wait for its end.
+4. The daemon commits or aborts the transactions of this slot that Kafka left undecided.
+5. The daemon reads the last slot record, and how far the snapshots are.
+6. Slot, server and progress must belong together, and the topics must hold what the progress says now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from threading import Thread
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
+from cdcd.daemon.kafka_session import KafkaSession
 from cdcd.daemon.schema_registry import registry_headers
 from cdcd.progress.continuity import Server, check_continuity
-from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.reading.slot_progress import delivery, progress_store
-from cdcd.sink.commit_schedule import CommitSchedule
 from cdcd.sink.hanging_transactions import decide_hanging
 from cdcd.sink.interfaces import Producer
 from cdcd.sink.kafka.cluster import KafkaCluster
+from cdcd.sink.kafka.topic_check import TopicCheck
 from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
 from cdcd.sink.parking.state import ParkedTables, PendingParking
 from cdcd.sink.publisher import Publisher, Source
 from cdcd.sink.table_topics import TableTopics, TopicSettings
 from cdcd.sink.topics import TopicNames, own_specs
-
-
-@dataclass(frozen=True)
-class KafkaSession:
-    """The result of a take-over: this daemon alone publishes for the slot."""
-
-    publisher: Publisher
-    schedule: CommitSchedule
-    snapshots: Mapping[str, TableSnapshot]
-    """How far the snapshot of each table is, by topic."""
-    is_contiguous: bool
-    """The slot has every change that Kafka lacks. If not, the daemon must declare a gap."""
-    cluster_id: str
-    """The cluster's id, the same from every broker."""
 
 
 class KafkaTakeover:
@@ -131,6 +117,10 @@ class KafkaTakeover:
         # The producers connect while the topics are made.
         producers = list(self._delivery.producers(kafka, timeout_ms, names.progress))
         producer = self._producer = self._delivery.combined(producers)
+        kafka.check_own_topics(names)
+        resnapshot = sink.on_topic_lost == "resnapshot"
+        check = TopicCheck(kafka, self._progress, self._topics, self._pause, resnapshot=resnapshot)
+        check.check(self._progress.visible_record())
         kafka.ensure(*own_specs(names, sink.replication_factor, sink.topic_config))
         if not producer.start(self._ended):
             return None
@@ -145,19 +135,26 @@ class KafkaTakeover:
         snapshots = self._progress.snapshots()
         if self._ended():
             return None
-        resnapshot = self._settings.source.on_slot_lost == "resnapshot"
-        is_contiguous = check_continuity(last, slot, server, resnapshot=resnapshot)
+        accepts_gap = self._settings.source.on_slot_lost == "resnapshot"
+        is_contiguous = check_continuity(last, slot, server, resnapshot=accepts_gap)
+        check.check(last)
+        known = check.known(snapshots)
         topics = TableTopics(
             kafka.admin,
             names,
             TopicSettings(sink.partitions, sink.replication_factor, sink.topic_config),
             {topic: each.snapshot for topic, each in snapshots.items()},
+            known,
         )
         rename = registry_headers(self._settings, names)
         tables = ParkedTables(topics, slot, last, self._parking, kafka.parked_reader(names.parked), rename)
-        source = Source(slot, server.system_id, server.timeline)
-        publisher = Publisher(producer, topics, source, last, tables, snapshots)
+        source = Source(slot, server.system_id, server.timeline, check.cluster_id)
+        places = check.places(known, self._clients.sizes.table_records)
+        publisher = Publisher(producer, topics, source, last, tables, snapshots, places)
+        if lost := check.tables_to_snapshot():
+            wanted = publisher.declare_loss(lost, self._clients.monotonic_s())
+            snapshots |= {each.topic: each for each in wanted}
         schedule = self._delivery.schedule(
             sink.transaction_rows_max, sink.transaction_bytes_max, sink.transaction_linger_ms, timeout_ms
         )
-        return KafkaSession(publisher, schedule, snapshots, is_contiguous, kafka.admin.cluster_id())
+        return KafkaSession(publisher, schedule, snapshots, is_contiguous, check.cluster_id)

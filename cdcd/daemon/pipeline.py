@@ -86,6 +86,7 @@ class Pipeline:
         loop_within_s = status.stages.stalled_after_s / 4
         self._updates = StatusUpdates(clock(), interval_s, server.wal_sender_timeout_s, loop_within_s)
         self._server = ServerWatch(server.session, is_standby=stream.standby, recovery_check_interval_s=interval_s)
+        self._topic_watch = resources.topic_watch
         status.synchronous = resources.is_synchronous
         self._report.on_start(tracker.durable_lsn)
         self._report.show_depths(resources.queue, resources.spool, resources.snapshots, resources.publisher)
@@ -94,6 +95,7 @@ class Pipeline:
     def run(self, stopping: Callable[[], bool]) -> None:
         """Stream until `stopping()`, then finish in order. Raises the error that ended the stream, if one did."""
         self.sink.start()
+        self._topic_watch.start()
         try:
             is_promoted = False
             while not (is_promoted or stopping() or self._snapshots.is_all_done):
@@ -146,6 +148,7 @@ class Pipeline:
             self._report.on_published(now, commit)
         self._snapshots.on_durable(self.sink.durable)
         self.sink.check()
+        self._topic_watch.raise_loss()
         self._report.flush(now)
 
     def _advance_idle(self, now: float) -> None:

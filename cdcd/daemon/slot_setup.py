@@ -96,6 +96,7 @@ class SlotSetup:
     def _check_before_slot_creation(self) -> None:
         """Raise the error that would end the stream as soon as it begins, if only a person can remove the cause."""
         registry_store(self._settings, self._names)
+        self._kafka.check_own_topics(self._names)
         self.check_conflicts(self._kafka.admin.cluster_id())
         tables = self._publication.tables_if_unlocked() or []
         validate_sink(self._settings, self._kafka, [self._names.topic(*table) for table in tables])
@@ -113,6 +114,11 @@ class SlotSetup:
                 conflicts.check(slot, self._publication.tables())
         except Locked:
             log.warning("a published table is locked: whether another slot publishes it, too, is not known")
+
+    def own_topics(self) -> list[str] | None:
+        """The topics that this slot alone writes to; None if another session's lock hides the published tables."""
+        tables = self._publication.tables_if_unlocked()
+        return None if tables is None else [self._names.messages, *(self._names.topic(*table) for table in tables)]
 
     def positions(self) -> tuple[int, int]:
         """The slot's `confirmed_flush_lsn`, and where the server's WAL ends.

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field, replace
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
-from cdcd.daemon.kafka_takeover import KafkaSession, KafkaTakeover
+from cdcd.daemon.kafka_session import KafkaSession
+from cdcd.daemon.kafka_takeover import KafkaTakeover
 from cdcd.daemon.publication_setup import PublicationSetup
 from cdcd.daemon.slot_setup import SlotSetup
 from cdcd.daemon.start_judgement import StartJudgement
@@ -33,7 +34,6 @@ from cdcd.errors import GapError, PostgresUnavailable
 from cdcd.lsn import format_lsn
 from cdcd.progress.continuity import Server
 from cdcd.sink.parking.state import PendingParking
-from cdcd.sink.topics import TopicNames
 from cdcd.source.replication_stream import status_interval_s
 from cdcd.source.start_options import start_options, streaming_mode
 from cdcd.wakeup import WakeupPipe
@@ -142,7 +142,7 @@ class StreamStartup:
         )
         self._takeover.start(
             Server(identity.system_id, identity.timeline, history, wal_lsn, confirmed_lsn, stream.standby),
-            self._own_topics(),
+            self._slot.own_topics(),
         )
         kafka = self._wait_for_kafka(server)
         if kafka is None:
@@ -154,12 +154,6 @@ class StreamStartup:
         last = kafka.publisher.last
         log.info("going on", extra={"from": format_lsn(last.lsn if last else confirmed_lsn)})
         return resources
-
-    def _own_topics(self) -> list[str] | None:
-        """The topics that this slot alone writes to; None if another session's lock hides the published tables."""
-        sink, tables = self._settings.sink, self._publication.tables_if_unlocked()
-        names = TopicNames(sink.prefix, sink.topic)
-        return None if tables is None else [names.messages, *(names.topic(*table) for table in tables)]
 
     def _wait_for_kafka(self, server: ServerConnection) -> KafkaSession | None:
         """Answer the server until Kafka is taken over; None if `stopping` turned true. Raises its error."""

@@ -17,10 +17,11 @@ from cdcd.avro.avro_format import AvroFormat
 from cdcd.avro.codecs.text_encoding import escaped
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
-from cdcd.daemon.kafka_takeover import KafkaSession
+from cdcd.daemon.kafka_session import KafkaSession
 from cdcd.daemon.schema_registry import registry_store
 from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator, SnapshotLimits
 from cdcd.daemon.snapshot_requests import SnapshotRequests
+from cdcd.daemon.topic_watch import TopicWatch
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.progress.ack_tracker import AckTracker
 from cdcd.sink.batch_queue import BatchQueue
@@ -75,6 +76,7 @@ class StreamResources:
     sink_worker: Callable[..., SinkWorker]
     """Takes `on_commit` and `on_end` of SinkWorker, and returns the sink of this stream."""
     snapshots: SnapshotCoordinator
+    topic_watch: TopicWatch
     only_snapshot: bool
     """The stream ends when every snapshot is published."""
 
@@ -123,6 +125,9 @@ def assemble(
     )
     stack.callback(snapshots.close)
     queue = clients.batch_queue(wake)
+    others = frozenset({names.progress, names.parked})
+    watch = TopicWatch(clients.kafka, lambda: kafka.publisher.recorded, others, wake, clients.event())
+    stack.callback(watch.close)
     durable_lsn = last.lsn if last else 0
     return StreamResources(
         server=server,
@@ -142,6 +147,7 @@ def assemble(
         publisher=kafka.publisher,
         sink_worker=partial(clients.sink_worker(), kafka.publisher, kafka.schedule, queue),
         snapshots=snapshots,
+        topic_watch=watch,
         only_snapshot=settings.snapshot.mode == "only",
     )
 

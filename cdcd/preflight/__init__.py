@@ -8,4 +8,5 @@ Before: `source` and `sink.kafka` ask the servers. After: `cli.commands.check` p
 - `server`, `slot`, `publication`, `selected_tables`, `replica_identity`, `privileges`: judge one subject of PostgreSQL
   each.
 - `kafka`, `progress`, `registry`: judge the brokers, the progress in Kafka, and the schema registry.
+- `kafka_progress`: asks for the progress, and whether the topics hold what it says.
 """

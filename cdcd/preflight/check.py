@@ -12,10 +12,10 @@ from contextlib import closing
 from cdcd.config.settings import Settings
 from cdcd.config.transport_security import insecure_connections
 from cdcd.errors import CdcdError
-from cdcd.preflight import kafka, postgres, progress, registry
+from cdcd.preflight import kafka, kafka_progress, postgres, registry
 from cdcd.preflight.findings import Finding, of_error, warning
 from cdcd.preflight.postgres_facts import gather_for_check as ask_postgres
-from cdcd.reading.slot_progress import kafka_cluster, last_record, validate_sink
+from cdcd.reading.slot_progress import kafka_cluster, validate_sink
 from cdcd.sink.kafka.cluster_facts import gather as ask_kafka
 from cdcd.sink.topics import TopicNames
 from cdcd.source.session import Session, dsn_parameters
@@ -38,7 +38,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     tables = [names.topic(*table) for table in published]
     try:
         wanted = [*tables, names.messages, *names.compacted]
-        brokers = ask_kafka(sink.bootstrap_servers, sink.librdkafka, wanted, names.compacted)
+        brokers = ask_kafka(sink.bootstrap_servers, sink.librdkafka, wanted, names.own)
         yield from kafka.judge(
             brokers, names, tables, partitions=sink.partitions, replication_factor=sink.replication_factor
         )
@@ -46,7 +46,9 @@ def findings(settings: Settings) -> Iterator[Finding]:
             yield from _rejected(settings, tables)
         if published:
             yield from _slot_conflicts(settings, brokers.cluster_id, names, published)
-        yield from progress.judge(last_record(settings), slot_exists=slot_exists)
+        yield from kafka_progress.findings(
+            settings, [*tables, names.messages] if published else None, slot_exists=slot_exists
+        )
     except CdcdError as failure:
         yield of_error("brokers", failure)
     for what, hint in insecure_connections(

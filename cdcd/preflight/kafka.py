@@ -1,7 +1,7 @@
 """Judges brokers and topics: replication, transactions, record sizes, partitions, policies, privileges. Pure.
 
-Before: `sink.kafka.cluster_facts` has asked the brokers.
-After: `check` passes the findings on.
+Before: `sink.kafka.cluster_facts` has asked the brokers for topics, settings and ACLs.
+After: `check` passes the findings on. `sink.own_topics` has the rules for cdcd's own topics: a start has the same.
 Source: Apache Kafka, "Broker Configs", "Topic Configs".
 
 It judges transactions by the brokers' settings. To try one would fence a running daemon.
@@ -14,6 +14,7 @@ from typing import Final
 
 from cdcd.preflight.findings import Finding, error, ok, warning
 from cdcd.sink.kafka.cluster_facts import ClusterFacts
+from cdcd.sink.own_topics import faults
 from cdcd.sink.topics import TopicNames
 from cdcd.terminal.text_format import plural, size
 
@@ -79,14 +80,8 @@ def _sizes(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _topics(facts: ClusterFacts, names: TopicNames, tables: Sequence[str], partitions: int) -> Iterator[Finding]:
-    if facts.topics.get(names.progress, 1) != 1:
-        message = f"{names.progress} has {facts.topics[names.progress]} partitions: its order would be lost"
-        yield error("topics", message, "Choose another sink.prefix, or delete the topic if nothing was published yet")
-    for topic in names.compacted:
-        if (policy := facts.policies.get(topic, "compact")) != "compact":
-            message = f"{topic} has cleanup.policy={policy}: Kafka would delete records that cdcd needs at each start"
-            alter = "kafka-configs.sh --alter --entity-type topics --entity-name"
-            yield error("topics", message, f"Run: {alter} {topic} --add-config cleanup.policy=compact")
+    for fault in faults(names, facts.topics, facts.own_configs):
+        yield (error if fault.is_fatal else warning)("topics", fault.message, fault.hint)
     existing = [topic for topic in tables if topic in facts.topics]
     missing = len(tables) - len(existing)
     to_create = f", {plural(missing, 'topic')} will be made with {plural(partitions, 'partition')}" if missing else ""

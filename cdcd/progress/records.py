@@ -12,6 +12,9 @@ SQL.
 A slot record and everything before it in its partition is a *cut*: all tables as they were at exactly `lsn`. The
 table records since the slot record before say up to which offset their topics belong to the cut.
 
+The newest table record of every topic lies at the slot record's `tables_offset` or after it. So a start reads them all
+without reading the whole topic. The daemon writes the records of topics that do not change again from time to time.
+
 Tombstones say nothing. The tombstone of `{slot}/`, which names no topic, stands before the table records of a
 transaction.
 """
@@ -19,8 +22,8 @@ transaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeVar
 
 from cdcd.errors import GapError
@@ -72,6 +75,20 @@ class DeferredTable:
 
 
 @dataclass(frozen=True)
+class TopicState:
+    """A topic at one moment."""
+
+    topic_id: str
+    """Kafka's id of the topic: a topic that was made again has another one. Empty if the brokers have none (2.7)."""
+    ends: tuple[int, ...]
+    """The offset after the last record of each partition (end-exclusive)."""
+
+    def document(self) -> dict[str, object]:
+        """Return the topic's part of the slot record's JSON."""
+        return {"topic_id": self.topic_id, "offsets": list(self.ends)}
+
+
+@dataclass(frozen=True)
 class SlotRecord:
     """Everything up to `lsn` is in Kafka, and nothing beyond it of this slot is."""
 
@@ -95,6 +112,12 @@ class SlotRecord:
     """Not 0: changes committed from there up to `lsn` are missing, and every table needs a new snapshot."""
     deferred: tuple[DeferredTable, ...] = ()
     """Tables whose snapshot runs: their events since are on the parked topic."""
+    cluster_id: str = ""
+    """The Kafka cluster's; empty if it has none."""
+    own_topics: Mapping[str, TopicState] = field(default_factory=dict)
+    """Topics of cdcd's own that must not lose a record: the schemas, and how far the snapshots are."""
+    tables_offset: int = 0
+    """The newest table record of every topic lies at this offset of the progress topic or after it."""
 
     @property
     def incomplete(self) -> tuple[ParkedTable | DeferredTable, ...]:
@@ -117,6 +140,9 @@ class SlotRecord:
             "timeline": self.timeline,
             "transactions": self.transactions,
             "rows": self.rows,
+            "cluster_id": self.cluster_id,
+            "own_topics": {topic: state.document() for topic, state in self.own_topics.items()},
+            "tables_offset": self.tables_offset,
         }
         if self.gap_lsn:
             document["gap_lsn"] = format_lsn(self.gap_lsn)
@@ -154,6 +180,13 @@ class TableRecord:
     offsets: tuple[int, ...]
     """The offset after the last record of each partition (end-exclusive)."""
     snapshot: SnapshotState | None = None
+    topic_id: str = ""
+    """As in TopicState."""
+
+    @property
+    def state(self) -> TopicState:
+        """The topic, as this record knows it."""
+        return TopicState(self.topic_id, self.offsets)
 
     def key(self) -> bytes:
         """Return the record's key on the progress topic."""
@@ -171,6 +204,7 @@ class TableRecord:
                 "table": self.table,
                 "commit_lsn": format_lsn(self.commit_lsn),
                 "offsets": list(self.offsets),
+                "topic_id": self.topic_id,
                 "snapshot": None if snapshot is None else snapshot.document(),
             }
         )
@@ -193,8 +227,13 @@ def parse_record(key: bytes, value: bytes) -> SlotRecord | TableRecord:
     go on could skip rows.
     """
     if b"/" in key:
-        return _parsed(key, value, _table_record)
+        return parse_table_record(key, value)
     return parse_slot_record(key, value)
+
+
+def parse_table_record(key: bytes, value: bytes) -> TableRecord:
+    """Read a table record; raises GapError as `parse_record` does."""
+    return _parsed(key, value, _table_record)
 
 
 def parse_slot_record(key: bytes, value: bytes) -> SlotRecord:
@@ -248,6 +287,9 @@ class _Fields:
         found = self._document.get(name)
         return None if found is None else _Fields(found)
 
+    def by_name(self, name: str) -> dict[str, _Fields]:
+        return {each: _Fields(found) for each, found in self._get(name, dict).items()}
+
 
 def _slot_record(fields: _Fields) -> SlotRecord:
     return SlotRecord(
@@ -281,6 +323,12 @@ def _slot_record(fields: _Fields) -> SlotRecord:
             )
             for each in fields.each("deferred")
         ),
+        cluster_id=fields.text("cluster_id"),
+        own_topics={
+            topic: TopicState(each.text("topic_id"), each.numbers("offsets"))
+            for topic, each in fields.by_name("own_topics").items()
+        },
+        tables_offset=fields.number("tables_offset"),
     )
 
 
@@ -294,6 +342,7 @@ def _table_record(fields: _Fields) -> TableRecord:
         commit_lsn=fields.lsn("commit_lsn"),
         offsets=fields.numbers("offsets"),
         snapshot=None if snapshot is None else _snapshot_state(snapshot),
+        topic_id=fields.text("topic_id"),
     )
 
 

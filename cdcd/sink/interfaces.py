@@ -7,10 +7,11 @@ holds both to the same promises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
 
+from cdcd.progress.records import TopicState
 from cdcd.sink.batches import Message
 from cdcd.sink.parking.wire_format import ParkedChunk
 from cdcd.sink.topics import TopicSpec
@@ -81,6 +82,12 @@ class TopicAdmin(Protocol):
 
         The high watermark is the next record's offset, even if transactions are open.
         """
+
+    def states(self, topics: Collection[str]) -> dict[str, TopicState]:
+        """Return the ids and the ends of those topics that exist; UNKNOWN_END for a partition without a leader."""
+
+    def topic_configs(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+        """Return the settings of existing topics, as far as the user may see them."""
 
 
 class Record(Protocol):

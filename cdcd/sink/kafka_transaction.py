@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cdcd.progress.records import ParkedTable, SlotRecord, SnapshotState
+from cdcd.errors import TopicLost
+from cdcd.progress.records import ParkedTable, SlotRecord, SnapshotState, TopicState
+from cdcd.progress.topic_evidence import describe
 from cdcd.sink.batches import Batch, TableBatch
 
 Table: TypeAlias = "tuple[str, str]"
@@ -43,14 +45,34 @@ class CommitResult:
 
 
 class Topic:
-    """A table's topic, once something was published to it."""
+    """A topic that the daemon writes to, as it is known to be."""
 
-    def __init__(self, name: str, table: Table, offsets: list[int], snapshot: SnapshotState | None) -> None:
+    def __init__(
+        self, name: str, table: Table, offsets: list[int], snapshot: SnapshotState | None, topic_id: str = ""
+    ) -> None:
         self.name = name
         self.table = table
         self.offsets = offsets
         """The offset after this slot's last written record, for each partition; at first, where the partition ends."""
         self.snapshot = snapshot
+        self.topic_id = topic_id
+        """As in TopicState: of the topic that the daemon began to write to."""
+
+    @property
+    def state(self) -> TopicState:
+        """The topic as the daemon knows it. For any thread."""
+        return TopicState(self.topic_id, tuple(self.offsets))
+
+    def advance(self, partition: int, end: int) -> None:
+        """Note that records were written up to `end`.
+
+        Raises TopicLost if that is not after what the partition held before: the topic was made again meanwhile.
+        """
+        before = self.offsets[partition]
+        if end <= before:
+            what = f"ends at offset {end} of partition {partition}, but it had reached offset {before}"
+            raise TopicLost(describe({self.name: what}))
+        self.offsets[partition] = end
 
     @property
     def partitions(self) -> int:

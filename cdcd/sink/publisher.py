@@ -17,7 +17,7 @@ from typing import Final
 
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import DISCARD, table_of, table_to_snapshot
-from cdcd.progress.records import ParkedTable, SlotRecord, TableRecord, table_key
+from cdcd.progress.records import ParkedTable, SlotRecord, TableRecord, TopicState, table_key
 from cdcd.progress.snapshot_records import TableSnapshot, wanted_snapshot
 from cdcd.sink.batches import Batch, Message, TableBatch
 from cdcd.sink.interfaces import Producer
@@ -26,6 +26,7 @@ from cdcd.sink.parking.state import ParkedTables
 from cdcd.sink.parking.wire_format import pieces, records
 from cdcd.sink.partitioner import partition_for, split
 from cdcd.sink.table_keys import TableKeys
+from cdcd.sink.table_records import TableRecordPlaces
 from cdcd.sink.table_topics import TableTopics
 
 _PROGRESS_PARTITION: Final = 0
@@ -35,11 +36,13 @@ _SNAPSHOTS_PARTITION: Final = 0
 
 @dataclass(frozen=True)
 class Source:
-    """The slot and the server whose progress this is: they are in every slot record."""
+    """The slot, the server and the Kafka cluster whose progress this is: they are in every slot record."""
 
     slot: str
     system_id: str
     timeline: int
+    cluster_id: str = ""
+    """The Kafka cluster's."""
 
 
 class Publisher:
@@ -53,9 +56,11 @@ class Publisher:
         last: SlotRecord | None,
         tables: ParkedTables | None = None,
         snapshots: Mapping[str, TableSnapshot] | None = None,
+        places: TableRecordPlaces | None = None,
     ) -> None:
         """`last` is the slot record to go on from, None before the first; `tables` says which tables are parked or
         deferred from there on, None: as in `last`. `snapshots`: how far the snapshot of each table is, by topic.
+        `places`: where the table records before lie.
 
         The producer has started. Raises as TopicAdmin does.
         """
@@ -71,6 +76,7 @@ class Publisher:
         self._opens_progress_early = producer.is_transactional and topics.progress_keeps_leader()
         self._parked = tables or ParkedTables(topics, source.slot, last)
         self._keys = TableKeys(snapshots or {})
+        self._places = places or TableRecordPlaces()
 
     @property
     def last(self) -> SlotRecord | None:
@@ -97,6 +103,13 @@ class Publisher:
     def keys(self) -> Mapping[Table, tuple[str, ...]]:
         """The key of each table's last events, where it is known. For any thread."""
         return self._keys.last
+
+    @property
+    def recorded(self) -> dict[str, TopicState]:
+        """The topics that hold what this slot has published, each with how far it reaches at least. For any thread."""
+        topics = {**self._topics.own, **self._places.topics}
+        progress = {self._topics.names.progress: TopicState("", (self._places.end,))}
+        return {name: topic.state for name, topic in topics.items()} | progress
 
     @property
     def has_replay(self) -> bool:
@@ -197,14 +210,21 @@ class Publisher:
         self._open_progress(transaction)
         offsets = self._producer.flush()
         for (name, partition), end in offsets.items():
-            topic = transaction.touched.get(name)
+            topic = transaction.touched.get(name) or self._topics.own.get(name)
             if topic is not None:
-                topic.offsets[partition] = end
+                topic.advance(partition, end)
             elif name == self._topics.names.parked:
                 self._parked.on_parked_end(end)
-        slot_record = self._slot_record(transaction, gap_lsn)
+            elif name == self._topics.names.progress:
+                self._places.reached(end)
+        transaction.touched |= {topic.name: topic for topic in self._places.overdue()}
+        slot_record = self._slot_record(transaction, gap_lsn, self._places.record(transaction.touched.values()))
         tables = (self._table_message(topic, slot_record) for topic in transaction.touched.values())
         self._produce_progress([*tables, {"key": slot_record.key(), "value": slot_record.value()}])
+        if not transaction.touched:
+            # Nothing else tells an idle slot how far other slots have moved the end of the progress topic.
+            written = self._producer.flush()
+            self._places.reached(written.get((self._topics.names.progress, _PROGRESS_PARTITION), 0))
         self._producer.commit()
         self._open = None
         self._is_first = False
@@ -241,6 +261,24 @@ class Publisher:
             transaction.end_lsn = lsn
             self._publish_snapshot_records(transaction, wanted)
             self._commit(gap_lsn=self._last.lsn)
+        return wanted
+
+    def declare_loss(self, tables: Iterable[Table], now: float) -> list[TableSnapshot]:
+        """Record that the topics of `tables` have lost records, and that these tables need a new snapshot.
+
+        The next daemon takes the topics as they are now, and finds which snapshots are wanted. Raises as `publish` and
+        `commit`.
+        """
+        assert self._open is None, "a loss is found before the first Kafka transaction"
+        tables = list(tables)
+        wanted = [self._wanted_snapshot(table) for table in tables if table[0]]  # logical messages have no snapshot
+        with self._naming_table():
+            transaction = self._begin(now)
+            self._topics.find(tables)
+            transaction.touched |= {self._topics[table].name: self._topics[table] for table in tables}
+            if wanted:
+                self._publish_snapshot_records(transaction, wanted)
+            self._commit()
         return wanted
 
     def _wanted_snapshot(self, table: Table) -> TableSnapshot:
@@ -302,6 +340,7 @@ class Publisher:
 
     def _produce_progress(self, messages: list[Message]) -> None:
         self._producer.produce(self._topics.names.progress, _PROGRESS_PARTITION, messages)
+        self._places.reached(self._places.end + len(messages))
 
     def _table_message(self, topic: Topic, slot_record: SlotRecord) -> Message:
         schema, table = topic.table
@@ -314,10 +353,11 @@ class Publisher:
             commit_lsn=slot_record.commit_lsn if complete_lsn is None else min(slot_record.commit_lsn, complete_lsn),
             offsets=tuple(topic.offsets),
             snapshot=topic.snapshot,
+            topic_id=topic.topic_id,
         )
         return {"key": record.key(), "value": record.value()}
 
-    def _slot_record(self, transaction: KafkaTransaction, gap_lsn: int) -> SlotRecord:
+    def _slot_record(self, transaction: KafkaTransaction, gap_lsn: int, tables_offset: int) -> SlotRecord:
         last = self._last
         is_carried = last is not None and not transaction.transactions
         return SlotRecord(
@@ -332,4 +372,7 @@ class Publisher:
             parked=tuple(self._parked.parked.values()),
             gap_lsn=gap_lsn,
             deferred=self._parked.deferred,
+            cluster_id=self._source.cluster_id,
+            own_topics={name: topic.state for name, topic in self._topics.own.items()},
+            tables_offset=tables_offset,
         )

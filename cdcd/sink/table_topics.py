@@ -6,11 +6,12 @@ After: `interfaces.TopicAdmin` asks the broker; each topic is asked about once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cdcd.errors import SettingsError
-from cdcd.progress.records import SnapshotState
+from cdcd.errors import KafkaUnavailable, SettingsError
+from cdcd.progress.records import SnapshotState, TopicState
+from cdcd.progress.topic_evidence import UNKNOWN_END
 from cdcd.sink.interfaces import TopicAdmin
 from cdcd.sink.kafka_transaction import Table, Topic
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs, parked_spec
@@ -34,8 +35,10 @@ class TableTopics:
         names: TopicNames,
         settings: TopicSettings,
         snapshots: Mapping[str, SnapshotState] | None = None,
+        known: Mapping[str, Topic] | None = None,
     ) -> None:
-        """`snapshots` are the states of the tables' snapshots by topic, from the progress.
+        """`snapshots` are the states of the tables' snapshots by topic, from the progress; `known` are topics that the
+        broker was asked about already.
 
         Makes cdcd's own topics if they are missing; raises as TopicAdmin does.
         """
@@ -43,10 +46,16 @@ class TableTopics:
         self._admin = admin
         self._settings = settings
         self._snapshots = dict(snapshots or {})
+        self._known = dict(known or {})
         self._by_name: dict[str, Topic] = {}
         self._by_table: dict[Table, Topic] = {}
         self._parked_exists = False  # as far as this process knows: a person may have removed it since
         *_, self.schema_partitions = admin.ensure(*own_specs(names, settings.replication_factor, settings.config))
+        states = self._states({names.schemas, names.snapshots})
+        self.own = {
+            name: Topic(name, ("", ""), list(state.ends), None, state.topic_id) for name, state in states.items()
+        }
+        """Topics of cdcd's own that must not lose a record: schemas and snapshots, by name."""
 
     def __getitem__(self, table: Table) -> Topic:
         """Return the topic of a table that `find` was asked for."""
@@ -66,6 +75,10 @@ class TableTopics:
             if table in self._by_table:
                 continue
             name = self.names.topic(*table)
+            known = self._known.get(name)
+            if known is not None and known.table == table and name not in self._by_name:
+                self._by_name[name] = self._by_table[table] = known
+                continue
             other = self.table_of(name) or new.setdefault(name, table)
             if other != table:
                 raise SettingsError(
@@ -76,11 +89,21 @@ class TableTopics:
             return
         settings = self._settings
         specs = [TopicSpec(name, settings.partitions, settings.replication_factor, settings.config) for name in new]
-        partitions = dict(zip(new, self._admin.ensure(*specs), strict=True))
+        self._admin.ensure(*specs)
         # Asked before this slot's first record: so the table record is right for partitions that get no record.
-        for name, offsets in self._admin.end_offsets(partitions).items():
-            topic = Topic(name, new[name], offsets, self._snapshots.get(name))
+        for name, state in self._states(new).items():
+            topic = Topic(name, new[name], list(state.ends), self._snapshots.get(name), state.topic_id)
             self._by_name[name] = self._by_table[topic.table] = topic
+
+    def _states(self, topics: Collection[str]) -> dict[str, TopicState]:
+        """Ask for topics that exist."""
+        states = self._admin.states(topics)
+        for topic in topics:
+            if topic not in states or UNKNOWN_END in states[topic].ends:
+                raise KafkaUnavailable(
+                    f"the topic {topic} has just lost a leader, or was deleted", "The daemon tries again"
+                )
+        return states
 
     def progress_keeps_leader(self) -> bool:
         """Whether the progress topic has a leader as long as any other topic has one."""

@@ -78,6 +78,8 @@ class TopicNames:
         """Events of tables that are parked or deferred."""
         self.compacted = (self.progress, self.schemas, self.snapshots)
         """The compacted topics among these: they keep the last record of every key."""
+        self.own = (*self.compacted, self.parked)
+        """The topics without which the daemon cannot go on where it stopped."""
 
     def topic(self, schema: str, table: str) -> str:
         """Return the topic of a table; with the schema "" (no table has it) cdcd's own topic `{prefix}.{table}`.

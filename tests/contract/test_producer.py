@@ -19,7 +19,8 @@ from support.proxied_kafka import proxied_kafka
 from support.proxy import Link, is_end_of_transaction, is_list_offsets, is_produce
 
 from cdcd.errors import Fenced, KafkaUnavailable, RequestRejected, SettingsError
-from cdcd.progress.records import SlotRecord, TableRecord, parse_record, parse_slot_record
+from cdcd.progress.records import SlotRecord, TableRecord, TopicState, parse_record, parse_slot_record
+from cdcd.progress.topic_evidence import lost_topics
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.interfaces import Producer, ProgressReader, TopicAdmin
 from cdcd.sink.kafka.admin import KafkaAdmin
@@ -60,6 +61,9 @@ class FakeWorld:
     def visible(self, topic: str, partitions: int, *, while_open: bool = False) -> list[list[Seen]]:
         return self.broker.visible(topic)
 
+    def delete(self, topic: str) -> None:
+        self.broker.delete(topic)
+
     def close(self) -> None:
         pass
 
@@ -89,6 +93,11 @@ class RealWorld:
 
     def reading(self, topic: str, timeout_s: float = 20) -> RangeReader:
         return RangeReader(self.connection, topic, self.real_admin, timeout_s)
+
+    def delete(self, topic: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.delete_topics([topic], operation_timeout=10)[topic].result(10)
+        until(lambda: not self.real_admin.exists(topic), 10)
 
     def visible(self, topic: str, partitions: int, *, while_open: bool = False) -> list[list[Seen]]:
         if not while_open:
@@ -247,6 +256,45 @@ def test_high_watermarks_count_markers_and_open_transactions(world: World) -> No
     producer.produce(orders, 0, [{"value": b"b"}])
     producer.flush()
     assert world.admin.end_offsets({orders: 2, lines: 1}) == {orders: [1, 2], lines: [0]}
+
+
+def test_what_a_flush_tells_is_never_beyond_what_the_topic_holds_then_or_later(world: World) -> None:
+    orders = topic_of(world, "orders", 2)
+    producer = started(world)
+    recorded = [0, 0]
+    for end in (producer.commit, producer.abort, producer.commit):
+        producer.begin()
+        producer.produce(orders, 0, [{"value": b"a"}])
+        producer.produce(orders, 1, [{"value": b"b"}, {"value": b"c"}])
+        for (_, partition), offset in producer.flush().items():
+            assert offset > recorded[partition]
+            recorded[partition] = offset
+        assert lost_topics({orders: TopicState("", tuple(recorded))}, world.admin.states([orders])) == {}
+        end()
+        assert lost_topics({orders: TopicState("", tuple(recorded))}, world.admin.states([orders])) == {}
+
+
+def test_a_topic_that_is_made_again_has_another_id(world: World) -> None:
+    orders, lines = topic_of(world, "orders", 2), topic_of(world, "lines")
+    missing = f"{world.prefix}.missing"
+    before = world.admin.states([orders, missing, lines])
+    assert {topic: state.ends for topic, state in before.items()} == {orders: (0, 0), lines: (0,)}
+    assert world.admin.states([]) == {}
+    world.delete(orders)
+    assert world.admin.states([orders]) == {}
+    topic_of(world, "orders", 2)
+    after = world.admin.states([orders, lines])
+    assert after[lines] == before[lines]
+    assert after[orders].topic_id != before[orders].topic_id
+    assert after[orders].topic_id
+
+
+def test_the_settings_of_topics_are_those_that_they_were_made_with(world: World) -> None:
+    orders = f"{world.prefix}.orders"
+    world.admin.ensure(TopicSpec(orders, 1, 1, {"cleanup.policy": "compact", "retention.ms": "5000"}))
+    assert world.admin.topic_configs([]) == {}
+    [(topic, config)] = world.admin.topic_configs([orders]).items()
+    assert (topic, config["cleanup.policy"], config["retention.ms"]) == (orders, "compact", "5000")
 
 
 @pytest.mark.parametrize("turn", [0, 1])

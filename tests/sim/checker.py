@@ -211,7 +211,7 @@ class Checker:
 
     def _judge_tables(self, tables: list[Any], last: SlotRecord, touched: set[str]) -> None:
         found = {record.topic: record for record in tables if isinstance(record, TableRecord)}
-        self._same("table records", sorted(found), sorted(touched))
+        self._demand(touched <= set(found), f"no table records of {sorted(touched - set(found))}")
         for topic, record in found.items():
             self._same("partitions", len(record.offsets), len(self._broker.topics[topic]))
             table = (record.schema, record.table)
@@ -291,6 +291,13 @@ class Checker:
         for placed in self._all():
             judged[placed.topic, placed.partition].append(placed.offset)
         self._same("what read_committed shows", shown, judged)
+
+    def lost(self, topic: str) -> None:
+        """Kafka has lost what a table's topic held: from here on only a new snapshot makes it right."""
+        for known in (self._ends, self._cut, self._in_partition):
+            for place in [each for each in known if each[0] == topic]:
+                del known[place]
+        self.snapshots.lost(topic, 0 if self.last is None else self.last.lsn)
 
     def demand_prompt(self, *, acks: bool) -> None:
         """Nothing was in the way: so nobody waited for a timer. `acks`: nor did any transaction hold them back."""

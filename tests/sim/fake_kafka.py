@@ -12,12 +12,14 @@ has not heard of it (`commit_late`), and forget a transactional.id that was idle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from cdcd.errors import Fenced, KafkaUnavailable, RequestRejected
+from cdcd.progress.records import TopicState
 from cdcd.sink.batches import Message
 from cdcd.sink.interfaces import Offsets
 from cdcd.sink.kafka.client_config import KafkaConnection
@@ -93,6 +95,10 @@ class FakeBroker:
     def __init__(self) -> None:
         self.topics: dict[str, list[list[Entry]]] = {}
         self.specs: dict[str, TopicSpec] = {}
+        self.ids: dict[str, str] = {}
+        """Of the topics; empty as with old brokers."""
+        self._numbers = count()
+        self.cluster_id = "sim"
         self.owners: dict[str, FakeProducer] = {}
         self.committed: list[Transaction] = []
         """In the order of their commits."""
@@ -106,10 +112,24 @@ class FakeBroker:
     def create(self, spec: TopicSpec) -> None:
         self.specs[spec.name] = spec
         self.topics[spec.name] = [[] for _ in range(spec.partitions)]
+        self.ids[spec.name] = f"id{next(self._numbers)}"
+
+    def delete(self, topic: str) -> TopicSpec:
+        """Lose a topic. Returns how to make it again."""
+        del self.topics[topic], self.ids[topic]
+        for transaction in self.hanging:
+            transaction.undecided = {place for place in transaction.undecided if place[0] != topic}
+        return self.specs.pop(topic)
+
+    def cut(self, topic: str, partition: int, end: int) -> None:
+        """Lose the records of a partition from `end` on, as a disk does that was not flushed."""
+        del self.log(topic, partition)[end:]
 
     def log(self, topic: str, partition: int) -> list[Entry]:
-        if topic not in self.topics or partition >= len(self.topics[topic]):
-            raise RequestRejected(f"no such topic or partition: {topic} {partition}")
+        if topic not in self.topics:
+            raise KafkaUnavailable(f"no such topic: {topic}")
+        if partition >= len(self.topics[topic]):
+            raise RequestRejected(f"no such partition: {topic} {partition}")
         return self.topics[topic][partition]
 
     def visible(self, topic: str) -> list[list[Seen]]:
@@ -131,7 +151,7 @@ class FakeBroker:
             self.committed.append(transaction)
         lost = self.loses_markers(transaction) if state == "aborted" else set()
         transaction.undecided |= lost
-        for place in [each for each in transaction.touched if each not in lost]:
+        for place in [each for each in transaction.touched if each not in lost and each[0] in self.topics]:
             self.log(*place).append(Entry(None, None, transaction, place, is_marker=True))
             for other in self.hanging:
                 if place in other.undecided and other.producer == transaction.producer:
@@ -296,7 +316,22 @@ class FakeAdmin:
         return 900_000
 
     def cluster_id(self) -> str:
-        return "sim"
+        return self._broker.cluster_id
+
+    def states(self, topics: Collection[str]) -> dict[str, TopicState]:
+        self._broker.on_call("states")
+        return {
+            topic: TopicState(self._broker.ids[topic], tuple(len(log) for log in self._broker.topics[topic]))
+            for topic in topics
+            if topic in self._broker.topics
+        }
+
+    def partitions(self, topics: Collection[str]) -> dict[str, int]:
+        return {topic: len(self._broker.topics[topic]) for topic in topics if topic in self._broker.topics}
+
+    def topic_configs(self, topics: Collection[str]) -> dict[str, Mapping[str, str]]:
+        self._broker.on_call("configs")
+        return {topic: self._broker.specs[topic].config for topic in topics}
 
     def end_offsets(self, partitions: Mapping[str, int]) -> dict[str, list[int]]:
         self._broker.on_call("end_offsets")

@@ -227,6 +227,38 @@ _MUTATIONS = (
         """,
         scene="PreparedWithoutRows",
     ),
+    Mutation(
+        "take a topic that was made again for the one before",
+        "cdcd.progress.topic_evidence",
+        """
+        -    if was.topic_id and now.topic_id and was.topic_id != now.topic_id:
+        -        return "was deleted and made again"
+        """,
+    ),
+    Mutation(
+        "miss a topic that does not exist",
+        "cdcd.progress.topic_evidence",
+        """
+        -        what = _loss(was, found.get(topic)) if any(was.ends) else ""
+        +        what = _loss(was, found[topic]) if topic in found else ""
+        """,
+    ),
+    Mutation(
+        "miss a topic that ends too early",
+        "cdcd.progress.topic_evidence",
+        """
+        -        if UNKNOWN_END < end < recorded:
+        +        if UNKNOWN_END < end < 0:
+        """,
+    ),
+    Mutation(
+        "believe the progress of another cluster",
+        "cdcd.progress.topic_evidence",
+        """
+        -    if last.cluster_id and cluster_id and last.cluster_id != cluster_id:
+        +    if last.cluster_id and not cluster_id:
+        """,
+    ),
     # snapshot
     Mutation(
         "leave out what has moved into blocks that are done",
@@ -429,6 +461,39 @@ _MUTATIONS = (
         """,
         first_seed=300,
     ),
+    Mutation(
+        "forget the tables that no transaction has touched lately",
+        "cdcd.sink.table_records",
+        """
+        -        return next((offset for _, offset in self._places.values()), self.end)
+        +        return self.end
+        """,
+    ),
+    Mutation(
+        "let the end of a topic go back",
+        "cdcd.sink.kafka_transaction",
+        """
+        -        if end <= before:
+        +        if end < 0:
+        """,
+        scene="LostTopics",
+        first_seed=140,
+    ),
+    Mutation(
+        "forget where cdcd's own topics end",
+        "cdcd.sink.publisher",
+        """
+        -            own_topics={name: topic.state for name, topic in self._topics.own.items()},
+        """,
+    ),
+    Mutation(
+        "judge no topic of cdcd's own",
+        "cdcd.sink.kafka.cluster",
+        """
+        -            if fault.is_fatal:
+        +            if not fault.hint:
+        """,
+    ),
     # preflight
     Mutation(
         "let a stranger's table without a replica identity refuse the next start",
@@ -439,6 +504,21 @@ _MUTATIONS = (
         """,
     ),
     # daemon
+    Mutation(
+        "take lost topics as they are",
+        "cdcd.daemon.kafka_takeover",
+        """
+        -        if lost := check.tables_to_snapshot():
+        +        if (lost := check.tables_to_snapshot()) and not names:
+        """,
+    ),
+    Mutation(
+        "do not hear of topics that are lost while the stream runs",
+        "cdcd.daemon.pipeline",
+        """
+        -        self._topic_watch.raise_loss()
+        """,
+    ),
     Mutation(
         "count seq anew in every batch",
         "cdcd.daemon.stream_reader",

@@ -445,6 +445,7 @@ class Life:
         self.error: BaseException | None = None
         self.reading = False
         self.until = 0.0
+        self.watch_due = 0.0
         self.hurried = False
         self._may_spool = True
         self._backoff_s = BACKOFF_MIN_S
@@ -491,6 +492,8 @@ class Life:
             yield self.world.now + 0.01
         elif self.state == "streaming":
             yield self.until
+            if self.world.watches_topics and "watch" not in self.busy:
+                yield self.watch_due
             if self.sink is not None and self.sink.alive:
                 yield self.sink.due
 
@@ -662,6 +665,26 @@ class Life:
             positions.server_lsn = max(positions.server_lsn, world.server.end)
             positions.wal.add(now_us, world.server.end, positions.durable_lsn)
 
+    # The thread that watches the topics
+
+    def can_watch(self) -> bool:
+        is_alive = self.state == "streaming" and "watch" not in self.busy and self.running
+        return is_alive and self.world.watches_topics and self.world.now >= self.watch_due
+
+    def turn_watch(self) -> None:
+        assert self.opened is not None
+        watch = self.opened.topic_watch
+        self.world.running.append(self)
+        self.busy.add("watch")
+        try:
+            watch.check()
+        except (KafkaUnavailable, Killed):
+            pass
+        finally:
+            self.busy.discard("watch")
+            self.world.running.pop()
+        self.watch_due = self.world.now + watch.pause_s
+
     # The sink's thread
 
     def can_sink(self) -> bool:
@@ -699,7 +722,8 @@ class SimClients(Clients):
 
     def __init__(self, world: World, life: Life) -> None:
         super().__init__(world.settings)
-        self.sizes = Sizes(world.batches_max, world.replay_bytes, world.batches_max, world.replay_bytes)
+        sizes = world.batches_max, world.replay_bytes, world.batches_max, world.replay_bytes, world.batches_max * 4
+        self.sizes = Sizes(*sizes)
         self._world = world
         self._life = life
 

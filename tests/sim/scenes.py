@@ -254,6 +254,17 @@ class SnapshotsUnderFaults(World):
             self.database.message()
 
 
+class LostTopics(World):
+    """Kafka loses topics, most often one of a table that has a snapshot."""
+
+    loses_topics = 1.0
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 20)
+        if not self.checker.has_snapshots:
+            self._take_snapshots()
+
+
 class BrokenSnapshots(World):
     """A snapshot breaks many times, while rows move from block to block, and updates leave large values unchanged.
 
@@ -292,6 +303,6 @@ class BrokenSnapshots(World):
 
 
 SCENES = [
-    BrokenSnapshots, SnapshotsUnderFaults, RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts, MarkersLost,
-    LostWhileTakingOver, ZombieThatPublishes, TornSpool, SubtransactionsByTheThousand,
+    BrokenSnapshots, SnapshotsUnderFaults, LostTopics, RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts,
+    MarkersLost, LostWhileTakingOver, ZombieThatPublishes, TornSpool, SubtransactionsByTheThousand,
 ]  # fmt: skip

@@ -198,6 +198,11 @@ class SnapshotsChecker:
                 f"too many or other {[row for row in got if row not in wanted][:3]}",
             )
 
+    def lost(self, topic: str, lsn: int) -> None:
+        """A topic has lost records: it needs a snapshot that is taken after `lsn`."""
+        self._asked[topic] = lsn
+        self._compared.pop(topic, None)
+
     def done(self) -> bool:
         """Whether every table's snapshot is complete, and no change is deferred."""
         topics = [self._topic(table) for table in self._db.server.tables.values()]

@@ -13,6 +13,7 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from random import Random
@@ -20,7 +21,7 @@ from typing import Any
 
 from sim.checker import BrokenPromise, Checker
 from sim.fake_disk import Disk
-from sim.fake_kafka import FakeBroker, Transaction
+from sim.fake_kafka import Entry, FakeBroker, Transaction
 from sim.fake_postgres import TIMEOUT_S, Link, Server, Table
 from sim.replica import Life
 from sim.snapshots import SimSnapshot
@@ -54,6 +55,9 @@ MARKER_LOST = 0.1
 
 class World:
     """One seed."""
+
+    loses_topics = 0.3
+    """The share of worlds in which Kafka loses topics at last."""
 
     def __init__(self, seed: int, events: int = 60, *, two_phase: bool = False) -> None:
         """`events`: about how many things are done in SQL; `two_phase`: most of them for transactions that prepare."""
@@ -111,6 +115,9 @@ class World:
             self._kafka_pauses = 0.0
         self._stops: list[tuple[str, FatalError]] = []
         self._expects_gap = False
+        self.watches_topics = False
+        """The daemons watch the topics: until then nothing befalls these."""
+        self._expects_refusal = False
         self._snapshots: list[SimSnapshot] = []
         self.snapshot_pace_s = 0.0
         """How long it takes a connection to read the next rows of a snapshot, at most."""
@@ -177,8 +184,12 @@ class World:
         self.checker.close()
         if self._is_calm and not self.checker.has_snapshots:
             self.checker.demand_prompt(acks=not self.settings.source.two_phase)
-        if self.rng.random() < 0.1 and self.checker.last is not None:
+        if self.checker.last is None:
+            return
+        if self.rng.random() < 0.1:
             self._move_slot()
+        elif self.rng.random() < self.loses_topics:
+            self._lose_topics()
 
     def _heal(self) -> None:
         """Faults stop, transactions end."""
@@ -192,12 +203,91 @@ class World:
             self.server.restart()
         self.database.end_all()
 
-    def _move_slot(self) -> None:
-        """The slot is moved while nobody reads: what lies between is gone, and must be refused."""
+    def _lose_topics(self) -> None:
+        """Kafka loses what was published, or is another Kafka: that is refused, or made good by new snapshots."""
+        rng, broker = self.rng, self.broker
+        rows = {placed.topic for transaction in broker.committed for placed in transaction.records}
+        tables = sorted(topic for topic in rows if topic.count(".") == 2)
+        own = sorted(rows & {"p.schemas", "p.snapshots"})
+        what = rng.choice(
+            ["topic", "topic", "topic", "own topic", "cluster", "policy"] if tables else ["cluster", "policy"]
+        )
+        makes_good = what == "topic" and self.checker.has_snapshots and rng.random() < 0.6
+        if makes_good:
+            sink = self.settings.sink.model_copy(update={"on_topic_lost": "resnapshot"})
+            self.settings = self.settings.model_copy(update={"sink": sink})
+        self.watches_topics = True
+        if what not in ("topic", "own topic") or rng.random() < 0.5:
+            self._stop_all()
+        if rng.random() < 0.3:
+            broker.ids = dict.fromkeys(broker.ids, "")  # brokers before 2.8
+        before = len(broker.committed)
+        if what == "cluster":
+            broker.cluster_id = "another"
+        elif what == "policy":
+            topic = rng.choice(["p.progress", "p.schemas", "p.snapshots"])
+            broker.specs[topic] = replace(broker.specs[topic], config={"cleanup.policy": "delete"})
+        else:
+            topic = rng.choice(tables if what == "topic" else own)
+            self._lose(topic)
+            if makes_good:
+                self.checker.lost(topic)
+        self.note(f"Kafka is another: {what}")
+        if makes_good:
+            self._left = rng.choice([0, 5, 30])
+            self._faults = rng.choice([0, 3])
+            self._until(lambda: self._left == 0, "no end of SQL")
+            self._heal()
+            self._until(self.checker.done, "the lost topic was not made good")
+            return
+        was_down = not any(self.lives.values())
+        self._expects_gap, self._expects_refusal = what != "policy", what == "policy"
+        self._stops.clear()
+        self._until(lambda: len(self._stops) >= len(self.lives), f"nobody noticed: {what}")
+        assert not was_down or len(broker.committed) == before, "something was published after a loss"
+
+    def _lose(self, topic: str) -> None:
+        """Delete a topic, make it again, or cut it."""
+        rng, broker = self.rng, self.broker
+        held = [
+            (partition, [at for at, each in enumerate(log) if not each.is_marker and each.state == "committed"])
+            for partition, log in enumerate(broker.topics[topic])
+        ]
+        how = rng.choice(["delete", "make again", "cut"])
+        self.note(f"{how}: {topic}")
+        if how == "cut":
+            partition, offsets = rng.choice([each for each in held if each[1]])
+            broker.cut(topic, partition, rng.randint(0, offsets[-1]))
+            return
+        logs = broker.topics[topic]
+        spec = broker.delete(topic)
+        if how == "make again":
+            knows_ids = any(broker.ids.values())
+            broker.create(spec)
+            if not knows_ids:
+                broker.ids[topic] = ""
+            elif rng.random() < 0.5:  # and as long as it was: only its id tells
+                broker.topics[topic] = [
+                    [Entry(None, None, None, (topic, p), is_marker=True)] * len(log) for p, log in enumerate(logs)
+                ]
+
+    def _until(self, holds: Callable[[], bool], otherwise: str) -> None:
+        until = self.now + HEALED_S
+        while not holds():
+            if self.now > until:
+                raise BrokenPromise(otherwise)
+            self.step()
+
+    def _stop_all(self) -> None:
+        """SIGKILL for every daemon; returns when nobody reads the slot."""
         for name in self.lives:
             self.kill(name, quick=True)
         while self.server.slot is not None and self.server.slot.reader is not None:
             self.step(daemons=False)
+
+    def _move_slot(self) -> None:
+        """The slot is moved while nobody reads: what lies between is gone, and must be refused."""
+        self._stop_all()
         before = len(self.broker.committed)
         self.server.log("other")
         assert self.server.slot is not None
@@ -242,6 +332,8 @@ class World:
                 able += [life.turn, life.turn]
             if life.can_sink():
                 able += [life.turn_sink, life.turn_sink]
+            if life.can_watch():
+                able.append(life.turn_watch)
         if able:
             rng.choice(able)()
         else:
@@ -362,6 +454,7 @@ class World:
             isinstance(stop, Fenced)
             or (isinstance(stop, RequestRejected) and life.jumped)
             or (isinstance(stop, GapError) and self._expects_gap)
+            or (isinstance(stop, RequestRejected) and self._expects_refusal)
             or (type(stop) is FatalError and life.disk.full)
             or life.disk.torn  # a write that is missing as a whole shows as rows without their relation, too
         )

@@ -18,7 +18,7 @@ Traps that this module knows:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ from math import inf
 from threading import Thread
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import (
     AdminClient,
     ClusterMetadata,
@@ -36,6 +36,8 @@ from confluent_kafka.admin import (
 )
 
 from cdcd.errors import KafkaUnavailable, RequestRejected
+from cdcd.progress.records import TopicState
+from cdcd.progress.topic_evidence import UNKNOWN_END
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, KafkaConnection, client_config
 from cdcd.sink.kafka.deadline import SLICE_S, Deadline
 from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, closed, kafka_error, refuses_for_good, to_cdcd_error, unanswered
@@ -55,12 +57,15 @@ _NOT_YET: Final = frozenset(  # a broker may not know yet that it is the leader 
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.UNKNOWN_LEADER_EPOCH,  # the metadata knows of a later epoch than the leader does
+        KafkaError.OFFSET_NOT_AVAILABLE,  # a new leader does not know yet how far the records are replicated
         KafkaError._TRANSPORT,
         KafkaError._NOENT,  # no leader is known while the client reconnects
         *_UNKNOWN,
     }
 )
 _NO_ANSWER: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
+_NO_ID: Final = str(Uuid(0, 0))
+"""The topic id that a broker before 2.8 gives."""
 _NOT_ALLOWED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 
 
@@ -185,6 +190,43 @@ class KafkaAdmin:
         places = [(topic, partition) for topic, count in partitions.items() for partition in range(count)]
         found = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # a class without annotations
         return {topic: [found[topic, partition] for partition in range(count)] for topic, count in partitions.items()}
+
+    def states(self, topics: Collection[str]) -> dict[str, TopicState]:
+        """Return the ids and the ends of those topics that exist; UNKNOWN_END for a partition without a leader."""
+        if not topics:
+            return {}
+        described = self._described(list(topics))
+        led = [
+            (topic, each.id)
+            for topic, found in described.items()
+            for each in found.partitions
+            if each.leader is not None and each.leader.id >= 0
+        ]
+        ends = self._offsets(led, OffsetSpec.latest()) if led else {}  # type: ignore[no-untyped-call]  # as above
+        return {
+            topic: TopicState(
+                "" if str(found.topic_id) == _NO_ID else str(found.topic_id),
+                tuple(ends.get((topic, partition), UNKNOWN_END) for partition in range(len(found.partitions))),
+            )
+            for topic, found in described.items()
+        }
+
+    def topic_configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
+        """Return the settings of existing topics, as far as the user may see them (the ACL DescribeConfigs)."""
+        wanted = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        configs = {}
+        with self._asking("reading the settings of topics"):
+            self._wait_for_brokers()
+            futures = {**self._admin().describe_configs(wanted, request_timeout=self._timeout_s)} if wanted else {}
+            for resource in wanted:
+                try:
+                    (entries,) = self._answers({"": futures.pop(resource)}).values()
+                except KafkaException as error:
+                    if kafka_error(error).code() not in _NOT_ALLOWED | _UNKNOWN:
+                        raise
+                else:
+                    configs[resource.name] = {n: each.value for n, each in entries.items() if each.value is not None}
+        return configs
 
     def stable_end(self, topic: str, partition: int) -> int:
         """Return the last stable offset: where the first undecided transaction begins, or the end of the partition."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from cdcd.errors import RequestRejected
 from cdcd.sink.interfaces import ParkedReader, PartitionReader, Producer
 from cdcd.sink.kafka.admin import KafkaAdmin
 from cdcd.sink.kafka.client_config import KafkaConnection, transaction_timeout_ms
@@ -17,7 +18,8 @@ from cdcd.sink.kafka.idempotent_producer import IdempotentProducer
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
 from cdcd.sink.kafka.producer import KafkaProducer
 from cdcd.sink.kafka.range_reader import End, Isolation, RangeReader
-from cdcd.sink.topics import TopicSpec
+from cdcd.sink.own_topics import faults
+from cdcd.sink.topics import TopicNames, TopicSpec
 
 
 class KafkaCluster:
@@ -33,6 +35,13 @@ class KafkaCluster:
         """Make the topics that are missing. Readers made later assume that they exist. Raises as admin."""
         self.admin.ensure(*specs)
         self._existing |= {spec.name for spec in specs}
+
+    def check_own_topics(self, names: TopicNames) -> None:
+        """Raise RequestRejected, with the hint, if Kafka would lose what cdcd keeps on its own topics."""
+        there = self.admin.partitions(list(names.own))
+        for fault in faults(names, there, self.admin.topic_configs(there)):
+            if fault.is_fatal:
+                raise RequestRejected(fault.message, fault.hint)
 
     def transactional_producer(self, transactional_id: str, timeout_ms: int, known_topic: str) -> Producer:
         """Return a producer that has not started; its transactions may be open for `timeout_ms`.

@@ -16,8 +16,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource
 
+from cdcd.errors import KafkaUnavailable
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, Property, client_config
-from cdcd.sink.kafka.errors import kafka_error, to_cdcd_error
+from cdcd.sink.kafka.errors import TRY_AGAIN, kafka_error, to_cdcd_error
 
 REQUEST_TIMEOUT_S: Final = 10.0
 
@@ -35,14 +36,14 @@ class ClusterFacts:
     """Existing topics that cdcd would write, with the operations that this user may not do."""
     cluster_id: str = ""
     """The cluster's id."""
-    policies: Mapping[str, str] = field(default_factory=dict)
-    """`cleanup.policy` of existing topics, as far as the user may see it."""
+    own_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The settings of cdcd's own topics that exist, as far as the user may see them."""
 
 
 def gather(
-    bootstrap: str, properties: Mapping[str, Property], wanted: Sequence[str], compacted: Sequence[str] = ()
+    bootstrap: str, properties: Mapping[str, Property], wanted: Sequence[str], own: Sequence[str] = ()
 ) -> ClusterFacts:
-    """Ask the brokers; `wanted` are the topics that cdcd would write, `compacted` those that must keep every key.
+    """Ask the brokers; `wanted` are the topics that cdcd would write, `own` those whose settings are asked for.
 
     Raises SettingsError for properties that librdkafka does not know, KafkaUnavailable or RequestRejected as
     `sink.kafka.errors.to_cdcd_error`.
@@ -51,23 +52,18 @@ def gather(
     try:
         admin = AdminClient(client, logger=LIBRDKAFKA_LOG)
         metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+        if not metadata.brokers:  # librdkafka 2.16 would abort the process at the next question: see `kafka.admin`
+            raise KafkaUnavailable(f"Kafka ({bootstrap}) names no broker, answering `cdcd check`", TRY_AGAIN)
         topics = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
         existing = [name for name in wanted if name in topics]
         broker = ConfigResource(ConfigResource.Type.BROKER, str(min(metadata.brokers)))
-        config, denied = _config(admin, broker), _denied(admin, existing)
-        policies = _policies(admin, [name for name in compacted if name in topics])
-        return ClusterFacts(len(metadata.brokers), topics, config, denied, str(metadata.cluster_id), policies)
+        config, denied = _config(admin, broker), _denied_operations(admin, existing)
+        own_configs = {
+            name: _config(admin, ConfigResource(ConfigResource.Type.TOPIC, name)) for name in own if name in topics
+        }
+        return ClusterFacts(len(metadata.brokers), topics, config, denied, str(metadata.cluster_id), own_configs)
     except KafkaException as failure:
         raise to_cdcd_error(kafka_error(failure), "answering `cdcd check`", bootstrap) from failure
-
-
-def _policies(admin: AdminClient, topics: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for topic in topics:
-        config = _config(admin, ConfigResource(ConfigResource.Type.TOPIC, topic))
-        if "cleanup.policy" in config:
-            found[topic] = config["cleanup.policy"]
-    return found
 
 
 def _config(admin: AdminClient, resource: ConfigResource) -> dict[str, str]:
@@ -78,7 +74,7 @@ def _config(admin: AdminClient, resource: ConfigResource) -> dict[str, str]:
         return {}  # users rarely have this right: `preflight.kafka` says that it is missing
 
 
-def _denied(admin: AdminClient, topics: Sequence[str]) -> dict[str, frozenset[str]]:
+def _denied_operations(admin: AdminClient, topics: Sequence[str]) -> dict[str, frozenset[str]]:
     if not topics:
         return {}
     answers = admin.describe_topics(

@@ -13,7 +13,7 @@ replaced it. Then the highest value counts, not the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from cdcd.sink.interfaces import PartitionReader
@@ -56,6 +56,15 @@ class KafkaProgressReader:
         with self._reader.consumer() as consumer:
             found = self._window(consumer, start, stop, None, stopping)
         return {key: value for key, value in found.items() if value is not None}
+
+    def records_from(self, offset: int, stopping: Callable[[], bool]) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield offset, key and value of each committed record from `offset` on; tombstones are left out."""
+        start, stop = self._reader.bounds() or (0, 0)
+        with self._reader.consumer() as consumer:
+            for at, message in self._reader.read(consumer, max(start, offset), stop, stopping):
+                key, value = message.key(), message.value()
+                if key is not None and value is not None:
+                    yield at, key, value
 
     def _window(
         self, consumer: Any, low: int, stop: int, keys: frozenset[bytes] | None, stopping: Callable[[], bool]

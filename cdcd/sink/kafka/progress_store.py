@@ -11,8 +11,17 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from cdcd.progress.records import ParkedTable, SlotRecord, parse_slot_record, slot_key
+from cdcd.progress.records import (
+    ParkedTable,
+    SlotRecord,
+    TableRecord,
+    parse_slot_record,
+    parse_table_record,
+    slot_key,
+    table_key,
+)
 from cdcd.progress.snapshot_records import TableSnapshot, parse_snapshot_record
+from cdcd.sink.interfaces import PartitionReader
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.topics import TopicNames
@@ -43,14 +52,35 @@ class ProgressStore:
         self._rank = rank
         self._stopping = stopping
 
+    def visible_record(self) -> SlotRecord | None:
+        """The last slot record before the first open transaction: it does not wait, so there may be a later one."""
+        return self._last(self._kafka.range_reader(self.names.progress, end="last_stable"))
+
     def last_record(self) -> SlotRecord | None:
         """The last slot record that can be read now, None if there is none.
 
-        It is final only once the daemon's producer has started.
+        It is final only once the daemon's producer has started. It waits for open transactions.
         """
+        return self._last(self._kafka.range_reader(self.names.progress))
+
+    def _last(self, progress: PartitionReader) -> SlotRecord | None:
         key = slot_key(self._slot)
-        value = self._reader(self.names.progress, self._rank).last(frozenset({key}), self._stopping).get(key)
+        value = KafkaProgressReader(progress, self._rank).last(frozenset({key}), self._stopping).get(key)
         return None if value is None else parse_slot_record(key, value)
+
+    def table_records(self, offset: int) -> dict[str, tuple[TableRecord, int]]:
+        """The newest table records from `offset` on, by topic, each with its own offset.
+
+        An open transaction hides the records after it, so it does not wait for its end.
+        """
+        prefix = table_key(self._slot, "")
+        reader = KafkaProgressReader(self._kafka.range_reader(self.names.progress, end="last_stable"))
+        found = {}
+        for at, key, value in reader.records_from(offset, self._stopping):
+            if key.startswith(prefix):
+                record = parse_table_record(key, value)
+                found[record.topic] = record, at
+        return found
 
     def parked(self) -> dict[str, ParkedTable]:
         """The tables that are parked because Kafka refused their events, as can be read now, by their names."""

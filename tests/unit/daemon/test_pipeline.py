@@ -117,6 +117,19 @@ class PlayedWorker:
         return True
 
 
+class PlayedTopicWatch:
+    """The watch's thread: a test says what it finds."""
+
+    loss: Exception | None = None
+
+    def start(self) -> None:
+        pass
+
+    def raise_loss(self) -> None:
+        if self.loss is not None:
+            raise self.loss
+
+
 class PlayedWake:
     fd = 5
 
@@ -140,6 +153,7 @@ class Played:
         self.session = PlayedSession()
         self.status = Status("1.0", "slot", "pub", self.now)
         self.queue = BatchQueue(64, 1 << 20, lambda: None)
+        self.topic_watch = PlayedTopicWatch()
         self.tracker = AckTracker(100, 100)
         self.status.begin_stream(self.now)
         batches = BatchBuilder(tombstones=False)
@@ -167,6 +181,7 @@ class Played:
             sink_worker=cast("Any", PlayedWorker),
             is_synchronous=False,
             snapshots=SnapshotCoordinator(requests, encoder, batches, nothing, nothing, SnapshotLimits(8192)),
+            topic_watch=cast("Any", self.topic_watch),
             only_snapshot=False,
         )
         self.pipeline = Pipeline(resources, self.status, Metrics("pure"), cast("Any", PlayedWake()), lambda: self.now)

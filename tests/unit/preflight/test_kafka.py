@@ -60,11 +60,22 @@ def test_topics_are_not_counted_where_the_tables_are_not_known() -> None:
         ({"config": {"transaction.max.timeout.ms": "5000"}}, Level.WARNING, "allow a transaction 5 s"),
         ({"topics": {"cdcd.progress": 3}}, Level.ERROR, "cdcd.progress has 3 partitions"),
         (
-            {"policies": {"cdcd.progress": "delete", "cdcd.schemas": "compact"}},
+            {
+                "own_configs": {
+                    "cdcd.progress": {"cleanup.policy": "delete"},
+                    "cdcd.schemas": {"cleanup.policy": "compact"},
+                }
+            },
             Level.ERROR,
             "cdcd.progress has cleanup.policy=delete",
         ),
-        ({"policies": {"cdcd.snapshots": "compact,delete"}}, Level.ERROR, "cleanup.policy=compact,delete"),
+        (
+            {"own_configs": {"cdcd.snapshots": {"cleanup.policy": "compact,delete"}}},
+            Level.ERROR,
+            "cleanup.policy=compact,delete",
+        ),
+        ({"own_configs": {"cdcd.parked": {"cleanup.policy": "compact"}}}, Level.ERROR, "delete parked events"),
+        ({"own_configs": {"cdcd.parked": {"retention.ms": "604800000"}}}, Level.WARNING, "retention.ms=604800000"),
         (
             {"denied": {"cdcd.public.orders": frozenset({"WRITE"})}},
             Level.ERROR,

@@ -15,6 +15,7 @@ from cdcd.progress.records import (
     SlotRecord,
     SnapshotState,
     TableRecord,
+    TopicState,
     parse_record,
     parse_slot_record,
     slot_key,
@@ -30,6 +31,9 @@ SLOT = SlotRecord(
     timeline=2,
     transactions=3,
     rows=40,
+    cluster_id="4L6g3nShT-eMCtK--X86sw",
+    own_topics={"shop.schemas": TopicState("uO8xhBqWSiCfPDKq3Lhk1g", (3,))},
+    tables_offset=9,
 )
 TABLE = TableRecord(
     slot="cdcd",
@@ -39,14 +43,17 @@ TABLE = TableRecord(
     commit_lsn=0x16_B374_D848,
     offsets=(7, 0, 12),
     snapshot=SnapshotState(lsn=0x15_0000_0001, done=True, rows=99),
+    topic_id="AAAAAAAAAAAAAAAAAAAAAQ",
 )
 
 
 def test_the_format_of_a_slot_record_is_stable() -> None:
     assert SLOT.key() == b"cdcd"
     assert SLOT.value() == (
-        b'{"commit_lsn":"16/B374D848","commit_ts":1700000000000000,"lsn":"16/B374D890","rows":40,"slot":"cdcd",'
-        b'"system_id":"7300000000000000001","timeline":2,"transactions":3,"version":2}'
+        b'{"cluster_id":"4L6g3nShT-eMCtK--X86sw","commit_lsn":"16/B374D848","commit_ts":1700000000000000,'
+        b'"lsn":"16/B374D890","own_topics":{"shop.schemas":{"offsets":[3],"topic_id":"uO8xhBqWSiCfPDKq3Lhk1g"}},'
+        b'"rows":40,"slot":"cdcd","system_id":"7300000000000000001","tables_offset":9,"timeline":2,"transactions":3,'
+        b'"version":2}'
     )
 
 
@@ -54,7 +61,8 @@ def test_the_format_of_a_table_record_is_stable() -> None:
     assert TABLE.key() == b"cdcd/shop.public.orders"
     assert TABLE.value() == (
         b'{"commit_lsn":"16/B374D848","offsets":[7,0,12],"schema":"public","slot":"cdcd",'
-        b'"snapshot":{"done":true,"lsn":"15/1","rows":99},"table":"orders","topic":"shop.public.orders","version":2}'
+        b'"snapshot":{"done":true,"lsn":"15/1","rows":99},"table":"orders","topic":"shop.public.orders",'
+        b'"topic_id":"AAAAAAAAAAAAAAAAAAAAAQ","version":2}'
     )
 
 
@@ -71,6 +79,9 @@ slot_records = st.builds(
     timeline=counts,
     transactions=counts,
     rows=counts,
+    cluster_id=st.text(),
+    own_topics=st.dictionaries(st.text(), st.builds(TopicState, st.text(), st.lists(counts).map(tuple))),
+    tables_offset=counts,
 )
 table_records = st.builds(
     TableRecord,
@@ -81,6 +92,7 @@ table_records = st.builds(
     commit_lsn=lsns,
     offsets=st.lists(counts).map(tuple),
     snapshot=snapshots,
+    topic_id=st.text(),
 )
 
 
@@ -104,7 +116,7 @@ def test_anything_else_is_a_gap_and_never_another_exception(key: bytes, value: b
 def test_a_field_that_is_missing_or_of_another_type_is_named(record: SlotRecord | TableRecord, bad: object) -> None:
     document = json.loads(record.value())
     for field, good in document.items():
-        if (type(good), bad) in [(str, "x"), (list, [])] and "lsn" not in field:
+        if (type(good), bad) in [(str, "x"), (list, []), (dict, {})] and "lsn" not in field and field != "snapshot":
             continue  # another value of the right type
         if field == "snapshot" and bad is None:
             continue

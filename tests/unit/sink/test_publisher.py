@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
-from cdcd.errors import KafkaUnavailable, SettingsError
-from cdcd.progress.records import SlotRecord, SnapshotState, TableRecord, parse_record, parse_slot_record
+from cdcd.errors import KafkaUnavailable, SettingsError, TopicLost
+from cdcd.progress.records import SlotRecord, SnapshotState, TableRecord, TopicState, parse_record, parse_slot_record
 from cdcd.progress.snapshot_records import DONE, TableSnapshot, parse_snapshot_record
 from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
@@ -74,11 +75,17 @@ class World:
         return [[record.value for record in partition] for partition in self.broker.visible(topic)]
 
     def progress(self) -> list[SlotRecord | TableRecord]:
+        """All records, without the evidence that the next start looks at."""
         records = []
         for record in self.broker.visible(self.names.progress)[0]:
             assert record.key is not None
             if record.value is not None:
-                records.append(parse_record(record.key, record.value))
+                parsed = parse_record(record.key, record.value)
+                records.append(
+                    replace(parsed, own_topics={}, tables_offset=0)
+                    if isinstance(parsed, SlotRecord)
+                    else replace(parsed, topic_id="")
+                )
         return records
 
 
@@ -488,3 +495,51 @@ def test_open_shows_what_the_schedule_needs() -> None:
     assert (open_.opened_at, open_.rows, open_.bytes, open_.end_lsn) == (5.0, 2, 8, 0x208)
     assert not open_.is_inside
     assert open_.is_first
+
+
+def test_the_progress_says_what_the_next_start_compares_the_topics_with() -> None:
+    world = World(partitions=1)
+    world.transaction(0x100, ("a", b"1", b"row"))
+    world.builder.add_schema("f", "{}")
+    world.publish()
+    world.publisher.commit()
+    _, table, slot = world.broker.visible(world.names.progress)[0]
+    assert table.key is not None
+    assert table.value is not None
+    assert slot.value is not None
+    record, last = parse_record(table.key, table.value), parse_slot_record(b"s", slot.value)
+    ids = world.broker.ids
+    assert isinstance(record, TableRecord)
+    assert record.state == TopicState(ids["p.public.a"], (1,))
+    assert last.own_topics == {
+        "p.schemas": TopicState(ids["p.schemas"], (1,)),
+        "p.snapshots": TopicState(ids["p.snapshots"], (0,)),
+    }
+    assert last.tables_offset <= table.offset
+
+
+def test_a_topic_that_was_made_again_is_not_written_to_as_if_nothing_had_happened() -> None:
+    world = World(partitions=1)
+    world.transaction(0x100, ("a", b"1", b"row"), ("a", b"2", b"row"))
+    world.publish()
+    world.publisher.commit()
+    world.broker.create(world.broker.delete("p.public.a"))
+    world.transaction(0x200, ("a", b"3", b"row"))
+    world.publish()
+    with pytest.raises(TopicLost, match=r"p\.public\.a ends at offset 1 of partition 0, but it had reached offset 2"):
+        world.publisher.commit()
+    assert len(world.broker.committed) == 1
+
+
+def test_a_loss_is_declared_with_the_topics_as_they_are_and_the_snapshots_that_they_need() -> None:
+    world = World(partitions=1)
+    world.transaction(0x100, ("a", b"1", b"row"), ("b", b"1", b"row"))
+    world.publish()
+    world.publisher.commit()
+    world.broker.delete("p.public.a")
+    world.restart()
+    wanted = world.publisher.declare_loss([("public", "a"), ("", "messages")], 0.0)
+    assert [(each.topic, each.state, each.starts_with_truncate) for each in wanted] == [("p.public.a", "wanted", True)]
+    *_, a, messages, last = world.progress()
+    assert (a.topic, a.offsets, messages.topic) == ("p.public.a", (0,), "p.messages")  # type: ignore[union-attr]
+    assert (last.lsn, last.commit_lsn) == (0x108, 0x100)  # type: ignore[union-attr]

@@ -7,6 +7,7 @@ from sim.fake_kafka import FakeAdmin, FakeBroker
 
 from cdcd.errors import SettingsError
 from cdcd.progress.records import SnapshotState
+from cdcd.sink.kafka_transaction import Topic
 from cdcd.sink.table_topics import TableTopics, TopicSettings
 from cdcd.sink.topics import TopicNames, TopicSpec
 
@@ -40,6 +41,21 @@ def test_a_table_is_asked_about_once() -> None:
     assert (topics[A].name, topics[A].partitions, topics[A].offsets) == ("p.public.a", 2, [0, 0])
     assert topics[A].snapshot == SnapshotState(8, done=True, rows=3)
     assert topics[B].snapshot is None
+
+
+def test_a_topic_that_is_known_already_is_not_asked_about() -> None:
+    topics, known = Topics(), Topic("p.public.a", A, [3, 4], None, "id")
+    topics.broker.create(TopicSpec("p.public.a", 2, 1))
+    knowing = TableTopics(FakeAdmin(topics.broker), topics.names, TopicSettings(2, 1), known={known.name: known})
+    topics.calls.clear()
+    knowing.find([A, A])
+    assert topics.calls == []
+    assert knowing[A] is known
+    other = TableTopics(
+        FakeAdmin(topics.broker), TopicNames("p", "p.public.{table}"), TopicSettings(2, 1), known={known.name: known}
+    )
+    other.find([("renamed", "a")])
+    assert other["renamed", "a"].offsets == [0, 0], "the topic is of another table now"
 
 
 def test_a_topic_knows_its_table() -> None:

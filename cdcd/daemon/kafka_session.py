@@ -1,0 +1,28 @@
+"""The result of a take-over of Kafka.
+
+Before: `kafka_takeover` makes it.
+After: `wiring` builds a stream on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cdcd.progress.snapshot_records import TableSnapshot
+from cdcd.sink.commit_schedule import CommitSchedule
+from cdcd.sink.publisher import Publisher
+
+
+@dataclass(frozen=True)
+class KafkaSession:
+    """The result of a take-over: this daemon alone publishes for the slot."""
+
+    publisher: Publisher
+    schedule: CommitSchedule
+    snapshots: Mapping[str, TableSnapshot]
+    """How far the snapshot of each table is, by topic."""
+    is_contiguous: bool
+    """The slot has every change that Kafka lacks. If not, the daemon must declare a gap."""
+    cluster_id: str
+    """The cluster's id, the same from every broker."""

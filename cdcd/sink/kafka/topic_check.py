@@ -1,0 +1,118 @@
+"""Looks at a start whether Kafka still holds what the progress says was published: ends, ids, the cluster.
+
+Before: `kafka_takeover` has read the last slot record.
+After: `kafka_takeover` lets the stream start, refuses it, or asks for new snapshots.
+
+It looks twice: before it fences another daemon, and after that, because the other one may have published meanwhile. The
+second time it reads only the table records that it has not seen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from itertools import zip_longest
+from typing import Final
+
+from cdcd.progress.records import SlotRecord, TableRecord, TopicState
+from cdcd.progress.snapshot_records import TableSnapshot
+from cdcd.progress.topic_evidence import check_cluster, check_topics, describe, lost_topics
+from cdcd.sink.kafka.cluster import KafkaCluster
+from cdcd.sink.kafka.progress_store import ProgressStore
+from cdcd.sink.kafka_transaction import Table, Topic
+from cdcd.sink.table_records import TableRecordPlaces
+
+log = logging.getLogger(__name__)
+
+ASKED: Final = 6
+"""How often the brokers are asked before a topic counts as lost: one that has just started may know less."""
+PAUSE_S: Final = 0.5
+
+
+class TopicCheck:
+    """One start's view of the topics. All methods raise as Kafka's readers do."""
+
+    def __init__(
+        self,
+        kafka: KafkaCluster,
+        progress: ProgressStore,
+        published: Collection[str] | None,
+        pause: Callable[[float], None],
+        *,
+        resnapshot: bool,
+    ) -> None:
+        """Ask for the cluster's id. `published` are the topics of the publication's tables; None: they are not known.
+
+        `pause` waits. With `resnapshot` a loss is no error: `tables_to_snapshot` names the tables.
+        """
+        self._admin = kafka.admin
+        self.cluster_id = self._admin.cluster_id()
+        self._progress = progress
+        self._published = published
+        self._pause = pause
+        self._resnapshot = resnapshot
+        self._records: dict[str, tuple[TableRecord, int]] = {}
+        self._read_from = 0
+        self._found: Mapping[str, TopicState] = {}
+        """The topics that have what the progress says."""
+        self.lost: Mapping[str, str] = {}
+        """Topics that lack records which they had, each with what shows it."""
+
+    def check(self, last: SlotRecord | None) -> None:
+        """Raise GapError, with the hint, if a topic lost records, or if the progress is of another cluster."""
+        if last is None:
+            return
+        check_cluster(last, self.cluster_id)
+        self._records |= self._progress.table_records(max(self._read_from, last.tables_offset))
+        read_to = (offset + 1 for _, offset in self._records.values())
+        self._read_from = max([self._read_from, last.tables_offset, *read_to])
+        recorded = {topic: record.state for topic, (record, _) in self._records.items()} | dict(last.own_topics)
+        changed: Mapping[str, str] = {}
+        lost: Mapping[str, str] = {}
+        for asked in range(ASKED):
+            self._found = self._admin.states(recorded)
+            changed = lost_topics(recorded, self._found)
+            lost = {topic: what for topic, what in changed.items() if not self._is_abandoned(topic)}
+            if not lost.keys() - self.lost:
+                break
+            if asked < ASKED - 1:
+                self._pause(PAUSE_S)
+        self.lost = lost
+        self._found = {topic: state for topic, state in self._found.items() if topic not in changed}
+        if not self._resnapshot:
+            check_topics(self.lost)
+
+    def _is_abandoned(self, topic: str) -> bool:
+        """Whether the topic is of a table that is not published any more: a person may delete it."""
+        return self._published is not None and topic in self._records and topic not in self._published
+
+    def tables_to_snapshot(self) -> list[Table]:
+        """Return the tables whose topics have lost records; all of them if a topic of cdcd's own has."""
+        if self.lost:
+            log.warning("taking new snapshots: %s", describe(self.lost))
+        is_own = any(topic not in self._records for topic in self.lost)
+        return [
+            (record.schema, record.table)
+            for topic, (record, _) in self._records.items()
+            if topic in self.lost or (is_own and not self._is_abandoned(topic))
+        ]
+
+    def known(self, snapshots: Mapping[str, TableSnapshot]) -> dict[str, Topic]:
+        """The topics that are as the progress says, by name. `snapshots`: how far the snapshot of each is."""
+        return {
+            topic: Topic(
+                topic,
+                (record.schema, record.table),
+                # A partition without a leader reaches at least as far as the record says.
+                [max(ends) for ends in zip_longest(self._found[topic].ends, record.offsets, fillvalue=0)],
+                snapshots[topic].snapshot if topic in snapshots else None,
+                self._found[topic].topic_id,
+            )
+            for topic, (record, _) in self._records.items()
+            if topic in self._found
+        }
+
+    def places(self, known: Mapping[str, Topic], window: int) -> TableRecordPlaces:
+        """Return where the table records of the `known` topics lie."""
+        placed = ((topic, self._records[name][1]) for name, topic in known.items())
+        return TableRecordPlaces(placed, self._read_from, window)

@@ -1,0 +1,157 @@
+"""A start compares every topic with the progress, and reads only as much of the progress as it must."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+from sim.fake_kafka import FakeBroker, FakeKafkaCluster, FakeProducer
+
+from cdcd.errors import GapError
+from cdcd.progress.records import SlotRecord
+from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.kafka.progress_store import ProgressStore
+from cdcd.sink.kafka.topic_check import ASKED, TopicCheck
+from cdcd.sink.publisher import Publisher, Source
+from cdcd.sink.table_records import TableRecordPlaces
+from cdcd.sink.table_topics import TableTopics, TopicSettings
+from cdcd.sink.topics import TopicNames
+
+NAMES = TopicNames("p")
+
+
+class Started:
+    """A broker, and what one publisher left on it."""
+
+    def __init__(self, window: int = 1000) -> None:
+        self.broker = FakeBroker()
+        self.kafka = FakeKafkaCluster(self.broker)
+        self.store = ProgressStore(self.kafka, NAMES, "s", None)
+        producer = FakeProducer(self.broker, "p-s")
+        producer.start(lambda: False)
+        topics = TableTopics(self.kafka.admin, NAMES, TopicSettings(1, 1))
+        places = TableRecordPlaces(window=window)
+        self.publisher = Publisher(producer, topics, Source("s", "1", 1, "sim"), None, places=places)
+        self.builder = BatchBuilder(tombstones=False)
+        self.lsn = 0
+        self.pauses: list[float] = []
+
+    def commit(self, *tables: str) -> None:
+        self.lsn += 0x100
+        self.builder.begin(self.lsn, 1)
+        for table in tables:
+            self.builder.add(self.builder.open_table("public", table), ord("c"), b"k", b"row")
+        self.builder.commit(self.lsn + 8)
+        self.publisher.publish(self.builder.build(), 0.0)
+        self.publisher.commit()
+
+    @property
+    def last(self) -> SlotRecord:
+        last = self.store.last_record()
+        assert last is not None
+        return last
+
+    def check(self, published: Collection[str] | None = None, *, resnapshot: bool = False) -> TopicCheck:
+        check = TopicCheck(self.kafka, self.store, published, self.pauses.append, resnapshot=resnapshot)
+        check.check(self.store.visible_record())
+        return check
+
+
+def test_before_the_first_commit_there_is_nothing_to_compare() -> None:
+    assert Started().check().lost == {}
+
+
+def test_topics_that_hold_what_was_published_are_known_from_then_on() -> None:
+    started = Started()
+    started.commit("a", "b")
+    started.commit("b")
+    check = started.check()
+    known = check.known({})
+    assert {name: topic.offsets for name, topic in known.items()} == {"p.public.a": [2], "p.public.b": [4]}
+    assert known["p.public.a"].topic_id == started.broker.ids["p.public.a"]
+    assert check.tables_to_snapshot() == []
+    assert started.pauses == []
+
+
+def test_a_table_that_no_transaction_touched_for_long_is_compared_too() -> None:
+    started = Started(window=20)
+    started.commit("a")
+    for _ in range(100):
+        started.commit("b")
+    assert started.last.tables_offset > 150, "its record was written again"
+    started.broker.delete("p.public.a")
+    with pytest.raises(GapError, match=r"the topic p\.public\.a does not exist any more"):
+        started.check()
+    assert len(started.pauses) == ASKED - 1
+
+
+def test_a_topic_that_the_brokers_know_a_moment_later_is_not_lost() -> None:
+    started = Started()
+    started.commit("a")
+    topic = started.broker.topics.pop("p.public.a")
+
+    def pause(seconds: float) -> None:
+        started.broker.topics["p.public.a"] = topic
+
+    check = TopicCheck(started.kafka, started.store, None, pause, resnapshot=False)
+    check.check(started.last)
+    assert check.lost == {}
+
+
+def test_a_loss_is_made_good_by_a_snapshot_of_the_table_alone() -> None:
+    started = Started()
+    started.commit("a", "b")
+    started.broker.cut("p.public.a", 0, 0)
+    check = started.check(resnapshot=True)
+    assert check.tables_to_snapshot() == [("public", "a")]
+    assert check.known({}).keys() == {"p.public.b"}
+
+
+def test_a_loss_on_cdcds_own_topic_concerns_every_table() -> None:
+    started = Started()
+    started.builder.add_schema("f", "{}")
+    started.commit("a", "b")
+    started.broker.delete("p.schemas")
+    assert started.check(resnapshot=True).tables_to_snapshot() == [("public", "a"), ("public", "b")]
+
+
+def test_the_topic_of_a_table_that_is_not_published_any_more_may_go() -> None:
+    started = Started()
+    started.commit("a", "b")
+    started.broker.delete("p.public.a")
+    check = started.check({"p.public.b"})
+    assert check.lost == {}
+    assert check.known({}).keys() == {"p.public.b"}
+    with pytest.raises(GapError):
+        started.check({"p.public.a", "p.public.b"})
+
+
+def test_what_another_daemon_published_meanwhile_is_compared_the_second_time() -> None:
+    started = Started()
+    started.commit("a")
+    check = started.check()
+    started.commit("a", "b")
+    check.check(started.last)
+    assert {name: topic.offsets for name, topic in check.known({}).items()} == {"p.public.a": [4], "p.public.b": [2]}
+    places = check.places(check.known({}), 1000)
+    assert places.record([]) == max(offset for _, offset in started.store.table_records(0).values()) - 1
+
+
+def test_a_progress_of_another_cluster_is_refused() -> None:
+    started = Started()
+    started.commit("a")
+    started.broker.cluster_id = "another"
+    with pytest.raises(GapError, match="was written on another Kafka cluster"):
+        started.check(resnapshot=True)
+
+
+def test_an_open_transaction_of_another_slot_does_not_make_the_check_wait() -> None:
+    started = Started()
+    started.commit("a")
+    other = FakeProducer(started.broker, "p-other")
+    other.start(lambda: False)
+    other.begin()
+    other.produce(NAMES.progress, 0, [{"key": b"other", "value": b"{}"}])
+    assert started.check().known({}).keys() == {"p.public.a"}
+    assert replace(started.store.visible_record() or started.last).lsn == started.lsn + 8
