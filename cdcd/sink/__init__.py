@@ -9,6 +9,7 @@ In the order of the flow:
     publisher            puts rows, table records and slot record into a Kafka transaction
     kafka_transaction    what one Kafka transaction holds
     table_topics         finds and makes the topics
+    table_keys           keeps the key of each table's last events, and says when it changes
     topics, partitioner  name the topics, and the partition of each record
     parking/             parked and deferred tables: their events go to the parked topic
     hanging_transactions decides what an earlier producer left undecided
