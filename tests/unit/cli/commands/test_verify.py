@@ -41,8 +41,10 @@ def test_scripts_get_each_key_then_the_counts() -> None:
 
 def test_events_under_another_key_are_said_with_what_to_run() -> None:
     assert as_text(replace(result(), other_keys=((), ("id",)))) == [
-        "public.t: 1,000 rows, equal; the key has changed, and the topic still has events without a key and under the "
-        "key (id): run cdcd snapshot public.t"
+        (
+            "public.t: 1,000 rows, equal; the key has changed, and the topic still has events without a key and under "
+            "the key (id): run cdcd snapshot public.t"
+        )
     ]
     assert json.loads(as_json(replace(result(), other_keys=(("id",),)))[-1])["other_keys"] == [["id"]]
 
