@@ -11,6 +11,7 @@ In the order of the flow:
     table_topics         finds and makes the topics
     table_records        where the newest table record of each topic is
     own_topics           judges the settings of cdcd's own topics
+    table_keys           keeps the key of each table's last events, and says when it changes
     topics, partitioner  name the topics, and the partition of each record
     parking/             parked and deferred tables: their events go to the parked topic
     hanging_transactions decides what an earlier producer left undecided

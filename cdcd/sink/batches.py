@@ -235,6 +235,8 @@ class BatchBuilder(RecordConsumer):
         if batch.rows == 0:
             # A batch without rows may never be published: its schemas travel with the first rows that follow.
             following.schemas, batch.schemas = batch.schemas, following.schemas
+        if batch.rows == 0 or divided:
+            # No key is told before its first event is published.
             following.keys, batch.keys = batch.keys, following.keys
         self._continued = batch.ends_inside_transaction
         self._batch = following

@@ -21,5 +21,6 @@ Facts of the server, asked over an ordinary connection (`session`, behind the in
 - `catalog`, `pg_types`: types and keys by OID.
 - `heaps`, `exported_snapshot`: where rows lie, and a snapshot of them at an exact LSN.
 
-Text: `identifiers` quotes names; `server_errors` gives each error of the server a class and a hint.
+Text: `identifiers` quotes names; `server_errors` gives each error of the server a class and a hint; `text_conversion`
+converts what the server cannot convert as a whole.
 """

@@ -146,7 +146,7 @@ class Cdc:
         events = self.topics.events(record, [0] * len(record.offsets), until_lsn=lsn)
         columns = self.topics.columns(record)
         with self.topics.kafka.errors(f"reading {record.topic}"):
-            return fold(events, columns, self.topics.key(record), name)
+            return fold(events, columns, self.topics.key(record, events), name)
 
     def mirror(self, tables: Sequence[str], catalog: str, format: Format, **options: Any) -> Mirror:  # noqa: A002
         """Tables in a lake that follow these; `options` are the fields of `MirrorOptions`."""

@@ -120,6 +120,8 @@ class Database:
         """Of the messages outside of transactions: they ask for a fresh copy of a table."""
         self.key_share = 0.0
         """Of the ALTER TABLEs: they give a table another primary key, too."""
+        self.identity_share = 0.0
+        """Of the ALTER TABLEs: they give a table another replica identity, too."""
         self.key_rng = Random(0)
         """Apart from `rng`, so that worlds without such changes stay as they are."""
         self.number = 0
@@ -437,7 +439,10 @@ class Session:
         if table.identity == "d" and self._db.key_rng.random() < self._db.key_share:
             keys = [*KEYS, ("id", columns[-1][0])]  # often a column that is new
             key = self._db.key_rng.choice([other for other in keys if other != table.key])
-        self._levels[-1].tables[oid] = Table(oid, table.schema, name, table.identity, key, columns)
+        identity = table.identity
+        if table.key and self._db.key_rng.random() < self._db.identity_share:
+            identity = {"d": "f", "f": "d"}[identity]
+        self._levels[-1].tables[oid] = Table(oid, table.schema, name, identity, key, columns)
         return f"alter {table.name} in {self._levels[0].xid}"
 
     # Ends

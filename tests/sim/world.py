@@ -78,7 +78,10 @@ class World:
         self.server.nasty = rng.random() < 0.2
         self.database = Database(self.server, rng)
         self.database.key_rng = Random(seed)
-        self.database.key_share = self.database.key_rng.choice([0.0, 0.5])
+        # Not both: with the identity FULL the stream does not tell the key, so that it may be one of two.
+        alters = self.database.key_rng.choice(["keys", "identities", "neither"])
+        self.database.key_share = 0.5 if alters == "keys" else 0.0
+        self.database.identity_share = 0.5 if alters == "identities" else 0.0
         self.database.prepare_share = 0.5 if two_phase else rng.choice([0.05, 0.3])
         self.database.resolve_share = rng.choice([0.3, 0.9])
         if seed % 8 == 5:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 from support import workload
+from support.daemon import cdcd as run_cdcd
 from support.rendering import content
 from support.stream import StreamFixture
 
@@ -67,6 +68,23 @@ def test_cuts_are_the_slot_records(stream: StreamFixture, cdc: Cdc) -> None:
         cdc.as_of("FFFF/0")
     with pytest.raises(RequestRejected, match=r"there is no topic of a table public\.u"):
         cdc.changes("public.u")
+
+
+def test_rows_under_two_keys_are_refused_until_a_snapshot(stream: StreamFixture, cdc: Cdc) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    daemon = stream.daemon(snapshot={"mode": "initial"}).start()
+    daemon.wait_for_log("the snapshot is complete")
+    stream.sql(
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD tenant int NOT NULL DEFAULT 1, ADD PRIMARY KEY (tenant, id)",
+        "UPDATE t SET v = 'c' WHERE id = 2",
+    )
+    daemon.wait_until_confirmed()
+    with pytest.raises(GapError, match=r"has events under \(id\) and \(id, tenant\)") as refused:
+        cdc.as_of(tables=["public.t"])
+    assert refused.value.hint == "Run cdcd snapshot public.t, and ask for a later position"
+    run_cdcd(daemon, "snapshot", "public.t")
+    rows = cdc.as_of(tables=["public.t"])["public.t"].select("tenant", "id", "v").collect()
+    assert {tuple(row) for row in rows} == {(1, 1, "a"), (1, 2, "c")}
 
 
 def test_four_versions_of_a_table_in_one_topic_come_out_as_one_type(stream: StreamFixture, cdc: Cdc) -> None:

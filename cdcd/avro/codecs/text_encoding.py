@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from cdcd.avro.codecs.base import Codec
+
+_SURROGATE: Final = re.compile(r"[\udc80-\udcff]")
 
 ToText: TypeAlias = "Callable[[bytes], str]"
 """Gives text in the database's encoding as UTF-8, with surrogates for bytes that have no equivalent."""
@@ -36,7 +38,7 @@ def escaped(text: str) -> str:
     r"""The text with `\xHH` for each surrogate, and then `\\` for a backslash; unchanged if it has none."""
     if is_whole(text):
         return text
-    return re.sub("[\udc80-\udcff]", _hex, text.replace("\\", "\\\\"))
+    return _SURROGATE.sub(_hex, text.replace("\\", "\\\\"))
 
 
 def _hex(found: re.Match[str]) -> str:

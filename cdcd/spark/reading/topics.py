@@ -17,7 +17,7 @@ from cdcd.errors import GapError, RequestRejected
 from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
 from cdcd.spark.reading.cuts import Cuts
-from cdcd.spark.reading.decoding import common_columns, decode
+from cdcd.spark.reading.decoding import common_columns, decode, header
 from cdcd.spark.reading.kafka import KafkaReader
 from cdcd.spark.reading.writer_schemas import Writer, Writers
 
@@ -56,13 +56,21 @@ class Topics:
         """The columns of all versions of a table; raises RequestRejected if it has no event yet."""
         return common_columns(self._value_writers(record))
 
-    def key(self, record: TableRecord) -> tuple[str, ...]:
-        """The columns of a table's key, none if it has none; raises GapError if the topic has keys of several kinds."""
-        keys = {each.key for each in self.writers.of(record.schema, record.table, record.topic, "key")}
+    def key(self, record: TableRecord, events: DataFrame) -> tuple[str, ...]:
+        """The columns of the key of a table's events, none if they have none.
+
+        If the table had other keys, Spark looks through the events: those before the last truncate event do not count,
+        and a new snapshot begins with one. Raises GapError if the others have keys of several kinds.
+        """
+        where = (record.schema, record.table, record.topic, "key")
+        keys = {each.key for each in self.writers.of(*where)}
         if len(keys) > 1:
+            keys = {each.key for each in self.writers.find(_key_headers(events), *where)}
+        if len(keys) > 1:
+            name, kinds = f"{record.schema}.{record.table}", sorted(f"({', '.join(key)})" for key in keys)
             raise GapError(
-                f"the key of {record.schema}.{record.table} has changed: {' and '.join(map(str, sorted(keys)))}",
-                "Rows from before and after the change cannot be matched: load the table again under another prefix",
+                f"the key of {name} has changed: it has events under {' and '.join(kinds)}",
+                f"Run cdcd snapshot {name}, and ask for a later position",
             )
         return next(iter(keys), ())
 
@@ -78,3 +86,12 @@ class Topics:
                 f"no event of {record.schema}.{record.table} was published yet", "Its schema comes with the first event"
             )
         return found
+
+
+def _key_headers(events: DataFrame) -> list[bytes]:
+    """The first bytes of the keys of the events after the last truncate event."""
+    order = f.struct("source.commit_lsn", "source.seq")
+    groups = events.groupBy((f.col("op") == "t").alias("truncates"), header("kafka.key").alias("header"))
+    rows = groups.agg(f.max(order).alias("last")).collect()
+    truncated = max((tuple(row["last"]) for row in rows if row["truncates"]), default=())
+    return sorted(bytes(row["header"]) for row in rows if row["header"] is not None and tuple(row["last"]) > truncated)

@@ -9,7 +9,7 @@ import pytest
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
 from cdcd.daemon.supervisor import FIRST_STREAM_WITHIN_S, Supervisor
-from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, Unpublishable
+from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, TextUnconvertible, Unpublishable
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import State, Status
 from cdcd.wakeup import WakeupPipe
@@ -21,8 +21,11 @@ class SetClock(Clients):
     """Makes no connection; its clock stands until it is set."""
 
     now_s = 0.0
+    step_s = 0.0
+    """How far each look at the clock moves it."""
 
     def monotonic_s(self) -> float:
+        self.now_s += self.step_s
         return self.now_s
 
 
@@ -47,8 +50,8 @@ class FailingStartup:
 class Daemon:
     """A supervisor with nothing around it."""
 
-    def __init__(self, fail: Callable[[], CdcdError], **sink: str) -> None:
-        settings = Settings(source={"dsn": "host=x"}, sink={"bootstrap_servers": "k:9092", **sink})
+    def __init__(self, fail: Callable[[], CdcdError], binary: str | bool = "auto", **sink: str) -> None:
+        settings = Settings(source={"dsn": "host=x", "binary": binary}, sink={"bootstrap_servers": "k:9092", **sink})
         self.clients = SetClock(settings)
         self.status = Status("test", "s", "p", 0.0)
         self.wake = WakeupPipe()
@@ -62,8 +65,8 @@ class Daemon:
 def make() -> Iterator[Callable[..., Daemon]]:
     made: list[Daemon] = []
 
-    def make(fail: Callable[[], CdcdError], **sink: str) -> Daemon:
-        made.append(Daemon(fail, **sink))
+    def make(fail: Callable[[], CdcdError], **settings: Any) -> Daemon:
+        made.append(Daemon(fail, **settings))
         return made[-1]
 
     yield make
@@ -118,3 +121,21 @@ def test_a_daemon_does_not_stop_for_parked_events_that_are_gone_whatever_the_set
     daemon = make(fail, on_unpublishable=setting)
     daemon.supervisor.run()
     assert daemon.supervisor._fallbacks.parking.refused == {TABLE: "the events were removed"}
+
+
+def test_text_that_cannot_be_converted_is_taken_as_it_is_stored_from_then_on(make: Callable[..., Daemon]) -> None:
+    daemon = make(lambda: TextUnconvertible("PostgreSQL cannot convert it", "Correct the filter"))
+    daemon.clients.step_s = 1.0  # so that the pause before the next stream ends
+    with pytest.raises(FatalError, match="cannot convert it") as failed:
+        daemon.supervisor.run()
+    assert failed.value.hint.startswith("Correct the filter"), "it came again from text as it is stored"
+    assert daemon.clients.text_as_stored
+    assert daemon.supervisor._fallbacks.binary is False
+    assert daemon.status.errors.restarts == 1
+
+
+def test_binary_mode_alone_cannot_take_text_as_it_is_stored(make: Callable[..., Daemon]) -> None:
+    daemon = make(lambda: TextUnconvertible("PostgreSQL cannot convert it", "Correct the filter"), binary=True)
+    with pytest.raises(FatalError, match=r"source\.binary = true") as failed:
+        daemon.supervisor.run()
+    assert failed.value.hint.startswith('Set source.binary = "auto"')

@@ -81,6 +81,22 @@ def test_the_beginning_waits_for_what_follows_in_the_same_transaction() -> None:
     assert (rest.ends_inside_transaction, rest.rows, rest.transactions) == (False, 3, 2)
 
 
+def test_a_key_is_told_no_earlier_than_with_its_first_event() -> None:
+    made = Builder()
+    made.builder.set_key("public", "a", ("id",))
+    made.begin(10)
+    assert made.build().keys == {}, "no row has come"
+    made.add("a", b"1")
+    made.commit(10)
+    made.begin(20)
+    made.builder.set_key("public", "a", ("tenant", "id"))
+    made.add("a", b"2")
+    assert made.build().keys == {}, "the transaction with the new key has not ended"
+    made.commit(20)
+    assert made.build().keys == {("public", "a"): ("tenant", "id")}
+    assert made.build().keys == {}
+
+
 def test_the_last_piece_of_a_transaction_may_be_followed_by_whole_ones_only() -> None:
     made = Builder()
     made.begin(10)

@@ -48,6 +48,15 @@ def test_after_a_crash_done_blocks_are_read_only_for_what_changed_since_the_firs
     assert [u.completes for u in found if u.changed_since is not None] == [None]
 
 
+def test_rows_under_another_key_are_read_again_behind_a_truncate() -> None:
+    table = begin(WANTED_TABLE, [heap(30)], key=("id",), lsn=1, xmin=700)
+    done = divide(table, [heap(30)], 10)[0].completes
+    assert done is not None
+    again = begin(replace(table.with_range(done), rows=5), [heap(30)], key=("tenant", "id"), lsn=2, xmin=900)
+    assert (again.done, again.rows, again.starts_with_truncate, again.xmin) == ((), 0, True, 900)
+    assert again.key_columns == ("tenant", "id")
+
+
 def test_a_heap_that_was_rewritten_is_read_again() -> None:
     table = begin(WANTED_TABLE, [heap(30)], key=("id",), lsn=1, xmin=700)
     done = divide(table, [heap(30)], 10)[0].completes

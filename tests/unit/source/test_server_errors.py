@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cdcd.errors import GapError, PostgresUnavailable, RequestRejected, StreamingUnsupported
+from cdcd.errors import GapError, PostgresUnavailable, RequestRejected, StreamingUnsupported, TextUnconvertible
 from cdcd.source.server_errors import (
     SlotActive,
     SlotFacts,
@@ -106,6 +106,7 @@ def test_the_pid_that_has_the_slot_is_found_in_any_language(text: str, pid: int 
         *((sqlstate, RequestRejected) for sqlstate in ("42704", "0A000", "55000")),
         # A row filter that a row does not go through: it would not the next time, either.
         *((sqlstate, RequestRejected) for sqlstate in ("22012", "22003", "2201B", "22007", "22P02")),
+        *((sqlstate, TextUnconvertible) for sqlstate in ("22P05", "22021")),
         *((sqlstate, PostgresUnavailable) for sqlstate in ("57P01", "XX000", "")),
     ],
 )
