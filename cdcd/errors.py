@@ -19,7 +19,8 @@ The tree::
           +-- TextUnconvertible        PostgreSQL cannot convert a text to UTF-8: get text as it is stored
           +-- ReplayFinished           a replay has put the events of a parked table on the table's own topic
           +-- StreamingUnsupported     cdcd cannot take transactions in progress: the server keeps them
-               +-- SpoolFull           the spool has no room for them
+          |    +-- SpoolFull           the spool has no room for them
+          +-- StreamingResumed         the transaction that could not be spooled is in Kafka
 """
 
 from __future__ import annotations
@@ -122,6 +123,15 @@ class TextUnconvertible(RetriableError):
 
 class StreamingUnsupported(RetriableError):
     """cdcd cannot spool transactions in progress: the stream restarts without them, and PostgreSQL keeps them."""
+
+    def __init__(self, message: str, hint: str = "", *, until_lsn: int = 0) -> None:
+        """`until_lsn`: where the transaction ends that cannot be spooled; 0: any other could fail in the same way."""
+        super().__init__(message, hint)
+        self.until_lsn = until_lsn
+
+
+class StreamingResumed(RetriableError):
+    """The transaction that could not be spooled is in Kafka: the stream restarts, with transactions in progress."""
 
 
 class SpoolFull(StreamingUnsupported):

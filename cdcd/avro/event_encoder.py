@@ -48,10 +48,6 @@ _IDENTITY_KEY: Final = b"\x06key"
 _IDENTITY_FULL: Final = b"\x08full"
 
 
-REQUEST_MESSAGE_PREFIX: Final = "cdcd"
-"""A logical message with this prefix, and not transactional, is a request to the daemon itself."""
-
-
 @final
 class EventEncoder(ChangeConsumer):
     """Encodes the changes of all relations. They share the open transaction and the buffers."""
@@ -95,8 +91,9 @@ class EventEncoder(ChangeConsumer):
             self._messages = self.open_relation(MESSAGES)
         row = encode_tuple([b"t" if transactional else b"f", prefix.encode(), Binary(content)])
         self._messages.message(b"N" + row, lsn)
-        if prefix == REQUEST_MESSAGE_PREFIX and not transactional:
-            self.records.request(content)
+
+    def request(self, values: dict[str, str]) -> None:
+        self.records.request(values)
 
     def commit(self, end_lsn: i64) -> None:
         self.records.commit(end_lsn)

@@ -217,10 +217,11 @@ class SinkSettings(Section):
         "with a truncate event.",
     )
     on_unpublishable: Literal["stop", "park"] = Field(
-        "stop",
-        description="The reaction if a record is too large for its topic, or if the registry refuses a schema of a "
-        'table. "stop" ends the daemon. "park" sends all further events of that table to {prefix}.parked, '
-        "in order, until `cdcd unpark TABLE`. The other tables continue.",
+        "park",
+        description="The reaction if a record is too large for its topic, if Kafka refuses the topic of a table, or if "
+        'the registry refuses its schema. "park" sends all further events of that table to {prefix}.parked, '
+        'in order, until `cdcd unpark TABLE`. The other tables continue. "stop" ends the daemon: then whoever may '
+        "write a row can stop it.",
     )
     transaction_rows_max: int = Field(
         100_000, ge=1, le=100_000_000, description="Commit the Kafka transaction once it holds this many events."

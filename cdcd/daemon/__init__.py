@@ -21,6 +21,8 @@ The loop and its parts::
 
     pipeline               the loop
       stream_reader        frames -> batches
+      request_intake       which requests the daemon takes
+      streaming_pause      when transactions in progress may come again
       sink_link            batches to the sink's thread, commits back
       status_updates       when to acknowledge
       idle_advance         when to publish a position without rows

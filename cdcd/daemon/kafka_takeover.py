@@ -38,7 +38,7 @@ from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
 from cdcd.sink.parking.state import ParkedTables, PendingParking
 from cdcd.sink.publisher import Publisher, Source
 from cdcd.sink.table_topics import TableTopics, TopicSettings
-from cdcd.sink.topics import TopicNames, own_specs
+from cdcd.sink.topics import TopicNames, own_specs, topic_owners
 
 
 class KafkaTakeover:
@@ -61,6 +61,7 @@ class KafkaTakeover:
         self._stopping = stopping
         self._parking = parking
         self._names = TopicNames(settings.sink.prefix, settings.sink.topic)
+        self._tables: Collection[tuple[str, str]] | None = []
         self._topics: Collection[str] | None = []
         self._closed = clients.event()
         self._done: Future[KafkaSession | None] = Future()
@@ -69,12 +70,14 @@ class KafkaTakeover:
         self._delivery = delivery(settings)
         self._progress = progress_store(settings, kafka, self._ended)
 
-    def start(self, server: Server, topics: Collection[str] | None) -> None:
+    def start(self, server: Server, tables: Collection[tuple[str, str]] | None) -> None:
         """Start the thread. The take-over fails with GapError if `server` and progress do not belong together.
 
-        `topics` are those that this slot alone writes to; None: they are not known.
+        `tables` are published now: this slot alone writes to their topics. None: they are not known.
         """
-        self._topics = topics
+        names = self._names
+        self._tables = tables
+        self._topics = None if tables is None else [names.messages, *(names.topic(*table) for table in tables)]
         self._thread = self._clients.thread(partial(self._run, server), "cdcd-kafka-takeover")
         self._thread.start()
 
@@ -139,12 +142,15 @@ class KafkaTakeover:
         is_contiguous = check_continuity(last, slot, server, resnapshot=accepts_gap)
         check.check(last)
         known = check.known(snapshots)
+        parked = {(each.schema, each.table) for each in last.parked} if last is not None else set()
+        parked |= self._parking.parked.keys() if self._parking is not None else set()
         topics = TableTopics(
             kafka.admin,
             names,
             TopicSettings(sink.partitions, sink.replication_factor, sink.topic_config),
             {topic: each.snapshot for topic, each in snapshots.items()},
             known,
+            topic_owners(names, self._tables or (), {name: topic.table for name, topic in known.items()}, parked),
         )
         rename = registry_headers(self._settings, names)
         tables = ParkedTables(topics, slot, last, self._parking, kafka.parked_reader(names.parked), rename)

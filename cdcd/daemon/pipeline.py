@@ -28,8 +28,9 @@ from cdcd.daemon.snapshot_pump import SnapshotPump
 from cdcd.daemon.status_updates import StatusUpdates
 from cdcd.daemon.stream_reader import StreamReader
 from cdcd.daemon.stream_report import StreamReport
+from cdcd.daemon.streaming_pause import StreamingPause
 from cdcd.daemon.wiring import StreamResources
-from cdcd.errors import PostgresUnavailable
+from cdcd.errors import PostgresUnavailable, StreamingResumed
 from cdcd.lsn import format_lsn
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import Status
@@ -80,11 +81,12 @@ class Pipeline:
             tracker,
             self.sink,
             self._report,
-            resources.snapshots.request,
+            resources.requests,
         )
         self._idle = IdleAdvance(interval_s)
         loop_within_s = status.stages.stalled_after_s / 4
         self._updates = StatusUpdates(clock(), interval_s, server.wal_sender_timeout_s, loop_within_s)
+        self._streaming_pause = StreamingPause(clock(), server.streaming_resumes_lsn)
         self._server = ServerWatch(server.session, is_standby=stream.standby, recovery_check_interval_s=interval_s)
         self._topic_watch = resources.topic_watch
         status.synchronous = resources.is_synchronous
@@ -115,6 +117,8 @@ class Pipeline:
         now = self._clock()
         reader, sink, assembler = self._reader, self.sink, self._assembler
         self._take_commits(now)
+        if self._streaming_pause.is_over(now, self._tracker.durable_lsn):
+            raise StreamingResumed("Kafka has the transaction that could not be spooled")
         sink.retry()
         self._snapshots.turn(now)
         pause_s = 0.0 if assembler.is_busy else reader.pause_s(now)

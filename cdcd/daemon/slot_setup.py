@@ -17,12 +17,12 @@ from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
 from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S, PublicationSetup
 from cdcd.daemon.schema_registry import registry_store
-from cdcd.errors import GapError, PostgresUnavailable, RequestRejected
+from cdcd.errors import GapError, PostgresUnavailable, RequestRejected, SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.progress.continuity import RESNAPSHOT
 from cdcd.reading.slot_progress import progress_store, validate_sink
 from cdcd.sink.kafka.cluster import KafkaCluster
-from cdcd.sink.topics import TopicNames
+from cdcd.sink.topics import SHARED_TOPIC_HINT, TopicNames, shared_topics
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.session import Locked, Session
 from cdcd.source.slot_conflicts import SlotConflicts
@@ -99,6 +99,12 @@ class SlotSetup:
         self._kafka.check_own_topics(self._names)
         self.check_conflicts(self._kafka.admin.cluster_id())
         tables = self._publication.tables_if_unlocked() or []
+        for owner, table in shared_topics(self._names, tables):
+            # Later such a table is one that somebody has made meanwhile, and is parked.
+            raise SettingsError(
+                f"the tables {'.'.join(owner)} and {'.'.join(table)} would share the topic {self._names.topic(*table)}",
+                SHARED_TOPIC_HINT,
+            )
         validate_sink(self._settings, self._kafka, [self._names.topic(*table) for table in tables])
 
     def check_conflicts(self, cluster_id: str) -> None:
@@ -114,11 +120,6 @@ class SlotSetup:
                 conflicts.check(slot, self._publication.tables())
         except Locked:
             log.warning("a published table is locked: whether another slot publishes it, too, is not known")
-
-    def own_topics(self) -> list[str] | None:
-        """The topics that this slot alone writes to; None if another session's lock hides the published tables."""
-        tables = self._publication.tables_if_unlocked()
-        return None if tables is None else [self._names.messages, *(self._names.topic(*table) for table in tables)]
 
     def positions(self) -> tuple[int, int]:
         """The slot's `confirmed_flush_lsn`, and where the server's WAL ends.

@@ -1,20 +1,18 @@
 """Reads the stream: turns the server's frames into batches for the sink, and tells the tracker what was received.
 
 Before: `source.replication_stream` has frames, `source.read_pacing` says when to read them.
-After: `sink_link` gets the batches, `progress.ack_tracker` the positions, the snapshot coordinator the requests for
-snapshots that stand in the stream.
+After: `sink_link` gets the batches, `progress.ack_tracker` the positions, `request_intake` the requests of the stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
+from cdcd.daemon.request_intake import RequestIntake
 from cdcd.daemon.sink_link import SinkLink
 from cdcd.daemon.stream_report import StreamReport
 from cdcd.pgoutput.messages import COMMIT_PREPARED, PREPARE
 from cdcd.progress.ack_tracker import AckTracker
-from cdcd.progress.daemon_requests import table_to_snapshot
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.read_pacing import ReadPacing
 from cdcd.source.replication_stream import ReplicationStream
@@ -37,16 +35,16 @@ class StreamReader:
         tracker: AckTracker,
         sink: SinkLink,
         report: StreamReport,
-        request_snapshot: Callable[[str, str], None],
+        requests: RequestIntake,
     ) -> None:
-        """`assembler` writes to `batches`. `request_snapshot` takes the schema and name of a table."""
+        """`assembler` writes to `batches`."""
         self._stream = stream
         self._assembler = assembler
         self._batches = batches
         self._tracker = tracker
         self._sink = sink
         self._report = report
-        self._request_snapshot = request_snapshot
+        self._requests = requests
         # A Unix socket buffers too little: pauses would only cost time.
         self._pacing = ReadPacing(0.0) if stream.local else ReadPacing()
         self._has_open_rows = False
@@ -82,11 +80,8 @@ class StreamReader:
         # A COMMIT that waits for this daemon does not wait for later rows.
         batch.commit_is_distant = batch.ends_inside_transaction and (synchronous or assembler.commit_is_distant)
         batch.more_expected = self._pacing.has_backlog and not synchronous
-        for content in batch.requests:
-            table = table_to_snapshot(content)
-            if table is not None:
-                self._request_snapshot(*table)
-        if batch.rows or self._has_open_rows:
+        batch.requests = self._requests.take(self._batches.take_requests())
+        if batch.rows or batch.requests or self._has_open_rows:
             if batch.transactions:
                 tracker.on_received(batch.end_lsn)
                 self._report.on_received(batch.end_lsn, batch.first_commit_ts)

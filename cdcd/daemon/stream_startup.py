@@ -30,7 +30,7 @@ from cdcd.daemon.publication_setup import PublicationSetup
 from cdcd.daemon.slot_setup import SlotSetup
 from cdcd.daemon.start_judgement import StartJudgement
 from cdcd.daemon.wiring import ServerConnection, StreamResources, assemble
-from cdcd.errors import GapError, PostgresUnavailable
+from cdcd.errors import CdcdError, GapError, PostgresUnavailable, StreamingResumed, StreamingUnsupported
 from cdcd.lsn import format_lsn
 from cdcd.progress.continuity import Server
 from cdcd.sink.parking.state import PendingParking
@@ -49,10 +49,20 @@ class Fallbacks:
     """None: the published types decide."""
     streaming_allowed: bool = True
     """The stream may ask for transactions in progress."""
+    streaming_resumes_lsn: int = 0
+    """If not: they may come again once Kafka has everything before this LSN; 0: not in this process."""
     parking: PendingParking = field(default_factory=PendingParking)
     """Tables to park, in addition to those that the progress names."""
     judgement: StartJudgement = field(default_factory=StartJudgement)
     """What earlier starts have logged."""
+
+    def note_streaming(self, error: CdcdError) -> None:
+        """Note what the error that ended a stream means for transactions in progress."""
+        if isinstance(error, StreamingUnsupported):
+            self.streaming_allowed = False
+            self.streaming_resumes_lsn = error.until_lsn
+        elif isinstance(error, StreamingResumed):
+            self.streaming_allowed = True
 
 
 class StreamStartup:
@@ -139,10 +149,11 @@ class StreamStartup:
             mode,
             status_interval_s(source.status_interval_s, wal_sender_timeout_s),
             wal_sender_timeout_s,
+            0 if self._fallbacks.streaming_allowed else self._fallbacks.streaming_resumes_lsn,
         )
         self._takeover.start(
             Server(identity.system_id, identity.timeline, history, wal_lsn, confirmed_lsn, stream.standby),
-            self._slot.own_topics(),
+            self._publication.tables_if_unlocked(),
         )
         kafka = self._wait_for_kafka(server)
         if kafka is None:

@@ -33,7 +33,6 @@ from cdcd.errors import (
     FatalError,
     KafkaUnavailable,
     RetriableError,
-    StreamingUnsupported,
     TextUnconvertible,
     Unpublishable,
 )
@@ -114,8 +113,8 @@ class Supervisor:
                     self._fall_back_to_text(error)
                 elif isinstance(error, TextUnconvertible):
                     self._take_text_as_stored(error)
-                elif isinstance(error, StreamingUnsupported):
-                    self._fallbacks.streaming_allowed = False
+                else:
+                    self._fallbacks.note_streaming(error)
                 if self._stopping():
                     log.info("stopped; PostgreSQL will send again what Kafka has not committed: %s", error.message)
                     break

@@ -18,6 +18,8 @@ from cdcd.avro.codecs.text_encoding import escaped
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
 from cdcd.daemon.kafka_session import KafkaSession
+from cdcd.daemon.publication_setup import PublicationSetup
+from cdcd.daemon.request_intake import RequestIntake
 from cdcd.daemon.schema_registry import registry_store
 from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator, SnapshotLimits
 from cdcd.daemon.snapshot_requests import SnapshotRequests
@@ -58,6 +60,8 @@ class ServerConnection:
     """The longest time between two status updates to the server."""
     wal_sender_timeout_s: float
     """How long the server waits for the daemon; 0: without end."""
+    streaming_resumes_lsn: int = 0
+    """Once Kafka has everything before it, the next stream asks for transactions in progress again; 0: no such LSN."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ class StreamResources:
     """Takes `on_commit` and `on_end` of SinkWorker, and returns the sink of this stream."""
     snapshots: SnapshotCoordinator
     topic_watch: TopicWatch
+    requests: RequestIntake
     only_snapshot: bool
     """The stream ends when every snapshot is published."""
 
@@ -98,7 +103,7 @@ def assemble(
     names, last = TopicNames(settings.sink.prefix, settings.sink.topic), kafka.publisher.last
     spool = _spool(settings, clients, server.system_id)
     stack.callback(spool.close)
-    batches = BatchBuilder(settings.sink.tombstones, settings.source.slot)
+    batches = BatchBuilder(settings.sink.tombstones)
     parked, registry = frozenset(kafka.publisher.parked), registry_store(settings, names)
     encoding, to_text, to_name = server.stream.encoding, None, None
     if clients.text_as_stored:
@@ -124,6 +129,7 @@ def assemble(
         only=settings.snapshot.mode == "only",
     )
     stack.callback(snapshots.close)
+    publication = PublicationSetup(settings.source, server.session, clients.publication(server.session))
     queue = clients.batch_queue(wake)
     others = frozenset({names.progress, names.parked})
     watch = TopicWatch(clients.kafka, lambda: kafka.publisher.recorded, others, wake, clients.event())
@@ -148,6 +154,7 @@ def assemble(
         sink_worker=partial(clients.sink_worker(), kafka.publisher, kafka.schedule, queue),
         snapshots=snapshots,
         topic_watch=watch,
+        requests=RequestIntake(settings.source.slot, publication.tables_if_unlocked, snapshots.request),
         only_snapshot=settings.snapshot.mode == "only",
     )
 

@@ -18,7 +18,7 @@ from cdcd.terminal.visible_text import visible_lines
 TABLES_SHOWN: Final = 50
 """The busiest tables. One more line sums up the others."""
 
-_NAMES: Final = {".messages": "logical messages, and requests to cdcd"}
+_NAMES: Final = {".messages": "logical messages"}
 """Shown instead of a name that is not a table's, because it has no schema."""
 
 RELOAD_S: Final = 5

@@ -13,11 +13,11 @@ from cdcd.config.settings import Settings
 from cdcd.config.transport_security import insecure_connections
 from cdcd.errors import CdcdError
 from cdcd.preflight import kafka, kafka_progress, postgres, registry
-from cdcd.preflight.findings import Finding, of_error, warning
+from cdcd.preflight.findings import Finding, error, of_error, warning
 from cdcd.preflight.postgres_facts import gather_for_check as ask_postgres
 from cdcd.reading.slot_progress import kafka_cluster, validate_sink
 from cdcd.sink.kafka.cluster_facts import gather as ask_kafka
-from cdcd.sink.topics import TopicNames
+from cdcd.sink.topics import SHARED_TOPIC_HINT, TopicNames, shared_topics
 from cdcd.source.session import Session, dsn_parameters
 from cdcd.source.slot_conflicts import SlotConflicts
 
@@ -35,6 +35,9 @@ def findings(settings: Settings) -> Iterator[Finding]:
         yield from postgres.judge(facts, source, takes_snapshot=settings.snapshot.mode != "never")
     except CdcdError as failure:
         yield of_error("server", failure)
+    for owner, table in shared_topics(names, published):
+        message = f"The tables {'.'.join(owner)} and {'.'.join(table)} would share the topic {names.topic(*table)}"
+        yield error("topics", message, SHARED_TOPIC_HINT)
     tables = [names.topic(*table) for table in published]
     try:
         wanted = [*tables, names.messages, *names.compacted]

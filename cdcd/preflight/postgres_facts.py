@@ -15,6 +15,7 @@ from cdcd.source.publication import Publication, PublishedOperations
 from cdcd.source.published_tables import UnsentPartition, published_oids, unsent_partitions
 from cdcd.source.replica_identity import TableIdentity, table_identities
 from cdcd.source.replication_stream import ReplicationStream
+from cdcd.source.requests_table import RequestsProblem, requests_problem
 from cdcd.source.server import ServerFacts, server_facts
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot, SlotState
@@ -46,6 +47,8 @@ class PostgresFacts:
     """Partitions whose rows PostgreSQL does not send."""
     writers: Sequence[WriteTransaction] = ()
     """Open write transactions, the oldest first. A start does not ask for them."""
+    requests: RequestsProblem | None = None
+    """Why no request of this role would reach the daemon. A start does not ask; a missing publication has no table."""
 
     @property
     def tables(self) -> list[tuple[str, str]]:
@@ -91,7 +94,9 @@ def gather_for_check(dsn: str, source: SourceSettings) -> PostgresFacts:
     with Session(dsn, "cdcd check") as session:
         with ReplicationStream(dsn, "cdcd check") as stream:
             stream.identify()  # `cdcd run` does the same: this tests pg_hba.conf, REPLICATION and a free walsender
-        return replace(gather(session, source, is_start=False), writers=write_transactions(session))
+        facts = gather(session, source, is_start=False)
+        requests = None if facts.publication is None else requests_problem(session, source.publication)
+        return replace(facts, writers=write_transactions(session), requests=requests)
 
 
 def asked_tables(source: SourceSettings, *, exists: bool) -> Sequence[str]:

@@ -29,6 +29,9 @@ def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
         yield _missing(facts, source)
     else:
         yield from _existing(source.publication, facts.publication, len(facts.privileges))
+        if facts.requests is not None:
+            without = "cdcd snapshot and cdcd unpark need it, nothing else does"
+            yield warning("requests", f"{facts.requests.message}: {without}", facts.requests.hint)
     for partition in facts.unsent[:TABLES_SHOWN]:
         yield _unsent(partition)
     if len(facts.unsent) > TABLES_SHOWN:

@@ -2,6 +2,6 @@
 
 `records` and `snapshot_records` are the progress as it stands on its topics: values, to JSON and back. `ack_tracker`
 derives the LSN to acknowledge. `continuity` checks that slot, server and progress belong together, `topic_evidence`
-that Kafka's topics hold what the progress says. `daemon_requests` are the requests that a person makes through the WAL.
-`sink` writes and reads the records, `source` sends the acknowledgement.
+that Kafka's topics hold what the progress says. `daemon_requests` are the requests that a person makes by a row in a
+table. `sink` writes and reads the records, `source` sends the acknowledgement.
 """

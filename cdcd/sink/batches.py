@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
-from cdcd.progress.daemon_requests import is_for
+from cdcd.progress.daemon_requests import Request
 from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.transaction.record_consumer import RecordConsumer
 
@@ -28,6 +28,9 @@ DELETE: Final = 0x64
 _TOMBSTONE: Final = 0
 _OPS: Final = b"crudtm"
 """All ops of the event envelope."""
+
+REQUESTS_MAX: Final = 1_000
+"""One transaction asks the daemon for no more than this: what is beyond it is passed over."""
 
 
 class TableBatch:
@@ -94,8 +97,8 @@ class Batch:
         """Commit time of the last transaction that ends in this batch, microseconds since 1970 UTC."""
         self.first_commit_ts: i64 = 0
         """Commit time of the first transaction that ends in this batch, microseconds since 1970 UTC."""
-        self.requests: list[bytes] = []
-        """Requests to the daemon that came with these transactions: effective when the batch is durable."""
+        self.requests: list[Request] = []
+        """Requests that the daemon takes, of these transactions: effective when the batch is durable."""
         self.ends_inside_transaction = False
         """The batch ends inside a transaction: more of it follows in the next batch."""
         self.commit_is_distant = False
@@ -109,10 +112,8 @@ class Batch:
 class BatchBuilder(RecordConsumer):
     """Gathers records into a batch until `build` is called."""
 
-    def __init__(self, tombstones: bool, slot: str = "") -> None:
-        """The builder leaves out requests to other slots than `slot`; without `slot` it keeps all."""
+    def __init__(self, tombstones: bool) -> None:
         self._tombstones = tombstones
-        self._slot = slot
         self._numbers: dict[tuple[str, str], int] = {}
         self._names: list[tuple[str, str]] = []
         self._gathering: list[TableBatch | None] = []
@@ -128,6 +129,10 @@ class BatchBuilder(RecordConsumer):
         """Rows and bytes in the batch when that transaction began: those of complete transactions."""
         self._commit_lsn: i64 = 0
         self._commit_ts: i64 = 0
+        self._whole_requests: list[dict[str, str]] = []
+        """Requests of complete transactions, as they came: column and value."""
+        self._open_requests: list[dict[str, str]] = []
+        """Requests of the open transaction."""
 
     @property
     def gathered_bytes(self) -> int:
@@ -154,9 +159,9 @@ class BatchBuilder(RecordConsumer):
     def set_key(self, schema: str, name: str, columns: tuple[str, ...]) -> None:
         self._batch.keys[schema, name] = columns
 
-    def request(self, content: bytes) -> None:
-        if not self._slot or is_for(self._slot, content):
-            self._batch.requests.append(content)
+    def request(self, values: dict[str, str]) -> None:
+        if len(self._open_requests) < REQUESTS_MAX:
+            self._open_requests.append(values)
 
     def begin(self, commit_lsn: i64, commit_ts: i64) -> None:
         self._commit_lsn = commit_lsn
@@ -203,6 +208,9 @@ class BatchBuilder(RecordConsumer):
         if batch.first_commit_ts == 0:
             batch.first_commit_ts = self._commit_ts
         batch.end_lsn = end_lsn
+        if self._open_requests:
+            self._whole_requests += self._open_requests
+            self._open_requests = []
 
     def build(self) -> Batch:
         """Return the batch gathered since the last call; it may have neither rows nor transactions.
@@ -213,7 +221,8 @@ class BatchBuilder(RecordConsumer):
         batch = self._batch
         following = Batch()
         following.ends_inside_transaction = batch.ends_inside_transaction
-        divided = batch.ends_inside_transaction and batch.transactions > 0 and (self._whole_rows > 0 or self._continued)
+        has_whole = self._whole_rows > 0 or self._continued or len(self._whole_requests) > 0
+        divided = batch.ends_inside_transaction and batch.transactions > 0 and has_whole
         if divided:
             batch.ends_inside_transaction = False
             following.rows = batch.rows - self._whole_rows
@@ -241,6 +250,12 @@ class BatchBuilder(RecordConsumer):
         self._continued = batch.ends_inside_transaction
         self._batch = following
         return batch
+
+    def take_requests(self) -> list[dict[str, str]]:
+        """Return the requests in the transactions that have ended since the last call, each by column and value."""
+        requests = self._whole_requests
+        self._whole_requests = []
+        return requests
 
     def _start(self, table: i64) -> TableBatch:
         schema, name = self._names[table]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdcd.lsn import format_lsn
-from cdcd.progress.daemon_requests import DISCARD, table_of, table_to_snapshot
+from cdcd.progress.daemon_requests import DISCARD
 from cdcd.progress.records import ParkedTable, SlotRecord, TableRecord, TopicState, table_key
 from cdcd.progress.snapshot_records import TableSnapshot, wanted_snapshot
 from cdcd.sink.batches import Batch, Message, TableBatch
@@ -134,8 +134,8 @@ class Publisher:
     def publish(self, batch: Batch, now: float) -> None:
         """Produce a batch into the open Kafka transaction; opens one (at `now`, monotonic seconds) if none is open.
 
-        Raises what the producer raises; SettingsError if two tables would share a topic; Unpublishable if the events of
-        one table are refused. After an error the publisher is of no use.
+        Raises what the producer raises; Unpublishable if one table's topic or its events are refused. After an error
+        the publisher is of no use.
         """
         with self._naming_table():
             self._publish(batch, now)
@@ -169,15 +169,14 @@ class Publisher:
         if records:
             self._publish_snapshot_records(transaction, records)
         transaction.add(batch)
-        for content in batch.requests:
-            if table_of(DISCARD, content) is not None:
+        for request in batch.requests:
+            if request.action == DISCARD:
                 # The table's parked events are discarded, also those in the queue: an event's parts stay together.
                 self._producer.flush()
-            self._parked.request(content)
-            wanted = table_to_snapshot(content)
-            if wanted is not None:
+            self._parked.request(request)
+            if request.wants_snapshot:
                 # The record commits with the request: so the next daemon knows that the snapshot is wanted.
-                self._publish_snapshot_records(transaction, [self._wanted_snapshot(wanted)])
+                self._request_snapshot(transaction, request.table)
 
     def _begin(self, now: float) -> KafkaTransaction:
         self._producer.begin()
@@ -284,9 +283,21 @@ class Publisher:
     def _wanted_snapshot(self, table: Table) -> TableSnapshot:
         return self._keys.kept(wanted_snapshot(self._source.slot, self._topics.names.topic(*table), *table))
 
+    def _request_snapshot(self, transaction: KafkaTransaction, table: Table) -> None:
+        """Record that the table needs a new snapshot. A request alone makes no topic."""
+        wanted = self._wanted_snapshot(table)
+        topic = self._topics.existing(table)
+        if topic is not None:
+            topic.snapshot = wanted.snapshot
+            transaction.touched[topic.name] = topic
+        message: Message = {"key": wanted.key(), "value": wanted.value()}
+        self._producer.produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, [message])
+
     def _publish_snapshot_records(self, transaction: KafkaTransaction, snapshots: list[TableSnapshot]) -> None:
-        self._topics.find((each.schema, each.table) for each in snapshots)
-        for each in snapshots:
+        parked = self._parked.parked
+        published = [each for each in snapshots if (each.schema, each.table) not in parked]
+        self._topics.find((each.schema, each.table) for each in published)  # the topic of a parked table may be refused
+        for each in published:
             topic = self._topics[each.schema, each.table]
             topic.snapshot = each.snapshot
             transaction.touched[topic.name] = topic

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cdcd.errors import KafkaUnavailable, SettingsError
+from cdcd.errors import KafkaUnavailable, Unpublishable
 from cdcd.progress.records import SnapshotState, TopicState
 from cdcd.progress.topic_evidence import UNKNOWN_END
 from cdcd.sink.interfaces import TopicAdmin
 from cdcd.sink.kafka_transaction import Table, Topic
-from cdcd.sink.topics import TopicNames, TopicSpec, own_specs, parked_spec
+from cdcd.sink.topics import SHARED_TOPIC_HINT, TopicNames, TopicSpec, own_specs, parked_spec
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,12 @@ class TableTopics:
         settings: TopicSettings,
         snapshots: Mapping[str, SnapshotState] | None = None,
         known: Mapping[str, Topic] | None = None,
+        owners: Mapping[str, Table] | None = None,
     ) -> None:
         """`snapshots` are the states of the tables' snapshots by topic, from the progress; `known` are topics that the
         broker was asked about already.
+
+        `owners` are tables by their topics: no other table gets these topics.
 
         Makes cdcd's own topics if they are missing; raises as TopicAdmin does.
         """
@@ -47,6 +50,7 @@ class TableTopics:
         self._settings = settings
         self._snapshots = dict(snapshots or {})
         self._known = dict(known or {})
+        self._owners = dict(owners or {})
         self._by_name: dict[str, Topic] = {}
         self._by_table: dict[Table, Topic] = {}
         self._parked_exists = False  # as far as this process knows: a person may have removed it since
@@ -61,6 +65,13 @@ class TableTopics:
         """Return the topic of a table that `find` was asked for."""
         return self._by_table[table]
 
+    def existing(self, table: Table) -> Topic | None:
+        """Return the topic of a table if it is known to exist; else None."""
+        known = self._known.get(self.names.topic(*table))
+        if known is not None and known.table == table:
+            self.find([table])
+        return self._by_table.get(table)
+
     def table_of(self, topic: str) -> Table | None:
         """Return the table whose topic this is; None if it is no topic of a table, or was never asked for."""
         return self._by_name[topic].table if topic in self._by_name else None
@@ -68,7 +79,8 @@ class TableTopics:
     def find(self, tables: Iterable[Table]) -> None:
         """Make the topics of these tables if they are missing. One request asks for all: they can be many.
 
-        Raises SettingsError if two tables would share a topic; else as TopicAdmin does.
+        Raises Unpublishable for a table whose topic another table has, or whose topic Kafka refuses; else as TopicAdmin
+        does.
         """
         new: dict[str, Table] = {}
         for table in tables:
@@ -76,20 +88,26 @@ class TableTopics:
                 continue
             name = self.names.topic(*table)
             known = self._known.get(name)
+            other = self._owners.setdefault(name, table)
+            if other != table:
+                raise Unpublishable(
+                    f"the tables {'.'.join(other)} and {'.'.join(table)} would share the topic {name}",
+                    f'{SHARED_TOPIC_HINT}. Or set sink.on_unpublishable = "park": the other tables go on',
+                    table=table,
+                )
             if known is not None and known.table == table and name not in self._by_name:
                 self._by_name[name] = self._by_table[table] = known
-                continue
-            other = self.table_of(name) or new.setdefault(name, table)
-            if other != table:
-                raise SettingsError(
-                    f"the tables {'.'.join(other)} and {'.'.join(table)} would share the topic {name}",
-                    "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}.",
-                )
+            else:
+                new[name] = table
         if not new:
             return
         settings = self._settings
         specs = [TopicSpec(name, settings.partitions, settings.replication_factor, settings.config) for name in new]
-        self._admin.ensure(*specs)
+        try:
+            self._admin.ensure(*specs)
+        except Unpublishable as error:
+            error.table = new.get(error.topic)
+            raise
         # Asked before this slot's first record: so the table record is right for partitions that get no record.
         for name, state in self._states(new).items():
             topic = Topic(name, new[name], list(state.ends), self._snapshots.get(name), state.topic_id)

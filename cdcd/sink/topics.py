@@ -6,13 +6,16 @@ Source: `org.apache.kafka.common.internals.Topic` (legal names), Kafka documenta
 
 A topic's name may hold only `[a-zA-Z0-9._-]`, but a PostgreSQL identifier may hold any character. Letters, digits and
 `_` stand for themselves; every other byte of the UTF-8 name becomes `-` and two hex digits. So `.` can only be the
-separator, and no two tables share a topic: `a.b`.`c` is `a-2eb.c`, `a`.`b.c` is `a.b-2ec`.
+separator, and no two tables share a topic: `a.b`.`c` is `a-2eb.c`, `a`.`b.c` is `a.b-2ec`. No encoded name holds `--`,
+so a topic whose name has to differ from the template's ends in `--` and more.
+
+Anyone who may create a table chooses its name. So no name is an error here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
@@ -26,6 +29,8 @@ PARKED_MESSAGE_BYTES: Final = 1_048_588
 """Kafka's own default. Parked events come in smaller parts, so they fit, whatever the brokers' setting is."""
 
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
+
+SHARED_TOPIC_HINT: Final = "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]*")
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
@@ -84,8 +89,8 @@ class TopicNames:
     def topic(self, schema: str, table: str) -> str:
         """Return the topic of a table; with the schema "" (no table has it) cdcd's own topic `{prefix}.{table}`.
 
-        A name that would be too long keeps its start, and ends in `--` and a digest of the whole name: no encoded name
-        holds `--`. Raises SettingsError if the template gives a table the name of one of cdcd's own topics.
+        A name that would be too long keeps its start, and ends in `--` and a digest of the whole name. A table that
+        would have the name of one of cdcd's own topics, or of Kafka's (`__...`), gets that name with `--table`.
         """
         if not schema:
             return f"{self._prefix}.{table}"
@@ -97,12 +102,35 @@ class TopicNames:
         if len(name) > NAME_SIZE_MAX:
             digest = sha256(name.encode()).hexdigest()[:_DIGEST_SIZE]
             name = f"{name[: NAME_SIZE_MAX - _DIGEST_SIZE - 2]}--{digest}"
-        if name in (self.messages, self.progress, self.schemas, self.parked, self.snapshots):
-            raise SettingsError(
-                f"the table {schema}.{table} would go to {name}, which is one of cdcd's own topics",
-                "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}.",
-            )
-        return name
+        own = (self.messages, self.progress, self.schemas, self.parked, self.snapshots)
+        return f"{name}--table" if name in own or name.startswith("__") else name
+
+
+def topic_owners(
+    names: TopicNames,
+    tables: Iterable[tuple[str, str]],
+    earlier: Mapping[str, tuple[str, str]],
+    parked: Container[tuple[str, str]] = (),
+) -> dict[str, tuple[str, str]]:
+    """Return the tables by their topics. Of several with one topic, the owner is the earlier one, or else the first.
+
+    A parked table is no owner, unless it is the earlier one.
+    """
+    owners: dict[str, tuple[str, str]] = {}
+    for table in tables:
+        topic = names.topic(*table)
+        if earlier.get(topic) == table or (topic not in owners and table not in parked):
+            owners[topic] = table
+    return owners
+
+
+def shared_topics(
+    names: TopicNames, tables: Collection[tuple[str, str]]
+) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+    """Return the tables whose topic another table owns, each behind that owner."""
+    owners = topic_owners(names, tables, {})
+    pairs = [(owners[names.topic(*table)], table) for table in tables]
+    return [(owner, table) for owner, table in pairs if owner != table]
 
 
 def progress_spec(names: TopicNames, replication_factor: int) -> TopicSpec:

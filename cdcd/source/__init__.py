@@ -17,6 +17,7 @@ Facts of the server, asked over an ordinary connection (`session`, behind the in
 - `server`, `synchronous_standby`: its parameters; whether COMMITs wait for the daemon.
 - `slot`, `slot_conflicts`, `write_transactions`: the slot; other slots on the same topics; what a new slot waits for.
 - `publication`, `published_tables`, `table_selection`: the publication, its tables, and patterns that name tables.
+- `requests_table`: the table of requests to the daemon, and who may own it.
 - `privileges`, `replica_identity`: what the role may read, and what of an old row reaches the WAL.
 - `catalog`, `pg_types`: types and keys by OID.
 - `heaps`, `exported_snapshot`: where rows lie, and a snapshot of them at an exact LSN.

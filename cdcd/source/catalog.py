@@ -18,6 +18,7 @@ from psycopg import sql
 from cdcd.lsn import parse_lsn
 from cdcd.source.pg_types import PgType
 from cdcd.source.published_tables import published_tables
+from cdcd.source.requests_table import takes_requests
 from cdcd.source.session import Session, SessionClient
 
 # Types with the types of their parts: a domain's base, an array's element, a range's subtype, a multirange's range, a
@@ -110,7 +111,10 @@ class Catalog(SessionClient):
     """Answers by OID, and remembers each answer until `forget`. Raises what `Session` raises."""
 
     def __init__(self, source: str | Session, publication: str = "") -> None:
-        """`source`: a DSN, or a session shared with others. `publication`: `columns` looks at its column lists."""
+        """`source`: a DSN, or a session shared with others.
+
+        `publication`: `columns` looks at its column lists, and its owner may own the table of requests.
+        """
         super().__init__(source)
         self._publication = publication
         self._types: dict[int, PgType] = {}
@@ -147,6 +151,10 @@ class Catalog(SessionClient):
         """A WAL position behind every commit that an earlier answer may have shown."""
         [(position,)] = self.session.rows(_BEHIND)
         return parse_lsn(position)
+
+    def takes_requests(self, relation_oid: int) -> bool:
+        """Whether the rows of this table, which has the name of the table of requests, are requests."""
+        return takes_requests(self.session, relation_oid, self._publication)
 
     def published_types(self, *publications: str) -> list[PgType]:
         """The types of all columns that these publications publish, each once, in the order of their OIDs."""

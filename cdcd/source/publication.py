@@ -26,6 +26,7 @@ from cdcd.errors import RequestRejected
 from cdcd.source.identifiers import identifier
 from cdcd.source.published_tables import LOGGED, published_names
 from cdcd.source.replica_identity import HAS_IDENTITY
+from cdcd.source.requests_table import CREATE_SCHEMA, CREATE_TABLE, NAME, SCHEMA, requests_table
 from cdcd.source.session import Session, SessionClient, StatementRejected
 from cdcd.source.table_selection import CandidateTable, TablePattern, select_candidates
 
@@ -91,6 +92,20 @@ class Publication(SessionClient):
                 f"{creation_statement(self.name, [])}",
             )
         return self._make(attempts)
+
+    def add_requests_table(self) -> bool:
+        """Make the table of requests, and publish it; return False if the role may not, or if it is another role's."""
+        try:
+            self.session.rows(CREATE_SCHEMA)
+            self.session.rows(CREATE_TABLE)
+            found = requests_table(self.session, self.name)
+            if found is None or not found.is_trusted:
+                return False
+            if not found.is_published:
+                self.session.rows(_ADD_REQUESTS.format(sql.Identifier(self.name)))
+        except StatementRejected:
+            return False
+        return True
 
     def _make(self, attempts: list[tuple[Composed, bool]]) -> bool:
         denied: StatementRejected | None = None
@@ -158,6 +173,7 @@ _CANDIDATES: Final = f"""
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
       AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+      AND NOT (n.nspname = '{SCHEMA}' AND c.relname = '{NAME}')
       AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass
                       AND d.objid = c.oid AND d.deptype = 'e')
     ORDER BY 2, 3
@@ -184,6 +200,7 @@ _KINDS: Final = {
 }
 _SCHEMAS: Final = "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = ANY(%s)"
 _CREATE: Final = sql.SQL("CREATE PUBLICATION {} {}")
+_ADD_REQUESTS: Final = sql.SQL("ALTER PUBLICATION {} ADD TABLE cdcd.requests")
 _IN_SCHEMA: Final = sql.SQL("TABLES IN SCHEMA {}")
 
 

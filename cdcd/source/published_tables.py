@@ -4,6 +4,8 @@ Before: a session, or a connection inside a snapshot, runs the query.
 After: the daemon and the commands check, verify, schema and snapshot work on these tables.
 Source: PostgreSQL, "System Catalogs": pg_publication_tables, pg_attribute, pg_class, pg_index.
 
+The table of requests to the daemon (`requests_table`) is left out.
+
 The result has the partitions of a partitioned table, or its root if the publication has `publish_via_partition_root`.
 It leaves out what PostgreSQL publishes in name only: unlogged and foreign partitions, whose rows are not in the WAL.
 The query waits while another transaction alters a published table.
@@ -17,6 +19,7 @@ from typing import Final
 
 from cdcd.source.identifiers import identifier
 from cdcd.source.query_runner import QueryRunner
+from cdcd.source.requests_table import NAME, SCHEMA
 
 PARTITIONED: Final = "p"
 """The `kind` of a partitioned table."""
@@ -24,7 +27,12 @@ PARTITIONED: Final = "p"
 LOGGED: Final = "({of}.relkind = 'r' AND {of}.relpersistence = 'p')"
 """An SQL condition on the row `{of}` of pg_class: it has rows, and the WAL has them."""
 
-_SENT: Final = f"({LOGGED.format(of='c')} OR c.relkind = 'p')"
+# The table of requests to the daemon is in the publication, but its rows are not published.
+_IS_REQUESTS: Final = f"""
+    (c.relname = '{NAME}'
+     AND c.relnamespace IS NOT DISTINCT FROM pg_catalog.to_regnamespace('{SCHEMA}')::pg_catalog.oid)
+"""
+_SENT: Final = f"({LOGGED.format(of='c')} OR c.relkind = 'p') AND NOT {_IS_REQUESTS}"
 
 # PostgreSQL 14 has neither `attnames` nor `rowfilter`: it publishes all rows, and all columns but generated ones. It
 # names a partition several times if the publication has its root, too.

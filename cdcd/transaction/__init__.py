@@ -1,7 +1,7 @@
 """Messages -> committed transactions of known relations.
 
 `assembler` follows the stream, by the states of `stream_state`. `change_router` hands each change on to the
-`change_consumer`, by the `relations` that are in force. `spooled_transactions` keeps transactions that may yet be
-rolled back in the `spool`, on disk in a `spool_file`. `event_format` and `record_consumer` are the interfaces of the
-encoders, and of the sink that takes their records.
+`change_consumer`, by the `relations` that are in force; `request_rows` takes the requests out. `spooled_transactions`
+keeps transactions that may yet be rolled back in the `spool`, on disk in a `spool_file`. `event_format` and
+`record_consumer` are the interfaces of the encoders, and of the sink that takes their records.
 """

@@ -134,7 +134,8 @@ class Assembler:
         """Take frames in the order in which they came; not while `is_busy`.
 
         Raises DecodeError (the server's fault) if they are malformed or break the protocol's order; SpoolFull if a
-        transaction in progress does not fit, or the server does not tell which of its messages were rolled back.
+        transaction in progress does not fit; StreamingUnsupported if the server does not tell which of its messages
+        were rolled back.
         """
         assert not self.is_busy, "frames would overtake those that wait"
         self._frames = frames

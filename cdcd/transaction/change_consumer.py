@@ -74,6 +74,10 @@ class ChangeConsumer:
         """Take a logical decoding message. One that is not transactional is alone in the open transaction."""
         raise NotImplementedError
 
+    def request(self, values: dict[str, str]) -> None:
+        """Take a request to the daemon, which is part of the open transaction. `values`: its columns."""
+        raise NotImplementedError
+
     def commit(self, end_lsn: i64) -> None:
         """End the open transaction; `end_lsn` is the first byte after its commit record."""
         raise NotImplementedError

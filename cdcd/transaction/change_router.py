@@ -2,7 +2,7 @@
 
 Before: `assembler` hands in changes as they come, `spooled_transactions` those of a spooled transaction. Each spooled
 transaction has a router of its own, because a table may look different inside it.
-After: a ChangeConsumer and its RelationChanges (`avro.event_encoder`).
+After: a ChangeConsumer and its RelationChanges (`avro.event_encoder`); `request_rows` for the table of requests.
 
 Hot path, a row: header and OID reads, one comparison (or a dict look-up where relations alternate), one virtual call.
 """
@@ -17,9 +17,11 @@ from mypy_extensions import i64
 from cdcd.errors import BUG_HINT, DecodeError
 from cdcd.pgoutput import messages
 from cdcd.pgoutput.cursor import short
+from cdcd.source.requests_table import is_requests
 from cdcd.source.stream_messages import XLOGDATA_HEADER_BYTES
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
 from cdcd.transaction.relations import Relations
+from cdcd.transaction.request_rows import RequestRows
 
 BODY_AT: Final = 26  # not written as a sum, which mypyc would look up for every row
 """Where a pgoutput message goes on after its type byte, in an XLogData frame."""
@@ -84,6 +86,10 @@ class ChangeRouter:
 
     def open_relation(self, message: messages.Relation) -> None:
         """Put the relation in force that `message` announces. It replaces the earlier version."""
+        if is_requests(message.nspname, message.relname):
+            is_trusted = self._relations.takes_requests(message.relation_oid)
+            self.put(message, RequestRows(self._consumer, message, is_trusted))
+            return
         relation = self._relations.resolve(message)
         changes = self._consumer.open_relation(relation)
         self.put(message, changes)

@@ -24,8 +24,8 @@ class RecordConsumer:
         """Publish a schema (JSON) under its fingerprint (hex), no later than the first record that uses it."""
         raise NotImplementedError
 
-    def request(self, content: bytes) -> None:
-        """Take a request (JSON) to the daemon itself. Its place is between two transactions."""
+    def request(self, values: dict[str, str]) -> None:
+        """Take a request to the daemon itself, which is part of the open transaction. `values`: its columns."""
         raise NotImplementedError
 
     def begin(self, commit_lsn: i64, commit_ts: i64) -> None:

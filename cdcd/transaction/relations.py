@@ -108,6 +108,9 @@ class TypeCatalog(Protocol):
     def position(self) -> int:
         """A WAL position behind every commit that an earlier answer may have shown."""
 
+    def takes_requests(self, relation_oid: int) -> bool:
+        """Whether a trusted role owns this table: its rows are requests to the daemon."""
+
     def forget(self) -> None:
         """Ask the server again from now on: something was altered."""
 
@@ -208,6 +211,10 @@ class Relations:
         )
         self._keys[_table(message)] = relation.key
         return relation
+
+    def takes_requests(self, relation_oid: int) -> bool:
+        """Whether the rows of this table, which has the name of the table of requests, are requests."""
+        return self._catalog.takes_requests(relation_oid)
 
     def _key(self, message: messages.Relation) -> set[str]:
         """The key by the message, and by the catalog where the message does not name it."""

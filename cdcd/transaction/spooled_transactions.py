@@ -23,7 +23,7 @@ from typing import Final, final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from cdcd.errors import BUG_HINT, DecodeError, GapError, SpoolFull
+from cdcd.errors import BUG_HINT, DecodeError, GapError, StreamingUnsupported
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput import messages
 from cdcd.pgoutput.cursor import short
@@ -194,7 +194,8 @@ class SpooledTransactions:
     def commit_stream(self, message: messages.StreamCommit) -> bool:
         """Stream Commit. Returns whether the transaction is to be replayed; if not, Kafka has it.
 
-        Raises DecodeError (the server's fault) for an unknown transaction, SpoolFull if it cannot be replayed.
+        Raises DecodeError (the server's fault) for an unknown transaction, StreamingUnsupported if it cannot be
+        replayed.
         """
         spooled = self._take_stream("Stream Commit", message.xid)
         return self._commit(spooled, message.commit_lsn, message.end_lsn, message.commit_time, message.xid, "")
@@ -207,7 +208,8 @@ class SpooledTransactions:
     def commit_prepared(self, message: messages.CommitPrepared) -> bool:
         """Commit Prepared. Returns whether the transaction is to be replayed; if not, Kafka has it.
 
-        Raises GapError if Kafka does not have it and its rows never came, SpoolFull if it cannot be replayed.
+        Raises GapError if Kafka does not have it and its rows never came, StreamingUnsupported if it cannot be
+        replayed.
         """
         name = _prepared_name(message.gid, message.xid)
         spooled = self._prepared.pop(name, None)
@@ -276,12 +278,13 @@ class SpooledTransactions:
             self._note_commit(prepared_name, end_lsn)
             return False
         if spooled.has_ambiguous_message:
-            raise SpoolFull(
+            raise StreamingUnsupported(
                 f"the server does not tell whether a logical message of the streamed transaction {xid}, which commits "
                 f"at {format_lsn(commit_lsn)}, was rolled back to a savepoint",
-                "The server tells it when it sends the transaction after its commit: until the daemon is restarted, "
-                "large transactions wait on the server's own disk. If the messages are not needed, set "
+                "The server tells it when it sends the transaction after its commit: until Kafka has this transaction, "
+                "large transactions wait on the server's own disk. If nobody needs logical messages, set "
                 "source.messages = false",
+                until_lsn=end_lsn,
             )
         self._consumer.begin(commit_lsn, commit_time + POSTGRES_EPOCH_US, xid)
         router = ChangeRouter(self._relations, self._consumer, dict(spooled.prior_relations))

@@ -3,6 +3,8 @@
 --   psql -v ON_ERROR_STOP=1 -d shop -f role.sql        as a superuser
 --   (from PostgreSQL 16 on: as a role with CREATEROLE that has REPLICATION itself)
 --
+-- cdcd snapshot and cdcd unpark ask the daemon through a table: see requests.sql.
+--
 -- Set its password or certificate yourself (\password cdcd), and allow it in pg_hba.conf:
 --   hostssl  shop  cdcd  10.0.0.0/8  scram-sha-256      ("replication" is for physical standbys: not needed)
 --

@@ -99,6 +99,7 @@ def tls_postgres(request: pytest.FixtureRequest, certificates: Certificates) -> 
         file, user = ("publication-15.sql", "postgres") if server.version >= 15 else ("publication-14.sql", "app")
         with psycopg.connect(server.dsn("shop", user=user), autocommit=True) as owner:
             owner.execute((DEPLOY / "postgres" / file).read_bytes())
+            owner.execute((DEPLOY / "postgres" / "requests.sql").read_bytes())
         yield server
 
 
@@ -207,6 +208,7 @@ def test_the_daemon_runs_with_these_grants_and_acls_over_verified_tls(
         assert checked.returncode == 0, checked.stdout
         assert "error" not in checked.stdout
         assert "not verified" not in checked.stdout
+        assert "cdcd.requests" not in checked.stdout
         daemon.start().wait_for_log("going on")
         stream.sql(
             "INSERT INTO orders VALUES (1, 'a'), (2, 'b')",
@@ -221,6 +223,9 @@ def test_the_daemon_runs_with_these_grants_and_acls_over_verified_tls(
         assert roles == [True]
         tailed = run(daemon, "schema", "--json")
         assert tailed.returncode == 0, tailed.stderr
+        asked = run(daemon, "snapshot", "public.orders", "--no-wait")
+        assert asked.returncode == 0, asked.stderr
+        daemon.wait_for_log("took a request")
         page = urllib.request.urlopen(f"http://127.0.0.1:{port_of(daemon)}/", timeout=5).read().decode()
         assert daemon.stop() == 0
         for shown in (daemon.log.read_text(), page, checked.stdout, run(daemon, "config").stdout, tailed.stdout):

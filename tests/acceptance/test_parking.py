@@ -160,9 +160,9 @@ def test_parked_events_that_are_gone_stop_no_other_table_and_are_replaced_by_a_s
     stream.check(("public", "t"), ("public", "u"))
 
 
-def test_without_the_setting_the_daemon_stops_and_says_what_to_do(stream: StreamFixture) -> None:
+def test_with_the_setting_stop_the_daemon_stops_and_says_what_to_do(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    daemon = stream.daemon().start()
+    daemon = stream.daemon(sink={"on_unpublishable": "stop"}).start()
     daemon.wait_for_log("going on")
     # The large row is not the last one: librdkafka gives no delivery report for the rows before the last.
     stream.sql(f"DO $$ BEGIN {LARGE.format(id=3)}; INSERT INTO t SELECT n FROM generate_series(10, 5000) n; END $$")
@@ -213,7 +213,7 @@ def test_the_parked_topic_is_json_that_says_whose_event_it_is_and_why(stream: St
     assert daemon.stop() == 0
     messages = list(stream.topics.raw(f"{stream.prefix}.parked"))
     documents = [json.loads(message.value()) for message in messages]
-    assert {message.key().decode() for message in messages} == {f"{stream.slot}/{stream.prefix}.public.t"}
+    assert {message.key().decode() for message in messages} == {f"{stream.slot}/public.t"}
     assert [document["part"] for document in documents] == list(range(1, len(documents) + 1))
     assert len(documents) == documents[0]["parts"] > 2
     assert {document["table"] for document in documents} == {"t"}

@@ -33,7 +33,7 @@ class Shards:
         for name, tables in TABLES.items():
             for table in tables:
                 stream.sql(f"CREATE TABLE {table} (id bigint PRIMARY KEY, v bigint NOT NULL DEFAULT 0)")
-            stream.sql(f"CREATE PUBLICATION pub_{name} FOR TABLE {', '.join(tables)}")
+            stream.publish(f"pub_{name}", *tables)
 
     def slot(self, name: str) -> str:
         return f"{self.stream.slot}_{name}"

@@ -44,7 +44,8 @@ def test_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(st
 
 
 def test_a_request_without_a_daemon_says_that_it_waits(stream: StreamFixture) -> None:
-    stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION cdcd FOR TABLE t")
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    stream.publish("cdcd", "t")
     arguments = ["snapshot", "public.t", "--config", str(stream.daemon().config)]
     with pytest.raises(subprocess.TimeoutExpired) as waited:
         subprocess.run([*command(), *arguments], capture_output=True, timeout=8, check=False, env=environment())

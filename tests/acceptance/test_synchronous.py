@@ -44,7 +44,7 @@ def stream(
     dsn = local(synchronous_postgres.dsn(name))
     with StreamFixture(dsn, restartable_kafka.bootstrap, name.replace("_", "-"), tmp_path) as stream:
         stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE unpublished (id int)")
-        stream.sql("CREATE PUBLICATION cdcd FOR TABLE t")
+        stream.publish("cdcd", "t")
         yield stream
 
 

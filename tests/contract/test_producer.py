@@ -18,7 +18,7 @@ from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading, See
 from support.proxied_kafka import proxied_kafka
 from support.proxy import Link, is_end_of_transaction, is_list_offsets, is_produce
 
-from cdcd.errors import Fenced, KafkaUnavailable, RequestRejected, SettingsError
+from cdcd.errors import Fenced, KafkaUnavailable, RequestRejected, SettingsError, Unpublishable
 from cdcd.progress.records import SlotRecord, TableRecord, TopicState, parse_record, parse_slot_record
 from cdcd.progress.topic_evidence import lost_topics
 from cdcd.sink.batches import BatchBuilder
@@ -449,6 +449,14 @@ def test_the_reader_finds_a_record_behind_thousands_of_others(world: World) -> N
 def test_a_topic_keeps_its_leader_where_there_is_but_one_broker(world: World) -> None:
     assert world.admin.keeps_leader(topic_of(world, "progress"))
     assert not world.admin.keeps_leader(f"{world.prefix}.not-made-yet")
+
+
+def test_a_topic_whose_name_collides_with_another_is_refused_by_its_name(world: World) -> None:
+    world.admin.ensure(TopicSpec(f"{world.prefix}.public.order_items", 1, 1))
+    name = f"{world.prefix}.public_order.items"
+    with pytest.raises(Unpublishable) as raised:
+        world.admin.ensure(TopicSpec(f"{world.prefix}.public.other", 1, 1), TopicSpec(name, 1, 1))
+    assert raised.value.topic == name
 
 
 def test_what_lies_between_two_cuts_is_what_lies_between_two_lsns(world: World) -> None:

@@ -73,6 +73,9 @@ class Answers:
     def position(self) -> int:
         return 1 << 62
 
+    def takes_requests(self, relation_oid: int) -> bool:
+        return True
+
     def forget(self) -> None:
         pass
 

@@ -27,7 +27,7 @@ from sim.sql import Committed, Database, Event
 
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import SlotRecord, TableRecord, parse_record
-from cdcd.progress.snapshot_records import parse_snapshot_record
+from cdcd.progress.snapshot_records import WANTED, parse_snapshot_record
 from cdcd.reading import decoder
 
 PROMPT_S = 0.9
@@ -114,8 +114,9 @@ class Checker:
             self._ends[where] = placed.offset + 1
         self.snapshots.fold(seen, copies, self._decode)
         records = [parse_snapshot_record(each.key or b"", each.value or b"") for each in copies]
-        touched = {event.topic for event in seen} | {record.topic for record in records}
-        self._judge_progress(progress, inside, len({event.position for event in seen + aside}), touched)
+        touched = {event.topic for event in seen} | {record.topic for record in records if record.state != WANTED}
+        wanted = {record.topic for record in records}
+        self._judge_progress(progress, inside, len({event.position for event in seen + aside}), touched, wanted)
         assert self.last is not None
         self.snapshots.compare(self.published, self.last)
 
@@ -159,7 +160,7 @@ class Checker:
 
     def _judge_event(self, of: Committed, event: Event, seq: int, seen: list[Seen]) -> None:
         topic = ".".join(filter(None, (self._prefix, *event.table)))
-        copies = len(self._broker.topics[topic]) if event.op == "t" else 1
+        copies = len(self._broker.topics[topic]) if event.op == "t" and topic in self._broker.topics else 1
         self._demand(
             sorted((each.topic, each.partition) for each in seen)
             == [(topic, seen[0].partition if copies == 1 else number) for number in range(copies)],
@@ -185,7 +186,9 @@ class Checker:
             if of.commit_us:
                 self._same("commit_ts", source["commit_ts"], _EPOCH + timedelta(microseconds=of.commit_us))
 
-    def _judge_progress(self, progress: list[Placed], inside: list[Committed], rows: int, touched: set[str]) -> None:
+    def _judge_progress(
+        self, progress: list[Placed], inside: list[Committed], rows: int, touched: set[str], wanted: set[str]
+    ) -> None:
         records = [parse_record(placed.key or b"", placed.value) for placed in progress if placed.value is not None]
         self._demand(bool(records) and isinstance(records[-1], SlotRecord), "no slot record at the end")
         *tables, last = records
@@ -206,10 +209,11 @@ class Checker:
         self._demand(last.lsn > last.commit_lsn or not last.commit_lsn, "the slot record does not cover its commit_lsn")
         self._demand(last.rows == rows, f"{last.rows} rows counted")
         self._demand(last.transactions >= len(inside), f"{last.transactions} transactions counted")
-        self._judge_tables(tables, last, touched)
+        self._judge_tables(tables, last, touched, wanted)
         self.last = last
 
-    def _judge_tables(self, tables: list[Any], last: SlotRecord, touched: set[str]) -> None:
+    def _judge_tables(self, tables: list[Any], last: SlotRecord, touched: set[str], wanted: set[str]) -> None:
+        """`touched` are the topics that have events or rows; `wanted`: whose snapshot is wanted."""
         found = {record.topic: record for record in tables if isinstance(record, TableRecord)}
         self._demand(touched <= set(found), f"no table records of {sorted(touched - set(found))}")
         for topic, record in found.items():
@@ -285,6 +289,7 @@ class Checker:
         self.look()
         shown: dict[tuple[str, int], list[int]] = {}
         for topic in self._broker.topics:
+            self._demand("nobody" not in topic and "requests" not in topic, f"a request made the topic {topic}")
             for partition, records in enumerate(self._broker.visible(topic)):
                 shown[topic, partition] = [record.offset for record in records]
         judged: dict[tuple[str, int], list[int]] = {where: [] for where in shown}

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from cdcd.errors import Fenced, KafkaUnavailable, RequestRejected
+from cdcd.errors import Fenced, KafkaUnavailable, RequestRejected, Unpublishable
 from cdcd.progress.records import TopicState
 from cdcd.sink.batches import Message
 from cdcd.sink.interfaces import Offsets
@@ -105,6 +105,8 @@ class FakeBroker:
         self.hanging: list[Transaction] = []
         self.loses_markers: Callable[[Transaction], set[tuple[str, int]]] = lambda _: set()
         """Where the transaction that is being aborted stays undecided."""
+        self.refused = ""
+        """Kafka refuses the topics whose names start so; empty: it refuses none."""
         self.keeps_leaders = True
         self.on_call: Callable[[str], None] = nothing
         self.on_done: Callable[[str], None] = nothing
@@ -291,8 +293,19 @@ class FakeAdmin:
         for spec in specs:  # a fault may leave some of them made
             self._broker.on_call("ensure")
             if spec.name not in self._broker.topics:
+                self._refuse_collision(spec.name)
                 self._broker.create(spec)
         return [len(self._broker.topics[spec.name]) for spec in specs]
+
+    def _refuse_collision(self, name: str) -> None:
+        """Kafka's metrics take "." and "_" for one character, so it takes no two names that differ in these alone."""
+        if self._broker.refused and name.startswith(self._broker.refused):
+            raise Unpublishable(f"Kafka refused creating the topic {name}", "", topic=name)
+        for other in self._broker.topics:
+            if other.replace(".", "_") == name.replace(".", "_"):
+                raise Unpublishable(
+                    f"Kafka refused creating the topic {name}: it collides with {other}", "", topic=name
+                )
 
     def shorten_deadlines(self, within_s: float) -> None:
         pass

@@ -20,6 +20,7 @@ from sim.fake_disk import DiskDirectory
 from sim.fake_kafka import FakeKafkaCluster, FakeProducer
 from sim.fake_postgres import Link, Walsender
 from sim.snapshots import SimNewTableScan, SimSnapshotExport
+from sim.sql import FORGED_REQUESTS, POISON, REQUESTS
 
 from cdcd.config.settings import SourceSettings
 from cdcd.daemon.clients import Clients, Sizes
@@ -29,7 +30,7 @@ from cdcd.daemon.start_judgement import StartJudgement
 from cdcd.daemon.stream_startup import Fallbacks, StreamStartup
 from cdcd.daemon.supervisor import BACKOFF_MAX_S, BACKOFF_MIN_S, STANDBY_S
 from cdcd.daemon.wiring import StreamResources
-from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, PostgresUnavailable, RetriableError, SpoolFull
+from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, PostgresUnavailable, RetriableError, Unpublishable
 from cdcd.monitoring.status import Status
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.sink.batch_queue import BatchQueue
@@ -182,11 +183,11 @@ class SimSession:
 
     def __init__(self, world: World, life: Life) -> None:
         self.world = world
-        self._life = life
+        self.life = life
         self.check()
 
     def check(self) -> None:
-        self._life.check()
+        self.life.check()
         if not self.world.server.up:
             raise PostgresUnavailable("the server is not there")
 
@@ -249,9 +250,14 @@ class SimCatalog:
         return {oid: _TYPES[oid] for oid in oids}
 
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
+        if relation_oid in {REQUESTS.oid, FORGED_REQUESTS.oid}:
+            return REQUESTS.key
         return self._session.world.server.tables[relation_oid].key
 
     identity_index = primary_key
+
+    def takes_requests(self, relation_oid: int) -> bool:
+        return relation_oid == REQUESTS.oid
 
     def published_types(self, *publications: str) -> list[PgType]:
         return list(_TYPES.values())
@@ -281,13 +287,22 @@ _TYPES = {
 
 
 class SimPublication:
-    """Plays `source.publication.Publication`: its tables are locked, so that no topic counts as another slot's."""
+    """Plays `source.publication.Publication`.
+
+    Its tables are locked during the opening, so that no topic counts as another slot's.
+    """
+
+    def __init__(self, session: SimSession) -> None:
+        self._session = session
 
     def exists(self) -> bool:
         return True
 
     def tables(self) -> list[Any]:
-        raise Locked("a published table is locked", "55P03")
+        self._session.check()
+        if self._session.life.state != "streaming":
+            raise Locked("a published table is locked", "55P03")
+        return [(each.schema, each.name) for each in self._session.world.server.tables.values()]
 
 
 def postgres_facts(session: Any, source: SourceSettings) -> PostgresFacts:
@@ -447,7 +462,7 @@ class Life:
         self.until = 0.0
         self.watch_due = 0.0
         self.hurried = False
-        self._may_spool = True
+        self._fallbacks = Fallbacks(judgement=StartJudgement(postgres_facts))
         self._backoff_s = BACKOFF_MIN_S
         self._transactions = 0
         self._looks: list[tuple[int, int]] = []
@@ -550,7 +565,7 @@ class Life:
             self.opening = StreamStartup(
                 self.world.settings,
                 self.clients,
-                Fallbacks(streaming_allowed=self._may_spool, judgement=StartJudgement(postgres_facts)),
+                self._fallbacks,
                 self.wake,  # type: ignore[arg-type]
                 lambda: self.stopping,
             )
@@ -619,12 +634,16 @@ class Life:
             self.due = world.now + STANDBY_S * world.rng.choice([1, 10])
             self._backoff_s = BACKOFF_MIN_S
         elif isinstance(error, RetriableError):
-            if isinstance(error, SpoolFull):
-                self._may_spool = False
+            self._fallbacks.note_streaming(error)
             if self.status.published.transactions > self._transactions:
                 self._backoff_s = BACKOFF_MIN_S
             self.due = world.now + self._backoff_s
             self._backoff_s = min(BACKOFF_MAX_S, self._backoff_s * 2)
+        elif isinstance(error, Unpublishable) and error.table is not None and error.table[0] == POISON.schema:
+            parking = self._fallbacks.parking
+            assert error.table not in parking.parked, "parked, and refused again"
+            (parking.refused if error.unparking else parking.parked)[error.table] = error.message
+            self.due = world.now
         else:
             assert isinstance(error, FatalError)
             world.died(self, error)
@@ -737,7 +756,7 @@ class SimClients(Clients):
         return SimCatalog(session)
 
     def publication(self, session: Any) -> Any:
-        return SimPublication()
+        return SimPublication(session)
 
     def replication_stream(self) -> Any:
         return SimReplicationStream(self._world, self._life)

@@ -7,7 +7,8 @@ It demands:
 1. An event of a snapshot stands at the LSN of a snapshot that was taken, and its row is what that snapshot shows.
 2. Changes that were deferred while a table was read come later on the table's own topic, byte by byte, once and in
    order.
-3. At every cut, a topic gives the table as it was at that LSN, rows from before the slot included: if the table's
+3. A fresh snapshot replaces rows only if somebody asked for it who had the right.
+4. At every cut, a topic gives the table as it was at that LSN, rows from before the slot included: if the table's
    snapshot is complete and no change of it is deferred.
 """
 
@@ -22,12 +23,10 @@ from sim.fake_kafka import FakeBroker, Placed
 from sim.fake_postgres import Table
 from sim.heaps import Fold, Identity, Row, table_of
 from sim.snapshots import SimSnapshot
-from sim.sql import Database
+from sim.sql import POISON, Database
 
-from cdcd.progress.daemon_requests import SNAPSHOT
-from cdcd.progress.daemon_requests import table_of as table_of_request
 from cdcd.progress.records import SlotRecord
-from cdcd.progress.snapshot_records import DONE, TableSnapshot, parse_snapshot_record
+from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot, parse_snapshot_record
 from cdcd.sink.parking.wire_format import PartAssembler
 
 
@@ -66,6 +65,10 @@ class SnapshotsChecker:
         self._tables: dict[tuple[str, str], Fold] = {}
         self._asked: dict[str, int] = {}
         """By topic, the LSN of the last request for a fresh snapshot."""
+        self._asked_at = 0
+        """How many of the requests `_asked` holds."""
+        self._replaced: set[str] = set()
+        """The topics of the last Kafka transaction whose rows a fresh snapshot is to replace."""
         self._at = 0
         """How many transactions of the ledger `_tables` holds."""
         self._changes: Counter[Any] = Counter()
@@ -94,12 +97,12 @@ class SnapshotsChecker:
         for placed in records:
             assert placed.key is not None
             assert placed.value is not None
-            topic = placed.key.decode().partition("/")[2]
+            topic = f"{self._prefix}.{placed.key.decode().partition('/')[2]}"
             event = self._assemblies.setdefault(topic, PartAssembler()).add(placed.offset, placed.value)
             if event is None:
                 continue
             assert event.value is not None
-            copies = range(len(self._broker.topics[topic]) if event.everywhere else 1)
+            copies = range(len(self._broker.topics[topic]) if event.everywhere and topic in self._broker.topics else 1)
             seen = [Seen(topic, number, event.key, event.value, decode(event.value)) for number in copies]
             self._deferred.setdefault(topic, deque()).append(seen[0])
             found += seen
@@ -161,23 +164,29 @@ class SnapshotsChecker:
             self._changes[event.topic] += 1
             fold = self._folds.setdefault(event.topic, Fold())
             fold.apply(value["op"], key, value["before"], value["after"], value["unchanged"])
+        self._replaced.clear()
         for placed in copies:
             copy = parse_snapshot_record(placed.key or b"", placed.value or b"")
             self.standing[copy.topic] = copy
+            if copy.state == WANTED and copy.starts_with_truncate:
+                self._replaced.add(copy.topic)
 
     def compare(self, published: int, last: SlotRecord) -> None:
         """Compare topics with tables at a cut that holds `published` transactions of the ledger."""
         for committed in self._db.ledger[self._at : published]:
             for event in committed.events:
-                if event.op == "m":
-                    asked = table_of_request(SNAPSHOT, (event.after or {})["content"])
-                    if asked is not None:
-                        self._asked[f"{self._prefix}.{asked[0]}.{asked[1]}"] = event.lsn
-                else:
+                if event.op != "m":
                     self._changes[table_of(event.table)] += 1
                     fold = self._tables.setdefault(table_of(event.table), Fold())
                     fold.apply(event.op, event.key, event.before, event.after, event.unchanged)
         self._at = published
+        while self._asked_at < len(self._db.asked) and (asked := self._db.asked[self._asked_at]).end_lsn <= last.lsn:
+            self._asked[".".join((self._prefix, *asked.table))] = asked.end_lsn
+            self._asked_at += 1
+        for topic in self._replaced:
+            self._demand(
+                topic in self._asked, f"{topic} at {last.lsn:X}: nobody with the right has asked to replace it"
+            )
         parked = {(each.schema, each.table) for each in last.incomplete}
         for table in self._db.server.tables.values():
             topic = self._topic(table)
@@ -205,7 +214,8 @@ class SnapshotsChecker:
 
     def done(self) -> bool:
         """Whether every table's snapshot is complete, and no change is deferred."""
-        topics = [self._topic(table) for table in self._db.server.tables.values()]
+        # What Kafka refuses stays parked.
+        topics = [self._topic(table) for table in self._db.server.tables.values() if table.schema != POISON.schema]
         return all(self._is_complete(topic) and not self._deferred.get(topic) for topic in topics)
 
     def _is_complete(self, topic: str) -> bool:

@@ -15,10 +15,9 @@ from typing import Any
 
 from sim.fake_postgres import Change, Record, Server, Table
 
-from cdcd.avro.event_encoder import REQUEST_MESSAGE_PREFIX
 from cdcd.pgoutput.messages import KEY, NO_OLD, OLD
 from cdcd.pgoutput.tuples import UNCHANGED, Binary, ColumnValue
-from cdcd.progress.daemon_requests import SNAPSHOT, request
+from cdcd.progress.daemon_requests import SNAPSHOT, UNPARK
 
 INT4, TEXT, BYTEA = 23, 25, 17
 
@@ -30,8 +29,27 @@ TABLES = [
 
 KEYS = [("id",), ("note",), ("id", "note")]
 """The primary keys that a table with the replica identity DEFAULT may get."""
+POISON = Table(16_007, "stranger", "poison", "d", ("id",), (("id", INT4), ("note", TEXT)))
+"""A stranger's table, whose topic Kafka refuses."""
+
+_REQUEST = tuple((name, TEXT) for name in ("slot", "action", "table_schema", "table_name", "requested_by"))
+REQUESTS = Table(16_008, "cdcd", "requests", "d", ("id",), (("id", INT4), *_REQUEST))
+"""The table of requests. It is published, but its rows are no events."""
+FORGED_REQUESTS = Table(16_009, "cdcd", "requests", "d", ("id",), (("id", INT4), *_REQUEST))
+"""The table of that name that a stranger has made, for a time."""
 
 Row = dict[str, Any]
+
+_ASKS = "?"
+"""The op of an event that is a request: it goes to no topic."""
+
+
+@dataclass
+class Asked:
+    """A committed request for a fresh snapshot of a table, which the daemon must serve."""
+
+    end_lsn: int
+    table: tuple[str, str]
 
 
 @dataclass
@@ -124,6 +142,9 @@ class Database:
         """Of the ALTER TABLEs: they give a table another replica identity, too."""
         self.key_rng = Random(0)
         """Apart from `rng`, so that worlds without such changes stay as they are."""
+        """How often somebody asks for a fresh copy of a table instead of emitting a message outside of transactions."""
+        self.asked: list[Asked] = []
+        """In the order of commits."""
         self.number = 0
         self.locked: Callable[[], set[int]] = set
         """Tables that others read, so that nobody alters or truncates them."""
@@ -170,6 +191,11 @@ class Database:
         self.server.crash({prepared.top for prepared in self.prepared})
 
     def committed(self, record: Record, origin: str, events: list[Event], exclusive: set[int]) -> Committed:
+        self.asked += [
+            Asked(record.end, (row["table_schema"], row["table_name"]))
+            for row in (event.after or {} for event in events if event.op == _ASKS)
+        ]
+        events = [event for event in events if event.op != _ASKS]
         entry = Committed(
             record.lsn, record.end, record.top, record.time_us + 946_684_800_000_000, origin or None, events
         )
@@ -213,18 +239,45 @@ class Database:
         return f"vacuum full {table.name}"
 
     def message(self) -> str:
-        """A message outside of transactions."""
+        """A message outside of transactions; or a request, or what looks like one."""
         self.number += 1
         prefix, content = "lone", b"lone %d" % self.number
         if self.rng.random() < self.request_share:
-            table = self.rng.choice(list(self.server.tables.values()))
-            prefix, content = REQUEST_MESSAGE_PREFIX, request(SNAPSHOT, table.schema, table.name).encode()
+            return self.request()
+        if self.number % 3 == 0:
+            return self.forge()
+        if self.number % 3 == 1:
+            prefix, content = "cdcd", b'{"snapshot": {"schema": "public", "table": "orders"}, "slot": "s"}'
         record = self.server.log("message", change=Change("M", prefix=prefix, content=content))
         row = {"transactional": False, "prefix": prefix, "content": content}
         event = Event(("", "messages"), "m", record.end, None, None, row)
         self.ends.add(record.end)
         self.ledger.append(Committed(record.end - 1, record.end, 0, 0, None, [event]))
         return "message"
+
+    def request(self) -> str:
+        """Ask for a fresh copy of a table, in a transaction alone or in one that does other things, too."""
+        table = self.rng.choice(list(self.server.tables.values()))
+        session = self.rng.choice(self.sessions) if self.sessions and self.rng.random() < 0.5 else Session(self)
+        session.ask(REQUESTS, table.schema, table.name)
+        return f"request, {'in a transaction' if session in self.sessions else session.commit()}"
+
+    def forge(self) -> str:
+        """Ask for what a daemon must not do: the right is missing, or the request makes no sense."""
+        session = Session(self)
+        table = next(iter(self.server.tables.values()))
+        real = table.schema, table.name
+        kinds: list[tuple[str, Table, tuple[str, str], dict[str, str]]] = [
+            ("without the right", FORGED_REQUESTS, real, {}),
+            ("for a table that is not published", REQUESTS, ("nobody", "nothing"), {}),
+            ("of another slot", REQUESTS, real, {"slot": "other"}),
+            ("of an unknown kind", REQUESTS, real, {"action": "drop"}),
+            ("for no table", REQUESTS, ("", ""), {}),
+            ("for what is not parked", REQUESTS, real, {"action": UNPARK}),
+        ]
+        name, to, asked, more = self.rng.choice(kinds)
+        session.ask(to, *asked, counts=False, **more)
+        return f"request {name}, {session.commit()}"
 
     def resolve(self, prepared: Prepared, *, commit: bool | None = None) -> str:
         """COMMIT PREPARED, or ROLLBACK PREPARED; None: either."""
@@ -389,6 +442,16 @@ class Session:
         lsn = self._log(Change("T", tuple(tables)))
         for each in tables:
             self._event(each, "t", lsn, None, None)
+
+    def ask(
+        self, to: Table, schema: str, table: str, *, slot: str = "s", action: str = SNAPSHOT, counts: bool = True
+    ) -> None:
+        """Insert a row into a table of requests; `counts`: the daemon must do it."""
+        self._db.number += 1
+        row = {"id": self._db.number, "slot": slot, "action": action, "table_schema": schema, "table_name": table}
+        lsn = self._log(Change("I", (to,), new=_tuple(to, row)))
+        if counts:
+            self._levels[-1].events.append(Event((to.schema, to.name), _ASKS, lsn, None, None, row))
 
     def _message(self) -> None:
         self._db.number += 1

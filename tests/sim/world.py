@@ -25,7 +25,7 @@ from sim.fake_kafka import Entry, FakeBroker, Transaction
 from sim.fake_postgres import TIMEOUT_S, Link, Server, Table
 from sim.replica import Life
 from sim.snapshots import SimSnapshot
-from sim.sql import TABLES, Database
+from sim.sql import POISON, TABLES, Database
 
 from cdcd.config.settings import Settings, SinkSettings, SnapshotSettings, SourceSettings, SpoolSettings
 from cdcd.errors import FatalError, Fenced, GapError, KafkaUnavailable, PostgresUnavailable, RequestRejected
@@ -48,6 +48,9 @@ class Failure(Exception):
 
 WITH_SNAPSHOTS = 0.35
 """The share of worlds whose tables hold rows before there is a slot."""
+
+WITH_STRANGER = 0.2
+"""The share of worlds with a table whose topic Kafka refuses."""
 
 MARKER_LOST = 0.1
 """Of the Kafka transactions that are aborted, so many stay undecided in their partitions."""
@@ -72,7 +75,9 @@ class World:
         self._number = count()
 
         version = rng.choice([15, 18] if two_phase else [14, 15, 16, 18])
-        self.server = Server(rng, version, TABLES, self.now)
+        # A dice of its own: without a stranger, a world goes on as it did.
+        has_stranger = Random(f"stranger {seed}").random() < WITH_STRANGER
+        self.server = Server(rng, version, [*TABLES, POISON] if has_stranger else TABLES, self.now)
         self.server.block_chance = rng.choice([0.0, 0.1, 0.5, 1.0])
         self.server.synchronous = rng.random() < 0.4
         self.server.nasty = rng.random() < 0.2
@@ -90,6 +95,7 @@ class World:
         self.link_room = rng.choice([4, 30, 300])
 
         self.broker = FakeBroker()
+        self.broker.refused = f"p.{POISON.schema}."
         self.broker.on_call = self._kafka_call
         self.broker.on_done = self._kafka_done
         self.broker.loses_markers = self._lose_markers
@@ -113,7 +119,7 @@ class World:
         self._sql_pause = rng.choice([0.0, 0.0, 0.002, 0.1])
         self._faults = rng.choice([0, 3, 8, 20])
         self._fault_chance = rng.choice([0.005, 0.02, 0.06])
-        self._is_calm = not self._faults
+        self._is_calm = not self._faults and not has_stranger
         if self._is_calm:
             self._kafka_pauses = 0.0
         self._stops: list[tuple[str, FatalError]] = []

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import psycopg
 
+from cdcd.source.requests_table import CREATE_SCHEMA, CREATE_TABLE
 from support import daemon as installed
 from support import topics, workload
 from support.background_thread import BackgroundThread
@@ -67,6 +68,11 @@ class StreamFixture:
                 cursor = connection.execute(statement.encode())
                 rows = cursor.fetchall() if cursor.description else []
         return rows
+
+    def publish(self, publication: str, *tables: str) -> None:
+        """Make a publication of these tables that takes requests, as a person would."""
+        self.sql(CREATE_SCHEMA, CREATE_TABLE)
+        self.sql(f"CREATE PUBLICATION {publication} FOR TABLE {', '.join((*tables, 'cdcd.requests'))}")
 
     def confirmed(self) -> int:
         """The slot's `confirmed_flush_lsn`."""

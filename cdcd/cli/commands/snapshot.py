@@ -3,7 +3,8 @@
 Before: `cli.main` has parsed the options. After: the daemon that uses the slot finds the request in its stream.
 
 The snapshot records on `{prefix}.snapshots` show the progress. A record belongs to the new snapshot if its LSN is above
-the LSN of the request.
+the LSN of the request. When the slot's progress is past the request, a record says that the snapshot is wanted; if none
+does, the daemon has refused the request.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
 def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bool, out: TextIO) -> None:
     """Request a snapshot of `tables` (`schema.table`; `*` is any characters). With `wait`, wait until Kafka has all.
 
-    Raises RequestRejected if a table is not published or is parked, or if the daemon cannot receive requests.
+    Raises RequestRejected if a table is not published or is parked, or if the daemon cannot receive the request or
+    refuses it.
     """
     source = settings.source
     with open_progress(settings) as progress:
@@ -51,21 +53,27 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
             published = published_names(session, source.publication)
             requested = {}
             for table in select_published(tables, published, source.publication):
-                lsn = send_request(settings, session, SNAPSHOT, *table)
-                requested[progress.names.topic(*table)] = (qualified_name(*table), lsn)
+                sent = send_request(settings, session, SNAPSHOT, *table)
+                requested[progress.names.topic(*table)] = (qualified_name(*table), sent)
         bar = ProgressBar(sys.stderr)
         if wait:
             log.info("requested; waiting for the daemon", extra={"tables": len(requested)})
         while wait and requested:
+            last = progress.last_record()
+            progress.settle()
             snapshots = progress.snapshots()
-            for topic, (name, lsn) in list(requested.items()):
+            for topic, (name, sent) in list(requested.items()):
                 found = snapshots.get(topic)
-                if found is not None and found.lsn > lsn:
+                if found is not None and found.lsn > sent.lsn:
                     bar.show(f"{name}: {found.rows:,} rows")
                     if found.state == DONE:
                         bar.clear()
                         _report(name, "done", found.rows, as_json, out)
                         del requested[topic]
+                elif last is not None and last.lsn >= sent.received_lsn and (found is None or found.state == DONE):
+                    raise RequestRejected(
+                        f"the daemon passed over the request for a snapshot of {name}", "Its log says why"
+                    )
             if parked := {name for name, _ in requested.values()} & progress.parked().keys():
                 name = min(parked)  # the daemon takes the snapshot only after `cdcd unpark`
                 hint = f"Run `cdcd unpark {name}`: the snapshot then follows by itself"

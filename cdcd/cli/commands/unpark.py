@@ -65,9 +65,9 @@ def unpark(
         with Session(settings.source.dsn, settings.source.application_name) as session:
             for name in map(known.__getitem__, wanted):
                 table = parked[name]
-                lsn = send_request(settings, session, DISCARD if discard else UNPARK, table.schema, table.table)
+                sent = send_request(settings, session, DISCARD if discard else UNPARK, table.schema, table.table)
                 if wait:
-                    _wait(progress, name, lsn)
+                    _wait(progress, name, sent.received_lsn)
                 state = "requested" if not wait else "discarded" if discard else "unparked"
                 out.write(f"{json.dumps({'table': name, 'state': state}) if as_json else f'{state} {name}'}\n")
                 out.flush()

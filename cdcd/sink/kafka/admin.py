@@ -35,7 +35,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
-from cdcd.errors import KafkaUnavailable, RequestRejected
+from cdcd.errors import KafkaUnavailable, Unpublishable
 from cdcd.progress.records import TopicState
 from cdcd.progress.topic_evidence import UNKNOWN_END
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, KafkaConnection, client_config
@@ -66,6 +66,7 @@ _NOT_YET: Final = frozenset(  # a broker may not know yet that it is the leader 
 _NO_ANSWER: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
 _NO_ID: Final = str(Uuid(0, 0))
 """The topic id that a broker before 2.8 gives."""
+_NAME_REFUSED: Final = frozenset({KafkaError.TOPIC_EXCEPTION, KafkaError.POLICY_VIOLATION})
 _NOT_ALLOWED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 
 
@@ -106,7 +107,7 @@ class KafkaAdmin:
     def ensure(self, *specs: TopicSpec) -> list[int]:
         """Make the topics that are missing, and wait until the cluster knows them; returns each one's partitions.
 
-        Raises RequestRejected, with the command that makes the topic, if the broker does not allow it.
+        Raises Unpublishable, which names the topic, if the broker does not allow it or refuses its name.
         """
         return [partitions for some in _requests(specs, self._request_records_max) for partitions in self._ensure(some)]
 
@@ -329,10 +330,14 @@ class KafkaAdmin:
             if not brokers or spec.replication_factor <= len(brokers):
                 raise KafkaUnavailable(f"Kafka cannot create {spec.name} now: {found.str()}", TRY_AGAIN) from None
         if found.code() in _NOT_ALLOWED:
-            raise RequestRejected(
+            raise Unpublishable(
                 f"Kafka does not let cdcd create the topic {spec.name}: {found.str()} ({found.name()})",
                 f"Grant the user Create on topics with that prefix, or make it: {creating_command(spec)}",
+                topic=spec.name,
             ) from None
+        if found.code() in _NAME_REFUSED:
+            refused = to_cdcd_error(found, f"creating the topic {spec.name}", self._bootstrap)
+            raise Unpublishable(refused.message, refused.hint, topic=spec.name) from None
 
     def _brokers(self) -> list[int]:
         return [node.id for node in self._cluster().nodes]

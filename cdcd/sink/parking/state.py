@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from cdcd.errors import DecodeError, GapError, Unpublishable
-from cdcd.progress.daemon_requests import DISCARD, UNPARK, table_of
+from cdcd.progress.daemon_requests import DISCARD, MESSAGES, SNAPSHOT, Request
 from cdcd.progress.records import DeferredTable, ParkedTable, SlotRecord, table_key
 from cdcd.progress.snapshot_records import DONE, RUNNING, TableSnapshot
 from cdcd.sink.batches import Batch
@@ -31,6 +31,7 @@ from cdcd.sink.interfaces import ParkedReader
 from cdcd.sink.kafka_transaction import Table
 from cdcd.sink.parking.wire_format import ParkedChunk, batch_of
 from cdcd.sink.table_topics import TableTopics
+from cdcd.sink.topics import encode_identifier
 
 Rename: TypeAlias = "Callable[[Table, str, bytes], bytes]"
 """Gives the "key" or "value" of a table's parked record the schema header that readers of its own topic know."""
@@ -166,18 +167,17 @@ class ParkedTables:
             if each.state == DONE and isinstance(known, DeferredTable):
                 self._tables[each.schema, each.table] = replace(known, is_replaying=True)
 
-    def request(self, content: bytes) -> None:
+    def request(self, request: Request) -> None:
         """Take a request to the daemon into the next slot record, so that it is neither lost nor taken twice."""
-        discarded = table_of(DISCARD, content)
-        table = discarded or table_of(UNPARK, content)
-        if table is None:
+        if request.action == SNAPSHOT:
             return
+        table = request.table
         known = self._tables.get(table)
         if not isinstance(known, ParkedTable):
             log.info("not parked, so there is nothing to unpark", extra={"table": ".".join(table)})
             return
         # The replay of a discarded table starts after its events.
-        offset = known.offset if discarded is None else self._topics.parked_end()
+        offset = self._topics.parked_end() if request.action == DISCARD else known.offset
         self._tables[table] = replace(known, is_replaying=True, offset=offset)
 
     def next_chunk(self, lsn: int) -> Batch:
@@ -250,13 +250,15 @@ class ParkedTables:
         except Unpublishable as error:
             error.table = error.table or table_of(error.topic)
             error.unparking = self.replaying is not None
+            if error.table == MESSAGES:
+                error.hint = f"{error.hint.rstrip('.')}. If nobody needs logical messages, set source.messages = false"
             if error.topic and error.topic not in error.message:
                 error.message = f"the topic {error.topic} does not take a row: {error.message}"
             raise
 
     def _key_of(self, table: Table) -> bytes:
-        """Return the key of the table's records on the parked topic."""
-        return table_key(self._slot, self._topics.names.topic(*table))
+        """Return the key of the table's records on the parked topic. No other table has it, even at the same topic."""
+        return table_key(self._slot, ".".join(map(encode_identifier, table)))
 
 
 def _parked(known: ParkedTable | DeferredTable, reason: str) -> ParkedTable:

@@ -3,10 +3,10 @@
 Before: `publisher` has a table's batch and knows that the table is parked or deferred.
 After: `kafka.parked_reader` reads the records back, and `publisher` publishes the events.
 
-The format, stable since version 1, is one JSON object a record under the key `{slot}/{topic}`. It holds the table, the
-op, the reason, and the event's key and value in base64, as they would stand on the table's own topic. A value that is
-too large for the table's topic would be too large for this one. So a value comes in parts: one record for each part,
-one after the other.
+The format, stable since version 1, is one JSON object a record under the key `{slot}/{schema}.{table}`, with names
+encoded as in a topic's name. It holds the table, the op, the reason, and the event's key and value in base64, as they
+would stand on the table's own topic. A value that is too large for the table's topic would be too large for this one.
+So a value comes in parts: one record for each part, one after the other.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.daemon.pipeline import Pipeline
+from cdcd.daemon.request_intake import RequestIntake
 from cdcd.daemon.server_shutdown import WAIT_FOR_KAFKA_S
 from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator, SnapshotLimits
 from cdcd.daemon.snapshot_requests import SnapshotRequests
@@ -170,6 +171,7 @@ class Played:
             status_interval_s=STATUS_INTERVAL_S,
             wal_sender_timeout_s=60.0,
         )
+        snapshots = SnapshotCoordinator(requests, encoder, batches, nothing, nothing, SnapshotLimits(8192))
         resources = StreamResources(
             server=server,
             assembler=Assembler(Decoder(streaming_parallel=False), nothing, encoder, nothing, 100),
@@ -180,7 +182,8 @@ class Played:
             publisher=cast("Any", PlayedPublisher()),
             sink_worker=cast("Any", PlayedWorker),
             is_synchronous=False,
-            snapshots=SnapshotCoordinator(requests, encoder, batches, nothing, nothing, SnapshotLimits(8192)),
+            snapshots=snapshots,
+            requests=RequestIntake("s", lambda: None, snapshots.request),
             topic_watch=cast("Any", self.topic_watch),
             only_snapshot=False,
         )

@@ -7,7 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcd.sink.batches import Batch, BatchBuilder, Message
+from cdcd.sink.batches import REQUESTS_MAX, Batch, BatchBuilder, Message
 
 CREATE, DELETE, TRUNCATE, MESSAGE = (ord(op) for op in "cdtm")
 
@@ -237,3 +237,32 @@ def test_taking_costs_what_was_touched_not_what_is_known() -> None:
         return fastest
 
     assert seconds(100_000) < 20 * seconds(1)
+
+
+def test_a_request_goes_with_its_transaction_and_waits_for_no_later_one() -> None:
+    made = Builder()
+    made.begin(10)
+    made.builder.request({"slot": "s"})
+    made.build()
+    assert made.builder.take_requests() == []
+    made.commit(10)
+    made.begin(20)
+    made.add("a", b"1")
+    made.builder.request({"slot": "later"})
+    whole = made.build()
+    assert (made.builder.take_requests(), whole.rows, whole.end_lsn, whole.ends_inside_transaction) == (
+        [{"slot": "s"}], 0, 11, False,
+    )  # fmt: skip
+    made.build()
+    assert made.builder.take_requests() == []
+    made.commit(20)
+    assert made.builder.take_requests() == [{"slot": "later"}]
+
+
+def test_the_requests_of_one_transaction_have_a_bound() -> None:
+    made = Builder()
+    made.begin(10)
+    for _ in range(REQUESTS_MAX + 5):
+        made.builder.request({})
+    made.commit(10)
+    assert len(made.builder.take_requests()) == REQUESTS_MAX

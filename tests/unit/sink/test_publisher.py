@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
-from cdcd.errors import KafkaUnavailable, SettingsError, TopicLost
+from cdcd.errors import KafkaUnavailable, TopicLost, Unpublishable
+from cdcd.progress.daemon_requests import SNAPSHOT, Request
 from cdcd.progress.records import SlotRecord, SnapshotState, TableRecord, TopicState, parse_record, parse_slot_record
-from cdcd.progress.snapshot_records import DONE, TableSnapshot, parse_snapshot_record
+from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot, parse_snapshot_record
 from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.partitioner import partition_for
@@ -296,7 +297,7 @@ def test_two_tables_never_share_a_topic() -> None:
     world.builder.begin(0x200, 1)
     world.builder.add(world.builder.open_table("other", "a"), INSERT, b"1", b"row")
     world.builder.commit(0x208)
-    with pytest.raises(SettingsError, match=r"public\.a and other\.a would share the topic p\.a"):
+    with pytest.raises(Unpublishable, match=r"public\.a and other\.a would share the topic p\.a"):
         world.publish()
 
 
@@ -306,7 +307,7 @@ def test_two_tables_of_one_transaction_never_share_a_topic() -> None:
     world.rows(("a", b"1", b"row"))
     world.builder.add(world.builder.open_table("other", "a"), INSERT, b"1", b"row")
     world.builder.commit(0x108)
-    with pytest.raises(SettingsError, match=r"public\.a and other\.a would share the topic p\.a"):
+    with pytest.raises(Unpublishable, match=r"public\.a and other\.a would share the topic p\.a"):
         world.publish()
     assert "p.a" not in world.broker.topics
 
@@ -543,3 +544,33 @@ def test_a_loss_is_declared_with_the_topics_as_they_are_and_the_snapshots_that_t
     *_, a, messages, last = world.progress()
     assert (a.topic, a.offsets, messages.topic) == ("p.public.a", (0,), "p.messages")  # type: ignore[union-attr]
     assert (last.lsn, last.commit_lsn) == (0x108, 0x100)  # type: ignore[union-attr]
+
+
+def test_a_request_makes_no_topic_and_is_recorded_with_its_position() -> None:
+    world = World()
+    world.transaction(0x100)
+    batch = world.builder.build()
+    batch.requests = [Request(SNAPSHOT, ("public", "a"))]
+    world.publisher.publish(batch, 0.0)
+    world.publisher.commit()
+    [record] = world.broker.visible("p.snapshots")[0]
+    assert record.key is not None
+    assert record.value is not None
+    wanted = parse_snapshot_record(record.key, record.value)
+    assert (wanted.schema, wanted.table, wanted.state) == ("public", "a", WANTED)
+    assert "p.public.a" not in world.broker.topics
+    [slot] = world.progress()
+    assert isinstance(slot, SlotRecord)
+    assert slot.lsn == 0x108
+
+
+def test_a_request_for_a_table_with_a_topic_says_at_the_same_cut_that_its_snapshot_is_wanted() -> None:
+    world = World()
+    world.transaction(0x100, ("a", b"1", b"row"))
+    batch = world.builder.build()
+    batch.requests = [Request(SNAPSHOT, ("public", "a"))]
+    world.publisher.publish(batch, 0.0)
+    world.publisher.commit()
+    table, _ = world.progress()
+    assert isinstance(table, TableRecord)
+    assert table.snapshot == SnapshotState(0, done=False, rows=0)

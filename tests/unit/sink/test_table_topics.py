@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker
 
-from cdcd.errors import SettingsError
+from cdcd.errors import Unpublishable
 from cdcd.progress.records import SnapshotState
 from cdcd.sink.kafka_transaction import Topic
 from cdcd.sink.table_topics import TableTopics, TopicSettings
@@ -69,11 +69,35 @@ def test_a_topic_knows_its_table() -> None:
 def test_two_tables_never_share_a_topic() -> None:
     topics = Topics("{prefix}.{table}")
     topics.find([A])
-    with pytest.raises(SettingsError, match=r"public\.a and other\.a would share the topic p\.a"):
+    with pytest.raises(Unpublishable, match=r"public\.a and other\.a would share the topic p\.a") as raised:
         topics.find([("other", "a")])
-    with pytest.raises(SettingsError, match=r"public\.c and other\.c would share the topic p\.c"):
+    assert raised.value.table == ("other", "a")
+    with pytest.raises(Unpublishable, match=r"public\.c and other\.c would share the topic p\.c"):
         topics.find([("public", "c"), ("other", "c")])
     assert "p.c" not in topics.broker.topics
+
+
+def test_a_table_that_has_a_topic_keeps_it_whoever_comes_first() -> None:
+    topics = TableTopics(
+        FakeAdmin(FakeBroker()), TopicNames("p", "{prefix}.{table}"), TopicSettings(1, 1), owners={"p.a": A}
+    )
+    with pytest.raises(Unpublishable, match=r"public\.a and other\.a would share") as raised:
+        topics.find([("other", "a")])
+    assert raised.value.table == ("other", "a")
+    topics.find([A])
+    assert topics[A].name == "p.a"
+
+
+def test_a_refused_topic_is_told_with_its_table_and_the_others_are_found_without_it() -> None:
+    topics = Topics()
+    items, colliding = ("public", "order_items"), ("public_order", "items")
+    topics.find([items])
+    with pytest.raises(Unpublishable, match=r"p\.public_order\.items") as raised:
+        topics.find([B, colliding])
+    assert raised.value.table == colliding
+    topics.find([A, B])
+    assert topics.existing(colliding) is None
+    assert topics.existing(A) is topics[A]
 
 
 def test_the_parked_topic_is_made_when_it_is_needed_and_its_end_is_always_asked_for() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcd.errors import SettingsError
-from cdcd.sink.topics import TopicNames, encode_identifier, progress_spec, schemas_spec
+from cdcd.sink.topics import TopicNames, encode_identifier, progress_spec, schemas_spec, shared_topics, topic_owners
 
 identifiers = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=63)
 
@@ -61,9 +61,29 @@ def test_a_template_may_leave_out_the_prefix() -> None:
     assert TopicNames("shop", "{schema}.{table}").topic("public", "orders") == "public.orders"
 
 
-def test_a_table_cannot_take_a_topic_of_cdcd_itself() -> None:
-    with pytest.raises(SettingsError, match=r"public\.progress would go to shop\.progress"):
-        TopicNames("shop", "{prefix}.{table}").topic("public", "progress")
+@pytest.mark.parametrize("name", ["messages", "progress", "schemas", "parked", "snapshots"])
+def test_a_table_never_takes_a_topic_of_cdcd_itself(name: str) -> None:
+    names = TopicNames("shop", "{prefix}.{table}")
+    assert names.topic("public", name) == f"shop.{name}--table"
+    assert names.topic("", name) == f"shop.{name}"
+    assert names.topic("public", f"{name}--table") == f"shop.{name}-2d-2dtable"
+
+
+def test_a_table_never_takes_a_topic_of_kafka_itself() -> None:
+    assert TopicNames("shop", "{table}").topic("public", "__transaction_state") == "__transaction_state--table"
+    assert TopicNames("shop", "{table}").topic("public", "..") == "-2e-2e"
+
+
+def test_the_owner_of_a_topic_is_the_table_that_had_it_before_and_else_the_first() -> None:
+    names = TopicNames("shop", "{prefix}.{table}")
+    tables = [("a", "t"), ("b", "t"), ("b", "u")]
+    assert topic_owners(names, tables, {}) == {"shop.t": ("a", "t"), "shop.u": ("b", "u")}
+    assert topic_owners(names, tables, {"shop.t": ("b", "t")})["shop.t"] == ("b", "t")
+    assert topic_owners(names, tables, {"shop.t": ("dropped", "t")})["shop.t"] == ("a", "t")
+    assert topic_owners(names, tables, {}, {("a", "t")})["shop.t"] == ("b", "t")
+    assert topic_owners(names, tables, {"shop.t": ("a", "t")}, {("a", "t")})["shop.t"] == ("a", "t")
+    assert shared_topics(names, tables) == [(("a", "t"), ("b", "t"))]
+    assert not shared_topics(TopicNames("shop"), tables)
 
 
 @pytest.mark.parametrize("template", ["all", "{prefix}.{schema}", "{prefix}/{table}", "{prefix}.{table}.{what}"])

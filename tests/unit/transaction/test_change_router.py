@@ -42,6 +42,9 @@ class Catalog:
     def position(self) -> int:
         return 1
 
+    def takes_requests(self, relation_oid: int) -> bool:
+        return True
+
     def forget(self) -> None:
         pass
 

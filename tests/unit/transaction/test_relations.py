@@ -43,6 +43,9 @@ class Catalog:
     def position(self) -> int:
         return self.lsn
 
+    def takes_requests(self, relation_oid: int) -> bool:
+        return True
+
     def forget(self) -> None:
         self.forgotten += 1
 

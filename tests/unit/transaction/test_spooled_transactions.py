@@ -17,7 +17,7 @@ from support.assembly import (
     truncate,
 )
 
-from cdcd.errors import DecodeError, SpoolFull
+from cdcd.errors import DecodeError, StreamingUnsupported
 from cdcd.pgoutput import messages as m
 from cdcd.source.stream_messages import PrimaryKeepalive
 
@@ -274,7 +274,7 @@ def test_a_message_that_a_rollback_may_have_taken_is_not_published(
     stream.feed(*block(T, relation(T), *inside, first=True), *(m.StreamAbort(T, subxid) for subxid in aborted))
     stream.feed(m.StreamStart(T, False), *LATER[:-1])
     assert stream.records() == []
-    with pytest.raises(SpoolFull, match=r"message of the streamed transaction 700.* 0/64") as caught:
+    with pytest.raises(StreamingUnsupported, match=r"message of the streamed transaction 700.* 0/64") as caught:
         stream.feed(LATER[-1])
     assert "source.messages = false" in caught.value.hint
 

@@ -10,7 +10,7 @@ import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
 from cdcd.errors import KafkaUnavailable, Unpublishable
-from cdcd.progress.daemon_requests import DISCARD, UNPARK, request
+from cdcd.progress.daemon_requests import DISCARD, MESSAGES, SNAPSHOT, UNPARK, Request
 from cdcd.progress.records import SlotRecord, parse_slot_record
 from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, TableSnapshot, parse_snapshot_record
 from cdcd.sink.batches import BatchBuilder, Message
@@ -83,8 +83,7 @@ class Scene:
         self.history: list[tuple[str, bytes]] = []
         for number in range(60):
             what = self.rng.choices(["a", "b", "unpark"], [5, 5, 1])[0]
-            content = request(UNPARK, "public", "a").encode() if what == "unpark" else b"%d" % number
-            self.history.append((what, content))
+            self.history.append((what, b"%d" % number))
 
     def may_die(self) -> None:
         if self.deadly and self.rng.random() < 0.03:
@@ -133,11 +132,12 @@ class Scene:
                 self.broken ^= {"p.public.a"}
             builder.begin(lsn, lsn)
             builder.add(builder.open_table("public", "b" if what == "unpark" else what), INSERT, None, content)
-            if what == "unpark":
-                builder.request(content)
             builder.commit(lsn + 8)
-            if self.rng.random() < 0.5:
-                publisher.publish(builder.build(), 0.0)
+            asked = what == "unpark"
+            if asked or self.rng.random() < 0.5:
+                batch = builder.build()
+                batch.requests = [Request(UNPARK, ("public", "a"))] * asked
+                publisher.publish(batch, 0.0)
                 if self.rng.random() < 0.7:
                     publisher.commit()
             while publisher.open is None and publisher.has_replay:
@@ -160,7 +160,7 @@ class Scene:
         topic = [record.value for record in there]
         parked: list[bytes | None] = []
         for table in last.parked:
-            chunk = FakeParkedReader(self.broker, 1_000_000).read(b"s/p.public.a", table.offset)
+            chunk = FakeParkedReader(self.broker, 1_000_000).read(b"s/public.a", table.offset)
             parked += [event.value for event in chunk.events]
         assert topic + parked == wanted
         others = [record.value for record in self.broker.visible("p.public.b")[0]]
@@ -175,7 +175,7 @@ def test_whatever_is_refused_and_whenever_it_dies_every_event_is_there_once_and_
     # Mended for good, and asked: all of it comes home.
     scene.broken.clear()
     scene.deadly = False
-    scene.history.append(("unpark", request(UNPARK, "public", "a").encode()))
+    scene.history.append(("unpark", b"the last"))
     scene.history.append(("a", b"the end"))
     scene.run()
     scene.check()
@@ -316,7 +316,7 @@ def test_tables_that_nothing_changed_during_their_copy_are_done_with_in_one_tran
         publisher.replay(0.0)
         pieces += 1
     assert pieces == 2, "a and b, with the events of c; then d"
-    assert reader.read_for == [b"s/p.public.c"], "nothing else is on the parked topic"
+    assert reader.read_for == [b"s/public.c"], "nothing else is on the parked topic"
     assert [record.value for record in broker.visible("p.public.c")[0]] == [RUNNING.encode(), DONE.encode()]
     assert publisher.last is not None
     assert publisher.last.incomplete == ()
@@ -347,16 +347,17 @@ class Life:
         tables = ParkedTables(topics, "s", last, self.parking, reader)
         self.publisher = Publisher(producer, topics, Source("s", "1", 1), last, tables)
 
-    def publish(self, table: tuple[str, str], *values: bytes, asks: str = "") -> None:
+    def publish(self, table: tuple[str, str], *values: bytes, asks: str = "", of: tuple[str, str] = ("", "")) -> None:
         builder = BatchBuilder(tombstones=False)
         self.lsn += 0x10
         builder.begin(self.lsn, self.lsn)
         for value in values:
             builder.add(builder.open_table(*table), INSERT, b"k", value)
-        if asks:
-            builder.request(request(asks, *A).encode())
         builder.commit(self.lsn + 8)
-        self.publisher.publish(builder.build(), 0.0)
+        batch = builder.build()
+        if asks:
+            batch.requests.append(Request(asks, of if of[1] else A))
+        self.publisher.publish(batch, 0.0)
         self.publisher.commit()
 
     def topic(self, table: tuple[str, str]) -> list[bytes | None]:
@@ -439,3 +440,53 @@ def test_other_tables_events_are_passed_chunk_by_chunk(life: Life) -> None:
         offsets += [each.offset for each in life.publisher.last.parked if each.table == "a"]  # type: ignore[union-attr]
     assert life.topic(A) == [b"1", b"3"]
     assert len(offsets) >= 2, "each chunk is durable"
+
+
+@pytest.mark.parametrize(("asks", "wanted"), [(UNPARK, [b"1", b"2"]), (DISCARD, [b"2"])])
+def test_parked_logical_messages_come_back_or_are_given_up_as_those_of_tables(
+    life: Life, asks: str, wanted: list[bytes]
+) -> None:
+    life.parking.parked[MESSAGES] = "too large"
+    life.start()
+    life.publish(MESSAGES, b"1")
+    life.publish(B, b"3", asks=asks, of=MESSAGES)
+    life.publish(MESSAGES, b"2")
+    while life.publisher.has_replay:
+        life.publisher.replay(0.0)
+    assert [seen.value for seen in life.broker.visible(NAMES.messages)[0]] == wanted
+    last = life.last()
+    assert last is not None
+    assert [(table.schema, table.table) for table in last.parked] == [A]
+    assert not life.broker.visible(NAMES.snapshots)[0], "logical messages have no snapshot"
+
+
+def test_a_refused_logical_message_is_told_with_the_setting_that_leaves_messages_out(life: Life) -> None:
+    with pytest.raises(Unpublishable) as raised, life.publisher._parked.naming_table(lambda _: MESSAGES):
+        raise Unpublishable("too large", "Raise the limit.", topic=NAMES.messages)
+    assert "source.messages = false" in raised.value.hint
+
+
+def test_two_tables_of_one_topic_are_parked_apart() -> None:
+    names = TopicNames("p", "{prefix}.{table}")
+    topics = TableTopics(FakeAdmin(FakeBroker()), names, TopicSettings(1, 1))
+    tables = ParkedTables(topics, "s", None)
+    assert tables.begin_records(("public", "a")) == b"s/public.a"
+    assert tables.begin_records(("x.public", "a")) == b"s/x-2epublic.a"
+    assert tables.begin_records(MESSAGES) == b"s/.messages"
+
+
+def test_a_table_whose_topic_is_refused_is_parked_and_its_snapshot_may_be_asked_for(life: Life) -> None:
+    items, colliding = ("public", "order_items"), ("public_order", "items")
+    life.publish(items, b"1")
+    with pytest.raises(Unpublishable) as raised:
+        life.publish(colliding, b"2")
+    assert raised.value.table == colliding
+    life.parking.parked[colliding] = raised.value.message
+    life.start()
+    life.publish(colliding, b"2", asks=DISCARD, of=("public", "a"))
+    life.publish(B, b"3", asks=SNAPSHOT, of=colliding)
+    life.publisher.declare_gap(life.lsn + 0x10, [colliding, B], 0.0)
+    assert "p.public_order.items" not in life.broker.topics
+    last = life.last()
+    assert last is not None
+    assert colliding in {(table.schema, table.table) for table in last.parked}

@@ -1,0 +1,69 @@
+"""The daemon takes the requests for its slot, and passes over all others without harm."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from cdcd.daemon.request_intake import RequestIntake
+from cdcd.progress.daemon_requests import DISCARD, SNAPSHOT, UNPARK, Request
+
+T = ("public", "t")
+
+
+class Intake:
+    """An intake for the slot `s`, whose publication has one table."""
+
+    def __init__(self) -> None:
+        self.snapshots: list[tuple[str, str]] = []
+        self.is_locked = False
+        self.intake = RequestIntake("s", self.published, lambda *table: self.snapshots.append(table))
+
+    def published(self) -> list[tuple[str, str]] | None:
+        return None if self.is_locked else [T]
+
+    def take(self, action: str, schema: str = "public", table: str = "t", slot: str = "s") -> list[Request]:
+        return self.intake.take([{"slot": slot, "action": action, "table_schema": schema, "table_name": table}])
+
+
+@pytest.fixture
+def it() -> Intake:
+    return Intake()
+
+
+def test_a_request_for_a_snapshot_is_taken(it: Intake) -> None:
+    assert it.take(SNAPSHOT) == [Request(SNAPSHOT, T)]
+    assert it.take(UNPARK) == [Request(UNPARK, T)]
+    assert it.take(DISCARD) == [Request(DISCARD, T)]
+    assert it.snapshots == [T, T]
+
+
+def test_a_request_for_another_slot_is_left_to_its_daemon(it: Intake, caplog: pytest.LogCaptureFixture) -> None:
+    assert it.take(SNAPSHOT, slot="other") == it.take(SNAPSHOT, slot="") == it.intake.take([{}]) == []
+    assert not it.snapshots
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "table", [("public", "nobody"), ("", "t"), ("public_order", "items"), ("..", ".."), ("public", "x" * 900)]
+)
+def test_a_request_for_a_table_that_is_not_published_is_named_and_passed_over(
+    it: Intake, table: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert it.take(SNAPSHOT, *table) == it.take(DISCARD, *table) == []
+    assert not it.snapshots
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+    assert "passed over a request" in caplog.text
+    assert caplog.records[0].__dict__["table"] == ".".join(table)
+
+
+def test_an_unknown_action_stops_no_other_request(it: Intake, caplog: pytest.LogCaptureFixture) -> None:
+    assert it.take("drop everything") == []
+    assert "its action is unknown" in caplog.text
+    assert it.take(SNAPSHOT) == [Request(SNAPSHOT, T)]
+
+
+def test_a_lock_keeps_no_request_waiting(it: Intake) -> None:
+    it.is_locked = True
+    assert it.take(SNAPSHOT) == [Request(SNAPSHOT, T)]

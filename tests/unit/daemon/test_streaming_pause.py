@@ -1,0 +1,33 @@
+"""One transaction that cannot be spooled ends streaming for a while, and not until somebody restarts the daemon."""
+
+from __future__ import annotations
+
+from cdcd.daemon.stream_startup import Fallbacks
+from cdcd.daemon.streaming_pause import PAUSE_MIN_S, StreamingPause
+from cdcd.errors import KafkaUnavailable, SpoolFull, StreamingResumed, StreamingUnsupported
+
+
+def test_the_pause_is_over_when_kafka_has_the_transaction() -> None:
+    pause = StreamingPause(100.0, until_lsn=0x50)
+    assert not pause.is_over(100.0 + PAUSE_MIN_S, 0x49)
+    assert pause.is_over(100.0 + PAUSE_MIN_S, 0x50)
+
+
+def test_a_pause_has_a_least_length_however_many_such_transactions_come() -> None:
+    assert not StreamingPause(100.0, until_lsn=0x50).is_over(100.0 + PAUSE_MIN_S - 0.1, 0x60)
+
+
+def test_a_stream_without_a_pause_does_not_end() -> None:
+    assert not StreamingPause(100.0, until_lsn=0).is_over(1e9, 1 << 62)
+
+
+def test_streaming_is_allowed_again_after_the_pause_and_only_then() -> None:
+    fallbacks = Fallbacks()
+    fallbacks.note_streaming(StreamingUnsupported("doubtful", "", until_lsn=0x50))
+    assert (fallbacks.streaming_allowed, fallbacks.streaming_resumes_lsn) == (False, 0x50)
+    fallbacks.note_streaming(KafkaUnavailable("away", ""))
+    assert not fallbacks.streaming_allowed
+    fallbacks.note_streaming(StreamingResumed("back"))
+    assert fallbacks.streaming_allowed
+    fallbacks.note_streaming(SpoolFull("full", ""))
+    assert (fallbacks.streaming_allowed, fallbacks.streaming_resumes_lsn) == (False, 0)
