@@ -241,8 +241,8 @@ _MUTATIONS = (
         "look for what has moved since the last snapshot, not since the first",
         "cdcd.snapshot.chunks",
         """
-        -            return replace(table, lsn=lsn, done=kept, starts_with_truncate=False)
-        +            return replace(table, lsn=lsn, xmin=xmin, done=kept, starts_with_truncate=False)
+        -            return replace(table, lsn=lsn, done=kept, starts_with_truncate=False, key_columns=key)
+        +            return replace(table, lsn=lsn, xmin=xmin, done=kept, starts_with_truncate=False, key_columns=key)
         """,
         scene="BrokenSnapshots",
         first_seed=320,
@@ -262,8 +262,8 @@ _MUTATIONS = (
         "begin the rest of a snapshot with a truncate",
         "cdcd.snapshot.chunks",
         """
-        -            return replace(table, lsn=lsn, done=kept, starts_with_truncate=False)
-        +            return replace(table, lsn=lsn, done=kept)
+        -            return replace(table, lsn=lsn, done=kept, starts_with_truncate=False, key_columns=key)
+        +            return replace(table, lsn=lsn, done=kept, key_columns=key)
         """,
         scene="BrokenSnapshots",
         first_seed=50,
