@@ -929,6 +929,28 @@ def test_a_broker_that_does_not_come_back_is_lost_and_its_heir_goes_on_from_the_
     heir.close()
 
 
+def test_the_answer_of_a_commit_that_was_given_up_ends_no_process(start_kafka: Callable[..., Any]) -> None:
+    kafka = start_kafka()
+    world = RealWorld(kafka.bootstrap, "given-up")
+    orders = topic_of(world, "orders")
+    producer = KafkaProducer(world.connection, "given-up", timeout_s=2)
+    assert producer.start(never)
+    producer.begin()
+    producer.produce(orders, 0, [{"value": b"a"}])
+    producer.flush()
+    kafka.pause()
+    with pytest.raises(KafkaUnavailable, match="committing a transaction"):
+        producer.commit()
+    with pytest.raises(KafkaUnavailable, match="committing a transaction"):
+        producer.abort()
+    kafka.resume()
+    # Without an heir, who would fence the request: the answer must come while this producer is there.
+    until(lambda: values(world.visible(orders, 1, while_open=True)[0]) == [b"a"], 30)
+    producer.poll()
+    producer.close()
+    world.close()
+
+
 def test_a_producer_that_kafka_has_forgotten_loses_its_transaction_and_an_heir_writes_on(
     start_kafka: Callable[..., Any],
 ) -> None:

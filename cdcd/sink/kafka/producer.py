@@ -13,6 +13,8 @@ Traps that this module knows:
   may handle the first request later, and end the *next* transaction with it, half of whose rows are written. (KIP-890
   solves this, but librdkafka 2.16 does not speak it: its issue 5423.) A new producer fences the old request: see
   `begin`.
+- librdkafka takes the answer of a commit for the answer of an abort if abort_transaction was called meanwhile, even if
+  that call was refused, and then ends the process (`rd_kafka_txn_endtxn_complete`). See `abort`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from cdcd.errors import Fenced, KafkaUnavailable
 from cdcd.sink.batches import Message
 from cdcd.sink.kafka.client_config import RETRY_BACKOFF_MS, KafkaConnection, transactional_producer_config
 from cdcd.sink.kafka.deadline import SLICE_S
-from cdcd.sink.kafka.errors import kafka_error, refuses_credentials
+from cdcd.sink.kafka.errors import kafka_error, refuses_credentials, unanswered
 from cdcd.sink.kafka.producer_client import ProducerClient, unwrap
 from cdcd.sink.kafka.stuck_client import StuckClient
 
@@ -65,6 +67,8 @@ class KafkaProducer(ProducerClient):
         self._began_at: float | None = None
         self._has_begun_next = False
         """The next transaction is open, as far as librdkafka knows."""
+        self._is_committing = False
+        """A commit may be under way: it has begun, and librdkafka has not said how it ended."""
         self._end_sent_at = 0.0
         """Earliest moment at which the end can have been sent: the last delivery, or the start of the commit."""
         self._ended_in_s = 0.0
@@ -151,26 +155,34 @@ class KafkaProducer(ProducerClient):
         self._end_sent_at = time.monotonic()
         deadline = self._deadline.of_call()
         watch = self._stuck_client.watch()
+        self._is_committing = True
         while True:
             try:
                 self._producer().commit_transaction(SLICE_S)
                 break
             except (KafkaException, SystemError) as error:
                 found = unwrap(error)
+                self._is_committing = found.retriable()
                 if not found.retriable() or self._deadline.is_over(deadline):
                     self._fail(found, doing)
                 watch.raise_if_stuck(doing)
+        self._is_committing = False
         # A committed record was delivered: an error report would have failed the commit.
         self._raise_if_undelivered(doing)
         self._began_at = None
         self._ended_in_s = time.monotonic() - self._end_sent_at
 
     def abort(self) -> None:
-        """Give up the open transaction, if there is one."""
+        """Give up the open transaction, if there is one.
+
+        Raises KafkaUnavailable if a commit may be under way: only the progress tells whether it succeeds.
+        """
         if self._began_at is None:
             return
         self._began_at = None
         doing = "aborting a transaction"
+        if self._is_committing:
+            raise unanswered("committing a transaction", self._bootstrap, None)
         client = self._producer()
         deadline = time.monotonic() + min(self._deadline.timeout_s, _ABORT_S)
         try:
