@@ -132,7 +132,9 @@ def _add_slot(commands: _Commands) -> None:
     status = actions.add(
         "status", "show the slot, and how far Kafka has come", "cdcd slot status --config cdcd.toml --json"
     )
-    drop = actions.add("drop", "drop the slot, unless changes would be lost", "cdcd slot drop --config cdcd.toml")
+    drop = actions.add(
+        "drop", "say what the slot is and what would be lost; --force drops it", "cdcd slot drop --config cdcd.toml"
+    )
     drop.add_argument("--force", action="store_true", help="drop the slot even if changes are lost")
     for action in (create, status, drop):
         action.add_argument("--json", action="store_true", help=_ONE_OBJECT)

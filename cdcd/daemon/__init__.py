@@ -7,6 +7,7 @@ In the order of a start::
     service_watch          asks PostgreSQL, Kafka and the registry whether they are there
       slot_monitor         watches the slot from outside the stream
     supervisor             runs one stream after another
+    unused_slot            drops the slot again if no stream came about
     clients                makes the connections, files, threads and clocks
     stream_startup         knows the order of a start
       start_judgement      refuses a start by the judges of cdcd check

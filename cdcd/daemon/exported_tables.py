@@ -1,4 +1,4 @@
-"""The tables of one snapshot: locked, and described as the stream would announce them.
+"""The tables of one snapshot, described as the stream would announce them.
 
 Before: `snapshot_export` has connections that see the snapshot.
 After: `snapshot_rows` reads the tables, chunk by chunk.
@@ -6,7 +6,7 @@ After: `snapshot_rows` reads the tables, chunk by chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -18,8 +18,8 @@ from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.snapshot.published_relations import PublishedRelation, published_relations
 from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.source.catalog import Catalog
-from cdcd.source.exported_snapshot import lock_tables
-from cdcd.source.heaps import Heap
+from cdcd.source.exported_snapshot import check_unaltered
+from cdcd.source.heaps import Heap, column_numbers
 from cdcd.source.session import Session
 from cdcd.transaction.relations import Relations, ResolvedRelation
 
@@ -42,6 +42,8 @@ class TableExport:
     kinds: bytes
     """For each column BINARY, or TEXT if COPY is to send it as text."""
     row_filter: str
+    numbers: Mapping[int, Mapping[str, int]]
+    """By heap and name, the numbers of its columns: see `heaps.column_numbers`."""
 
     def columns(self) -> list[sql.Composable]:
         """The expressions that COPY selects."""
@@ -50,11 +52,18 @@ class TableExport:
             for column, kind in zip(self.relation.columns, self.kinds, strict=True)
         ]
 
+    def column_numbers(self, heap: Heap) -> dict[str, int]:
+        """By name, the numbers of the columns of a heap that COPY uses."""
+        numbers = self.numbers[heap.oid]
+        selected = {column.name: numbers[column.name] for column in self.relation.columns}
+        # A row filter may use other columns, too. A role that may not read all of them cannot check them all.
+        return {**selected, **numbers} if self.row_filter and heap.in_blocks else selected
+
 
 def exported_tables(
     snapshot: SnapshotConnection, session: Session, publication: str, choose: Choose, *, text_as_stored: bool = False
 ) -> list[TableExport]:
-    """Lock the published tables that `choose` wants, and describe them as the snapshot shows them.
+    """Describe the published tables that `choose` wants as the snapshot shows them.
 
     `session` is outside the snapshot. `text_as_stored`: all columns come as text, in the database's encoding. Raises
     SnapshotGone if the snapshot cannot show one of them any more.
@@ -64,17 +73,15 @@ def exported_tables(
         record = choose(each.relation.nspname, each.relation.relname)
         if record is not None:
             wanted.append((each, record))
-    locked = lock_tables(snapshot, session, [each.relation.relation_oid for each, _ in wanted])
+    found = check_unaltered(snapshot, session, [each.relation.relation_oid for each, _ in wanted])
+    numbers = column_numbers(snapshot, [heap.oid for own in found.values() for heap in own])
     relations, encoding = Relations(Catalog(session, publication)), "" if text_as_stored else session.encoding
-    return [
-        _described(each, record, relations.resolve(each.relation), locked[each.relation.relation_oid], encoding)
-        for each, record in wanted
-    ]
-
-
-def _described(
-    each: PublishedRelation, record: TableSnapshot, relation: ResolvedRelation, heaps: list[Heap], encoding: str
-) -> TableExport:
-    is_binary = [bool(encoding) and has_known_binary(column.pgtype, encoding) for column in relation.columns]
-    kinds = bytes(BINARY if each else TEXT for each in is_binary)
-    return TableExport(record, relation, heaps, kinds, each.row_filter)
+    tables = []
+    for each, record in wanted:
+        relation, own = relations.resolve(each.relation), found[each.relation.relation_oid]
+        is_binary = [bool(encoding) and has_known_binary(column.pgtype, encoding) for column in relation.columns]
+        kinds = bytes(BINARY if known else TEXT for known in is_binary)
+        tables.append(
+            TableExport(record, relation, own, kinds, each.row_filter, {heap.oid: numbers[heap.oid] for heap in own})
+        )
+    return tables

@@ -19,6 +19,7 @@ from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S, PublicationSetup
 from cdcd.daemon.schema_registry import registry_store
 from cdcd.errors import GapError, PostgresUnavailable, RequestRejected, SettingsError
 from cdcd.lsn import format_lsn
+from cdcd.preflight.host import check_writable, spool_parent
 from cdcd.progress.continuity import RESNAPSHOT
 from cdcd.reading.slot_progress import progress_store, validate_sink
 from cdcd.sink.kafka.cluster import KafkaCluster
@@ -56,11 +57,12 @@ class SlotSetup:
     def ensure(self, stream: ReplicationStream) -> None:
         """Make the slot over `stream` if it is missing. A slot that has lost WAL is made again if the settings say so.
 
-        Raises GapError if Kafka holds changes of a slot that is gone, RequestRejected if something forbids the slot.
+        Raises GapError if Kafka holds changes of a slot that is gone, RequestRejected if something forbids the slot,
+        or if the slot that is there is not one for a daemon.
         """
         source = self._settings.source
         resnapshot = source.on_slot_lost == "resnapshot"
-        state = self._slot.state()
+        state = self._slot.fitting_state()
         if state is not None and state.lost and resnapshot:
             log.warning("dropping the slot, which has lost WAL", extra={"slot": source.slot})
             self._slot.drop()
@@ -95,6 +97,7 @@ class SlotSetup:
 
     def _check_before_slot_creation(self) -> None:
         """Raise the error that would end the stream as soon as it begins, if only a person can remove the cause."""
+        check_writable(spool_parent(self._settings.spool.directory))
         registry_store(self._settings, self._names)
         self._kafka.check_own_topics(self._names)
         self.check_conflicts(self._kafka.admin.cluster_id())

@@ -4,14 +4,16 @@ Before: `snapshot_coordinator` asks for a snapshot.
 After: `snapshot_rows` reads the tables over the connections that see the snapshot.
 Source: PostgreSQL, "Streaming Replication Protocol" (CREATE_REPLICATION_SLOT), "Snapshot Synchronization Functions".
 
-`source.exported_snapshot` makes the snapshot, and locks the tables. The server first waits for the end of every
-transaction that was writing at the request. The stream goes on meanwhile, because one of these transactions may wait
-for cdcd, its synchronous standby. Commits after the snapshot must not be published before it. So the stream pauses once
-everything else is ready, and the snapshot is taken then.
+`source.exported_snapshot` makes the snapshot. Each table is locked only while it is read (`snapshot.reader`).
 
-If a table was altered between snapshot and lock, the export takes a new snapshot. It also takes a new one if it cannot
-get a lock. The transaction that holds the lock may wait for cdcd, its synchronous standby, while the stream waits for
-this snapshot. The next temporary slot waits for the end of that transaction, and the stream goes on meanwhile.
+The server first waits for the end of every transaction that was writing at the request. The stream goes on meanwhile,
+because one of these transactions may wait for cdcd, its synchronous standby. Commits after the snapshot must not be
+published before it. So the stream pauses once everything else is ready, and the snapshot is taken then.
+
+If a table was altered after the snapshot, the export takes a new snapshot. It also takes a new one if it cannot get a
+lock for a moment. The transaction that holds the lock may wait for cdcd, its synchronous standby, while the stream
+waits for this snapshot. The next temporary slot waits for the end of that transaction, and the stream goes on
+meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from cdcd.source.connection import Connection
 from cdcd.source.exported_snapshot import export_snapshot
 from cdcd.source.published_tables import published_names
 from cdcd.source.server_errors import SlotWaits, SnapshotGone
-from cdcd.source.session import Session, parameters
+from cdcd.source.session import Session, connect, parameters
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +57,12 @@ class ExportedSnapshot:
     """The oldest transaction that was running then (64 bits)."""
     tables: list[TableExport]
     connections: list[SnapshotConnection]
+    anchor: SnapshotConnection
+    """Keeps the snapshot, so that the others can import it for each heap. It holds no lock."""
 
     def close(self) -> None:
-        """End the connections and their locks."""
-        for connection in self.connections:
+        """End the connections, and with them the snapshot."""
+        for connection in (*self.connections, self.anchor):
             connection.close()
 
 
@@ -164,11 +168,7 @@ class SnapshotExport:
         source = self._settings.source
         with ExitStack() as stack:
             with Connection(source.dsn, source.application_name) as maker:
-                connections = []
-                for _ in range(self._settings.snapshot.workers):
-                    connection = SnapshotConnection(parameters(source.dsn, source.application_name))
-                    stack.callback(connection.close)
-                    connections.append(connection)
+                anchor, *connections = self._connect(stack, 1 + self._settings.snapshot.workers)
                 if not self._stream_paused.is_set():
                     self.needs_pause = True
                     self._wake()
@@ -181,18 +181,31 @@ class SnapshotExport:
                     timeout_s=SLOT_TIMEOUT_S,
                     meanwhile=partial(self._note_wait, session, maker.backend_pid),
                 )
-                for connection in connections:
-                    connection.import_snapshot(slot.snapshot or "")
+                anchor.import_snapshot(slot.snapshot or "")
+                shared = anchor.export_snapshot()
             first = connections[0]
+            first.import_snapshot(shared)  # the queries lock partitions, and the anchor must not
             as_stored = self._text_as_stored
             tables = exported_tables(first, session, source.publication, self._choose, text_as_stored=as_stored)
             [(taken_us, xmin)] = first.rows(_TAKEN)
-            if as_stored or session.encoding == "SQL_ASCII":
-                for connection in connections:
+            first.end_transaction()
+            for connection in connections:
+                if as_stored or session.encoding == "SQL_ASCII":
                     connection.take_any_encoding(session.encoding)
+                connection.share_snapshot(shared)
             stack.pop_all()
         log.info("took a snapshot", extra={"lsn": format_lsn(slot.consistent_lsn), "tables": len(tables)})
-        return ExportedSnapshot(slot.consistent_lsn, taken_us, xmin, tables, connections)
+        return ExportedSnapshot(slot.consistent_lsn, taken_us, xmin, tables, connections, anchor)
+
+    def _connect(self, stack: ExitStack, count: int) -> list[SnapshotConnection]:
+        """Make connections, which `stack` closes."""
+        source = self._settings.source
+        made = []
+        for _ in range(count):
+            connection = SnapshotConnection(connect(parameters(source.dsn, source.application_name)))
+            stack.callback(connection.close)
+            made.append(connection)
+        return made
 
     def _note_wait(self, session: Session, pid: int) -> None:
         """Find out how far the stream may go while the backend `pid` waits for a transaction to end.

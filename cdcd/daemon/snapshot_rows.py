@@ -77,8 +77,11 @@ class SnapshotRows:
         following = self._encoder.next_chunk()
         if following is not None:
             table = self._tables[following.topic]
-            connection.start(following, table.columns(), table.row_filter)
+            numbers = table.column_numbers(following.heap)
+            connection.start(following, table.columns(), table.row_filter, numbers)
             self._reading[connection] = self._encoder.begin_chunk(following)
+        else:
+            connection.close()  # no chunk will come: let the last heap go
 
     def take_batch(self) -> Batch:
         """Return the rows that were read since the last call, and how far the tables have come with them."""

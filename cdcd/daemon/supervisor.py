@@ -12,7 +12,7 @@ This is the only place that acts on an error's remedy:
   BACKOFF_MIN_S.
 - A table cannot be published: park it, and start again.
 - FatalError: say why and exit 1 (2 for a setting). Kubernetes starts the daemon again until a person has removed the
-  cause.
+  cause. A daemon that never streamed drops the slot that it has made.
 - SIGTERM, SIGINT: finish the open Kafka transaction, acknowledge it, exit 0 (`stop_signals`).
 """
 
@@ -27,6 +27,7 @@ from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
 from cdcd.daemon.pipeline import Pipeline
 from cdcd.daemon.stream_startup import Fallbacks, StreamStartup
+from cdcd.daemon.unused_slot import drop_unused_slot
 from cdcd.errors import (
     BinaryFormatUnsupported,
     CdcdError,
@@ -51,7 +52,9 @@ FIRST_STREAM_WITHIN_S: Final = 60.0
 
 STANDBY_S: Final = 0.5
 
-_SLOT_REMAINS: Final = "This start has made the slot {}, which keeps WAL until it is read; cdcd slot drop removes it"
+_SLOT_REMAINS: Final = (
+    "This start has made the slot {}, which keeps WAL until it is read; cdcd slot drop --force drops it"
+)
 
 
 class Supervisor:
@@ -84,11 +87,17 @@ class Supervisor:
         try:
             self._attempts()
         except FatalError as error:
-            if self._slot_created and not self._status.published.transactions:
+            if self._slot_created and not self._status.published.transactions and not self._drop_slot(error):
                 error.hint = f"{error.hint.rstrip('.')}. {_SLOT_REMAINS.format(self._settings.source.slot)}"
             self._status.state = State.FAILED
             self._status.errors.add(self._clients.monotonic_s(), error)
             raise
+
+    def _drop_slot(self, error: FatalError) -> bool:
+        """If no stream came about, drop the slot that this daemon has made; returns whether nothing is left behind."""
+        if self._has_streamed or isinstance(error.__cause__, KafkaUnavailable):
+            return False
+        return drop_unused_slot(self._settings, self._clients)
 
     def _attempts(self) -> None:
         clock = self._clients.monotonic_s
@@ -101,7 +110,7 @@ class Supervisor:
                     break
             except SlotActive as error:
                 if self._status.state is not State.WAITING:
-                    log.info("standing by: another daemon has the slot", extra={"slot": error.slot, "pid": error.pid})
+                    _log_standby(error)
                 self._status.stand_by(clock())
                 self._sleep(STANDBY_S)
                 since_s = clock()
@@ -216,6 +225,14 @@ class Supervisor:
             self._heartbeat()
             self._wake.wait(min(1.0, left_s))
             self._wake.clear()
+
+
+def _log_standby(error: SlotActive) -> None:
+    holder = {"slot": error.slot, "pid": error.pid, "application_name": error.application_name}
+    if error.is_foreign:
+        log.warning("standing by: another program has the slot. %s", error.hint, extra=holder)
+    else:
+        log.info("standing by: another daemon has the slot", extra=holder)
 
 
 def _given_up(error: RetriableError) -> FatalError:

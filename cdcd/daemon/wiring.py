@@ -6,12 +6,10 @@ After: `pipeline` runs on what was built.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from cdcd.avro.avro_format import AvroFormat
 from cdcd.avro.codecs.text_encoding import escaped
@@ -25,6 +23,7 @@ from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator, SnapshotLimits
 from cdcd.daemon.snapshot_requests import SnapshotRequests
 from cdcd.daemon.topic_watch import TopicWatch
 from cdcd.pgoutput.decoder import Decoder
+from cdcd.preflight.host import spool_parent
 from cdcd.progress.ack_tracker import AckTracker
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import BatchBuilder
@@ -40,7 +39,6 @@ from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.event_format import EventFormat
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool
-from cdcd.transaction.spool_file import default_directory
 
 
 @dataclass(frozen=True)
@@ -170,5 +168,5 @@ def _spool(settings: Settings, clients: Clients, system_id: str) -> Spool:
     Slots of other servers may have the same name, so the directory has the server's id, too.
     """
     spool, slot = settings.spool, settings.source.slot
-    parent = Path(spool.directory) if spool.directory else default_directory(os.environ)
+    parent = spool_parent(spool.directory)
     return Spool(clients.spool_directory(parent / f"{slot}-{system_id}"), spool.memory_bytes, spool.bytes_max)

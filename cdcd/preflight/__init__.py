@@ -9,4 +9,5 @@ Before: `source` and `sink.kafka` ask the servers. After: `cli.commands.check` p
   each.
 - `kafka`, `progress`, `registry`: judge the brokers, the progress in Kafka, and the schema registry.
 - `kafka_progress`: asks for the progress, and whether the topics hold what it says.
+- `host`: judges what the daemon needs on its own machine.
 """

@@ -12,7 +12,7 @@ from contextlib import closing
 from cdcd.config.settings import Settings
 from cdcd.config.transport_security import insecure_connections
 from cdcd.errors import CdcdError
-from cdcd.preflight import kafka, kafka_progress, postgres, registry
+from cdcd.preflight import host, kafka, kafka_progress, postgres, registry
 from cdcd.preflight.findings import Finding, error, of_error, warning
 from cdcd.preflight.postgres_facts import gather_for_check as ask_postgres
 from cdcd.reading.slot_progress import kafka_cluster, validate_sink
@@ -27,10 +27,12 @@ def findings(settings: Settings) -> Iterator[Finding]:
     source, sink, avro = settings.source, settings.sink, settings.avro
     names = TopicNames(sink.prefix, sink.topic)
     published: list[tuple[str, str]] = []
+    is_slot_in_use = False
     slot_exists: bool | None = None
     try:
         facts = ask_postgres(source.dsn, source)
         slot_exists = facts.slot is not None
+        is_slot_in_use = facts.slot is not None and facts.slot.active
         published = facts.tables
         yield from postgres.judge(facts, source, takes_snapshot=settings.snapshot.mode != "never")
     except CdcdError as failure:
@@ -60,6 +62,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
         yield warning("tls", what, hint)
     if avro.registry_url is not None:
         yield registry.judge(avro.registry_url, avro.registry_config)
+    yield from host.judge(settings, is_slot_in_use=is_slot_in_use)
 
 
 def _slot_conflicts(

@@ -29,8 +29,6 @@ class PostgresFacts:
 
     server: ServerFacts
     slot: SlotState | None
-    slot_is_physical: bool
-    """The slot's name belongs to a physical slot."""
     publication: PublishedOperations | None
     """None if it does not exist."""
     may_create: bool
@@ -74,12 +72,11 @@ def gather(session: Session, source: SourceSettings, *, is_start: bool = True) -
     return PostgresFacts(
         server=server_facts(session, is_whole=state is None or not is_start),
         slot=state,
-        slot_is_physical=state is None and slot.is_physical(),
         publication=operations,
         may_create=operations is None and may_create_publications(session),
         # cdcd makes a publication of the partitions, not of their root.
         identities=table_identities(session, oids, as_partitions=operations is None),
-        privileges=table_privileges(session, oids),
+        privileges=table_privileges(session, source.publication, oids),
         candidates=candidates,
         other_relations=others,
         unsent=unsent_partitions(session, source.publication, oids),

@@ -17,8 +17,6 @@ from cdcd.source.server import ServerFacts
 from cdcd.source.slot import SlotState
 from cdcd.terminal.text_format import duration, size
 
-VERSION_MIN: Final = 140000
-
 KEEP_SIZE_MB_MIN: Final = 1024
 """Below this max_slot_wal_keep_size, a short outage of Kafka can cost the slot: there is a warning."""
 
@@ -26,10 +24,7 @@ KEEP_SIZE_MB_MIN: Final = 1024
 def judge(facts: ServerFacts, slot: SlotState | None, source: SourceSettings) -> Iterator[Finding]:
     """The findings about the server for these settings. `slot`: the daemon's slot, if it exists."""
     version = f"{facts.version // 10000}.{facts.version % 10000}"
-    if facts.version < VERSION_MIN:
-        yield error("server", f"PostgreSQL is {version}; cdcd needs 14 or later", "Upgrade the server")
-    else:
-        yield ok("server", f"PostgreSQL {version}, database {facts.database}, role {facts.role} may replicate")
+    yield ok("server", f"PostgreSQL {version}, database {facts.database}, role {facts.role} may replicate")
     if source.origin == "none" and facts.version < 160000:
         yield error("origin", 'source.origin "none" needs PostgreSQL 16', 'Set source.origin to "any"')
     level = facts.parameters["wal_level"]
@@ -64,6 +59,8 @@ def _room(
     finding: Callable[[str, str, str], Finding] = error,
 ) -> Finding:
     bound = int(facts.parameters[parameter])
+    if bound == 0:
+        return error(parameter, f"{parameter} is 0", f"Run: ALTER SYSTEM SET {parameter} = 10; then restart the server")
     if used >= bound and needed:
         hint = f"Run: ALTER SYSTEM SET {parameter} = {bound + 5}; then restart the server. Or end one that is in use"
         return finding(parameter, f"All {bound} {what} are in use", hint)

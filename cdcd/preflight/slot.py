@@ -37,13 +37,11 @@ def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
     """The findings about the slot of these settings."""
     writers = facts.writers[:WRITERS_SHOWN]
     if facts.slot is not None:
-        yield from _existing(facts.slot, facts.server.database, writers, source.on_slot_lost)
-        if source.failover and not facts.slot.failover and facts.server.version >= 170000:
+        yield from _existing(facts.slot, writers, source.on_slot_lost)
+        if source.failover and not facts.slot.misfit and not facts.slot.failover and facts.server.version >= 170000:
             alter = f"ALTER_REPLICATION_SLOT {identifier(source.slot)} (FAILOVER true)"
             message = f"The slot {source.slot} was made without source.failover: no standby has it"
             yield warning("failover", message, f"Stop the daemon, and in a replication connection: {alter}")
-    elif facts.slot_is_physical:
-        yield error("slot", f"The slot {source.slot} is physical, not logical", "Choose another source.slot")
     else:
         yield from _missing(source, writers)
 
@@ -60,21 +58,15 @@ def _missing(source: SourceSettings, writers: Sequence[WriteTransaction]) -> Ite
             yield warning("slot", message, f"Let it end before cdcd run, or end it: {writer.ending_statement}")
 
 
-def _existing(
-    slot: SlotState, database: str, writers: Sequence[WriteTransaction], on_slot_lost: str
-) -> Iterator[Finding]:
+def _existing(slot: SlotState, writers: Sequence[WriteTransaction], on_slot_lost: str) -> Iterator[Finding]:
     for writer in writers:
         if writer.age_s is not None and writer.age_s >= OLD_TRANSACTION_S:
             message = f"The server keeps all WAL since the start of the write transaction {writer.name}{_age(writer)}"
             yield warning("slot", message, f"Let it end, or end it: {writer.ending_statement}")
-    name = slot.name
-    if slot.plugin != "pgoutput":
-        yield error("slot", f"The slot {name} is of plugin {slot.plugin}, not pgoutput", "Choose another source.slot")
-    elif slot.database != database:
-        hint = "Choose another source.slot, or the slot's database in source.dsn"
-        yield error("slot", f"The slot {name} is of database {slot.database}, not {database}", hint)
+    if slot.misfit:
+        yield error("slot", slot.misfit, "Set another source.slot, or correct source.dsn")
     elif slot.lost:
-        message = f"The slot {name} has lost WAL that it still needed: {slot.invalidation or slot.wal_status}"
+        message = f"The slot {slot.name} has lost WAL that it still needed: {slot.invalidation or slot.wal_status}"
         if on_slot_lost == "resnapshot":
             yield warning("slot", message, "cdcd run makes it again, and takes a new snapshot of all tables")
         else:
@@ -84,7 +76,7 @@ def _existing(
 
 
 def _usable(slot: SlotState) -> Finding:
-    used = f"in use by pid {slot.active_pid}" if slot.active else "not in use"
+    used = f"in use by pid {slot.active_pid} ({slot.used_by})" if slot.active else "not in use"
     confirmed = "nowhere yet" if slot.confirmed_flush_lsn is None else f"up to {format_lsn(slot.confirmed_flush_lsn)}"
     message = f"The slot {slot.name} is {used}, confirmed {confirmed} ({size(slot.lag_bytes)} behind)"
     if slot.wal_status == "unreserved":

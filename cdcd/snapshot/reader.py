@@ -1,5 +1,11 @@
 """A connection that reads tables under an exported snapshot, one COPY at a time. Thin I/O.
 
+An ALTER TABLE or a TRUNCATE waits for every transaction that has read the table, and everybody else waits behind it. So
+a connection may read each heap in a transaction of its own, which imports the snapshot again (`share_snapshot`): a
+table is locked only while it is read. Before the first COPY of a heap, under the lock, the connection makes sure that
+the heap is as the snapshot shows it. Otherwise a heap that was rewritten would look empty, and COPY, which goes by
+names, could read another table or column.
+
 Before: `chunks` says which blocks. After: `copy_format` takes the messages of COPY, one row each.
 Source: PostgreSQL, "SET TRANSACTION" (SNAPSHOT), "COPY", "System Columns" (ctid, xmin); libpq, "Functions Associated
 with the COPY Command".
@@ -9,7 +15,7 @@ Only the statements at the start wait. `read` returns what has come.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -19,7 +25,7 @@ from psycopg import pq, sql
 from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected, TextUnconvertible
 from cdcd.snapshot.chunks import XID_MASK, Chunk
 from cdcd.source.copy_data import read_frames
-from cdcd.source.server_errors import LOCK_NOT_AVAILABLE, UNCONVERTIBLE, UNCONVERTIBLE_HINT, SnapshotGone
+from cdcd.source.server_errors import LOCK_NOT_AVAILABLE, UNCONVERTIBLE, UNCONVERTIBLE_HINT, SnapshotGone, is_passing
 
 INPUT_BUFFER_BYTES: Final = 1 << 20
 _READ_BYTES: Final = 1 << 19
@@ -28,22 +34,22 @@ _READ_BYTES: Final = 1 << 19
 class SnapshotConnection:
     """A transaction that sees the tables as of one snapshot. For one thread at a time."""
 
-    def __init__(self, parameters: dict[str, Any]) -> None:
-        """Connect. Raises PostgresUnavailable if that fails."""
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """`connection`: from `session.connect`. Raises PostgresUnavailable if it has ended."""
         self.chunk: Chunk | None = None
         """The chunk that is being read; None between two."""
+        self._shared_snapshot = ""
+        self._locked_heap = 0
+        self._entering: list[str] = []
+        """The statements before COPY whose results have not come."""
+        self._numbers: Mapping[str, int] = {}
+        self._conn = connection
         try:
-            self._conn = psycopg.connect(**parameters, autocommit=True, prepare_threshold=None)
-            self._conn.execute("SET row_security TO off")
-            # The role's own timeouts are for people. This transaction idles until the stream has come to the snapshot.
-            self._conn.execute("SET statement_timeout TO 0")
-            self._conn.execute("SET idle_in_transaction_session_timeout TO 0")
-            if self._conn.info.server_version >= 170_000:
-                self._conn.execute("SET transaction_timeout TO 0")
             self._conn.execute("SET lock_timeout TO '1s'")  # the server does not tell the size of a locked table
             # libpq's input buffer grows to what it once held: see `Connection.enlarge_read_buffer`.
             self._conn.execute("SELECT pg_catalog.repeat('x', %s)", [INPUT_BUFFER_BYTES])
         except psycopg.Error as error:
+            self._conn.close()
             raise PostgresUnavailable(f"a connection for a snapshot could not be made: {_message(error)}") from error
         self._pg = self._conn.pgconn
         self._has_begun = False
@@ -59,6 +65,22 @@ class SnapshotConnection:
             self._conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
         except psycopg.Error as error:
             raise PostgresUnavailable(f"a snapshot could not be imported: {_message(error)}") from error
+
+    def export_snapshot(self) -> str:
+        """Export the imported snapshot under another name, which lasts as long as this transaction.
+
+        Raises what `rows` raises.
+        """
+        [(name,)] = self.rows("SELECT pg_catalog.pg_export_snapshot()")
+        return str(name)
+
+    def end_transaction(self) -> None:
+        """End the transaction that has imported a snapshot, and with it its locks. Raises what `rows` raises."""
+        self.rows("COMMIT")
+
+    def share_snapshot(self, snapshot: str) -> None:
+        """From now on read each heap in a transaction of its own that imports this snapshot."""
+        self._shared_snapshot = snapshot
 
     def rows(self, query: sql.Composed | str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement as of the snapshot, and return its rows.
@@ -83,13 +105,25 @@ class SnapshotConnection:
         """Return the socket, to wait on."""
         return self._pg.socket
 
-    def start(self, chunk: Chunk, columns: Sequence[sql.Composable], row_filter: str) -> None:
+    def start(
+        self, chunk: Chunk, columns: Sequence[sql.Composable], row_filter: str, numbers: Mapping[str, int]
+    ) -> None:
         """Begin to read a chunk. `columns` are selected, `row_filter` is the publication's SQL, or empty.
 
-        Raises PostgresUnavailable if the connection has ended, else what `rows` raises.
+        `numbers`: by name, the numbers that the columns have under the snapshot. Raises PostgresUnavailable if the
+        connection has ended, else what `rows` raises.
         """
+        statements: list[sql.Composable] = []
+        self._entering = []
+        if self._shared_snapshot and chunk.heap.oid != self._locked_heap:
+            entering = _entering(chunk, self._shared_snapshot, list(numbers), ends_other=self._locked_heap != 0)
+            self._entering = list(entering)
+            statements += entering.values()
+        self._locked_heap = chunk.heap.oid
+        self._numbers = numbers
+        statements.append(copy_statement(chunk, columns, row_filter))
         try:
-            self._pg.send_query(self._encoded(copy_statement(chunk, columns, row_filter).as_bytes()))
+            self._pg.send_query(self._encoded(sql.SQL("; ").join(statements).as_bytes()))
             self._pg.flush()
         except psycopg.OperationalError as error:
             raise PostgresUnavailable(f"the connection to PostgreSQL ended: {_message(error)}") from error
@@ -104,11 +138,14 @@ class SnapshotConnection:
         messages: list[bytes] = []
         try:
             self._pg.consume_input()
-            if not self._has_begun:
+            while not self._has_begun:
                 if self._pg.is_busy():
                     return messages, False
-                self._check(self._pg.get_result(), pq.ExecStatus.COPY_OUT)
-                self._has_begun = True
+                if self._entering:
+                    self._enter(self._pg.get_result())
+                else:
+                    self._check(self._pg.get_result(), pq.ExecStatus.COPY_OUT)
+                    self._has_begun = True
             _, last = read_frames(self._pg.get_copy_data, messages, messages_max, _READ_BYTES)
             if last < 0:
                 self._end()
@@ -129,6 +166,27 @@ class SnapshotConnection:
         [(encoded,)] = self.rows("SELECT pg_catalog.convert(%s, 'UTF8', %s)", [statement, self._encoding])
         return bytes(encoded)
 
+    def _enter(self, result: pq.abc.PGresult | None) -> None:
+        """Take the result of a statement before COPY. Raises SnapshotGone if the heap has changed."""
+        statement = self._entering.pop(0)
+        if statement in (_LOCK, _IDENTIFY):
+            self._check(result, pq.ExecStatus.TUPLES_OK)
+        elif result is None or result.status != pq.ExecStatus.COMMAND_OK:
+            why = self._pg.get_error_message() if result is None else result.error_message.decode(errors="replace")
+            raise PostgresUnavailable(f"a snapshot could not be imported again: {why.strip()}")
+        assert result is not None
+        assert self.chunk is not None
+        heap = self.chunk.heap
+        if statement == _LOCK:
+            seen = [(result.ftable(at), result.ftablecol(at)) for at in range(result.nfields)]
+            is_same = seen == [(heap.oid, number) for number in self._numbers.values()]
+        elif statement == _IDENTIFY:
+            is_same = [result.get_value(0, at) for at in range(2)] == [b"%d" % heap.oid, b"%d" % heap.file_node]
+        else:
+            return
+        if not is_same:
+            raise SnapshotGone(f"{heap.schema}.{heap.name} was altered after the snapshot was taken")
+
     def _end(self) -> None:
         while (result := self._pg.get_result()) is not None:  # does not wait long: the trailer has come
             self._check(result, pq.ExecStatus.COMMAND_OK)
@@ -147,20 +205,41 @@ class SnapshotConnection:
         if sqlstate == "42501":
             return RequestRejected(
                 f"{what} could not be read: {message}",
-                "GRANT SELECT on the published tables (and USAGE on their schemas) to the role of source.dsn; "
+                "GRANT SELECT on the published columns (and USAGE on the schemas) to the role of source.dsn; "
                 "with row security, the role needs BYPASSRLS",
             )
         if sqlstate == LOCK_NOT_AVAILABLE:
             return SnapshotGone(f"{what} could not be read, because a table is being altered: {message}")
         if sqlstate[:2] in ("42", "0A"):
             return SnapshotGone(f"{what} could not be read, because the table was altered meanwhile: {message}")
-        if sqlstate[:2] in ("08", "53", "57", "40", "") or self._pg.status != pq.ConnStatus.OK:
+        if is_passing(sqlstate) or self._pg.status != pq.ConnStatus.OK:
             return PostgresUnavailable(f"{what} could not be read: {message}")
         if sqlstate in UNCONVERTIBLE:
             return TextUnconvertible(f"{what} could not be read: {message}", UNCONVERTIBLE_HINT)
         return RequestRejected(
             f"{what} could not be read: {message} ({sqlstate})", "Repair the table, or leave it out of the publication"
         )
+
+
+_LOCK: Final = "lock"
+_IDENTIFY: Final = "identify"
+
+
+def _entering(chunk: Chunk, snapshot: str, columns: Sequence[str], *, ends_other: bool) -> dict[str, sql.Composable]:
+    """The statements that begin the transaction for a heap, and lock the heap, by what they do.
+
+    The result of the SELECT tells which table and columns have these names now.
+    """
+    heap = sql.Identifier(chunk.heap.schema, chunk.heap.name)
+    own: dict[str, sql.Composable] = {"end": sql.SQL("COMMIT")} if ends_other else {}
+    return own | {
+        "begin": sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
+        "import": sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)),
+        _LOCK: sql.SQL("SELECT {} FROM ONLY {} LIMIT 0").format(sql.SQL(", ").join(map(sql.Identifier, columns)), heap),
+        _IDENTIFY: sql.SQL("SELECT {0}::pg_catalog.regclass::oid, pg_catalog.pg_relation_filenode({0})").format(
+            sql.Literal(heap.as_string())
+        ),
+    }
 
 
 def copy_statement(chunk: Chunk, columns: Sequence[sql.Composable], row_filter: str) -> sql.Composed:

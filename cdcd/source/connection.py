@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import psycopg
 from psycopg import pq
@@ -24,7 +24,7 @@ from cdcd.lsn import parse_lsn
 from cdcd.source import server_errors
 from cdcd.source.identifiers import identifier
 from cdcd.source.server_errors import SlotFacts, SlotWaits
-from cdcd.source.session import parameters
+from cdcd.source.session import check_pinned, log_in, parameters, pinning_statement
 from cdcd.source.slot import facts_of_refusal
 
 COMMAND_TIMEOUT_S: Final = 60.0
@@ -38,6 +38,11 @@ INPUT_BUFFER_BYTES: Final = 1 << 20
 
 MEANWHILE_S: Final = 0.05
 """How often `create_temporary_slot` calls `meanwhile`."""
+
+_SLOT_PARAMETERS: Final = (
+    "SELECT name, setting FROM pg_catalog.pg_settings "
+    "WHERE name IN ('wal_level', 'max_replication_slots', 'max_wal_senders')"
+)
 
 TLS_WAIT_S: Final = 0.1
 """How long to wait with TLS: libpq may hold decrypted bytes that poll does not see."""
@@ -78,7 +83,7 @@ class Connection:
         self._as_stored = as_stored
         self._unsent = False
         self._poll = select.poll()
-        self._conn = _connect(dsn, application_name)
+        self._conn = log_in(parameters(dsn, application_name), replication="database")
         self._pg = self._conn.pgconn
         self._socket = self._pg.socket
         self._tls = self._pg.ssl_in_use
@@ -211,19 +216,22 @@ class Connection:
             self._cancel()
             raise SlotWaits(slot, timeout_s, held_by, standby=self.standby)
         if result.status != pq.ExecStatus.TUPLES_OK:
-            raise self._error(result, lambda sqlstate, text: server_errors.slot_refused(sqlstate, text, slot))
+            raise self._error(
+                result,
+                lambda sqlstate, text: server_errors.slot_refused(
+                    sqlstate, text, slot, self._parameters_of_refusal(sqlstate)
+                ),
+            )
         [(name, consistent, snapshot, used)] = _rows(result)
         return CreatedSlot(name or "", parse_lsn(consistent or ""), snapshot, used or "")
 
     def _ready(self) -> None:
         """Set the parameters that depend on the server, which is known only now."""
+        check_pinned(self._query(pinning_statement(self.server_version)))
         if self._as_stored or self._pg.parameter_status(b"server_encoding") == b"SQL_ASCII":
             # Such a database holds bytes of any encoding. If the server had to convert them, it would end the stream
             # at the first byte that is not UTF-8, and again at every restart.
             self._query("SET client_encoding TO 'SQL_ASCII'")
-        if self.server_version >= 170_000:
-            # A role may have a timeout. On this connection it would bound the time to decode one transaction.
-            self._query("SET transaction_timeout TO 0")
 
     def _error(self, result: pq.abc.PGresult, translate: Callable[[str, str], CdcdError]) -> CdcdError:
         """The error of a result. `translate` makes it from SQLSTATE and message, unless the connection has ended."""
@@ -233,8 +241,14 @@ class Connection:
         return translate(sqlstate, text)
 
     def _facts_of_refusal(self, slot: str, sqlstate: str) -> SlotFacts | None:
-        """The facts that tell one 55000 from another; None for other SQLSTATEs, which have one meaning."""
-        return facts_of_refusal(self._query, slot) if sqlstate == "55000" else None
+        """The facts that explain a 55000 or a 55006; None for other SQLSTATEs, which have one meaning."""
+        return facts_of_refusal(self._query, slot) if sqlstate in {"55000", "55006"} else None
+
+    def _parameters_of_refusal(self, sqlstate: str) -> dict[str, str]:
+        """The server's parameters that explain why no slot can be made; empty if the SQLSTATE says it."""
+        if sqlstate != "55000":
+            return {}
+        return {name or "": setting or "" for name, setting in self._query(_SLOT_PARAMETERS)}
 
     def _query(self, command: str) -> list[tuple[str | None, ...]]:
         """Run a command that answers with rows. Raises RequestRejected or PostgresUnavailable."""
@@ -242,10 +256,7 @@ class Connection:
         if result is None:
             raise PostgresUnavailable(f"PostgreSQL did not answer within {COMMAND_TIMEOUT_S:g} s")
         if result.status not in {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}:
-            raise self._error(
-                result,
-                lambda sqlstate, text: RequestRejected(f"PostgreSQL refused a command: {text.strip()} ({sqlstate})"),
-            )
+            raise self._error(result, _command_refused)
         return _rows(result)
 
     def _run(
@@ -313,12 +324,10 @@ class Connection:
         return [fd for fd, events in ready if fd != self._socket or events & ~select.POLLOUT]
 
 
-def _connect(dsn: str, application_name: str) -> psycopg.Connection[Any]:
-    params = parameters(dsn, application_name)
-    try:
-        return psycopg.connect(**params, replication="database", autocommit=True)
-    except psycopg.Error as error:
-        raise server_errors.connection_refused(str(error), str(params.get("user", ""))) from error
+def _command_refused(sqlstate: str, text: str) -> CdcdError:
+    if server_errors.is_passing(sqlstate):
+        return PostgresUnavailable(f"PostgreSQL could not answer: {text.strip()}")
+    return RequestRejected(f"PostgreSQL refused a command: {text.strip()} ({sqlstate})")
 
 
 def _rows(result: pq.abc.PGresult) -> list[tuple[str | None, ...]]:

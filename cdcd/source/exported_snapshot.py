@@ -1,9 +1,9 @@
-"""A snapshot of the database at an exact LSN, and locks that keep its tables as the snapshot shows them.
+"""A snapshot of the database at an exact LSN, and locks that keep tables as the snapshot shows them.
 
 Before: a replication connection makes the slot; a session outside the snapshot shows the present.
 After: `daemon.snapshot_export` copies the tables, `verify.postgres_checksums` compares them, under the same snapshot.
 Source: PostgreSQL, "Streaming Replication Protocol" (CREATE_REPLICATION_SLOT), "Snapshot Synchronization Functions",
-"LOCK".
+"Explicit Locking".
 
 PostgreSQL gives a snapshot together with its LSN only when it creates a slot. The snapshot shows the transactions that
 committed before that LSN, and no others. The slot here is temporary, as in PostgreSQL's own table synchronization. The
@@ -35,7 +35,7 @@ from cdcd.source.write_transactions import described_writers
 T = TypeVar("T")
 
 LOCK_TABLES: Final = 500
-"""Tables that one LOCK statement names."""
+"""Tables that are locked in one round trip."""
 
 TRIES: Final = 5
 """Snapshots that `until_unaltered` takes."""
@@ -61,26 +61,34 @@ def export_snapshot(
     )
 
 
+def check_unaltered(snapshot: QueryRunner, now: QueryRunner, oids: Sequence[int]) -> dict[int, list[Heap]]:
+    """The heaps of these tables. Raises SnapshotGone if the snapshot cannot show one of the tables any more.
+
+    `now` asks outside the snapshot. A new snapshot can show the table: the server makes the new slot only after the
+    transaction that alters it has ended.
+    """
+    found = heaps(snapshot, oids)
+    altered = altered_heaps(snapshot, now, [heap for own in found.values() for heap in own])
+    if altered:
+        raise SnapshotGone(f"{altered[0].schema}.{altered[0].name} was altered while the snapshot was taken")
+    return found
+
+
 def lock_tables(
     snapshot: QueryRunner, now: QueryRunner, oids: Sequence[int], names: Sequence[str] | None = None
 ) -> dict[int, list[Heap]]:
     """Lock tables (ACCESS SHARE, as a SELECT does) for a transaction that has imported a snapshot; return their heaps.
 
-    `now` asks outside the snapshot. `names` are the tables that LOCK TABLE names. Without `names` it names the heaps,
-    and the role must be allowed to read each partition.
-    Raises SnapshotGone if a lock is not free, or if the snapshot cannot show one of the tables any more. A new snapshot
-    can show it: the server makes the new slot only after the transaction that holds the lock has ended.
+    `names` are the tables to lock. Without `names` these are the heaps, and the role must be allowed to read each
+    partition. Raises SnapshotGone as `check_unaltered` does, or if a lock is not free within the `lock_timeout` of
+    `snapshot`: its holder may itself wait for Kafka, because the daemon is its synchronous standby.
     """
     if names is None:
         names = [f"ONLY {identifier(heap.schema, heap.name)}" for own in heaps(snapshot, oids).values() for heap in own]
     for at in range(0, len(names), LOCK_TABLES):
-        # The holder of a lock may itself wait for Kafka: the daemon is its synchronous standby.
-        snapshot.rows(f"LOCK TABLE {', '.join(names[at : at + LOCK_TABLES])} IN ACCESS SHARE MODE NOWAIT")
-    locked = heaps(snapshot, oids)  # asked after the lock: before it, a table could still get another heap
-    altered = altered_heaps(snapshot, now, [heap for own in locked.values() for heap in own])
-    if altered:
-        raise SnapshotGone(f"{altered[0].schema}.{altered[0].name} was altered while the snapshot was taken")
-    return locked
+        # LOCK TABLE needs a privilege on the whole table. To select none of its columns, one on a column is enough.
+        snapshot.rows("; ".join(f"SELECT FROM {name} LIMIT 0" for name in names[at : at + LOCK_TABLES]))
+    return check_unaltered(snapshot, now, oids)  # after the lock: before it, a table could still be altered
 
 
 def until_unaltered(take: Callable[[], T]) -> T:

@@ -17,7 +17,8 @@ from cdcd.source.query_runner import QueryRunner
 # pg_class has the file node as of the snapshot, pg_relation_filenode() the present one. If they differ, the table was
 # rewritten after the snapshot, and the snapshot does not see its rows.
 _HEAPS: Final = f"""
-    SELECT root.oid, c.oid::bigint, n.nspname, c.relname, coalesce(m.amname = 'heap', true), c.relfilenode::bigint,
+    SELECT root.oid, c.oid::bigint, n.nspname, c.relname,
+           coalesce(m.amname = 'heap', true) AND pg_catalog.has_table_privilege(c.oid, 'SELECT'), c.relfilenode::bigint,
            coalesce(pg_catalog.pg_relation_filenode(c.oid)::bigint, 0),
            pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::bigint,
            greatest(c.reltuples, 0)::bigint
@@ -41,6 +42,11 @@ _FORMS: Final = """
     WHERE c.oid = ANY(%s::bigint[])
 """
 
+_NUMBERS: Final = """
+    SELECT attrelid::bigint, attname, attnum FROM pg_catalog.pg_attribute
+    WHERE attrelid = ANY(%s::bigint[]) AND attnum > 0 AND NOT attisdropped
+"""
+
 
 @dataclass(frozen=True)
 class Heap:
@@ -54,7 +60,8 @@ class Heap:
     rows: int
     """As the planner estimates them."""
     in_blocks: bool
-    """Its access method is `heap`: its rows can be read by block."""
+    """Its rows can be read by block: its access method is `heap`, and the role may read `ctid`, which no privilege on
+    some columns allows."""
     rewritten: bool
     """It was rewritten after the snapshot was taken: the snapshot does not show its rows."""
 
@@ -75,3 +82,11 @@ def altered_heaps(snapshot: QueryRunner, now: QueryRunner, locked: Sequence[Heap
     oids = [heap.oid for heap in locked]
     seen, current = ({oid: form for oid, *form in runner.rows(_FORMS, [oids])} for runner in (snapshot, now))
     return [heap for heap in locked if heap.rewritten or seen.get(heap.oid) != current.get(heap.oid)]
+
+
+def column_numbers(runner: QueryRunner, oids: Sequence[int]) -> dict[int, dict[str, int]]:
+    """By heap, the number of each column (`attnum`): it stays if the column is renamed, not if it is made again."""
+    numbers: dict[int, dict[str, int]] = {oid: {} for oid in oids}
+    for oid, name, number in runner.rows(_NUMBERS, [list(oids)]):
+        numbers[oid][name] = number
+    return numbers

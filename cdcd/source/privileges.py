@@ -17,19 +17,39 @@ from cdcd.source.query_runner import QueryRunner
 NAMES_SHOWN: Final = 20
 """Tables that a hint names."""
 
-# has_any_column_privilege is also true if the role has the privilege on the whole table.
-_PRIVILEGES: Final = """
+# On the columns of the publication's list (`listed`: a row, null without one), or on the whole table `{of}`.
+_READABLE: Final = """
+    (pg_catalog.has_schema_privilege({of}.relnamespace, 'USAGE') AND (
+        pg_catalog.has_table_privilege({of}.oid, 'SELECT')
+        OR pg_catalog.has_any_column_privilege({of}.oid, 'SELECT') AND NOT EXISTS (
+            SELECT FROM pg_catalog.pg_attribute a
+            WHERE a.attrelid = {of}.oid AND a.attnum > 0 AND NOT a.attisdropped
+              AND coalesce(listed.names ? a.attname, a.attgenerated = '')
+              AND NOT pg_catalog.has_column_privilege({of}.oid, a.attnum, 'SELECT'))))
+"""
+
+# PostgreSQL 14 has no column lists, and its view no `attnames`.
+_PRIVILEGES: Final = f"""
+    WITH listed AS MATERIALIZED (
+        SELECT p.schemaname, p.tablename, pg_catalog.to_jsonb(p)->'attnames' AS names
+        FROM pg_catalog.pg_publication_tables p WHERE p.pubname = %s
+    )
     SELECT n.nspname, c.relname, pg_catalog.pg_has_role(c.relowner, 'USAGE'),
-       pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_any_column_privilege(c.oid, 'SELECT'),
+       {_READABLE.format(of="c")},
        NOT pg_catalog.row_security_active(c.oid),
        ARRAY(SELECT ARRAY[m.nspname::text, l.relname] FROM pg_catalog.pg_partition_tree(c.oid) t
            JOIN pg_catalog.pg_class l ON l.oid = t.relid JOIN pg_catalog.pg_namespace m ON m.oid = l.relnamespace
-           WHERE c.relkind = 'p' AND t.isleaf AND NOT (pg_catalog.has_schema_privilege(m.oid, 'USAGE')
-               AND pg_catalog.has_any_column_privilege(l.oid, 'SELECT')) ORDER BY 1)
+           WHERE c.relkind = 'p' AND t.isleaf AND NOT {_READABLE.format(of="l")} ORDER BY 1),
+       CASE WHEN EXISTS (
+           SELECT FROM pg_catalog.pg_attribute a
+           WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+             AND NOT listed.names ? a.attname)
+       THEN ARRAY(SELECT pg_catalog.jsonb_array_elements_text(listed.names)) END
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    LEFT JOIN listed ON listed.schemaname = n.nspname AND listed.tablename = c.relname
     WHERE c.oid = ANY(%s::bigint[])
     ORDER BY 1, 2
-"""
+"""  # noqa: S608 - constants
 _MAY_CREATE: Final = "SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')"
 
 
@@ -42,11 +62,13 @@ class TablePrivileges:
     is_owned: bool = True
     """The role owns it, or is a member of the role that owns it."""
     is_readable: bool = True
-    """The role may SELECT from it, as the snapshot does."""
+    """The role may SELECT the published columns, as the snapshot does."""
     shows_all_rows: bool = True
     """No row security hides rows from the role."""
     unreadable_partitions: Sequence[Sequence[str]] = ()
     """Schema and name of each partition that the role may not read. A snapshot reads partitions, not their root."""
+    columns: Sequence[str] | None = None
+    """The columns that are published; None if all are. The role need not see the others."""
 
     @property
     def quoted(self) -> str:
@@ -68,9 +90,12 @@ class MissingPrivilege:
     hint: str
 
 
-def table_privileges(runner: QueryRunner, oids: Sequence[int]) -> list[TablePrivileges]:
-    """The role's privileges on these tables, in the order of schema and name."""
-    return [TablePrivileges(*row) for row in runner.rows(_PRIVILEGES, [list(oids)])]
+def table_privileges(runner: QueryRunner, publication: str, oids: Sequence[int]) -> list[TablePrivileges]:
+    """The role's privileges on these tables, in the order of schema and name.
+
+    A table that `publication` does not publish (yet) is asked for as a whole.
+    """
+    return [TablePrivileges(*row) for row in runner.rows(_PRIVILEGES, [publication, list(oids)])]
 
 
 def may_create_publications(runner: QueryRunner) -> bool:
@@ -81,16 +106,23 @@ def may_create_publications(runner: QueryRunner) -> bool:
 
 def missing_privileges(role: str, tables: Sequence[TablePrivileges]) -> Iterator[MissingPrivilege]:
     """The privileges that `role` lacks for a snapshot of these tables. The stream needs no privilege on a table."""
-    unreadable = [name for table in tables for name in table.unreadable]
+    unreadable = [(name, table.columns) for table in tables for name in table.unreadable]
     hidden = [table.quoted for table in tables if table.is_readable and not table.shows_all_rows]
     if unreadable:
-        names = [identifier(*name) for name in unreadable]
-        schemas = ", ".join(sorted({identifier(schema) for schema, _ in unreadable}))
-        shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
-        grants = f"GRANT USAGE ON SCHEMA {schemas} TO {identifier(role)}; GRANT SELECT ON {shown} TO {identifier(role)}"
+        names = [identifier(*name) for name, _ in unreadable]
+        schemas = ", ".join(sorted({identifier(schema) for (schema, _), _ in unreadable}))
+        whole = [identifier(*name) for name, columns in unreadable[:NAMES_SHOWN] if columns is None]
+        grants = [f"USAGE ON SCHEMA {schemas}"]
+        if whole:
+            grants.append(f"SELECT ON {', '.join(whole)}")
+        for name, columns in unreadable[:NAMES_SHOWN]:
+            if columns is not None:
+                grants.append(f"SELECT ({', '.join(map(identifier, columns))}) ON {identifier(*name)}")
+        statements = "; ".join(f"GRANT {grant} TO {identifier(role)}" for grant in grants)
+        more = "; and so on" if len(unreadable) > NAMES_SHOWN else ""
         yield MissingPrivilege(
             f"The role {role} may not read {_first(names)}: a snapshot needs to read it",
-            f'As the owner, run: {grants}. Or set snapshot.mode = "never"',
+            f'As the owner, run: {statements}{more}. Or set snapshot.mode = "never"',
         )
     if hidden:
         yield MissingPrivilege(

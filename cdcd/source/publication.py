@@ -33,6 +33,7 @@ from cdcd.source.table_selection import CandidateTable, TablePattern, select_can
 Composed: TypeAlias = sql.SQL | sql.Composed
 
 INSUFFICIENT_PRIVILEGE: Final = "42501"
+READ_ONLY: Final = "25006"
 MADE_ALREADY: Final = frozenset({"42710", "23505"})
 """duplicate_object; or unique_violation, if another session makes it at the same moment."""
 
@@ -115,6 +116,11 @@ class Publication(SessionClient):
             except StatementRejected as error:
                 if error.sqlstate in MADE_ALREADY:
                     return False
+                if error.sqlstate == READ_ONLY:
+                    raise RequestRejected(
+                        f'the publication "{self.name}" cannot be made on this server: {error.message}',
+                        f"If it is a standby, run on its primary: {statement.as_string()}",
+                    ) from error
                 if error.sqlstate != INSUFFICIENT_PRIVILEGE:
                     raise
                 denied = error

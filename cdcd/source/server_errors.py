@@ -11,15 +11,18 @@ it decides only where there is nothing else: libpq gives no SQLSTATE for a conne
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from cdcd.errors import (
     CdcdError,
+    FatalError,
     GapError,
     PostgresUnavailable,
     RequestRejected,
     RetriableError,
+    SettingsError,
     StreamingUnsupported,
     TextUnconvertible,
 )
@@ -27,25 +30,45 @@ from cdcd.lsn import format_lsn
 from cdcd.source.identifiers import identifier, literal
 
 LOST_WAL_HINT: Final = (
-    "Changes are lost. Drop the slot (cdcd slot drop), create it again and take a new snapshot, as "
+    "Changes are lost. Drop the slot (cdcd slot drop --force), create it again and take a new snapshot, as "
     'source.on_slot_lost = "resnapshot" does; see max_slot_wal_keep_size and idle_replication_slot_timeout'
 )
 LOCK_NOT_AVAILABLE: Final = "55P03"
 """The SQLSTATE of a lock that was not free in time."""
 
 
+def is_passing(sqlstate: str) -> bool:
+    """Whether what an SQLSTATE says passes by itself, so that another try may succeed.
+
+    Class 08: the connection; 40: a standby cancels statements that conflict with its recovery; 53: resources; 57: an
+    operator. A lock is free when its holder has ended. A lost connection has no SQLSTATE.
+    """
+    return sqlstate == "" or sqlstate[:2] in {"08", "40", "53", "57"} or sqlstate == LOCK_NOT_AVAILABLE
+
+
 class SlotActive(PostgresUnavailable):
     """Another connection streams from this slot: wait until the slot is free, as a second daemon does."""
 
-    def __init__(self, slot: str, pid: int | None) -> None:
-        """`pid`: the server process that has the slot; None if the server did not say."""
+    def __init__(self, slot: str, pid: int | None, application_name: str = "", *, is_foreign: bool = False) -> None:
+        """`pid`: the server process that has the slot; None if the server did not say. `application_name`: its name.
+
+        `is_foreign`: it does not have the name that this process has, so it is hardly another daemon.
+        """
         by = f"the server process {pid}" if pid is not None else "another connection"
+        named = f' with the application_name "{application_name}"' if application_name or is_foreign else ""
         super().__init__(
-            f'the slot "{slot}" is in use by {by}',
-            "It is free when that connection ends. If it should not be in use, see pg_stat_replication",
+            f'the slot "{slot}" is in use by {by}{named}',
+            "It is free when that connection ends. "
+            + (
+                f"If it should not be in use, end it: SELECT pg_terminate_backend({pid}); or set another source.slot"
+                if pid is not None
+                else "If it should not be in use, see pg_stat_replication"
+            ),
         )
         self.slot = slot
         self.pid = pid
+        self.application_name = application_name
+        self.is_foreign = is_foreign
 
 
 _WRITERS_FIRST: Final = (
@@ -80,17 +103,31 @@ class SlotWaits(PostgresUnavailable):
 
 @dataclass(frozen=True)
 class SlotFacts:
-    """Facts about a slot that the server refuses to stream from. They tell the meanings of SQLSTATE 55000 apart."""
+    """Facts about a slot that the server refuses to stream from: what is wrong with it, or who uses it."""
 
     database: str = ""
     current_database: str = ""
     wal_status: str = ""
     """`pg_replication_slots.wal_status`: reserved, extended, unreserved or lost."""
     wal_level: str = ""
+    active_pid: str = ""
+    """The server process that uses it; empty if none does."""
+    application_name: str = ""
+    """The name of that process's client."""
+    own_application_name: str = ""
+    """The name of the connection that was refused."""
 
 
-# Messages about a connection that would be refused again: pattern, meaning, hint. They are English unless the server's
-# lc_messages says otherwise. In another language the daemon keeps trying, and logs the text.
+# Messages of libpq about values that it does not take. They are English: psycopg's libpq has no translations.
+_INVALID: Final = re.compile(
+    r'invalid (?:"?\w+"? value|port number|integer value|SSL protocol)|"?\w+"? value "[^"]*" (?:is )?invalid'
+    r"|could not match \d+ |weak sslmode|definition of service|service file"
+)
+_NOT_A_NUMBER: Final = re.compile(r'(invalid (?:port number:|integer value)) "(?!\d*")[^"]*"')
+"""libpq reads a part of an unquoted password as the port. The message must not repeat it."""
+
+# Messages about a connection that would be refused again: pattern, meaning, hint. Those of the server are English
+# unless its lc_messages says otherwise. In another language the daemon keeps trying, and logs the text.
 _LOGIN: Final = (
     (
         r"permission denied to start WAL sender|must be superuser or replication role",
@@ -114,33 +151,134 @@ _LOGIN: Final = (
     ),
     (r'database ".*" does not exist', "the database does not exist", "Check dbname in source.dsn"),
     (
+        r'permission denied for database "(?P<database>.*)"',
+        "the role may not connect to the database",
+        "Let the database's owner run: GRANT CONNECT ON DATABASE {database} TO {user}",
+    ),
+    (
+        r'database "(?P<database>.*)" is not currently accepting connections',
+        "the database lets nobody in",
+        "Let a superuser run, in another database: ALTER DATABASE {database} ALLOW_CONNECTIONS true",
+    ),
+    (
+        r'cannot connect to invalid database "(?P<database>.*)"',
+        "a DROP DATABASE of this database did not end",
+        "Let the owner drop it: DROP DATABASE {database}; or correct dbname in source.dsn",
+    ),
+    (
+        r"(unrecognized configuration|invalid value for|permission denied to set) parameter|cannot be (changed|set) ",
+        "PostgreSQL refuses a parameter of the login",
+        "Correct `options` in source.dsn, or PGOPTIONS",
+    ),
+    (
+        r"does not support (SSL|GSSAPI)",
+        "the server has no encryption of the kind that is asked for",
+        "Turn it on at the server (ssl = on), or set another sslmode in source.dsn",
+    ),
+    (
         r"certificate verify failed|does not match host name|root certificate file",
         "the server's certificate cannot be verified",
         "Check sslmode and sslrootcert in source.dsn",
     ),
+    (
+        r"valid client certificate|alert (certificate|bad certificate|unknown ca)",
+        "the server does not accept the client's certificate",
+        "Check sslcert and sslkey in source.dsn",
+    ),
+    (
+        r"certificate file|private key file",
+        "the client's certificate or key cannot be read",
+        "Check sslcert and sslkey in source.dsn, and that the user of this process may read the files",
+    ),
+    (
+        r"local user with ID \d+ does not exist",
+        "source.dsn names no user, and the user of this process has no name",
+        "Name the user in source.dsn",
+    ),
+    (
+        r"max_wal_senders\W.*\bcurrently 0\b",
+        "the server allows no replication connection",
+        "Run: ALTER SYSTEM SET max_wal_senders = 10; then restart the server",
+    ),
 )
+_POOLER: Final = "unsupported startup parameter"
 
 
 def connection_refused(text: str, user: str) -> CdcdError:
-    """The error of a connection that could not be made. `text`: libpq's message; `user`: the role."""
+    """The error of a connection that could not be made. `text`: psycopg's message; `user`: the role.
+
+    A DSN may name several hosts. If one of them may let cdcd in later, the error is PostgresUnavailable.
+    """
+    by_host: dict[str, CdcdError] = {}
+    for host, failure in _failures(text):
+        error = _failure(failure, user)
+        if isinstance(by_host.get(host), FatalError):  # another address of the host has refused
+            continue
+        by_host[host] = error
+    *others, last = by_host.values()
+    passing = [error for error in by_host.values() if not isinstance(error, FatalError)]
+    if not passing or not others:
+        return last
+    return PostgresUnavailable("; ".join(error.message for error in by_host.values()), passing[-1].hint)
+
+
+_ALL_FAILURES: Final = "Multiple connection attempts failed. All failures were:\n"
+_HOST: Final = re.compile(r"^- host: (.*?), port: (.*?), hostaddr: (.*?): ", re.MULTILINE)
+
+
+def _failures(text: str) -> list[tuple[str, str]]:
+    """Host and message of each attempt. psycopg tries each address of each host, and lists what failed."""
+    _, marker, listed = text.partition(_ALL_FAILURES)
+    if not marker:
+        return [("", text)]
+    _, *parts = _HOST.split(listed)
+    quads = zip(parts[::4], parts[1::4], parts[2::4], parts[3::4], strict=True)
+    return [(f"{host if host != 'None' else address} {port}", failure) for host, port, address, failure in quads]
+
+
+def _failure(text: str, user: str) -> CdcdError:
     message = _one_line(text)
+    if _INVALID.search(text):
+        shown = _NOT_A_NUMBER.sub(r"\1", message)
+        return SettingsError(
+            f"source.dsn has a value that libpq does not take: {shown}",
+            "Correct it in source.dsn, or in the variable of the environment (PGSSLMODE, PGPORT ...). "
+            "In a URI, write the special characters of a password as %xx",
+        )
+    if _POOLER in text:
+        return pooler_between(message)
     for pattern, meaning, hint in _LOGIN:
-        if re.search(pattern, text):
-            return RequestRejected(f"{meaning}: {message}", hint.format(user=identifier(user) if user else "the role"))
+        if found := re.search(pattern, text):
+            names = {"user": identifier(user) if user else "the role"}
+            names |= {name: identifier(value) for name, value in found.groupdict().items()}
+            return RequestRejected(f"{meaning}: {message}", hint.format(**names))
     if "max_wal_senders" in text:
         return PostgresUnavailable(
             f"PostgreSQL has no replication connection free: {message}",
             "Raise max_wal_senders, or end other replication connections",
         )
+    if re.search(r"too many (clients|connections)|remaining connection slots|connection limit exceeded", text):
+        return PostgresUnavailable(
+            f"PostgreSQL has no connection free: {message}",
+            "Raise max_connections, or the CONNECTION LIMIT of the role or the database; or end other sessions",
+        )
     return PostgresUnavailable(f"PostgreSQL cannot be reached: {message}", "Check source.dsn, and that the server runs")
 
 
-def slot_refused(sqlstate: str, text: str, slot: str) -> CdcdError:
-    """The error of a CREATE_REPLICATION_SLOT that failed."""
+def pooler_between(message: str) -> RequestRejected:
+    """The error of a connection that reaches a pooler, and not PostgreSQL itself."""
+    return RequestRejected(
+        f"source.dsn goes through a connection pooler, which cannot carry a replication stream: {message}",
+        "Name PostgreSQL's own host and port in source.dsn",
+    )
+
+
+def slot_refused(sqlstate: str, text: str, slot: str, parameters: Mapping[str, str]) -> CdcdError:
+    """The error of a CREATE_REPLICATION_SLOT that failed. `parameters`: the server's wal_level and so on, for 55000."""
     message = _one_line(text)
     match sqlstate:
         case "42710":
-            return RequestRejected(f'the slot "{slot}" already exists', "Use it, or drop it: cdcd slot drop")
+            return RequestRejected(f'the slot "{slot}" already exists', "cdcd slot status shows it")
         case "42602":
             return RequestRejected(
                 f'"{slot}" is no name for a slot: {message}',
@@ -153,9 +291,16 @@ def slot_refused(sqlstate: str, text: str, slot: str) -> CdcdError:
                 "SELECT slot_name, active, restart_lsn FROM pg_replication_slots",
             )
         case "55000":
+            wanted = {}
+            if parameters.get("wal_level", "logical") != "logical":
+                wanted["wal_level"] = "logical"
+            for name in ("max_replication_slots", "max_wal_senders"):
+                if parameters.get(name) == "0":
+                    wanted[name] = "10"
+            statements = "; ".join(f"ALTER SYSTEM SET {name} = {value}" for name, value in wanted.items())
             return RequestRejected(
                 f'the slot "{slot}" cannot be made: {message}',
-                "Logical decoding needs this, and a restart of the server: ALTER SYSTEM SET wal_level = logical",
+                f"Run: {statements}; then restart the server" if wanted else "See the server's log",
             )
         case "42501":
             return RequestRejected(
@@ -174,6 +319,9 @@ def start_refused(sqlstate: str, text: str, slot: str, facts: SlotFacts | None) 
     """The error of a START_REPLICATION that failed. `facts`: about the slot; None if it is gone."""
     message = _one_line(text)
     match sqlstate:
+        case "55006" if facts is not None and facts.active_pid:
+            is_foreign = facts.application_name != facts.own_application_name
+            return SlotActive(slot, int(facts.active_pid), facts.application_name, is_foreign=is_foreign)
         case "55006":
             numbers = re.findall(r"\d+", text.replace(slot, "", 1))
             return SlotActive(slot, int(numbers[-1]) if numbers else None)
@@ -294,9 +442,7 @@ def publication_skipped(text: str, slot: str, at: int) -> RequestRejected:
 
 
 def _other(sqlstate: str, message: str, what: str) -> CdcdError:
-    # Errors of the classes 08 (connection), 53 (resources) and 57 (operator) pass by themselves, and so does a lost
-    # connection, which has no SQLSTATE.
-    if sqlstate == "" or sqlstate[:2] in {"08", "53", "57"}:
+    if is_passing(sqlstate):
         return PostgresUnavailable(f"{what}: {message}")
     return RequestRejected(f"{what}: {message} ({sqlstate})", "See the server's log")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, LiteralString, Self, TypeAlias
 
@@ -23,6 +23,9 @@ from cdcd.source import server_errors
 
 Query: TypeAlias = LiteralString | sql.SQL | sql.Composed
 
+VERSION_MIN: Final = 140_000
+"""The oldest server that cdcd works with, as `PQserverVersion` has it."""
+
 PINNED: Final[tuple[tuple[str, str], ...]] = (
     ("DateStyle", "ISO,MDY"),
     ("IntervalStyle", "postgres"),
@@ -30,14 +33,32 @@ PINNED: Final[tuple[tuple[str, str], ...]] = (
     ("extra_float_digits", "1"),  # the shortest text that reads back exactly; all values above 0 mean the same
     ("TimeZone", "UTC"),
     ("search_path", ""),  # makes the text of regclass qualified, and keeps other schemas' functions out
+    ("quote_all_identifiers", "off"),  # it changes the text of regclass and of a row filter
+    ("standard_conforming_strings", "on"),
     (
         "synchronous_commit",
         "local",
     ),  # if cdcd is the synchronous standby, CREATE PUBLICATION would wait for cdcd itself
-    ("idle_session_timeout", "0"),  # a timeout would end the session, and release its advisory lock
     ("client_min_messages", "warning"),  # PostgreSQL 18 reports a missing publication by a warning only
+    ("row_security", "off"),  # rows that a policy hides are then an error; they do not just lack
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),  # CREATE_REPLICATION_SLOT waits for transactions, and counts this as a lock
+    ("idle_in_transaction_session_timeout", "0"),
+    ("default_transaction_read_only", "off"),
+    ("default_transaction_isolation", "read committed"),
+    ("default_transaction_deferrable", "off"),
 )
-"""Parameters that every connection of cdcd sets, because ALTER DATABASE or ALTER ROLE may have changed them."""
+"""Parameters that every connection sets at its login, because ALTER ROLE, ALTER DATABASE or the server's file may have
+changed them. PostgreSQL 13 knows all of them: a server that is too old lets the session in, and tells its version."""
+
+_PINNED_SINCE: Final[tuple[tuple[str, int], ...]] = (
+    ("idle_session_timeout", 140_000),  # it would end the session, and release its advisory lock
+    ("transaction_timeout", 170_000),  # on a walsender it bounds the time to decode one transaction
+)
+"""Timeouts to turn off that not every server knows, each with the first version that does: set after the login."""
+
+_PINNED_BEFORE_DSN: Final = "-c role=none"
+"""ALTER ROLE may have set another role, which need not have REPLICATION. The DSN itself may still choose one."""
 
 _KEEPALIVES: Final = {
     "keepalives": 1,
@@ -62,12 +83,77 @@ def parameters(dsn: str, application_name: str) -> dict[str, Any]:
         ) from None
     params.setdefault("application_name", application_name)
     own = params.get("options") or os.environ.get("PGOPTIONS", "")
-    pinned = " ".join(f"-c {name}={value}" for name, value in PINNED)
-    params["options"] = f"{own} {pinned}".strip()
+    pinned = " ".join(option(name, value) for name, value in PINNED)
+    params["options"] = f"{_PINNED_BEFORE_DSN} {own} {pinned}" if own else f"{_PINNED_BEFORE_DSN} {pinned}"
     params["client_encoding"] = "UTF8"
     for name in ("PGDATESTYLE", "PGTZ"):  # libpq sends these, too, and they override the options
         os.environ.pop(name, None)
     return params
+
+
+def log_in(params: Mapping[str, Any], **more: Any) -> psycopg.Connection[tuple[Any, ...]]:
+    """Connect with `parameters`, in autocommit. The caller then runs `pinning_statement`; `connect` does so itself.
+
+    Raises RequestRejected or SettingsError for a refusal that lasts, and PostgresUnavailable.
+    """
+    try:
+        connection = psycopg.connect(**params, **more, autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        raise server_errors.connection_refused(str(error), str(params.get("user") or "")) from error
+    version = connection.info.server_version
+    if version < VERSION_MIN:
+        connection.close()
+        raise RequestRejected(
+            f"the server is PostgreSQL {version // 10_000}.{version % 10_000}, and cdcd needs "
+            f"{VERSION_MIN // 10_000} or later",
+            "Upgrade the server, or correct source.dsn",
+        )
+    return connection
+
+
+def connect(params: Mapping[str, Any]) -> psycopg.Connection[tuple[Any, ...]]:
+    """Connect with `parameters`, and set what can only be set after the login. Raises as `log_in` does."""
+    connection = log_in(params)
+    try:
+        statement = pinning_statement(connection.info.server_version)
+        check_pinned(connection.execute(statement.encode()).fetchall())
+    except psycopg.Error as error:
+        connection.close()
+        raise statement_error(error) from error
+    except CdcdError:
+        connection.close()
+        raise
+    return connection
+
+
+_SEARCH_PATH: Final = "pg_catalog.current_setting('search_path')"
+
+
+def pinning_statement(server_version: int) -> str:
+    """SQL that turns off the timeouts that this server knows; its result is for `check_pinned`."""
+    parts = [f"pg_catalog.set_config('{name}', '0', false)" for name in _timeouts(server_version)]
+    return f"SELECT {', '.join([_SEARCH_PATH, *parts])}"
+
+
+def pinning_commands(server_version: int) -> str:
+    """The same as commands, for a client that cannot take a result."""
+    return "; ".join(f"SET {name} = 0" for name in _timeouts(server_version))
+
+
+def _timeouts(server_version: int) -> list[str]:
+    return [name for name, since in _PINNED_SINCE if server_version >= since]
+
+
+def check_pinned(rows: Sequence[Sequence[Any]]) -> None:
+    """Raise RequestRejected if the parameters of the login did not reach the server. `rows`: of `pinning_statement`."""
+    if rows[0][0]:
+        raise server_errors.pooler_between("the parameters of the login did not reach PostgreSQL")
+
+
+def option(name: str, value: str) -> str:
+    """A parameter as a word of the connection parameter `options`."""
+    escaped = re.sub(r"([ \\])", r"\\\1", value)
+    return f"-c {name}={escaped}"
 
 
 _WORDS: Final = re.compile(r'([a-zA-Z][^"]*(?:"="[^"]*)?)"(\w+)"([^"]*)')
@@ -103,8 +189,8 @@ class StatementRejected(RequestRejected):
         self.sqlstate = sqlstate
 
 
-class Locked(StatementRejected):
-    """Another transaction holds a lock for longer than `lock_timeout` allows."""
+class Locked(PostgresUnavailable):
+    """Another transaction holds a lock for longer than `lock_timeout` allows. It passes: try again."""
 
 
 class Session:
@@ -197,10 +283,7 @@ class Session:
         if self._connection is not None and self._connection.closed:
             self._drop()
         if self._connection is None:
-            try:
-                self._connection = psycopg.connect(**self._parameters, autocommit=True, prepare_threshold=None)
-            except psycopg.Error as error:
-                raise server_errors.connection_refused(str(error), str(self._parameters.get("user", ""))) from error
+            self._connection = connect(self._parameters)
         return self._connection
 
     def _drop(self) -> None:
@@ -232,11 +315,11 @@ def statement_error(error: psycopg.Error) -> CdcdError:
     """Translate an SQL error: PostgresUnavailable if it passes by itself, else StatementRejected."""
     sqlstate = error.sqlstate or ""
     message = _message(error)
-    # Class 40: a standby cancels statements that conflict with its recovery.
-    if sqlstate[:2] in {"08", "40", "53", "57"} or (not sqlstate and isinstance(error, psycopg.OperationalError)):
+    if sqlstate == server_errors.LOCK_NOT_AVAILABLE:
+        return Locked(f"PostgreSQL could not get a lock in time: {message}", "It is free when its holder has ended")
+    if server_errors.is_passing(sqlstate) and (sqlstate or isinstance(error, psycopg.OperationalError)):
         return PostgresUnavailable(f"PostgreSQL could not answer: {message}")
-    kind = Locked if sqlstate == server_errors.LOCK_NOT_AVAILABLE else StatementRejected
-    return kind(f"PostgreSQL refused a statement: {message} ({sqlstate})", sqlstate)
+    return StatementRejected(f"PostgreSQL refused a statement: {message} ({sqlstate})", sqlstate)
 
 
 def _message(error: psycopg.Error) -> str:

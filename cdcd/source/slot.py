@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from psycopg import sql
 
+from cdcd.errors import RequestRejected
 from cdcd.lsn import parse_lsn
 from cdcd.source.identifiers import literal
 from cdcd.source.query_runner import QueryRunner
@@ -27,14 +28,15 @@ _STATE: Final = sql.SQL("""
     SELECT slot_name, plugin, database, temporary, active, active_pid, confirmed_flush_lsn::text, restart_lsn::text,
            wal_status, safe_wal_size, two_phase, {failover}, {invalidation},
            (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
-                 ELSE pg_catalog.pg_current_wal_lsn() END)::text
+                 ELSE pg_catalog.pg_current_wal_lsn() END)::text,
+           slot_type, database = pg_catalog.current_database(),
+           (SELECT application_name FROM pg_catalog.pg_stat_activity WHERE pid = active_pid)
     FROM pg_catalog.pg_replication_slots
-    WHERE slot_name = %s AND slot_type = 'logical'
+    WHERE slot_name = %s
 """)
 _INVALIDATION_16: Final = "CASE WHEN conflicting THEN 'conflict' WHEN wal_status = 'lost' THEN 'wal_removed' END"
 _INVALIDATION_14: Final = "CASE WHEN wal_status = 'lost' THEN 'wal_removed' END"
 
-_PHYSICAL: Final = "SELECT 1 FROM pg_catalog.pg_replication_slots WHERE slot_name = %s AND slot_type = 'physical'"
 _DROP: Final = """
     SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
 """
@@ -49,8 +51,10 @@ _STREAMED: Final = """
     ORDER BY 1
 """
 _FACTS: Final = (
-    "SELECT database, pg_catalog.current_database(), wal_status, pg_catalog.current_setting('wal_level') "
-    "FROM pg_catalog.pg_replication_slots WHERE slot_name = "
+    "SELECT s.database, pg_catalog.current_database(), s.wal_status, pg_catalog.current_setting('wal_level'), "
+    "s.active_pid, a.application_name, pg_catalog.current_setting('application_name') "
+    "FROM pg_catalog.pg_replication_slots s LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid "
+    "WHERE s.slot_name = "
 )
 
 
@@ -78,6 +82,12 @@ class SlotState:
     """Why it was invalidated: wal_removed, rows_removed, wal_level_insufficient, idle_timeout; empty if it was not."""
     wal_lsn: int
     """The end of the server's WAL when the row was read (on a standby: of the replayed WAL)."""
+    slot_type: str = "logical"
+    """logical or physical."""
+    is_of_this_database: bool = True
+    """The session that asked is connected to the slot's database."""
+    used_by: str = ""
+    """The application_name of the client that uses the slot."""
 
     @property
     def retained_bytes(self) -> int:
@@ -94,9 +104,20 @@ class SlotState:
         """Whether the slot can never stream again."""
         return bool(self.invalidation) or self.wal_status == "lost"
 
+    @property
+    def misfit(self) -> str:
+        """Why no daemon with these settings can stream from the slot, whatever its state; empty if one can."""
+        if self.slot_type != "logical":
+            return f"The slot {self.name} is {self.slot_type}, not logical"
+        if self.plugin != "pgoutput":
+            return f"The slot {self.name} is of plugin {self.plugin}, not pgoutput"
+        if not self.is_of_this_database:
+            return f"The slot {self.name} is of the database {self.database}, not of the one in source.dsn"
+        return ""
+
 
 class Slot(SessionClient):
-    """A logical slot, by its name. Raises what `Session` raises."""
+    """A slot, by its name. Raises what `Session` raises."""
 
     def __init__(self, source: str | Session, name: str) -> None:
         """`source`: a DSN, or a session shared with others."""
@@ -104,7 +125,7 @@ class Slot(SessionClient):
         self.name = name
 
     def state(self) -> SlotState | None:
-        """Read the slot; None if there is no logical slot of that name."""
+        """Read the slot, of whatever kind; None if there is no slot of that name."""
         version = self.session.server_version // 10_000
         query = _STATE.format(
             failover=sql.SQL("failover" if version >= 17 else "false"),
@@ -115,9 +136,12 @@ class Slot(SessionClient):
         rows = self.session.rows(query, [self.name])
         return _state(rows[0]) if rows else None
 
-    def is_physical(self) -> bool:
-        """Whether the name belongs to a physical slot: then no logical slot can have it."""
-        return bool(self.session.rows(_PHYSICAL, [self.name]))
+    def fitting_state(self) -> SlotState | None:
+        """As `state`. Raises RequestRejected if another program must have made it, or a daemon of another database."""
+        state = self.state()
+        if state is not None and state.misfit:
+            raise RequestRejected(state.misfit, "Set another source.slot, or correct source.dsn")
+        return state
 
     def drop(self) -> bool:
         """Drop the slot; returns False if it does not exist. Raises SlotActive while it is in use."""
@@ -125,7 +149,7 @@ class Slot(SessionClient):
         if before is None:
             return False
         if before.active:
-            raise SlotActive(self.name, before.active_pid)
+            raise SlotActive(self.name, before.active_pid, before.used_by)
         return bool(self.session.rows(_DROP, [self.name]))
 
     def writers(self) -> tuple[str, ...]:
@@ -158,7 +182,7 @@ def facts_of_refusal(query: Callable[[str], list[tuple[str | None, ...]]], slot:
 
 def _state(row: tuple[Any, ...]) -> SlotState:
     name, plugin, database, temporary, active, active_pid, confirmed, restart, wal_status, safe, *switches = row
-    two_phase, failover, invalidation, wal_lsn = switches
+    two_phase, failover, invalidation, wal_lsn, slot_type, is_of_this_database, used_by = switches
     return SlotState(
         name=name,
         plugin=plugin or "",
@@ -174,4 +198,7 @@ def _state(row: tuple[Any, ...]) -> SlotState:
         failover=failover,
         invalidation=invalidation or "",
         wal_lsn=parse_lsn(wal_lsn),
+        slot_type=slot_type,
+        is_of_this_database=bool(is_of_this_database),
+        used_by=used_by or "",
     )

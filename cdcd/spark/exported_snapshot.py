@@ -19,12 +19,19 @@ from cdcd.source.exported_snapshot import export_snapshot, lock_tables, until_un
 from cdcd.source.published_tables import PublishedTable, published_tables
 from cdcd.source.query_runner import QueryRunner
 from cdcd.source.server_errors import SnapshotGone
-from cdcd.source.session import Session, parameters
+from cdcd.source.session import Session, connect, parameters
 from cdcd.source.table_selection import qualified_name
 
 Export: TypeAlias = "Callable[[Connection, Session], CreatedSlot]"
 
-_APPLICATION: Final = "cdcd-spark"
+APPLICATION: Final = "cdcd-spark"
+
+
+_EXTENSIONS: Final = """
+    SELECT pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(n.nspname), ', ')
+    FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
+"""
+"""The schemas of extensions. There is always one: pg_catalog, of plpgsql."""
 
 
 class ExportedSnapshot:
@@ -40,6 +47,9 @@ class ExportedSnapshot:
         """The snapshot shows every transaction that committed below this LSN, and no other."""
         self.name = ""
         """For SET TRANSACTION SNAPSHOT; empty before the `with` block."""
+        self.server_version = 0
+        self.search_path = ""
+        """For the sessions of tasks: they call functions of extensions."""
         self.published: dict[str, PublishedTable] = {}
         """The tables as the snapshot shows them, by schema.table."""
         self._open = ExitStack()
@@ -53,10 +63,10 @@ class ExportedSnapshot:
 
     def _take(self) -> ExitStack:
         """Take a snapshot and lock the tables; returns what must stay open."""
-        with ExitStack() as stack, Session(self._dsn, _APPLICATION) as session:
-            maker = stack.enter_context(Connection(self._dsn, _APPLICATION))
+        with ExitStack() as stack, Session(self._dsn, APPLICATION) as session:
+            maker = stack.enter_context(Connection(self._dsn, APPLICATION))
             slot = self._export(maker, session)
-            holder = stack.enter_context(closing(SnapshotConnection(parameters(self._dsn, _APPLICATION))))
+            holder = stack.enter_context(closing(SnapshotConnection(connect(parameters(self._dsn, APPLICATION)))))
             holder.import_snapshot(slot.snapshot or "")
             published = self._published(holder)
             if missing := [table for table in self._tables if table not in published]:
@@ -66,6 +76,8 @@ class ExportedSnapshot:
             wanted = [published[table] for table in self._tables]
             lock_tables(holder, session, [table.oid for table in wanted], [table.expression for table in wanted])
             self.lsn, self.name, self.published = slot.consistent_lsn, slot.snapshot or "", published
+            self.server_version = maker.server_version
+            [(self.search_path,)] = session.rows(_EXTENSIONS)
             return stack.pop_all()
 
     def _published(self, asks: QueryRunner) -> dict[str, PublishedTable]:

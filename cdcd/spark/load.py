@@ -17,8 +17,6 @@ from functools import reduce
 from types import TracebackType
 from typing import Any, Final, Self
 
-import psycopg
-from psycopg import conninfo
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -29,9 +27,10 @@ from cdcd.sink.topics import TopicNames
 from cdcd.source.exported_snapshot import export_snapshot
 from cdcd.source.identifiers import identifier
 from cdcd.source.published_tables import PARTITIONED, PublishedTable
+from cdcd.source.session import Session, option, parameters, pinning_commands
 from cdcd.source.table_selection import TablePattern
 from cdcd.spark import sql_expressions as c
-from cdcd.spark.exported_snapshot import Export, ExportedSnapshot
+from cdcd.spark.exported_snapshot import APPLICATION, Export, ExportedSnapshot
 from cdcd.spark.reading.types import ddl
 from cdcd.spark.reading.writer_schemas import Writer, writer
 from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, SEQ, UNREPRESENTABLE
@@ -42,7 +41,8 @@ SNAPSHOT_SEQ: Final = -1
 _INTEGERS: Final = ("int2", "int4", "int8")
 _DRIVER: Final = "org.postgresql.Driver"
 _JDBC_NAMES: Final = {"user": "user", "password": "password", "sslmode": "sslmode", "sslrootcert": "sslrootcert",
-                  "sslcert": "sslcert", "sslkey": "sslkey", "application_name": "ApplicationName"}  # fmt: skip
+                  "sslcert": "sslcert", "sslkey": "sslkey", "application_name": "ApplicationName",
+                  "options": "options"}  # fmt: skip
 
 
 class Snapshot:
@@ -166,16 +166,18 @@ class Snapshot:
             "sessionInitStatement": "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;"
             f" SET TRANSACTION SNAPSHOT '{self._exported.name}'; SET LOCAL extra_float_digits = 1;"
             " SET LOCAL TimeZone = 'UTC'; SET LOCAL IntervalStyle = 'postgres'; SET LOCAL DateStyle = 'ISO,MDY';"
-            " SET LOCAL row_security = off",
+            f" {pinning_commands(self._exported.server_version)}",
+            "options": f"{properties['options']} {option('search_path', self._exported.search_path)}",
         }
 
     def _ranges(self, name: str) -> list[str]:
         """Conditions that divide the table's pages into ranges."""
         table = self._table(name)
-        with psycopg.connect(self._dsn, autocommit=True) as connection:
-            [(pages,)] = connection.execute(
-                "SELECT pg_relation_size(%s::oid) / current_setting('block_size')::int", [table.oid]
-            ).fetchall()
+        with Session(self._dsn, APPLICATION) as session:
+            [(pages,)] = session.rows(
+                "SELECT pg_catalog.pg_relation_size(%s::oid) / pg_catalog.current_setting('block_size')::int",
+                [table.oid],
+            )
         pieces = 1 if table.kind == PARTITIONED else self._parallelism  # a root mixes the ctids of its leaves
         return ctid_ranges(int(pages), pieces)
 
@@ -191,8 +193,8 @@ def ctid_ranges(pages: int, pieces: int) -> list[str]:
 
 
 def jdbc(dsn: str) -> tuple[str, dict[str, str]]:
-    """A libpq connection string as a JDBC URL and its properties."""
-    parts: Mapping[str, Any] = conninfo.conninfo_to_dict(dsn)
+    """A libpq connection string as a JDBC URL and its properties. The login pins what `session` pins."""
+    parts: Mapping[str, Any] = parameters(dsn, APPLICATION)
     host = str(parts.get("host") or "localhost").split(",")[0]
     if host.startswith("/"):
         raise SettingsError("JDBC cannot use the socket directory that the DSN names", "Give a host: host=localhost")

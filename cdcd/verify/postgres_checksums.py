@@ -26,7 +26,7 @@ from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.source.connection import Connection
 from cdcd.source.exported_snapshot import export_snapshot, lock_tables, until_unaltered
 from cdcd.source.published_tables import published_tables
-from cdcd.source.session import Session, parameters
+from cdcd.source.session import Session, connect, parameters
 from cdcd.verify.row_store import BUCKET_DIGITS, INLINE_BYTES_MAX, SUM_DIGITS
 
 Row: TypeAlias = "tuple[str, list[str], str]"
@@ -62,7 +62,7 @@ class Checksums:
     def _take(
         self, dsn: str, application_name: str, session: Session, publication: str, tables: Sequence[tuple[str, str]]
     ) -> None:
-        connection = SnapshotConnection(parameters(dsn, application_name))
+        connection = SnapshotConnection(connect(parameters(dsn, application_name)))
         try:
             with Connection(dsn, application_name) as maker:
                 slot = export_snapshot(maker, session)

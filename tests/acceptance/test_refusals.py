@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -219,22 +221,69 @@ def test_a_table_that_the_role_may_not_read_is_refused_before_the_slot_is_made(s
         stream.sql("DROP OWNED BY blind", "DROP ROLE blind")
 
 
-def test_a_start_that_fails_after_it_made_its_slot_says_how_to_drop_it(
-    stream: StreamFixture,
-) -> None:
+def test_a_spool_that_cannot_be_made_is_refused_before_the_slot_is_made(stream: StreamFixture) -> None:
     stream.sql(TABLE)
-    said = f"This start has made the slot {stream.slot}"
-    _refused(stream, "spool directory", said, "cdcd slot drop", spool={"directory": "/dev/null"})
-    daemon = stream.daemon()
-    assert "dropped" in cdcd(daemon, "slot", "drop")
+    given: dict[str, Any] = {"spool": {"directory": "/dev/null"}}
+    _refused(stream, "The spool cannot be made in /dev/null", "spool.directory", code=2, **given)
     assert _slots(stream) == []
-    # A slot whose changes were published must not be dropped, so the error does not suggest it.
+    found = map(json.loads, cdcd(stream.daemon(**given), "check", "--json", code=1).splitlines())
+    [finding] = [each for each in found if each["about"] == "spool"]
+    assert finding["level"] == "error"
+    assert "/dev/null" in finding["message"]
+
+
+def test_check_sees_a_monitoring_port_that_is_taken(stream: StreamFixture) -> None:
+    stream.sql(TABLE)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        daemon = stream.daemon(monitoring={"port": port})
+        assert f"cannot listen on 127.0.0.1:{port}" in cdcd(daemon, "check", code=1)
+
+
+def test_a_start_that_fails_after_it_made_its_slot_drops_it_again(stream: StreamFixture) -> None:
+    stream.sql(TABLE)
+    # /proc looks writable to root, and takes no directory: the start finds that out after it has taken Kafka over.
+    done = stream.run(spool={"directory": "/proc/cdcd"})
+    assert "spool directory" in _sentence(done, 1)
+    assert "made the slot" in done.stderr
+    assert "dropped the slot again" in done.stderr
+    assert "cdcd slot drop" not in done.stderr
+    assert _slots(stream) == []
+    # A slot whose changes were published must not be dropped.
+    daemon = stream.daemon()
     daemon.start().wait_for_log("going on")
     stream.sql("INSERT INTO t VALUES (1)")
     daemon.wait_until_confirmed()
     stream.sql("DROP PUBLICATION cdcd", "INSERT INTO t VALUES (2)")
     assert daemon.wait(15) == 1
-    assert said not in daemon.log.read_text()
+    assert "slot drop" not in daemon.log.read_text()
+    assert _slots(stream) == [(stream.slot,)]
+
+
+@pytest.mark.postgres_versions(15, "newest")
+def test_a_role_that_may_read_the_published_columns_only_copies_them(stream: StreamFixture) -> None:
+    role = f"columns_{stream.slot}"
+    stream.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, hidden text)",
+        "INSERT INTO t SELECT g, 'v', 'secret' FROM generate_series(1, 1000) g",
+        "CREATE PUBLICATION cdcd FOR TABLE t (id, v)",
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        f"GRANT SELECT (id) ON t TO {role}",
+    )
+    given: dict[str, Any] = {"source": {"dsn": make_conninfo(stream.dsn, user=role)}, "snapshot": {"mode": "initial"}}
+    try:
+        hint = f'GRANT SELECT ("id", "v") ON "public"."t" TO "{role}"'
+        _refused(stream, hint, **given)
+        assert hint in cdcd(stream.daemon(**given), "check", code=1)
+        stream.sql(hint)
+        daemon = stream.daemon(**given)
+        cdcd(daemon, "check")
+        with daemon.start():
+            daemon.wait_for_log("the snapshot is complete", timeout_s=30)
+            assert "differ" not in cdcd(daemon, "verify")
+            assert daemon.stop() == 0
+    finally:
+        stream.sql(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
 # Streams that cannot go on without a gap

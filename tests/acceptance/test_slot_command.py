@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import servers
 from support.daemon import cdcd, command, environment
 from support.stream import StreamFixture
 
@@ -19,7 +20,10 @@ def test_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(st
     made = json.loads(cdcd(daemon, "slot", "create", "--two-phase", "--failover", "--json"))
     assert (made["name"], made["two_phase"], made["failover"], made["active"]) == (stream.slot, True, True, False)
     assert "already exists" in cdcd(daemon, "slot", "create", code=1)
-    assert cdcd(daemon, "slot", "drop") == f"dropped the slot {stream.slot}\n"
+    said = cdcd(daemon, "slot", "drop", code=1)
+    assert f"Kafka holds nothing of the slot {stream.slot} (pgoutput, database" in said
+    assert "add --force" in said
+    assert cdcd(daemon, "slot", "drop", "--force").startswith(f"dropped the slot {stream.slot} (pgoutput, database")
     assert "does not exist" in cdcd(daemon, "slot", "drop", code=1)
     cdcd(daemon, "slot", "create")
     with daemon.start():
@@ -41,6 +45,34 @@ def test_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(st
     [gone] = [finding for finding in found if finding["about"] == "progress"]
     assert gone["level"] == "error"
     assert "is gone" in gone["message"]
+
+
+@pytest.mark.parametrize("kind", ["plugin", "database", "physical"])
+def test_a_slot_of_another_program_is_told_for_what_it_is_and_stays(
+    stream: StreamFixture, postgres: servers.PostgreSQL, kind: str
+) -> None:
+    name = stream.slot
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION cdcd FOR TABLE t")
+    with psycopg.connect(postgres.dsn() if kind == "database" else stream.dsn, autocommit=True) as owner:
+        if kind == "physical":
+            owner.execute("SELECT pg_create_physical_replication_slot(%s, true)", [name])
+        else:
+            plugin = "test_decoding" if kind == "plugin" else "pgoutput"
+            owner.execute("SELECT pg_create_logical_replication_slot(%s, %s)", [name, plugin])
+        stream.sql("INSERT INTO t SELECT generate_series(1, 20000)")
+        words = {"plugin": "of plugin test_decoding", "database": "of the database", "physical": "is physical"}[kind]
+        try:
+            daemon = stream.daemon()
+            dropped = cdcd(daemon, "slot", "drop", code=1)
+            assert words in dropped
+            assert "MiB of WAL that nobody has read" in dropped
+            assert words in cdcd(daemon, "check", code=1)
+            done = stream.run()
+            assert (done.returncode, words in done.stderr) == (1, True), done.stderr
+            assert stream.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{name}'") == [(1,)]
+        finally:
+            cdcd(daemon, "slot", "drop", "--force")
+    assert stream.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{name}'") == []
 
 
 def test_a_request_without_a_daemon_says_that_it_waits(stream: StreamFixture) -> None:

@@ -14,7 +14,7 @@ from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.source.connection import Connection
 from cdcd.source.exported_snapshot import export_snapshot, lock_tables
 from cdcd.source.server_errors import SlotWaits, SnapshotGone
-from cdcd.source.session import Session, parameters
+from cdcd.source.session import Session, connect, parameters
 from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums
 
 pytestmark = pytest.mark.postgres_versions("oldest", "newest")
@@ -38,7 +38,7 @@ def session(database: Database) -> Iterator[Session]:
 @pytest.fixture
 def reader(database: Database, session: Session) -> Iterator[SnapshotConnection]:
     """A connection that sees a snapshot of now."""
-    reader = SnapshotConnection(parameters(database.dsn, "cdcd test"))
+    reader = SnapshotConnection(connect(parameters(database.dsn, "cdcd test")))
     with Connection(database.dsn) as maker:
         reader.import_snapshot(export_snapshot(maker, session).snapshot or "")
     yield reader

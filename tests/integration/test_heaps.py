@@ -10,7 +10,7 @@ from support.fix_postgres import Database
 
 from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.source.heaps import altered_heaps, heaps
-from cdcd.source.session import Session, parameters
+from cdcd.source.session import Session, connect, parameters
 
 ALTERATIONS = {
     "nothing": ("INSERT INTO t VALUES (2, 'y')", []),
@@ -35,7 +35,7 @@ def test_what_a_snapshot_can_show_no_more_is_found(database: Database, what: str
     oids = [oid for (oid,) in database.execute("SELECT oid::bigint FROM pg_class WHERE relname IN ('t', 'p')")]
     with (
         psycopg.connect(database.dsn) as exporter,
-        closing(SnapshotConnection(parameters(database.dsn, "cdcd-test"))) as snapshot,
+        closing(SnapshotConnection(connect(parameters(database.dsn, "cdcd-test")))) as snapshot,
         Session(database.dsn) as session,
     ):
         exporter.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

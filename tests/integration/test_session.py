@@ -66,7 +66,7 @@ def test_the_dsn_has_the_last_word_on_everything_but_the_pinned_settings() -> No
     query = "application_name=mine&keepalives_idle=5&options=-c%20work_mem%3D1MB"
     params = parameters(f"postgresql://u@h/d?{query}", "cdcd")
     assert (params["application_name"], params["keepalives_idle"]) == ("mine", "5")
-    assert params["options"].startswith("-c work_mem=1MB -c DateStyle=ISO,MDY ")
+    assert params["options"].startswith("-c role=none -c work_mem=1MB -c DateStyle=ISO,MDY ")
     assert parameters("host=h", "cdcd")["application_name"] == "cdcd"
 
 

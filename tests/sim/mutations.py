@@ -724,7 +724,26 @@ _MUTATIONS = (
         +        seen = [each for each in self._seen if each[0] > wal_lsn]
         """,
     ),
+    Mutation(
+        "leave the slot of a start that failed",
+        "cdcd.daemon.unused_slot",
+        """
+        -                    if slot.drop():
+        +                    if slot.state() is None:
+        """,
+        scene="RefusedTakeovers",
+    ),
     # The parts that the simulation plays
+    # The lock of a table lasts only while the table is read. A TRUNCATE before that leaves it empty for the snapshot.
+    Mutation(
+        "read a table that was rewritten before its turn",
+        "sim.snapshots",
+        """
+        -        if snapshot.is_rewritten(shown):
+        -            raise SnapshotGone(f"{shown.name} was rewritten meanwhile")
+        """,
+        scene="RewrittenBeforeTheirTurn",
+    ),
     Mutation(
         "fence nobody",
         "sim.replica",

@@ -29,6 +29,7 @@ from cdcd.daemon.pipeline import Pipeline
 from cdcd.daemon.start_judgement import StartJudgement
 from cdcd.daemon.stream_startup import Fallbacks, StreamStartup
 from cdcd.daemon.supervisor import BACKOFF_MAX_S, BACKOFF_MIN_S, STANDBY_S
+from cdcd.daemon.unused_slot import drop_unused_slot
 from cdcd.daemon.wiring import StreamResources
 from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, PostgresUnavailable, RetriableError, Unpublishable
 from cdcd.monitoring.status import Status
@@ -236,6 +237,19 @@ class SimSlot:
             "reserved", None, slot.two_phase, False, "", server.end,
         )  # fmt: skip
 
+    fitting_state = state
+
+    def drop(self) -> bool:
+        self._session.check()
+        server = self._session.world.server
+        if server.slot is None:
+            return False
+        if server.slot.reader is not None:
+            raise SlotActive(self.name, id(server.slot.reader))
+        server.slot = None
+        self._session.world.note("the slot is dropped")
+        return True
+
     def writers(self) -> tuple[str, ...]:
         return ()
 
@@ -301,7 +315,7 @@ class SimPublication:
     def tables(self) -> list[Any]:
         self._session.check()
         if self._session.life.state != "streaming":
-            raise Locked("a published table is locked", "55P03")
+            raise Locked("a published table is locked")
         return [(each.schema, each.name) for each in self._session.world.server.tables.values()]
 
 
@@ -315,7 +329,6 @@ def postgres_facts(session: Any, source: SourceSettings) -> PostgresFacts:
     return PostgresFacts(
         server=ServerFacts(server.version * 10_000, "d", "cdcd", _PARAMETERS, slots=0, walsenders=0),
         slot=slot,
-        slot_is_physical=False,
         publication=PublishedOperations(updates=True, deletes=True),
         may_create=False,
         identities=tables,
@@ -463,6 +476,8 @@ class Life:
         self.watch_due = 0.0
         self.hurried = False
         self._fallbacks = Fallbacks(judgement=StartJudgement(postgres_facts))
+        self._has_streamed = False
+        self._slot_created = False
         self._backoff_s = BACKOFF_MIN_S
         self._transactions = 0
         self._looks: list[tuple[int, int]] = []
@@ -583,6 +598,7 @@ class Life:
                 self.clients.wall_us,
             )
             self.opened = opened
+            self._has_streamed = True
             sink = self.pipeline.sink.worker
             assert isinstance(sink, SteppedSink)
             self.sink = sink
@@ -623,6 +639,7 @@ class Life:
             sink.alive = False  # it was waited for long enough
         if self.opening is not None:
             self.opening.close()
+            self._slot_created = self._slot_created or self.opening.slot_created
         self.opening = self.opened = self.pipeline = self.sink = self.taking_over = self.link = None
         self.state = "waiting"
         error = self.error
@@ -646,6 +663,9 @@ class Life:
             self.due = world.now
         else:
             assert isinstance(error, FatalError)
+            if self._slot_created and not self._has_streamed:
+                drop_unused_slot(world.settings, self.clients)
+                self.check()
             world.died(self, error)
 
     def _measure(self) -> None:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from sim.fake_disk import Disk
 from sim.fake_kafka import Transaction
+from sim.fake_postgres import Table
+from sim.replica import Life
+from sim.snapshots import SimSnapshot
 from sim.sql import Session
 from sim.world import World
 
 from cdcd.daemon.snapshot_coordinator import SnapshotState
+from cdcd.errors import FatalError, RequestRejected
 
 
 class Scene(World):
@@ -112,6 +116,29 @@ class TwoFirstStarts(Scene):
         super().__init__(seed, times=4)
         self._start_together()
         self._kafka_pauses = 0.7
+
+    def act(self) -> None:
+        self.commit(1)
+
+
+class RefusedTakeovers(Scene):
+    """The first starts make the slot, and then Kafka refuses the daemon, until a person grants what it needs.
+
+    The slot stayed behind, and kept WAL without end. With two replicas, one may use the slot that the other has made.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, times=6)
+        self.refuses_takeovers_until = self.now + self.rng.random() * 8
+        self._kafka_failures = 0.0
+        self._start_together()
+        if seed % 2:
+            del self.lives["b"], self.disks["b"], self._starts["b"]
+
+    def died(self, life: Life, stop: FatalError | None) -> None:
+        super().died(life, stop)
+        if isinstance(stop, RequestRejected) and len(self.lives) == 1 and self.server.up:
+            assert self.server.slot is None, "a start that failed has left its slot"
 
     def act(self) -> None:
         self.commit(1)
@@ -302,7 +329,40 @@ class BrokenSnapshots(World):
                 self.kill(name, quick=True)
 
 
+class RewrittenBeforeTheirTurn(World):
+    """Tables are rewritten or truncated after a snapshot was taken, before their rows are read.
+
+    A snapshot does not show the rows of a table that was rewritten after it: they were missing.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 15)
+        if not self.checker.has_snapshots:
+            self._take_snapshots()
+        while len(self.database.ledger) < 20:
+            self.database.act()
+        self.database.end_all()
+        self.settings = self.settings.model_copy(
+            update={"snapshot": self.settings.snapshot.model_copy(update={"workers": 1})}
+        )
+        self.snapshot_pace_s = 0.3
+        self._is_calm = False
+        self._faults = 0
+        self._rewrites = 3
+
+    def took(self, snapshot: SimSnapshot, tables: list[Table]) -> None:
+        super().took(snapshot, tables)
+        if self._rewrites:
+            self._rewrites -= 1
+            self.at(self.now + self.rng.random(), self._rewrite)
+
+    def _rewrite(self) -> None:
+        if self.server.up:
+            self.note(self.database.rewrite())
+
+
 SCENES = [
     BrokenSnapshots, SnapshotsUnderFaults, LostTopics, RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts,
-    MarkersLost, LostWhileTakingOver, ZombieThatPublishes, TornSpool, SubtransactionsByTheThousand,
+    RefusedTakeovers, MarkersLost, LostWhileTakingOver, ZombieThatPublishes, TornSpool, SubtransactionsByTheThousand,
+    RewrittenBeforeTheirTurn,
 ]  # fmt: skip

@@ -5,7 +5,8 @@ After: `cdcd.daemon.snapshot_coordinator`. The classes here play the export and 
 
 Three rules of the server decide, and hold here. It makes a snapshot when every transaction has ended that was writing
 when it was asked; a transaction that waits for its synchronous standby has not ended. Others may alter or truncate a
-table between the snapshot and the lock. A snapshot dies with its connections, and they die with the server.
+table until a connection locks it, and again when no connection reads it any more: a table that was rewritten looks
+empty then. A snapshot dies with its connections, and they die with the server.
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ class SimSnapshot:
         self.xmin = world.server.oldest_xid()
         self.tables: dict[int, Table] = dict(world.server.tables)
         self.files = files(world.database)
-        self.locked: set[int] = set()
         self.closed = False
         self._crashes = world.server.crashes
         self.connections = [SimConnection(self) for _ in range(world.settings.snapshot.workers)]
@@ -59,15 +59,25 @@ class SimSnapshot:
         same = self._crashes == self.world.server.crashes and self.world.server.up
         return same and not self.closed and not self.life.dead
 
+    @property
+    def locked(self) -> set[int]:
+        """The tables that its connections read."""
+        return {connection.locked for connection in self.connections if connection.locked}
+
     def file(self, table: Table) -> File:
         return _file(self.files, table)
+
+    def is_rewritten(self, table: Table) -> bool:
+        """Whether the table has another file now."""
+        return _file(files(self.world.database), table).node != self.file(table).node
 
     def described(self, table: Table, copy: Any, relations: Relations) -> TableExport:
         now, shown = _file(files(self.world.database), table), self.file(table)
         blocks = max(shown.blocks, now.blocks)
         heap = Heap(table.oid, table.schema, table.name, now.node, blocks, 0, True, now.node != shown.node)
         relation = relations.resolve(table.message(0))
-        return TableExport(copy, relation, [heap], bytes([BINARY]) * len(relation.columns), "")
+        numbers = {name: number for number, (name, _) in enumerate(table.columns, 1)}
+        return TableExport(copy, relation, [heap], bytes([BINARY]) * len(relation.columns), "", {heap.oid: numbers})
 
 
 class SimConnection:
@@ -76,32 +86,35 @@ class SimConnection:
     def __init__(self, snapshot: SimSnapshot) -> None:
         self._snapshot = snapshot
         self.chunk: Chunk | None = None
+        self.locked = 0
+        """The table whose lock this connection has."""
+        self._enters = False
         self._messages: list[bytes] = []
         self._due = 0.0
+        self._closed = False
 
     def fileno(self) -> int:
         return -2
 
-    def start(self, chunk: Chunk, columns: Sequence[object], row_filter: str) -> None:
+    def start(self, chunk: Chunk, columns: Sequence[object], row_filter: str, numbers: Mapping[str, int]) -> None:
         self._check()
-        snapshot = self._snapshot
-        table = snapshot.tables[chunk.heap.oid]
         self.chunk = chunk
-        end = None if chunk.to_the_end else chunk.end
-        rows = rows_of(snapshot.file(table), chunk.first, end, chunk.changed_since)
-        self._messages = [*(_message(table, row) for row in rows), _TRAILER]
-        self._messages[0] = _HEADER + self._messages[0]
+        self._enters = chunk.heap.oid != self.locked
+        if self._enters:
+            self.locked = 0
+        else:
+            self._copy(chunk)
 
     def read(self, messages_max: int) -> tuple[list[bytes], bool]:
         self._check()
         assert self.chunk is not None
         world = self._snapshot.world
-        shown, now = self._snapshot.tables[self.chunk.heap.oid], world.server.tables[self.chunk.heap.oid]
-        if shown.name != now.name or not set(shown.columns) <= set(now.columns):
-            raise SnapshotGone(f"{shown.name} was altered meanwhile")
         if world.now < self._due:
             return [], False
         self._due = world.now + world.rng.random() * world.snapshot_pace_s
+        if self._enters:
+            self._enter(self.chunk)
+            return [], False
         wanted = min(messages_max, world.rng.choice([1, 2, 1000]))
         messages, self._messages = self._messages[:wanted], self._messages[wanted:]
         ended = not self._messages
@@ -109,14 +122,49 @@ class SimConnection:
             self.chunk = None
         return messages, ended
 
+    def _enter(self, chunk: Chunk) -> None:
+        """The transaction for this table begins: it locks the table, and looks what became of it."""
+        snapshot = self._snapshot
+        shown, now = snapshot.tables[chunk.heap.oid], snapshot.world.server.tables[chunk.heap.oid]
+        if now.oid in snapshot.world.database.exclusive():
+            raise SnapshotGone(f"{shown.name} is being altered")
+        if shown.name != now.name or not set(shown.columns) <= set(now.columns):
+            raise SnapshotGone(f"{shown.name} was altered meanwhile")
+        if snapshot.is_rewritten(shown):
+            raise SnapshotGone(f"{shown.name} was rewritten meanwhile")
+        self.locked = now.oid
+        self._enters = False
+        self._copy(chunk)
+
+    def _copy(self, chunk: Chunk) -> None:
+        snapshot = self._snapshot
+        table = snapshot.tables[chunk.heap.oid]
+        end = None if chunk.to_the_end else chunk.end
+        rows = rows_of(snapshot.file(table), chunk.first, end, chunk.changed_since)
+        if snapshot.is_rewritten(table):
+            rows = iter(())
+        self._messages = [*(_message(table, row) for row in rows), _TRAILER]
+        self._messages[0] = _HEADER + self._messages[0]
+
     def close(self) -> None:
-        self._snapshot.closed = True
+        self._closed = True
+        self.locked = 0
 
     def _check(self) -> None:
         world = self._snapshot.world
-        if not self._snapshot.alive or world.breaks_snapshot():
+        if self._closed or not self._snapshot.alive or world.breaks_snapshot():
             self._snapshot.closed = True
             raise PostgresUnavailable("the connection of the snapshot ended")
+
+
+class SimAnchor:
+    """Plays the connection that keeps the snapshot."""
+
+    def __init__(self, snapshot: SimSnapshot) -> None:
+        self._snapshot = snapshot
+
+    def close(self) -> None:
+        self._snapshot.closed = True
 
 
 class SimSnapshotExport:
@@ -186,14 +234,13 @@ class SimSnapshotExport:
                 ]
                 oids = {table.oid for table, _ in wanted}
                 if (yield from self._lock(oids)):
-                    snapshot.locked |= oids
                     relations = Relations(self._life.clients.catalog(self._life.clients.session()))
                     tables = [snapshot.described(table, copy, relations) for table, copy in wanted]
                     if not any(heap.rewritten for table in tables for heap in table.heaps):
                         world.took(snapshot, [table for table, _ in wanted])
                         return ExportedSnapshot(
                             snapshot.lsn, snapshot.taken_us, snapshot.xmin, tables,
-                            snapshot.connections,  # type: ignore[arg-type]
+                            snapshot.connections, SimAnchor(snapshot),  # type: ignore[arg-type]
                         )  # fmt: skip
                 snapshot.closed = True
             except GeneratorExit:
@@ -201,7 +248,7 @@ class SimSnapshotExport:
                 raise
 
     def _lock(self, oids: set[int]) -> Generator[None, None, bool]:
-        """LOCK TABLE ... NOWAIT."""
+        """The size of a table cannot be asked for while another session has its lock."""
         yield
         return not oids & self.world.database.exclusive()
 

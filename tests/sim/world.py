@@ -127,6 +127,8 @@ class World:
         self.watches_topics = False
         """The daemons watch the topics: until then nothing befalls these."""
         self._expects_refusal = False
+        self.refuses_takeovers_until = 0.0
+        """Until then the ACLs do not let the daemon have its transactional.ids."""
         self._snapshots: list[SimSnapshot] = []
         self.snapshot_pace_s = 0.0
         """How long it takes a connection to read the next rows of a snapshot, at most."""
@@ -432,7 +434,7 @@ class World:
     # Snapshots
 
     def took(self, snapshot: SimSnapshot, tables: list[Table]) -> None:
-        """A snapshot was taken of these tables, which are locked."""
+        """A snapshot was taken of these tables."""
         self.note(f"{snapshot.life.name} has a snapshot at {snapshot.lsn:X} of {[table.name for table in tables]}")
         self._snapshots.append(snapshot)
         self.checker.snapshots.took(snapshot, tables)
@@ -462,6 +464,7 @@ class World:
         fine = (
             isinstance(stop, Fenced)
             or (isinstance(stop, RequestRejected) and life.jumped)
+            or (isinstance(stop, RequestRejected) and self.refuses_takeovers_until > 0)
             or (isinstance(stop, GapError) and self._expects_gap)
             or (isinstance(stop, RequestRejected) and self._expects_refusal)
             or (type(stop) is FatalError and life.disk.full)
@@ -477,6 +480,8 @@ class World:
         life = self.running[-1]
         self.meanwhile(self._kafka_pauses)
         life.check()
+        if step == "start" and self.now < self.refuses_takeovers_until:
+            raise RequestRejected("Kafka refuses the transactional.id")
         if step == "start":
             for transaction in self.broker.open_transactions():
                 if transaction in self._limbo and self.rng.random() < 0.5:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from support import workload
 from support.fix_postgres import Database
 from support.rendering import content
@@ -177,3 +179,28 @@ def _write(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         for part in range(5):
             workload.mix(connection, 1000 + part * 1000, 60)
+
+
+def test_no_setting_of_the_role_ends_or_changes_a_load(stream: StreamFixture, cdc: Cdc) -> None:
+    role = f"loader_{stream.slot}"
+    timeouts = {"statement_timeout": "500ms", "idle_in_transaction_session_timeout": "500ms", "lock_timeout": "1ms"}
+    hostile = timeouts | {"search_path": "nowhere", "default_transaction_read_only": "on", "DateStyle": "German"}
+    if stream.sql("SHOW server_version_num")[0][0] >= "170000":
+        hostile["transaction_timeout"] = "1s"
+    stream.sql(
+        "CREATE EXTENSION IF NOT EXISTS hstore",
+        "CREATE TABLE t (id int PRIMARY KEY, d date, h hstore)",
+        "INSERT INTO t SELECT g, '2026-01-31', 'a=>1' FROM generate_series(1, 1000) g",
+        "CREATE PUBLICATION cdcd FOR TABLE t",
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        f"GRANT SELECT ON t TO {role}",
+        *(f"ALTER ROLE {role} SET {name} = '{value}'" for name, value in hostile.items()),
+    )
+    try:
+        with cdc.snapshot(make_conninfo(stream.dsn, user=role), ["public.t"], parallelism=2) as snapshot:
+            time.sleep(1.5)
+            rows = snapshot.rows("public.t").collect()
+        assert len(rows) == 1000
+        assert {(str(row["d"]), *row["h"].items()) for row in rows} == {("2026-01-31", ("a", "1"))}
+    finally:
+        stream.sql(f"DROP OWNED BY {role}", f"DROP ROLE {role}")

@@ -17,6 +17,7 @@ from pyspark.errors import PySparkRuntimeError
 
 from cdcd.avro.type_forms import TYPE_FORMS
 from cdcd.errors import CdcdError, DecodeError, RequestRejected, SettingsError
+from cdcd.source.session import PINNED
 from cdcd.spark import commands, settings
 from cdcd.spark.load import ctid_ranges, jdbc
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
@@ -98,6 +99,12 @@ def test_a_dsn_becomes_a_jdbc_url() -> None:
     assert url == "jdbc:postgresql://db:5433/shop"
     assert properties["password"] == "secret"
     assert properties["sslmode"] == "verify-full"
+
+
+def test_a_session_over_jdbc_pins_what_every_session_pins() -> None:
+    _, properties = jdbc("host=db dbname=shop options='-c work_mem=1MB -c statement_timeout=1s'")
+    assert all(f"-c {name}=" in properties["options"] for name, _ in PINNED)
+    assert properties["options"].index("work_mem=1MB") < properties["options"].index("statement_timeout=0")
 
 
 def test_the_shipped_file_loads_and_a_wrong_key_is_named(tmp_path: Path) -> None:

@@ -76,19 +76,15 @@ def peek(settings: Settings, limit: int, *, as_json: bool, out: TextIO) -> None:
 
 
 def _check(session: Session, name: str) -> None:
-    state = Slot(session, name).state()
+    state = Slot(session, name).fitting_state()
     if state is None:
         raise GapError(
             f'the slot "{name}" does not exist', "cdcd run creates it at its first start; or correct source.slot"
         )
     if state.active:
-        raise SlotActive(name, state.active_pid)
+        raise SlotActive(name, state.active_pid, state.used_by)
     if state.lost:
         raise GapError(f'the slot "{name}" has lost WAL that it still needed', "Run cdcd check: it says what to do")
-    if state.plugin != "pgoutput":
-        raise RequestRejected(
-            f'the slot "{name}" is one of the plugin {state.plugin}, not of pgoutput', "Correct source.slot"
-        )
 
 
 def _events(

@@ -21,6 +21,7 @@ from cdcd.lsn import format_lsn
 from cdcd.progress.records import SlotRecord
 from cdcd.reading.slot_progress import last_record
 from cdcd.source.replication_stream import ReplicationStream
+from cdcd.source.server_errors import SlotActive
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot, SlotState
 from cdcd.terminal.text_format import size
@@ -78,29 +79,62 @@ def status(settings: Settings, *, as_json: bool, out: TextIO) -> None:
 
 
 def drop(settings: Settings, *, force: bool, as_json: bool, out: TextIO) -> None:
-    """Drop the slot: PostgreSQL may then remove the WAL that it keeps for it.
+    """With `force`, drop the slot: PostgreSQL may then remove the WAL that it keeps for it.
 
-    Raises SlotActive while a daemon uses the slot. Without `force`, raises RequestRejected if Kafka holds progress of
-    this slot (later changes would be lost), or if Kafka does not answer.
+    Without `force`, raises RequestRejected, which says what the slot is and what would be lost: another program may
+    have made it. Raises SlotActive while a client uses the slot.
     """
     source = settings.source
-    if not force:
-        try:
-            last = last_record(settings)
-        except CdcdError as error:
-            raise RequestRejected(
-                f"Kafka cannot say what would be lost: {error.message}",
-                "Bring Kafka back, or add --force to drop the slot anyway",
-            ) from error
-        if last is not None:
-            raise RequestRejected(
-                f"Kafka holds changes of {source.slot} up to {format_lsn(last.lsn)}: later changes would be lost",
-                "Add --force if you want that; then use another source.slot or sink.prefix, and take a new snapshot",
-            )
     with Session(source.dsn, source.application_name) as session:
-        if not Slot(session, source.slot).drop():
+        slot = Slot(session, source.slot)
+        state = slot.state()
+        if state is None:
             raise RequestRejected(f"the slot {source.slot} does not exist", "There is nothing to do")
-    out.write(json.dumps({"dropped": source.slot}) + "\n" if as_json else f"dropped the slot {source.slot}\n")
+        if state.active:
+            raise SlotActive(state.name, state.active_pid, state.used_by)
+        if not force:
+            raise _kept(settings, state)
+        if not slot.drop():
+            raise RequestRejected(f"the slot {source.slot} was dropped meanwhile", "There is nothing to do")
+    what = _kind(state)
+    content = json.dumps({"dropped": source.slot}) if as_json else f"dropped the slot {source.slot} ({what})"
+    out.write(f"{content}\n")
+
+
+def _kept(settings: Settings, slot: SlotState) -> RequestRejected:
+    """The refusal to drop a slot without --force."""
+    unread = f"{size(slot.lag_bytes or slot.retained_bytes)} of WAL that nobody has read"
+    if slot.lost:
+        unread = "no WAL any more"
+    if slot.misfit:
+        return RequestRejected(
+            f"{slot.misfit}: another program uses it, and it keeps {unread}",
+            "Correct source.slot or source.dsn; or add --force to drop it",
+        )
+    try:
+        last = last_record(settings)
+    except CdcdError as error:
+        return RequestRejected(
+            f"Kafka cannot say what would be lost with the slot {slot.name} ({_kind(slot)}): {error.message}",
+            "Bring Kafka back, or add --force to drop the slot anyway",
+        )
+    if last is None:
+        return RequestRejected(
+            f"Kafka holds nothing of the slot {slot.name} ({_kind(slot)}) below the prefix {settings.sink.prefix}, "
+            f"so another program may use it: it keeps {unread}",
+            "If no other program uses it, add --force",
+        )
+    return RequestRejected(
+        f"Kafka holds changes of {slot.name} up to {format_lsn(last.lsn)}: later changes would be lost",
+        "Add --force if you want that; then use another source.slot or sink.prefix, and take a new snapshot",
+    )
+
+
+def _kind(slot: SlotState) -> str:
+    if slot.slot_type != "logical":
+        return slot.slot_type
+    flags = [name for name, is_set in (("two-phase", slot.two_phase), ("failover", slot.failover)) if is_set]
+    return ", ".join([slot.plugin, f"database {slot.database}", *flags])
 
 
 def show(state: SlotState | None, last: SlotRecord | CdcdError | None, *, as_json: bool, out: TextIO) -> None:
@@ -121,11 +155,10 @@ def show(state: SlotState | None, last: SlotRecord | CdcdError | None, *, as_jso
         }
         out.write(json.dumps(content) + "\n")
         return
-    used = f"in use by pid {state.active_pid}" if state.active else "not in use"
-    flags = [name for name, is_set in (("two-phase", state.two_phase), ("failover", state.failover)) if is_set]
+    used = f"in use by pid {state.active_pid} ({state.used_by})" if state.active else "not in use"
     safe = "no limit" if state.safe_wal_bytes is None else size(state.safe_wal_bytes)
     rows = [
-        ("slot", f"{state.name} ({', '.join([state.plugin, f'database {state.database}', *flags])})"),
+        ("slot", f"{state.name} ({_kind(state)})"),
         (
             "state",
             f"invalid: {state.invalidation or state.wal_status}" if state.lost else f"{used}, {state.wal_status}",

@@ -60,7 +60,8 @@ class PlayedConnection:
     def fileno(self) -> int:
         return 42
 
-    def start(self, chunk: Any, columns: object, row_filter: str) -> None:
+    def start(self, chunk: Any, columns: object, row_filter: str, numbers: object) -> None:
+        assert numbers == {"id": 1}
         self.chunk = chunk
 
     def read(self, rows_max: int) -> tuple[list[bytes], bool]:
@@ -115,6 +116,7 @@ class Played:
     def __post_init__(self) -> None:
         self.room = PlayedRoom()
         self.connection = PlayedConnection()
+        self.anchor = PlayedConnection()
         self.batches = BatchBuilder(tombstones=False)
         self.requests = SnapshotRequests("s", TopicNames("p"), {}, takes_new_tables=self.takes_new_tables)
         self.coordinator = SnapshotCoordinator(
@@ -147,8 +149,9 @@ class Played:
         assert wanted is not None
         column = ResolvedColumn("id", PgType(23, "pg_catalog", "int4"), -1, True)
         heap = Heap(1, "public", "t", 10, blocks, 0, True, False)
-        table = TableExport(wanted, ResolvedRelation(1, "public", "t", "d", [column]), [heap], b"b", "")
-        return ExportedSnapshot(LSN, 1_700_000_000_000_000, 700, [table], cast("Any", [self.connection]))
+        table = TableExport(wanted, ResolvedRelation(1, "public", "t", "d", [column]), [heap], b"b", "", {1: {"id": 1}})
+        connections = cast("Any", [self.connection])
+        return ExportedSnapshot(LSN, 1_700_000_000_000_000, 700, [table], connections, cast("Any", self.anchor))
 
     def catch_up(self, blocks: int = 1) -> Action:
         """Bring it to the consistent point, and begin to read."""
@@ -251,6 +254,7 @@ def test_rows_are_handed_on_while_there_is_room_and_the_last_batch_ends_the_snap
     assert action.finished == Finished(LSN, 1, 3)
     assert it.is_in(SnapshotState.IDLE)
     assert it.connection.is_closed
+    assert it.anchor.is_closed
     assert it.coordinator.sockets() == []
     assert (it.coordinator.tables_left, it.coordinator.bytes_left) == (0, 0)
 
@@ -326,3 +330,19 @@ def test_what_ends_the_export_ends_the_stream() -> None:
         it.turn()
     it.coordinator.close()
     assert it.exports[0].is_closed
+
+
+def test_a_connection_that_has_nothing_more_to_read_lets_its_table_go_while_others_still_read() -> None:
+    it = Played()
+    idle = PlayedConnection()
+    it.turn()
+    export = it.exports[-1]
+    export.done, export.exported = True, it.exported()
+    export.exported.connections.append(cast("Any", idle))
+    it.turn()
+    it.room.is_stream_paused = True
+    it.turn()
+    assert it.connection.chunk is not None
+    assert idle.is_closed
+    assert not it.connection.is_closed
+    assert not it.anchor.is_closed

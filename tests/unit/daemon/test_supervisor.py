@@ -12,6 +12,7 @@ from cdcd.daemon.supervisor import FIRST_STREAM_WITHIN_S, Supervisor
 from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, TextUnconvertible, Unpublishable
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import State, Status
+from cdcd.source.server_errors import SlotActive
 from cdcd.wakeup import WakeupPipe
 
 TABLE = ("public", "a")
@@ -139,3 +140,20 @@ def test_binary_mode_alone_cannot_take_text_as_it_is_stored(make: Callable[..., 
     with pytest.raises(FatalError, match=r"source\.binary = true") as failed:
         daemon.supervisor.run()
     assert failed.value.hint.startswith('Set source.binary = "auto"')
+
+
+@pytest.mark.parametrize("is_foreign", [True, False])
+def test_a_program_that_has_the_slot_is_a_warning_and_another_daemon_is_not(
+    make: Callable[..., Daemon], caplog: pytest.LogCaptureFixture, is_foreign: bool
+) -> None:
+    def fail() -> CdcdError:
+        daemon.stops = True
+        return SlotActive("s", 4711, "pg_recvlogical", is_foreign=is_foreign)
+
+    daemon = make(fail)
+    with caplog.at_level(logging.INFO, "cdcd.daemon.supervisor"):
+        daemon.supervisor.run()
+    [record] = caplog.records
+    assert record.levelno == (logging.WARNING if is_foreign else logging.INFO)
+    assert (record.__dict__["pid"], record.__dict__["application_name"]) == (4711, "pg_recvlogical")
+    assert ("pg_terminate_backend(4711)" in record.getMessage()) == is_foreign

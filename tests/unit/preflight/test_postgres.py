@@ -42,7 +42,6 @@ ALL = PublishedOperations(updates=True, deletes=True)
 FACTS = PostgresFacts(
     server=SERVER,
     slot=None,
-    slot_is_physical=False,
     publication=None,
     may_create=True,
     identities=[TABLE],
@@ -94,12 +93,16 @@ def test_a_slot_that_no_standby_keeps_is_named_where_failover_is_wanted(made_wit
 @pytest.mark.parametrize(
     ("changed", "about", "hint"),
     [
-        ({"version": 130010}, "server", "Upgrade"),
         ({"origin": "none", "version": 150000}, "origin", '"any"'),
         (
             {"parameters": {**SERVER.parameters, "wal_level": "replica"}},
             "wal_level",
             "ALTER SYSTEM SET wal_level = 'logical'",
+        ),
+        (
+            {"parameters": {**SERVER.parameters, "max_replication_slots": "0"}},
+            "max_replication_slots",
+            "ALTER SYSTEM SET max_replication_slots = 10",
         ),
         ({"slots": 10}, "max_replication_slots", "ALTER SYSTEM SET max_replication_slots = 15"),
         (
@@ -108,8 +111,8 @@ def test_a_slot_that_no_standby_keeps_is_named_where_failover_is_wanted(made_wit
             "cdcd slot create",
         ),
         ({"slot": replace(SLOT, plugin="wal2json")}, "slot", "another source.slot"),
-        ({"slot_is_physical": True}, "slot", "another source.slot"),
-        ({"slot": replace(SLOT, database="other")}, "slot", "source.dsn"),
+        ({"slot": replace(SLOT, slot_type="physical", plugin="", database="")}, "slot", "another source.slot"),
+        ({"slot": replace(SLOT, database="other", is_of_this_database=False)}, "slot", "source.dsn"),
         ({"slot": replace(SLOT, wal_status="lost")}, "slot", 'source.on_slot_lost = "resnapshot"'),
         ({"slot": replace(SLOT, invalidation="wal_removed")}, "slot", 'source.on_slot_lost = "resnapshot"'),
         ({"create": False, "slot": SLOT}, "publication", 'CREATE PUBLICATION "cdcd" FOR TABLE "public"."orders"'),

@@ -4,7 +4,14 @@ import re
 
 import pytest
 
-from cdcd.errors import GapError, PostgresUnavailable, RequestRejected, StreamingUnsupported, TextUnconvertible
+from cdcd.errors import (
+    GapError,
+    PostgresUnavailable,
+    RequestRejected,
+    SettingsError,
+    StreamingUnsupported,
+    TextUnconvertible,
+)
 from cdcd.source.server_errors import (
     SlotActive,
     SlotFacts,
@@ -38,6 +45,39 @@ READY = SlotFacts("shop", "shop", "reserved", "logical")
             PostgresUnavailable,
             "max_wal_senders",
         ),
+        (
+            'FATAL:  number of requested standby connections exceeds "max_wal_senders" (currently 0)',
+            RequestRejected,
+            "ALTER SYSTEM SET max_wal_senders = 10",
+        ),
+        (
+            'FATAL:  permission denied for database "a shop"\nDETAIL:  User does not have CONNECT privilege.',
+            RequestRejected,
+            'GRANT CONNECT ON DATABASE "a shop" TO "cdc"',
+        ),
+        (
+            'FATAL:  database "shop" is not currently accepting connections',
+            RequestRejected,
+            'ALTER DATABASE "shop" ALLOW_CONNECTIONS true',
+        ),
+        ('FATAL:  cannot connect to invalid database "shop"', RequestRejected, 'DROP DATABASE "shop"'),
+        ("FATAL:  unsupported startup parameter: options", RequestRejected, "PostgreSQL's own host"),
+        ("FATAL:  unsupported startup parameter: replication", RequestRejected, "PostgreSQL's own host"),
+        ("FATAL:  unsupported startup parameter in options: statement_timeout", RequestRejected, "own host"),
+        ('FATAL:  unrecognized configuration parameter "work_memory"', RequestRejected, "PGOPTIONS"),
+        ('FATAL:  permission denied to set parameter "log_statement"', RequestRejected, "PGOPTIONS"),
+        ("server does not support SSL, but SSL was required", RequestRejected, "another sslmode"),
+        ("FATAL:  connection requires a valid client certificate", RequestRejected, "sslcert"),
+        ("SSL error: tlsv13 alert certificate required", RequestRejected, "sslcert"),
+        ('could not open certificate file "/x": No such file or directory', RequestRejected, "sslcert"),
+        ("local user with ID 10001 does not exist", RequestRejected, "Name the user"),
+        ("FATAL:  sorry, too many clients already", PostgresUnavailable, "max_connections"),
+        ('FATAL:  too many connections for role "cdc"', PostgresUnavailable, "CONNECTION LIMIT"),
+        ('invalid sslmode value: "sometimes"', SettingsError, "PGSSLMODE"),
+        ('invalid port number: "99999"', SettingsError, "PGPORT"),
+        ('invalid integer value "x" for connection option "keepalives_idle"', SettingsError, "Correct it"),
+        ('weak sslmode "prefer" may not be used with sslrootcert=system', SettingsError, "Correct it"),
+        ('definition of service "shop" not found', SettingsError, "Correct it"),
         ("FATAL:  the database system is starting up", PostgresUnavailable, "server runs"),
         ("connection refused", PostgresUnavailable, "server runs"),
         ("", PostgresUnavailable, "server runs"),
@@ -49,15 +89,64 @@ def test_a_connection_that_fails_is_named_with_its_cure(text: str, kind: type, h
     assert hint in error.hint
 
 
+@pytest.mark.parametrize("value", ["a", "secret", "12secret"])
+def test_a_port_that_may_be_a_part_of_the_password_is_not_repeated(value: str) -> None:
+    for text in (f'invalid port number: "{value}"', f'invalid integer value "{value}" for connection option "port"'):
+        assert f'"{value}"' not in str(connection_refused(text, "cdc"))
+
+
+def _attempts(*failures: tuple[str, str, str]) -> str:
+    """Host, address and message of each attempt, as psycopg reports them."""
+    lines = [f"- host: '{host}', port: '5432', hostaddr: '{address}': {text}" for host, address, text in failures]
+    return "\n".join([failures[-1][2], "Multiple connection attempts failed. All failures were:", *lines])
+
+
+REFUSAL = 'connection failed: FATAL:  no pg_hba.conf entry for host "10.0.0.9", user "cdc"\n  Is it so?'
+OUTAGE = "connection failed: Connection refused\n\tIs the server running?"
+
+
+def test_one_host_that_refuses_does_not_end_the_daemon_while_another_may_come_back() -> None:
+    for order in ((OUTAGE, REFUSAL), (REFUSAL, OUTAGE)):
+        error = connection_refused(_attempts(("a", "10.0.0.1", order[0]), ("b", "10.0.0.2", order[1])), "cdc")
+        assert type(error) is PostgresUnavailable
+        assert "pg_hba.conf" in error.message
+        assert "Connection refused" in error.message
+
+
+def test_hosts_that_all_refuse_refuse() -> None:
+    error = connection_refused(_attempts(("a", "10.0.0.1", REFUSAL), ("b", "10.0.0.2", REFUSAL)), "cdc")
+    assert type(error) is RequestRejected
+
+
+def test_an_address_without_a_server_does_not_hide_what_the_host_says() -> None:
+    for order in ((OUTAGE, REFUSAL), (REFUSAL, OUTAGE)):
+        error = connection_refused(_attempts(("localhost", "::1", order[0]), ("localhost", "127.0.0.1", order[1])), "x")
+        assert type(error) is RequestRejected
+
+
 @pytest.mark.parametrize(
     ("sqlstate", "kind"),
     [
         *((sqlstate, RequestRejected) for sqlstate in ("42710", "42602", "53400", "55000", "42501", "0A000", "XX000")),
-        *((sqlstate, PostgresUnavailable) for sqlstate in ("57P01", "53300", "08006", "")),
+        *((sqlstate, PostgresUnavailable) for sqlstate in ("57P01", "53300", "08006", "55P03", "40001", "")),
     ],
 )
 def test_a_slot_that_cannot_be_made_is_refused_unless_the_reason_passes(sqlstate: str, kind: type) -> None:
-    assert type(slot_refused(sqlstate, "said", "s1")) is kind
+    assert type(slot_refused(sqlstate, "said", "s1", {})) is kind
+
+
+@pytest.mark.parametrize(
+    ("parameters", "hint"),
+    [
+        ({"wal_level": "replica", "max_replication_slots": "10"}, "ALTER SYSTEM SET wal_level = logical; then"),
+        ({"wal_level": "logical", "max_replication_slots": "0"}, "ALTER SYSTEM SET max_replication_slots = 10; then"),
+        ({"wal_level": "logical", "max_replication_slots": "10"}, "server's log"),
+    ],
+)
+def test_the_parameter_that_forbids_a_slot_is_named(parameters: dict[str, str], hint: str) -> None:
+    error = slot_refused("55000", "replication slots can only be used if ...", "s1", parameters)
+    assert hint in error.hint
+    assert error.hint.count("ALTER SYSTEM") == hint.count("ALTER SYSTEM")
 
 
 @pytest.mark.parametrize(
@@ -78,6 +167,7 @@ def test_a_slot_that_cannot_be_made_is_refused_unless_the_reason_passes(sqlstate
         ("0A000", "client sent proto_version=99", None, RequestRejected),
         ("42601", "streaming requires a Boolean value", None, RequestRejected),
         ("57P01", "terminating connection", None, PostgresUnavailable),
+        ("55P03", "canceling statement due to lock timeout", None, PostgresUnavailable),
     ],
 )
 def test_a_stream_that_cannot_start_is_told_by_sqlstate_and_facts(
@@ -100,6 +190,16 @@ def test_the_pid_that_has_the_slot_is_found_in_any_language(text: str, pid: int 
     assert error.pid == pid
 
 
+def test_a_program_that_has_the_slot_is_named_and_told_from_another_daemon() -> None:
+    for name, is_foreign in (("pg_recvlogical", True), ("", True), ("cdcd", False)):
+        facts = SlotFacts("shop", "shop", "reserved", "logical", "4711", name, "cdcd")
+        error = start_refused("55006", "in use", "s1", facts)
+        assert isinstance(error, SlotActive)
+        assert (error.pid, error.is_foreign) == (4711, is_foreign)
+        assert f'process 4711 with the application_name "{name}"' in error.message
+        assert "pg_terminate_backend(4711)" in error.hint
+
+
 @pytest.mark.parametrize(
     ("sqlstate", "kind"),
     [
@@ -107,7 +207,7 @@ def test_the_pid_that_has_the_slot_is_found_in_any_language(text: str, pid: int 
         # A row filter that a row does not go through: it would not the next time, either.
         *((sqlstate, RequestRejected) for sqlstate in ("22012", "22003", "2201B", "22007", "22P02")),
         *((sqlstate, TextUnconvertible) for sqlstate in ("22P05", "22021")),
-        *((sqlstate, PostgresUnavailable) for sqlstate in ("57P01", "XX000", "")),
+        *((sqlstate, PostgresUnavailable) for sqlstate in ("57P01", "55P03", "XX000", "")),
     ],
 )
 def test_a_stream_that_ends_is_started_again_unless_it_would_end_the_same(sqlstate: str, kind: type) -> None:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
+from collections.abc import Callable, Iterator
 from threading import Thread
 
 import psycopg
 import pytest
 
 from cdcd.errors import PostgresUnavailable, RequestRejected, SettingsError
-from cdcd.source.session import parameters, statement_error
+from cdcd.source.session import (
+    PINNED,
+    Locked,
+    connect,
+    parameters,
+    pinning_commands,
+    pinning_statement,
+    statement_error,
+)
 
 
 def _said(dsn: str) -> str:
@@ -58,6 +68,8 @@ def test_what_may_be_part_of_a_password_is_not_repeated(dsn: str) -> None:
         (psycopg.errors.SerializationFailure, PostgresUnavailable),  # how a standby's recovery cancels a question
         (psycopg.errors.DeadlockDetected, PostgresUnavailable),
         (psycopg.errors.AdminShutdown, PostgresUnavailable),
+        (psycopg.errors.LockNotAvailable, Locked),
+        (psycopg.errors.LockNotAvailable, PostgresUnavailable),
         (psycopg.errors.InsufficientPrivilege, RequestRejected),
     ],
 )
@@ -89,3 +101,103 @@ def test_the_environment_does_not_undo_the_pinned_settings(monkeypatch: pytest.M
     assert b"timezone" not in sent
     assert b"datestyle" not in sent
     assert "PGTZ" not in os.environ
+
+
+class FakeServer:
+    """Lets one client in, as a server of `version` does; its only answer is a row with `search_path`."""
+
+    def __init__(self, version: str, search_path: str = "") -> None:
+        self._version = version
+        self._row = search_path.encode()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.startup: dict[bytes, bytes] = {}
+        self.queries: list[bytes] = []
+        self._thread = Thread(target=self._serve)
+        self._thread.start()
+
+    @property
+    def dsn(self) -> str:
+        return (
+            f"host=127.0.0.1 port={self._listening.getsockname()[1]} user=u dbname=d sslmode=disable gssencmode=disable"
+        )
+
+    def close(self) -> None:
+        self._thread.join()
+        self._listening.close()
+
+    def _serve(self) -> None:
+        with self._listening.accept()[0] as client, client.makefile("rb") as reading:
+            words = reading.read(struct.unpack(">i", reading.read(4))[0] - 4)[4:].split(b"\0")
+            self.startup = dict(zip(words[::2], words[1::2], strict=False))
+            version = b"server_version\0" + self._version.encode() + b"\0"
+            ready = _message(b"Z", b"I")
+            client.sendall(_message(b"R", bytes(4)) + _message(b"S", version) + ready)
+            while (kind := reading.read(1)) == b"Q":
+                self.queries.append(reading.read(struct.unpack(">i", reading.read(4))[0] - 4))
+                column = b"c\0" + struct.pack(">ihihih", 0, 0, 25, -1, -1, 0)
+                row = struct.pack(">hi", 1, len(self._row)) + self._row
+                client.sendall(
+                    _message(b"T", struct.pack(">h", 1) + column)
+                    + _message(b"D", row)
+                    + _message(b"C", b"SELECT 1\0")
+                    + ready
+                )
+            assert kind in (b"X", b"")
+
+
+def _message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack(">i", len(body) + 4) + body
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., FakeServer]]:
+    made: list[FakeServer] = []
+
+    def serve(*arguments: str) -> FakeServer:
+        made.append(FakeServer(*arguments))
+        return made[-1]
+
+    yield serve
+    for each in made:
+        each.close()
+
+
+def test_a_server_that_is_too_old_is_told_so_and_asked_nothing(serve: Callable[..., FakeServer]) -> None:
+    server = serve("13.22")
+    with pytest.raises(RequestRejected, match=r"PostgreSQL 13\.22, and cdcd needs 14 or later"):
+        connect(parameters(server.dsn, "t"))
+    assert server.queries == []
+    unknown = (b"idle_session_timeout", b"transaction_timeout")
+    assert not [name for name in unknown if name in server.startup[b"options"]], "13 would refuse the login for it"
+
+
+@pytest.mark.parametrize(
+    ("version", "pinned"),
+    [("14.1", {"idle_session_timeout"}), ("18.6", {"idle_session_timeout", "transaction_timeout"})],
+)
+def test_a_timeout_is_turned_off_once_the_server_is_known_to_have_it(
+    serve: Callable[..., FakeServer], version: str, pinned: set[str]
+) -> None:
+    server = serve(version)
+    connect(parameters(server.dsn, "t")).close()
+    [query] = server.queries
+    assert set(re.findall(r"'(\w+_timeout)', '0'", query.decode())) == pinned
+
+
+def test_parameters_that_a_pooler_does_not_pass_on_are_noticed(serve: Callable[..., FakeServer]) -> None:
+    with pytest.raises(RequestRejected, match="goes through a connection pooler"):
+        connect(parameters(serve("18.6", '"$user", public').dsn, "t"))
+
+
+def test_a_statement_and_the_commands_pin_the_same() -> None:
+    for version in (140_000, 170_000):
+        commands = dict(re.findall(r"SET (\w+) = (\d)", pinning_commands(version)))
+        assert commands == dict(re.findall(r"\('(\w+)', '(\d)'", pinning_statement(version)))
+
+
+def test_the_dsn_may_choose_a_role_and_nothing_that_is_pinned() -> None:
+    options = parameters("host=h options='-c role=app -c statement_timeout=5s'", "t")["options"]
+    assert options.index("role=none") < options.index("role=app")
+    assert options.index("statement_timeout=5s") < options.index("statement_timeout=0")
+    assert r"default_transaction_isolation=read\ committed" in options
+    assert all(f"-c {name}=" in options for name, _ in PINNED)
