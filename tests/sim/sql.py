@@ -36,7 +36,7 @@ _REQUEST = tuple((name, TEXT) for name in ("slot", "action", "table_schema", "ta
 REQUESTS = Table(16_008, "cdcd", "requests", "d", ("id",), (("id", INT4), *_REQUEST))
 """The table of requests. It is published, but its rows are no events."""
 FORGED_REQUESTS = Table(16_009, "cdcd", "requests", "d", ("id",), (("id", INT4), *_REQUEST))
-"""The table of that name that a stranger has made, for a time."""
+"""The table of that name that a stranger has made, in worlds where nobody may ask."""
 
 Row = dict[str, Any]
 
@@ -267,16 +267,18 @@ class Database:
         session = Session(self)
         table = next(iter(self.server.tables.values()))
         real = table.schema, table.name
-        kinds: list[tuple[str, Table, tuple[str, str], dict[str, str]]] = [
-            ("without the right", FORGED_REQUESTS, real, {}),
-            ("for a table that is not published", REQUESTS, ("nobody", "nothing"), {}),
-            ("of another slot", REQUESTS, real, {"slot": "other"}),
-            ("of an unknown kind", REQUESTS, real, {"action": "drop"}),
-            ("for no table", REQUESTS, ("", ""), {}),
-            ("for what is not parked", REQUESTS, real, {"action": UNPARK}),
+        if not self.request_share:  # there are no two tables of one name at a time
+            session.ask(FORGED_REQUESTS, *real, counts=False)
+            return f"request without the right, {session.commit()}"
+        kinds: list[tuple[str, tuple[str, str], dict[str, str]]] = [
+            ("for a table that is not published", ("nobody", "nothing"), {}),
+            ("of another slot", real, {"slot": "other"}),
+            ("of an unknown kind", real, {"action": "drop"}),
+            ("for no table", ("", ""), {}),
+            ("for what is not parked", real, {"action": UNPARK}),
         ]
-        name, to, asked, more = self.rng.choice(kinds)
-        session.ask(to, *asked, counts=False, **more)
+        name, asked, more = self.rng.choice(kinds)
+        session.ask(REQUESTS, *asked, counts=False, **more)
         return f"request {name}, {session.commit()}"
 
     def resolve(self, prepared: Prepared, *, commit: bool | None = None) -> str:
