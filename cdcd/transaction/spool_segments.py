@@ -2,7 +2,7 @@
 
 Before: `spool` appends what does not fit into memory.
 After: `spool` reads the segments back, all of them at the commit, or the one in which a rollback cuts.
-Source: RFC 7693, BLAKE2 with a key.
+Source: RFC 2104, HMAC. SHA-256 takes half the time of BLAKE2 where the processor has instructions for it.
 
 In the file a frame follows its length. Where frames begin that have a higher xid than any before, a mark stands first:
 a negative length, and the xid. So the xids of three million subtransactions need no memory: for each segment the spool
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from hashlib import blake2b
+from hmac import compare_digest, new
 from typing import Final, final
 
 from librt.strings import BytesWriter, read_i32_le, write_i32_le
@@ -92,15 +92,13 @@ class SpoolSegments:
         """
         self._file.append(parts)
         size = 0
-        tag = blake2b(digest_size=_TAG_BYTES, key=self._key)
         for part in parts:
-            tag.update(part)
             size += len(part)
         end = self.size_bytes + size
         self._counts.append(self.frames + frames)
         self._ends.append(end)
         self._highest.append(highest_xid)
-        self._tags += tag.digest()
+        self._tags += self._tag(parts)
         return size
 
     def first_with(self, xid: int) -> int:
@@ -124,7 +122,7 @@ class SpoolSegments:
         except OSError as error:
             raise self.failed(error) from error
         tag = bytes(self._tags[number * _TAG_BYTES : (number + 1) * _TAG_BYTES])
-        if blake2b(data, digest_size=_TAG_BYTES, key=self._key).digest() != tag:
+        if not compare_digest(self._tag([data]), tag):
             raise self._damaged(start)
         return _parsed(data)
 
@@ -143,6 +141,12 @@ class SpoolSegments:
     def failed(self, error: OSError) -> FatalError:
         """The error of a file that the operating system does not give back."""
         return self._failed(error.strerror or str(error))
+
+    def _tag(self, parts: list[bytes]) -> bytes:
+        tag = new(self._key, digestmod="sha256")
+        for part in parts:
+            tag.update(part)
+        return tag.digest()[:_TAG_BYTES]
 
     def _damaged(self, at: int) -> FatalError:
         return self._failed(f"it does not hold what was written to it, from byte {at:,} on")

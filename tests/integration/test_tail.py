@@ -215,6 +215,20 @@ def test_a_value_whose_schema_is_nowhere_is_named_with_its_place(topic: Topic, t
     assert f"There is no schema {FINGERPRINT} on {topic.prefix}.schemas" in err
 
 
+def test_what_others_write_on_the_schemas_topic_is_passed_over(topic: Topic, tail: Callable[..., Tail]) -> None:
+    other = SCHEMA.replace("two", "three").replace("total", "sum")
+    topic.producer.begin_transaction()
+    poison: list[tuple[str | bytes | None, str | bytes | None]] = [
+        (b"\xff\xfe", SCHEMA), (FINGERPRINT, b"\xff\xfe"), (FINGERPRINT, other), (FINGERPRINT, "{" * 10_000), ("", ""),
+        (FINGERPRINT, "x" * 900_000), (None, SCHEMA), (FINGERPRINT, None),
+    ]  # fmt: skip
+    for key, text in poison:
+        topic.producer.produce(f"{topic.prefix}.schemas", text, key, partition=1)
+    topic.producer.commit_transaction()
+    topic.publish([1])
+    assert json.loads(tail(topic.name, "--from-beginning", "--json").lines(1)[0])["value"]["after"]["id"] == 1
+
+
 def test_a_broker_that_is_not_there_is_an_error_not_a_wait(tail: Callable[..., Tail], tmp_path: Path) -> None:
     config = tmp_path / "cdcd.toml"
     config.write_text('[source]\ndsn = ""\n[sink]\nbootstrap_servers = "127.0.0.1:1"\n')

@@ -161,7 +161,7 @@ _MUTATIONS = (
         "trust the disk",
         "cdcd.transaction.spool_segments",
         """
-        -        if blake2b(data, digest_size=_TAG_BYTES, key=self._key).digest() != tag:
+        -        if not compare_digest(self._tag([data]), tag):
         -            raise self._damaged(start)
         """,
         scene="TornSpool",

@@ -256,8 +256,7 @@ class SubtransactionsByTheThousand(Scene):
 
     def act(self) -> None:
         session = Session(self.database)
-        for _ in range(self.rng.randint(1, 2)):
-            session.blocks(self.rng.choice([30, 300, 300, 7_000]))
+        session.blocks(self.rng.choice([30, 300, 300, 300, 300, 300, 7_000]))
         session.commit()
 
 
