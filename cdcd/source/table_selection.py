@@ -101,8 +101,11 @@ class TablePattern:
 
 
 def qualified_name(schema: str, table: str) -> str:
-    """`schema.table`, as the pattern that matches this table and no other: with quotes only where they are needed."""
-    return ".".join(part if _PLAIN.fullmatch(part) else identifier(part) for part in (schema, table))
+    """`schema.table`, as the pattern that matches this table and no other: with quotes only where they are needed.
+
+    Logical messages have no schema: they are `.messages`.
+    """
+    return ".".join(part if not part or _PLAIN.fullmatch(part) else identifier(part) for part in (schema, table))
 
 
 def split_name(name: str) -> tuple[str, str]:
