@@ -84,7 +84,7 @@ class StreamReader:
         if batch.rows or batch.requests or self._has_open_rows:
             if batch.transactions:
                 tracker.on_received(batch.end_lsn)
-                self._report.on_received(batch.end_lsn, batch.first_commit_ts)
+                self._report.on_received(batch.end_lsn, batch.oldest_commit_ts)
             if batch.rows or batch.transactions:
                 self._sink.put(batch)
         elif assembler.received_lsn:

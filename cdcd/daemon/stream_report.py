@@ -34,8 +34,8 @@ class StreamReport:
         self._metrics = metrics
         self._wall_clock_us = wall_clock_us
         self._pending_commits: deque[tuple[int, int]] = deque()
-        """For each received batch that Kafka does not hold: the end LSN of its last transaction, the commit time of its
-        first."""
+        """For received batches that Kafka does not hold: the end LSN of the last transaction, the earliest commit time.
+        The times increase: a batch is left out if a later one has an earlier time."""
         self._open_commit_us = 0
         self._summary = Summary(log, "published")
 
@@ -66,9 +66,12 @@ class StreamReport:
         """Bytes came from the server."""
         self._metrics.received(size_bytes)
 
-    def on_received(self, end_lsn: int, first_commit_us: int) -> None:
-        """Transactions up to `end_lsn` were received; the first of them committed at `first_commit_us` (since 1970)."""
-        self._pending_commits.append((end_lsn, first_commit_us))
+    def on_received(self, end_lsn: int, oldest_commit_us: int) -> None:
+        """Transactions up to `end_lsn` were received; the oldest committed at `oldest_commit_us` (since 1970)."""
+        pending = self._pending_commits
+        while pending and pending[-1][1] >= oldest_commit_us:
+            pending.pop()
+        pending.append((end_lsn, oldest_commit_us))
 
     def on_positions(self, received_lsn: int, server_lsn: int, open_commit_us: int) -> None:
         """The stream came to `received_lsn`, and the server's WAL ends at `server_lsn`.
@@ -109,7 +112,7 @@ class StreamReport:
             rows[relation] = rows.get(relation, 0) + events
         status.published.add(now, result.transactions, rows)
         status.positions.last_commit_us = result.commit_ts
-        metrics.latency((self._wall_clock_us() - result.first_commit_ts) / 1e6)
+        metrics.latency((self._wall_clock_us() - result.oldest_commit_ts) / 1e6)
         self._summary.add(
             now,
             {"rows": result.rows, "transactions": result.transactions, "kafka_commits": 1},
@@ -121,8 +124,11 @@ class StreamReport:
         self._status.parked = {f"{schema}.{name}": table.reason for (schema, name), table in parked.items()}
 
     def _note_oldest_pending(self) -> None:
-        pending = self._pending_commits
-        self._status.positions.oldest_pending_us = pending[0][1] if pending else self._open_commit_us
+        pending, open_us = self._pending_commits, self._open_commit_us
+        oldest_us = pending[0][1] if pending else 0
+        self._status.positions.oldest_pending_us = (
+            min(oldest_us, open_us) if oldest_us and open_us else oldest_us or open_us
+        )
 
     def flush(self, now: float) -> None:
         """Write the log line if its time has come; `now` is monotonic."""

@@ -95,8 +95,9 @@ class Batch:
         """End LSN of the last transaction that ends in this batch, or the position of an idle batch; else 0."""
         self.commit_ts: i64 = 0
         """Commit time of the last transaction that ends in this batch, microseconds since 1970 UTC."""
-        self.first_commit_ts: i64 = 0
-        """Commit time of the first transaction that ends in this batch, microseconds since 1970 UTC."""
+        self.oldest_commit_ts: i64 = 0
+        """Earliest commit time of the transactions that end in this batch, microseconds since 1970 UTC. A later one may
+        have an earlier time: a message outside a transaction has the time when it was received."""
         self.requests: list[Request] = []
         """Requests that the daemon takes, of these transactions: effective when the batch is durable."""
         self.ends_inside_transaction = False
@@ -205,8 +206,8 @@ class BatchBuilder(RecordConsumer):
         batch.transactions += 1
         batch.commit_lsn = self._commit_lsn
         batch.commit_ts = self._commit_ts
-        if batch.first_commit_ts == 0:
-            batch.first_commit_ts = self._commit_ts
+        if batch.oldest_commit_ts == 0 or self._commit_ts < batch.oldest_commit_ts:
+            batch.oldest_commit_ts = self._commit_ts
         batch.end_lsn = end_lsn
         if self._open_requests:
             self._whole_requests += self._open_requests

@@ -29,8 +29,8 @@ class CommitResult:
     commit_ts: int
     """Commit LSN and time (microseconds since 1970 UTC) of the last PostgreSQL transaction inside. If none is inside,
     both are as in the slot record before."""
-    first_commit_ts: int
-    """Commit time of the first PostgreSQL transaction inside; 0 if none is."""
+    oldest_commit_ts: int
+    """Earliest commit time of the PostgreSQL transactions inside; 0 if none is."""
     transactions: int
     rows: int
     bytes: int
@@ -95,7 +95,7 @@ class KafkaTransaction:
         """End LSN of the last complete PostgreSQL transaction inside; 0 if there is none."""
         self.commit_lsn = 0
         self.commit_ts = 0
-        self.first_commit_ts = 0
+        self.oldest_commit_ts = 0
         self.transactions = 0
         self.rows = 0
         self.bytes = 0
@@ -119,7 +119,7 @@ class KafkaTransaction:
         if batch.transactions:
             self.commit_lsn = batch.commit_lsn
             self.commit_ts = batch.commit_ts
-            self.first_commit_ts = self.first_commit_ts or batch.first_commit_ts
+            self.oldest_commit_ts = min(self.oldest_commit_ts or batch.oldest_commit_ts, batch.oldest_commit_ts)
 
     def count(self, table: TableBatch) -> None:
         """Note the events of a table that went to its own topic."""
@@ -141,7 +141,7 @@ class KafkaTransaction:
             end_lsn=record.lsn,
             commit_lsn=record.commit_lsn,
             commit_ts=record.commit_ts,
-            first_commit_ts=self.first_commit_ts,
+            oldest_commit_ts=self.oldest_commit_ts,
             transactions=self.transactions,
             rows=self.rows,
             bytes=self.bytes,

@@ -52,7 +52,7 @@ def test_whole_transactions_come_before_the_beginning_of_the_next_and_without_it
     whole = made.build()
     assert values(whole) == {"a": [b"1", b"3"], "b": [b"2"]}
     assert (whole.ends_inside_transaction, whole.rows, whole.bytes, whole.transactions) == (False, 3, 6, 2)
-    assert (whole.commit_lsn, whole.end_lsn, whole.commit_ts, whole.first_commit_ts) == (20, 21, 20_000, 10_000)
+    assert (whole.commit_lsn, whole.end_lsn, whole.commit_ts, whole.oldest_commit_ts) == (20, 21, 20_000, 10_000)
     piece = made.build()
     assert values(piece) == {"a": [b"4"], "c": [b"5"]}
     assert (piece.ends_inside_transaction, piece.rows, piece.bytes, piece.transactions, piece.end_lsn) == (

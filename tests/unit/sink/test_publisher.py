@@ -143,7 +143,7 @@ def test_several_batches_share_a_kafka_transaction() -> None:
         world.publish()
     durable = world.publisher.commit()
     assert (durable.transactions, durable.rows, durable.end_lsn) == (3, 3, 0x308)
-    assert (durable.first_commit_ts, durable.commit_ts) == (0x1000, 0x3000)
+    assert (durable.oldest_commit_ts, durable.commit_ts) == (0x1000, 0x3000)
     assert world.values("p.public.a") == [[b"100", b"200", b"300"]]
     assert [record for record in world.progress() if isinstance(record, TableRecord)] == [
         TableRecord("s", "p.public.a", "public", "a", commit_lsn=0x300, offsets=(3,))

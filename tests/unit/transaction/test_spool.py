@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -283,20 +284,22 @@ def test_room_that_a_transaction_gives_back_can_be_used_again(tmp_path: Path) ->
     assert size(spool) == 0
 
 
-@pytest.fixture
+@contextmanager
 def small_files() -> Iterator[None]:
-    """Files of this process have 300 bytes at most: a write is cut short, and the next one fails."""
+    """Files of this process have 300 bytes at most, its output, too: a write is cut short, and the next one fails."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_write_that_is_cut_short_is_a_full_spool(tmp_path: Path, small_files: None) -> None:
+def test_a_write_that_is_cut_short_is_a_full_spool(tmp_path: Path) -> None:
     spooled = make(tmp_path).open(streamed=True)
     for number in range(10):
         spooled.append(1, frame(number))
-    with pytest.raises(SpoolFull, match=os.strerror(errno.EFBIG)) as caught:
+    with pytest.raises(SpoolFull, match=os.strerror(errno.EFBIG)) as caught, small_files():
         spooled.spill()
     assert "a larger disk" in caught.value.hint
 
