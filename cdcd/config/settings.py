@@ -97,8 +97,9 @@ class SourceSettings(Section):
     )
     on_slot_lost: Literal["stop", "resnapshot"] = Field(
         "stop",
-        description="The reaction if the slot is gone, or if it has lost WAL with changes that Kafka does not have. "
-        'Those changes are lost. "stop" reports it and ends the daemon. "resnapshot" creates a new slot, '
+        description="The reaction if the slot is gone, if it has lost WAL with changes that Kafka does not have, or if "
+        "Kafka has lost the slot's progress. "
+        '"stop" reports it and ends the daemon. "resnapshot" creates a new slot if it is gone, '
         "records the gap on {prefix}.progress, and takes a new snapshot of all tables.",
     )
     messages: bool = Field(

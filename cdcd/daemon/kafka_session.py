@@ -24,5 +24,9 @@ class KafkaSession:
     """How far the snapshot of each table is, by topic."""
     is_contiguous: bool
     """The slot has every change that Kafka lacks. If not, the daemon must declare a gap."""
+    begins_at: int
+    """Where the slot's stream begins: the stream has every change that was committed from there on."""
+    slots_of_other_databases: list[str]
+    """Slots of other databases of this server that have published under this prefix; they may be gone."""
     cluster_id: str
     """The cluster's id, the same from every broker."""

@@ -9,12 +9,14 @@ closes the producers.
 
 This order makes the progress final:
 
-1. The topics must hold what the visible progress says (`sink.kafka.topic_check`). If not, nobody is fenced.
+1. The daemon reads the last slot record that can be read now. If the server cannot be the one that it tells of, or the
+   topics do not hold what it says (`sink.kafka.topic_check`), the start ends here: nobody is fenced, no topic is made.
 2. The producers start. This fences the daemon before, and ends its open Kafka transaction.
 3. Another slot's open transaction may hide what this slot committed: wait for its end.
 4. The daemon commits or aborts the transactions of this slot that Kafka left undecided.
-5. The daemon reads the last slot record, and how far the snapshots are.
-6. Slot, server and progress must belong together, and the topics must hold what the progress says now.
+5. The daemon reads the last slot record again, and how far the snapshots are.
+6. Slot, server and progress must tell one story (`progress.continuity`), and the topics must hold what the progress
+   says now.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
 from cdcd.daemon.kafka_session import KafkaSession
 from cdcd.daemon.schema_registry import registry_headers
-from cdcd.progress.continuity import Server, check_continuity
+from cdcd.progress.continuity import Remains, Server, check_server, check_start
 from cdcd.reading.slot_progress import delivery, progress_store
 from cdcd.sink.hanging_transactions import decide_hanging
 from cdcd.sink.interfaces import Producer
@@ -121,9 +123,11 @@ class KafkaTakeover:
         producers = list(self._delivery.producers(kafka, timeout_ms, names.progress))
         producer = self._producer = self._delivery.combined(producers)
         kafka.check_own_topics(names)
-        resnapshot = sink.on_topic_lost == "resnapshot"
-        check = TopicCheck(kafka, self._progress, self._topics, self._pause, resnapshot=resnapshot)
-        check.check(self._progress.visible_record())
+        accepts_loss = sink.on_topic_lost == "resnapshot"
+        check = TopicCheck(kafka, self._progress, self._topics, self._pause, resnapshot=accepts_loss)
+        visible = self._progress.visible_record()
+        check_server(visible, server)
+        check.check(visible)
         kafka.ensure(*own_specs(names, sink.replication_factor, sink.topic_config))
         if not producer.start(self._ended):
             return None
@@ -133,14 +137,17 @@ class KafkaTakeover:
             )
             undecided.wait_for_others()
             gather_evidence = partial(undecided.gather_evidence, server.confirmed_lsn)
-            decide_hanging(undecided, producers, f"{sink.prefix}.", gather_evidence, self._pause, self._ended)
+            decide_hanging(undecided, producers, gather_evidence, self._pause, self._ended)
         last = self._progress.last_record()
-        snapshots = self._progress.snapshots()
+        found = self._progress.snapshots_topic()
+        remains = self._progress.remains(found, self._topics or []) if last is None else Remains()
         if self._ended():
             return None
         accepts_gap = self._settings.source.on_slot_lost == "resnapshot"
-        is_contiguous = check_continuity(last, slot, server, resnapshot=accepts_gap)
+        is_contiguous = check_start(last, remains, slot, server, names.progress, resnapshot=accepts_gap)
         check.check(last)
+        snapshots, beginning = found.snapshots, found.beginnings.get(slot)
+        begins_at = server.confirmed_lsn if beginning is None else beginning.lsn
         known = check.known(snapshots)
         parked = {(each.schema, each.table) for each in last.parked} if last is not None else set()
         parked |= self._parking.parked.keys() if self._parking is not None else set()
@@ -154,7 +161,14 @@ class KafkaTakeover:
         )
         rename = registry_headers(self._settings, names)
         tables = ParkedTables(topics, slot, last, self._parking, kafka.parked_reader(names.parked), rename)
-        source = Source(slot, server.system_id, server.timeline, check.cluster_id)
+        source = Source(
+            slot,
+            server.system_id,
+            server.timeline,
+            check.cluster_id,
+            server.database_oid,
+            begins_at if beginning is None else None,
+        )
         places = check.places(known, self._clients.sizes.table_records)
         publisher = Publisher(producer, topics, source, last, tables, snapshots, places)
         if lost := check.tables_to_snapshot():
@@ -163,4 +177,5 @@ class KafkaTakeover:
         schedule = self._delivery.schedule(
             sink.transaction_rows_max, sink.transaction_bytes_max, sink.transaction_linger_ms, timeout_ms
         )
-        return KafkaSession(publisher, schedule, snapshots, is_contiguous, check.cluster_id)
+        others = found.slots_of_other_databases(server.system_id, server.database_oid)
+        return KafkaSession(publisher, schedule, snapshots, is_contiguous, begins_at, others, check.cluster_id)

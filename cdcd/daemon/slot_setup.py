@@ -12,21 +12,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
 from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S, PublicationSetup
 from cdcd.daemon.schema_registry import registry_store
-from cdcd.errors import GapError, PostgresUnavailable, RequestRejected, SettingsError
+from cdcd.errors import PostgresUnavailable, RequestRejected, SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.preflight.host import check_writable, spool_parent
-from cdcd.progress.continuity import RESNAPSHOT
+from cdcd.progress.continuity import Server, check_first_start, check_lost_slot
 from cdcd.reading.slot_progress import progress_store, validate_sink
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.topics import SHARED_TOPIC_HINT, TopicNames, shared_topics
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.session import Locked, Session
-from cdcd.source.slot_conflicts import SlotConflicts
+from cdcd.source.slot_conflicts import SlotConflicts, check_databases
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,8 @@ class SlotSetup:
         kafka: KafkaCluster,
         stopping: Callable[[], bool],
     ) -> None:
-        """`stopping` ends the reading of the progress early."""
+        """`stopping` ends the reading of the progress early, and then no slot is made."""
+        self._stopping = stopping
         self._settings = settings
         self._session = session
         self._publication = publication
@@ -54,11 +56,12 @@ class SlotSetup:
         self.slot_created = False
         """The slot was missing, and this start has made it."""
 
-    def ensure(self, stream: ReplicationStream) -> None:
+    def ensure(self, stream: ReplicationStream, server: Server) -> None:
         """Make the slot over `stream` if it is missing. A slot that has lost WAL is made again if the settings say so.
 
-        Raises GapError if Kafka holds changes of a slot that is gone, RequestRejected if something forbids the slot,
-        or if the slot that is there is not one for a daemon.
+        `server`: as it is while there is no slot. Raises GapError if Kafka holds changes of a slot that is gone, or if
+        `server` cannot be the one that they come from; RequestRejected if something forbids the slot, or if the slot
+        that is there is not one for a daemon.
         """
         source = self._settings.source
         resnapshot = source.on_slot_lost == "resnapshot"
@@ -74,16 +77,21 @@ class SlotSetup:
                 f"the slot {source.slot} does not exist, and source.create is false",
                 "Run cdcd slot create, which makes it as these settings want it; or set source.create = true",
             )
-        last = self._progress.last_record()
+        found = self._progress.snapshots_topic()
+        tables = self._publication.tables_if_unlocked() or []
+        topics = [self._names.topic(*table) for table in tables]
+        remains = self._progress.remains(found, topics)
+        last = self._progress.last_record()  # after what is committed together with it
+        if self._stopping():
+            return
         if self._slot.state() is not None:
             return  # another daemon has made it meanwhile, and may have published already
-        if last is not None and not resnapshot:
-            raise GapError(
-                f"the slot {source.slot} does not exist any more, but Kafka holds its changes up to "
-                f"{format_lsn(last.lsn)}: the changes since then are gone",
-                f"{RESNAPSHOT} Or take a new slot name (source.slot) or a new sink.prefix",
-            )
-        self._check_before_slot_creation()
+        server = replace(server, database_oid=self._slot.database_oid())
+        check_lost_slot(last, source.slot, server, resnapshot=resnapshot)
+        if last is None:
+            check_first_start(source.slot, remains, self._names.progress, resnapshot=resnapshot)
+        self._check_before_slot_creation(tables)
+        self.check_databases(found.slots_of_other_databases(server.system_id, server.database_oid))
         try:
             created = stream.create_slot(
                 source.slot, two_phase=source.two_phase, failover=source.failover, blockers=self._slot.writers
@@ -95,13 +103,12 @@ class SlotSetup:
         self.slot_created = True
         log.info("made the slot", extra={"slot": source.slot, "lsn": format_lsn(created.consistent_lsn)})
 
-    def _check_before_slot_creation(self) -> None:
+    def _check_before_slot_creation(self, tables: list[tuple[str, str]]) -> None:
         """Raise the error that would end the stream as soon as it begins, if only a person can remove the cause."""
         check_writable(spool_parent(self._settings.spool.directory))
         registry_store(self._settings, self._names)
         self._kafka.check_own_topics(self._names)
         self.check_conflicts(self._kafka.admin.cluster_id())
-        tables = self._publication.tables_if_unlocked() or []
         for owner, table in shared_topics(self._names, tables):
             # Later such a table is one that somebody has made meanwhile, and is parked.
             raise SettingsError(
@@ -124,15 +131,24 @@ class SlotSetup:
         except Locked:
             log.warning("a published table is locked: whether another slot publishes it, too, is not known")
 
-    def positions(self) -> tuple[int, int]:
-        """The slot's `confirmed_flush_lsn`, and where the server's WAL ends.
+    def check_databases(self, slots: list[str]) -> None:
+        """Raise RequestRejected if one of `slots`, which have published under this prefix, is of another database."""
+        check_databases(self._session, slots)
+
+    def held_by(self, server: Server) -> Server:
+        """Return `server` with the slot's position and database, and with the end of the WAL now.
 
         No other client moves the slot once this daemon streams from it. Raises PostgresUnavailable if the slot is gone.
         """
         state = self._slot.state()
         if state is None or state.confirmed_flush_lsn is None:
             raise PostgresUnavailable(f"the slot {self._settings.source.slot} disappeared during the start")
-        return state.confirmed_flush_lsn, state.wal_lsn
+        return replace(
+            server,
+            wal_lsn=state.wal_lsn,
+            confirmed_lsn=state.confirmed_flush_lsn,
+            database_oid=state.database_oid,
+        )
 
     def check_holding(self, stream: ReplicationStream) -> None:
         """Raise PostgresUnavailable if another connection than `stream` has the slot.

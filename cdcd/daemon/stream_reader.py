@@ -77,6 +77,7 @@ class StreamReader:
     def _collect(self, synchronous: bool) -> None:
         """Hand on the assembler's records, and tell the tracker."""
         assembler, tracker, batch = self._assembler, self._tracker, self._batches.build()
+        tracker.awaits_last_published = assembler.awaits_last_published
         # A COMMIT that waits for this daemon does not wait for later rows.
         batch.commit_is_distant = batch.ends_inside_transaction and (synchronous or assembler.commit_is_distant)
         batch.more_expected = self._pacing.has_backlog and not synchronous

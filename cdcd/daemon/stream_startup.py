@@ -8,10 +8,11 @@ The order, and why:
 1. The judges of `cdcd check` look at PostgreSQL (`start_judgement`), before anything is made. Publication and slot are
    made if they are missing (`publication_setup`, `slot_setup`). The published types decide between binary and text.
 2. START_REPLICATION: a slot has one reader, so this is the lock. A second daemon fails here and stands by.
-3. The producers take over their transactional.ids. This fences a zombie, and ends its open Kafka transaction. The
-   progress is final only after this, so the daemon reads it after this. All of this lasts as long as Kafka is away.
-   Therefore `kafka_takeover` has a thread of its own, and this module answers the server meanwhile.
-4. Slot, server and progress must belong together, else GapError. No other slot may publish the same tables to the same
+3. The server must be the one that the progress tells of. Then the producers take over their transactional.ids. This
+   fences a zombie, and ends its open Kafka transaction. The progress is final only after this, so the daemon reads it
+   once more. All of this lasts as long as Kafka is away. Therefore `kafka_takeover` has a thread of its own, and this
+   module answers the server meanwhile.
+4. Slot, server and progress must tell one story, else GapError. No other slot may publish the same tables to the same
    topics.
 """
 
@@ -132,10 +133,14 @@ class StreamStartup:
             two_phase=source.two_phase,
             origin=source.origin,
         )
-        self._slot.ensure(stream)
+        here = Server(identity.system_id, identity.timeline, history, identity.wal_lsn, 0, stream.standby)
+        self._slot.ensure(stream, here)
+        if self._stopping():
+            return None  # the slot may be missing
         stream.enlarge_read_buffer()
         stream.start(source.slot, 0, options)
-        confirmed_lsn, wal_lsn = self._slot.positions()  # only now, because no other client moves them any more
+        held = self._slot.held_by(here)  # only now, because no other client moves the slot any more
+        confirmed_lsn = held.confirmed_lsn
         log.info(
             "holding the slot",
             extra={"slot": source.slot, "confirmed": format_lsn(confirmed_lsn), "binary": binary},
@@ -151,16 +156,14 @@ class StreamStartup:
             wal_sender_timeout_s,
             0 if self._fallbacks.streaming_allowed else self._fallbacks.streaming_resumes_lsn,
         )
-        self._takeover.start(
-            Server(identity.system_id, identity.timeline, history, wal_lsn, confirmed_lsn, stream.standby),
-            self._publication.tables_if_unlocked(),
-        )
+        self._takeover.start(held, self._publication.tables_if_unlocked())
         kafka = self._wait_for_kafka(server)
         if kafka is None:
             return None
         self._slot.check_conflicts(kafka.cluster_id)
+        self._slot.check_databases(kafka.slots_of_other_databases)
         if not kafka.is_contiguous:
-            kafka = self._declare_gap(kafka, confirmed_lsn)
+            kafka = self._declare_gap(kafka, held)
         resources = assemble(self._settings, self._clients, server, kafka, self._stack, self._wake.set, self._on_schema)
         last = kafka.publisher.last
         log.info("going on", extra={"from": format_lsn(last.lsn if last else confirmed_lsn)})
@@ -193,11 +196,14 @@ class StreamStartup:
             self._slot.check_holding(stream)
             raise
 
-    def _declare_gap(self, kafka: KafkaSession, confirmed_lsn: int) -> KafkaSession:
+    def _declare_gap(self, kafka: KafkaSession, server: Server) -> KafkaSession:
         last, tables = kafka.publisher.last, self._publication.tables()
+        # Without progress nothing tells which of the slot's changes Kafka has. So the daemon publishes none of them.
+        begin, end = (server.confirmed_lsn, server.wal_lsn) if last is None else (last.lsn, server.confirmed_lsn)
         log.warning(
             "changes are missing: taking a new snapshot of all tables",
-            extra={"from": format_lsn(last.lsn if last else 0), "to": format_lsn(confirmed_lsn), "tables": len(tables)},
+            extra={"from": format_lsn(begin), "to": format_lsn(end), "tables": len(tables)},
         )
-        wanted = kafka.publisher.declare_gap(confirmed_lsn, tables, self._clients.monotonic_s())
-        return replace(kafka, snapshots={**kafka.snapshots, **{each.topic: each for each in wanted}})
+        wanted = kafka.publisher.declare_gap(begin, end, tables, self._clients.monotonic_s())
+        snapshots = {**kafka.snapshots, **{each.topic: each for each in wanted}}
+        return replace(kafka, snapshots=snapshots, begins_at=end)

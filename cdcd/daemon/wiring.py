@@ -38,6 +38,7 @@ from cdcd.source.text_conversion import TextConversion
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.event_format import EventFormat
 from cdcd.transaction.relations import Relations
+from cdcd.transaction.sent_again import SentAgain
 from cdcd.transaction.spool import Spool
 
 
@@ -132,7 +133,11 @@ def assemble(
     others = frozenset({names.progress, names.parked})
     watch = TopicWatch(clients.kafka, lambda: kafka.publisher.recorded, others, wake, clients.event())
     stack.callback(watch.close)
-    durable_lsn = last.lsn if last else 0
+    sent_again = (
+        SentAgain(last.lsn, last.commit_lsn, last.commit_ts, server.confirmed_lsn, kafka.begins_at)
+        if last
+        else SentAgain(0)
+    )
     return StreamResources(
         server=server,
         is_synchronous=commits_wait_for(server.session, settings.source.application_name),
@@ -141,7 +146,7 @@ def assemble(
             Relations(server.catalog, kafka.publisher.keys, parked),
             encoder,
             spool,
-            durable_lsn,
+            sent_again,
             replay_bytes=sizes.replay_bytes,
         ),
         batches=batches,

@@ -14,6 +14,7 @@ from cdcd.config.transport_security import insecure_connections
 from cdcd.errors import CdcdError
 from cdcd.preflight import host, kafka, kafka_progress, postgres, registry
 from cdcd.preflight.findings import Finding, error, of_error, warning
+from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.preflight.postgres_facts import gather_for_check as ask_postgres
 from cdcd.reading.slot_progress import kafka_cluster, validate_sink
 from cdcd.sink.kafka.cluster_facts import gather as ask_kafka
@@ -28,10 +29,9 @@ def findings(settings: Settings) -> Iterator[Finding]:
     names = TopicNames(sink.prefix, sink.topic)
     published: list[tuple[str, str]] = []
     is_slot_in_use = False
-    slot_exists: bool | None = None
+    facts: PostgresFacts | None = None
     try:
         facts = ask_postgres(source.dsn, source)
-        slot_exists = facts.slot is not None
         is_slot_in_use = facts.slot is not None and facts.slot.active
         published = facts.tables
         yield from postgres.judge(facts, source, takes_snapshot=settings.snapshot.mode != "never")
@@ -51,9 +51,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
             yield from _rejected(settings, tables)
         if published:
             yield from _slot_conflicts(settings, brokers.cluster_id, names, published)
-        yield from kafka_progress.findings(
-            settings, [*tables, names.messages] if published else None, slot_exists=slot_exists
-        )
+        yield from kafka_progress.findings(settings, [*tables, names.messages] if published else None, facts)
     except CdcdError as failure:
         yield of_error("brokers", failure)
     for what, hint in insecure_connections(

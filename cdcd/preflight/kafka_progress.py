@@ -1,7 +1,7 @@
-"""Reads the progress in Kafka for `cdcd check`, and looks whether the topics still hold what it says. Changes nothing.
+"""Reads the progress in Kafka for `cdcd check`, and looks whether all evidence tells one story. Changes nothing.
 
-Before: `check` knows the topics of the published tables.
-After: `progress` judges the slot record; `check` passes the findings on.
+Before: `check` knows the topics of the published tables, and the server.
+After: `progress` judges slot, server and slot record; `check` passes the findings on.
 """
 
 from __future__ import annotations
@@ -9,26 +9,39 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 from contextlib import closing
+from dataclasses import replace
 
 from cdcd.config.settings import Settings
-from cdcd.errors import GapError
+from cdcd.errors import GapError, RequestRejected
 from cdcd.preflight import progress
 from cdcd.preflight.findings import Finding, of_error, warning
+from cdcd.preflight.postgres_facts import PostgresFacts
+from cdcd.progress.continuity import Server
 from cdcd.progress.topic_evidence import describe
 from cdcd.reading.slot_progress import kafka_cluster, progress_store
+from cdcd.sink.kafka.progress_store import SnapshotsTopic
 from cdcd.sink.kafka.topic_check import TopicCheck
+from cdcd.source.session import Session
+from cdcd.source.slot import Slot
+from cdcd.source.slot_conflicts import check_databases
 
 
-def findings(settings: Settings, published: Collection[str] | None, *, slot_exists: bool | None) -> Iterator[Finding]:
+def findings(settings: Settings, published: Collection[str] | None, facts: PostgresFacts | None) -> Iterator[Finding]:
     """Yield the findings; what `cdcd run` would refuse is an error. `published`: topics of tables; None: not known.
 
-    Raises as Kafka's readers do.
+    `facts` None: PostgreSQL did not answer. Raises as Kafka's readers do, and as `Session` does.
     """
     resnapshot = settings.sink.on_topic_lost == "resnapshot"
     with closing(kafka_cluster(settings)) as kafka:
         store = progress_store(settings, kafka)
-        last = store.last_record()
-        yield from progress.judge(last, slot_exists=slot_exists)
+        found = store.snapshots_topic()
+        remains = store.remains(found, published or ())
+        last = store.last_record()  # after what is committed together with it: a daemon may publish meanwhile
+        here, others = (None, None) if facts is None else _server_now(settings, facts, found)
+        slot_exists = facts is not None and facts.slot is not None
+        yield from progress.judge(last, remains, settings.source, here, store.names.progress, slot_exists=slot_exists)
+        if others is not None:
+            yield others
         check = TopicCheck(kafka, store, published, time.sleep, resnapshot=resnapshot)
         try:
             check.check(last)
@@ -36,3 +49,24 @@ def findings(settings: Settings, published: Collection[str] | None, *, slot_exis
             yield of_error("topics", failure)
         if check.lost and resnapshot:
             yield warning("topics", describe(check.lost), "Run: cdcd run. It takes new snapshots of these tables")
+
+
+def _server_now(
+    settings: Settings, facts: PostgresFacts, found: SnapshotsTopic
+) -> tuple[Server | None, Finding | None]:
+    """The server as it is once the progress was read, and an error if another database publishes under the prefix.
+
+    A daemon may stream meanwhile. So the slot's position is that of before, and the end of the WAL that of now.
+    """
+    here, source = facts.here, settings.source
+    if here is None:
+        return None, None
+    with Session(source.dsn, source.application_name) as session:
+        slot = Slot(session, source.slot).state()
+        if slot is not None:
+            here = replace(here, wal_lsn=slot.wal_lsn)
+        try:
+            check_databases(session, found.slots_of_other_databases(here.system_id, here.database_oid))
+        except RequestRejected as failure:
+            return here, of_error("slot conflicts", failure)
+    return here, None

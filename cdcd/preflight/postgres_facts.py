@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cdcd.config.settings import SourceSettings
+from cdcd.progress.continuity import Server
 from cdcd.source.privileges import TablePrivileges, may_create_publications, table_privileges
 from cdcd.source.publication import Publication, PublishedOperations
 from cdcd.source.published_tables import UnsentPartition, published_oids, unsent_partitions
@@ -47,6 +48,8 @@ class PostgresFacts:
     """Open write transactions, the oldest first. A start does not ask for them."""
     requests: RequestsProblem | None = None
     """Why no request of this role would reach the daemon. A start does not ask; a missing publication has no table."""
+    here: Server | None = None
+    """Who the server is, and where the slot stands. A start learns it from the connection that streams."""
 
     @property
     def tables(self) -> list[tuple[str, str]]:
@@ -90,10 +93,23 @@ def gather_for_check(dsn: str, source: SourceSettings) -> PostgresFacts:
     """
     with Session(dsn, "cdcd check") as session:
         with ReplicationStream(dsn, "cdcd check") as stream:
-            stream.identify()  # `cdcd run` does the same: this tests pg_hba.conf, REPLICATION and a free walsender
+            # `cdcd run` does the same: this tests pg_hba.conf, REPLICATION and a free walsender.
+            identity = stream.identify()
+            history = stream.timeline_history(identity.timeline)
+            is_standby = stream.standby
         facts = gather(session, source, is_start=False)
+        slot = facts.slot
+        here = Server(
+            identity.system_id,
+            identity.timeline,
+            history,
+            identity.wal_lsn if slot is None else slot.wal_lsn,
+            0 if slot is None else slot.confirmed_flush_lsn or 0,
+            is_standby,
+            Slot(session, source.slot).database_oid() if slot is None else slot.database_oid,
+        )
         requests = None if facts.publication is None else requests_problem(session, source.publication)
-        return replace(facts, writers=write_transactions(session), requests=requests)
+        return replace(facts, writers=write_transactions(session), requests=requests, here=here)
 
 
 def asked_tables(source: SourceSettings, *, exists: bool) -> Sequence[str]:

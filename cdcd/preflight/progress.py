@@ -1,30 +1,49 @@
-"""Judges whether the progress in Kafka belongs to the slot, and whether a table is parked. Pure.
+"""Judges whether progress, slot and server tell one story, and whether a table is parked. Pure.
 
-Before: `check` has the last slot record, and knows whether the slot exists.
-After: `check` passes the findings on.
+Before: `check` has the last slot record, and knows the server and the slot.
+After: `check` passes the findings on. `progress.continuity` has the rules: `cdcd run` starts by the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cdcd.config.settings import SourceSettings
+from cdcd.errors import CdcdError
 from cdcd.lsn import format_lsn
-from cdcd.preflight.findings import Finding, error, ok, warning
+from cdcd.preflight.findings import Finding, of_error, ok, warning
+from cdcd.progress.continuity import Remains, Server, check_lost_slot, check_start
 from cdcd.progress.records import SlotRecord
 from cdcd.source.table_selection import qualified_name
 
 
-def judge(last: SlotRecord | None, *, slot_exists: bool | None) -> Iterator[Finding]:
-    """The findings about the last slot record (None: there is none). `slot_exists` None: PostgreSQL did not answer."""
-    if last is None:
-        yield ok("progress", "Kafka holds no progress yet: the stream begins where the slot does")
-        return
-    where = format_lsn(last.lsn)
-    if slot_exists is False:
-        hint = "Take a new slot name (source.slot) or a new sink.prefix, and a new snapshot of the tables"
-        yield error("progress", f"Kafka holds changes up to {where}, but the slot {last.slot} is gone", hint)
+def judge(
+    last: SlotRecord | None,
+    remains: Remains,
+    source: SourceSettings,
+    server: Server | None,
+    progress: str,
+    *,
+    slot_exists: bool,
+) -> Iterator[Finding]:
+    """The findings about the last slot record on the topic `progress` (None: there is none).
+
+    `server` None: PostgreSQL did not answer.
+    """
+    try:
+        is_contiguous = _is_contiguous(last, remains, source, server, progress, slot_exists=slot_exists)
+    except CdcdError as failure:
+        yield of_error("progress", failure)
     else:
-        yield ok("progress", f"Kafka holds all changes up to {where}")
+        if not is_contiguous:
+            message = "Kafka lacks changes that the slot does not have any more"
+            yield warning("progress", message, "cdcd run takes a new snapshot of all tables, by source.on_slot_lost")
+        elif last is None:
+            yield ok("progress", "Kafka holds no progress yet: the stream begins where the slot does")
+        else:
+            yield ok("progress", f"Kafka holds all changes up to {format_lsn(last.lsn)}")
+    if last is None:
+        return
     for deferred in last.deferred:
         name = qualified_name(deferred.schema, deferred.table)
         yield ok("deferred", f"A snapshot of the table {name} is in progress; its later changes follow")
@@ -32,3 +51,21 @@ def judge(last: SlotRecord | None, *, slot_exists: bool | None) -> Iterator[Find
         name = qualified_name(table.schema, table.table)
         message = f"The table {name} is parked since {format_lsn(table.lsn)}: {table.reason}"
         yield warning("parked", message, f"Correct the cause, then run: cdcd unpark {name}")
+
+
+def _is_contiguous(
+    last: SlotRecord | None,
+    remains: Remains,
+    source: SourceSettings,
+    server: Server | None,
+    progress: str,
+    *,
+    slot_exists: bool,
+) -> bool:
+    resnapshot = source.on_slot_lost == "resnapshot"
+    if server is None:
+        return True
+    if not slot_exists:
+        check_lost_slot(last, source.slot, server, resnapshot=resnapshot)
+    is_contiguous = check_start(last, remains, source.slot, server, progress, resnapshot=resnapshot)
+    return is_contiguous and (slot_exists or last is None)

@@ -17,7 +17,9 @@ The tracker stores what the server has sent and what is durable. It derives the 
    server then repeats prepared transactions, and must not forget them before they have come.
 4. The ack is never more than the prepare LSN of an unresolved prepared transaction: after a restart the server must
    send its rows again.
-5. Between Begin and Commit, or while a received commit is not durable, a keepalive moves only *server_position*.
+5. Until the server has sent again the last transaction that Kafka has (`transaction.sent_again`), the ack stays where
+   the slot is, and there is no idle position: the server may have another history.
+6. Between Begin and Commit, or while a received commit is not durable, a keepalive moves only *server_position*.
    Otherwise that position is an *idle position*: once a slot record with it is durable, it is acknowledged. So the slot
    is never ahead of the progress.
 
@@ -38,10 +40,13 @@ class AckTracker:
         `confirmed` <= `durable`: `continuity` has refused a slot that is ahead of its progress.
         """
         assert 0 <= confirmed <= durable, "a slot ahead of its progress is a gap"
+        self._confirmed: i64 = confirmed
         self._server_position: i64 = confirmed
         self._received: i64 = durable
         self._durable: i64 = durable
         self._acked: i64 = 0
+        self.awaits_last_published = False
+        """The server has yet to send again the last transaction that Kafka has."""
         self._in_transaction = False
         self._held: dict[str, int] = {}
         """Prepared transactions that hold the ack: the prepare LSN, by name."""
@@ -112,6 +117,8 @@ class AckTracker:
 
     def ack(self) -> i64:
         """Return the flush position for a status update now. It never goes back within one stream."""
+        if self.awaits_last_published:
+            return self._confirmed
         position = min(self._durable, self._server_position)
         for prepare_lsn in self._held.values():
             position = min(position, prepare_lsn)
@@ -123,12 +130,13 @@ class AckTracker:
         """Return the position to commit as a slot record without rows, or 0 if there is none.
 
         There is one exactly if every received commit is durable, no transaction is open, no prepared transaction is
-        unresolved, and the server is beyond the last slot record. The position stays the same until it is durable or
-        the server moves.
+        unresolved, the server is beyond the last slot record, and its history is the one that Kafka has. The position
+        stays the same until it is durable or the server moves.
         """
         unresolved = len(self._held) > len(self._resolved)
         if (
-            self._in_transaction
+            self.awaits_last_published
+            or self._in_transaction
             or unresolved
             or self._received > self._durable
             or self._server_position <= self._durable

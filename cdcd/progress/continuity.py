@@ -1,12 +1,20 @@
-"""Checks that slot, server and progress belong together. If they do not, the stream could skip rows.
+"""Checks that slot, server and progress tell one story. If they do not, the stream could skip rows or repeat them.
 
-Before: `source` says who the server is and where the slot stands, `records` what Kafka holds.
-After: `daemon.kafka_takeover` lets the stream start only where this raises nothing.
+Before: `source` says who the server is and where the slot stands, `records` and `snapshot_records` what Kafka holds.
+After: `daemon.slot_setup` and `daemon.kafka_takeover` go on only where this raises nothing; `preflight.progress` shows
+it. `transaction.sent_again` checks what only the stream can tell.
 Source: PostgreSQL, "Replication Slots" (`confirmed_flush_lsn`), IDENTIFY_SYSTEM, TIMELINE_HISTORY, "Timelines".
+
+The checks are pure: values in, an error or nothing out. There are two moments for them:
+
+- Before the daemon fences another one, the progress that it reads may be out of date: the other may still commit.
+  `check_server` raises only what a later slot record cannot refute.
+- After that the progress is final, and `check_start` judges the rest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +27,7 @@ RESNAPSHOT: Final = 'With source.on_slot_lost = "resnapshot" cdcd takes a new sn
 
 @dataclass(frozen=True)
 class Server:
-    """The server and the slot, at a moment at which this daemon held the slot."""
+    """The server and the slot, at a moment at which this daemon held the slot, or at which there was no slot."""
 
     system_id: str
     timeline: int
@@ -28,28 +36,43 @@ class Server:
     wal_lsn: int
     """The end of its WAL."""
     confirmed_lsn: int
-    """The slot's `confirmed_flush_lsn`."""
+    """The slot's `confirmed_flush_lsn`; 0 if there is no slot."""
     standby: bool = False
     """Whether it only replays the WAL of another server; `wal_lsn` is how far it has got."""
+    database_oid: int = 0
+    """The OID of the slot's database: a database keeps it when it is renamed. 0: not known."""
 
 
-def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resnapshot: bool = False) -> bool:
-    """Whether the stream of `slot` goes on exactly where `last` ends; `last` is None before the first commit.
+@dataclass(frozen=True)
+class Remains:
+    """The traces that a slot leaves in Kafka beside its slot records: each was committed together with one."""
 
-    Returns False only with `resnapshot`, if the slot lacks what lies between: a new snapshot of the tables replaces it.
-    Raises GapError, with the hint, if the stream does not go on there; PostgresUnavailable for a standby that has to
-    replay more WAL first.
+    beginning_lsn: int | None = None
+    """Where the slot's stream begins, by its record on the snapshots topic; None if there is no such record."""
+    snapshots: Collection[str] = ()
+    """The topics whose snapshots have a record of the slot."""
+    unclaimed_topics: Collection[str] = ()
+    """The tables' topics with committed rows, if no slot at all has left a record that would explain them."""
+
+
+def check_server(last: SlotRecord | None, server: Server) -> None:
+    """Raise GapError if the server cannot be the one that `last` tells of, however old `last` is.
+
+    Raises PostgresUnavailable for a standby that has to replay more WAL first.
     """
     if last is None:
-        return True
-    start_over = (
-        f"If this is meant, start over under another sink.prefix or with a new slot; the topics' rows up to "
-        f"{format_lsn(last.lsn)} stay as they are"
-    )
+        return
+    start_over = _start_over(last)
     if last.system_id != server.system_id:
         raise GapError(
             f"this is another PostgreSQL cluster (system id {server.system_id}): Kafka holds changes of the one with "
             f"system id {last.system_id}",
+            f"Check source.dsn. {start_over}",
+        )
+    if last.database_oid and server.database_oid and last.database_oid != server.database_oid:
+        raise GapError(
+            f"source.dsn leads to the database with the OID {server.database_oid}, but Kafka holds changes of the one "
+            f"with the OID {last.database_oid} (see pg_database)",
             f"Check source.dsn. {start_over}",
         )
     if server.timeline < last.timeline:
@@ -59,16 +82,8 @@ def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resn
             f"Connect to the promoted server. {start_over}",
         )
     if server.timeline > last.timeline:
-        left_at = left_timeline(server.history, last.timeline)
-        # A standby that was promoted while it streamed to the daemon has sent more, under the old timeline's number.
-        # Then its slot stands exactly where the progress ends. A slot of another origin does not stand exactly there.
-        if left_at is None or (last.lsn > left_at and last.lsn != server.confirmed_lsn):
-            where = "did not come from it" if left_at is None else f"left it at {format_lsn(left_at)}"
-            raise GapError(
-                f"Kafka holds changes of timeline {last.timeline} up to {format_lsn(last.lsn)}, but the server's "
-                f"timeline {server.timeline} {where}: it does not have all that was published",
-                f"Some published rows are not in the database any more. {start_over}",
-            )
+        # A slot that is confirmed beyond `last` may have a later slot record: see `check_continuity`.
+        _check_timeline(last, server, may_have_lived_through=server.confirmed_lsn >= last.lsn)
     if server.wal_lsn < last.lsn and server.standby:
         raise PostgresUnavailable(
             f"the standby has replayed WAL up to {format_lsn(server.wal_lsn)}, but Kafka holds changes up to "
@@ -81,6 +96,30 @@ def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resn
             f"{format_lsn(last.lsn)}: the server was restored to an earlier state, or lost what it had committed",
             start_over,
         )
+
+
+def check_start(
+    last: SlotRecord | None, remains: Remains, slot: str, server: Server, progress: str, *, resnapshot: bool = False
+) -> bool:
+    """Whether the stream of `slot` can go on, with nothing missing and nothing twice. All of Kafka's evidence is final.
+
+    Returns False only with `resnapshot`, if a new snapshot of all tables has to replace what is missing. Raises as
+    `check_first_start`, if there is no slot record on the topic `progress`, or as `check_continuity`.
+    """
+    if last is None:
+        return check_first_start(slot, remains, progress, resnapshot=resnapshot)
+    return check_continuity(last, slot, server, resnapshot=resnapshot)
+
+
+def check_continuity(last: SlotRecord, slot: str, server: Server, *, resnapshot: bool = False) -> bool:
+    """Whether the stream of `slot` goes on exactly where `last` ends. `last` is final: no other daemon can commit.
+
+    Returns False only with `resnapshot`, if the slot lacks what lies between: a new snapshot of the tables replaces it.
+    Raises GapError, with the hint, if the stream does not go on there; else as `check_server`.
+    """
+    check_server(last, server)
+    if server.timeline > last.timeline:
+        _check_timeline(last, server, may_have_lived_through=server.confirmed_lsn == last.lsn)
     if server.confirmed_lsn > last.lsn:
         if resnapshot:
             return False
@@ -88,9 +127,75 @@ def check_continuity(last: SlotRecord | None, slot: str, server: Server, *, resn
             f"slot {slot} is confirmed up to {format_lsn(server.confirmed_lsn)}, but Kafka holds changes only up to "
             f"{format_lsn(last.lsn)}: the slot was recreated, moved, or read by another client, and the changes "
             "between the two are gone",
-            f"{RESNAPSHOT} {start_over}",
+            f"{RESNAPSHOT} {_start_over(last)}",
         )
     return True
+
+
+def check_lost_slot(last: SlotRecord | None, slot: str, server: Server, *, resnapshot: bool = False) -> None:
+    """Raise GapError if there is no slot, and a new one would not go on where `last` ends.
+
+    With `resnapshot` a new snapshot of the tables replaces what lies between. Else as `check_server`.
+    """
+    check_server(last, server)
+    if last is not None and not resnapshot:
+        raise GapError(
+            f"the slot {slot} does not exist any more, but Kafka holds its changes up to {format_lsn(last.lsn)}: the "
+            "changes since then are gone",
+            f"{RESNAPSHOT} Or take a new sink.prefix",
+        )
+
+
+def check_first_start(slot: str, remains: Remains, progress: str, *, resnapshot: bool = False) -> bool:
+    """Whether a slot without a slot record on the topic `progress` never had one.
+
+    Returns False only with `resnapshot`, if it had one: a new snapshot of the tables replaces all that Kafka holds.
+    Raises GapError, with the hint, if it had one.
+    """
+    if remains.beginning_lsn is not None:
+        trace = f"the snapshots topic says that its stream begins at {format_lsn(remains.beginning_lsn)}"
+    elif remains.snapshots:
+        trace = f"the snapshots topic has the snapshot of {_first(remains.snapshots)}"
+    elif remains.unclaimed_topics:
+        trace = f"there are rows on {_first(remains.unclaimed_topics)}"
+    else:
+        return True
+    if resnapshot:
+        return False
+    raise GapError(
+        f"Kafka has no progress of the slot {slot}, but {trace}: the records of {progress} are lost, and the stream "
+        "would publish rows a second time",
+        f"{RESNAPSHOT} Or bring the records of {progress} back; or take a new sink.prefix",
+    )
+
+
+def _check_timeline(last: SlotRecord, server: Server, *, may_have_lived_through: bool) -> None:
+    """Raise GapError if the server left the timeline of `last` before the progress ends.
+
+    A standby that was promoted while it streamed to the daemon has sent more, under the old timeline's number. Then its
+    slot stands exactly where the progress ends: it lived through the promotion. A slot of another origin does not stand
+    exactly there.
+    """
+    left_at = left_timeline(server.history, last.timeline)
+    if left_at is None or (last.lsn > left_at and not may_have_lived_through):
+        where = "did not come from it" if left_at is None else f"left it at {format_lsn(left_at)}"
+        raise GapError(
+            f"Kafka holds changes of timeline {last.timeline} up to {format_lsn(last.lsn)}, but the server's "
+            f"timeline {server.timeline} {where}: it does not have all that was published",
+            f"Some published rows are not in the database any more. {_start_over(last)}",
+        )
+
+
+def _start_over(last: SlotRecord) -> str:
+    return (
+        f"If this is meant, start over under another sink.prefix; the topics' rows up to {format_lsn(last.lsn)} stay "
+        "as they are"
+    )
+
+
+def _first(topics: Collection[str]) -> str:
+    more = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
+    return f"{min(topics)}{more}"
 
 
 def left_timeline(history: str, timeline: int) -> int | None:

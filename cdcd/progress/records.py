@@ -118,6 +118,8 @@ class SlotRecord:
     """Topics of cdcd's own that must not lose a record: the schemas, and how far the snapshots are."""
     tables_offset: int = 0
     """The newest table record of every topic lies at this offset of the progress topic or after it."""
+    database_oid: int = 0
+    """The OID of the slot's database; 0: not known."""
 
     @property
     def incomplete(self) -> tuple[ParkedTable | DeferredTable, ...]:
@@ -144,6 +146,8 @@ class SlotRecord:
             "own_topics": {topic: state.document() for topic, state in self.own_topics.items()},
             "tables_offset": self.tables_offset,
         }
+        if self.database_oid:
+            document["database_oid"] = self.database_oid
         if self.gap_lsn:
             document["gap_lsn"] = format_lsn(self.gap_lsn)
         if self.parked:
@@ -329,6 +333,7 @@ def _slot_record(fields: _Fields) -> SlotRecord:
             for topic, each in fields.by_name("own_topics").items()
         },
         tables_offset=fields.number("tables_offset"),
+        database_oid=fields.number("database_oid") if fields.has("database_oid") else 0,
     )
 
 

@@ -16,7 +16,8 @@ The progress tells what became of the transaction:
 1. The daemon has acknowledged more to PostgreSQL than the visible progress holds, and an undecided slot record holds
    that much. The transaction of this record was committed, and with it everything undecided.
 2. The progress itself is undecided, and rows that its undecided table records count are visible in a partition that
-   got its marker. The transaction was committed, and with it everything undecided.
+   got its marker; or it is the slot's first, and the record of the slot's beginning is visible. The transaction was
+   committed, and with it everything undecided.
 3. The undecided records of a partition begin below the end offset that the visible table record of its topic gives.
    They were committed.
 4. Otherwise the daemon has not acknowledged the rows, and PostgreSQL sends them again. The transaction was aborted.
@@ -55,10 +56,10 @@ PAUSE_S: Final = 0.25
 
 
 class UnstableOffsets(Protocol):
-    """Knows which partitions hold undecided transactions: `kafka.admin`, `kafka.undecided_transactions`."""
+    """Knows which partitions hold undecided transactions: `kafka.undecided_transactions`."""
 
-    def unstable(self, prefix: str) -> Mapping[TopicPartition, int]:
-        """Partitions of topics with this prefix that hold an undecided transaction, and the offset where it begins."""
+    def unstable(self) -> Mapping[TopicPartition, int]:
+        """Partitions that hold an undecided transaction of this slot, and the offset where it begins."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Evidence:
     undecided: SlotRecord | None
     """The last slot record that is undecided itself, if there is one."""
     rows_visible: bool
-    """Rows that undecided table records count can be read."""
+    """Rows that undecided table records count can be read, or the slot's beginning."""
     tables: Mapping[str, TableRecord]
     """The visible table records, by topic, of the topics in question."""
     fillers: Mapping[str, Message]
@@ -107,7 +108,6 @@ def _was_acknowledged(evidence: Evidence) -> bool:
 def decide_hanging(
     admin: UnstableOffsets,
     producers: Sequence[Producer],
-    prefix: str,
     gather_evidence: Callable[[Mapping[TopicPartition, int]], Evidence],
     sleep: Callable[[float], None],
     stopping: Callable[[], bool],
@@ -121,7 +121,7 @@ def decide_hanging(
     """
     decided = 0
     for _ in range(ROUNDS):
-        hanging = _still_unstable(admin, prefix, sleep, stopping)
+        hanging = _still_unstable(admin, sleep, stopping)
         if not hanging:
             return decided
         evidence = gather_evidence(hanging)
@@ -136,7 +136,7 @@ def decide_hanging(
             _write_marker(producer, hanging.keys() - to_commit, evidence.fillers, commit=False)
             _write_marker(producer, to_commit, evidence.fillers, commit=True)
         decided += len(hanging)
-    log.warning("transactions of other producers stay undecided", extra={"prefix": prefix})
+    log.warning("transactions of other producers stay undecided")
     return decided
 
 
@@ -157,13 +157,13 @@ def _write_marker(
 
 
 def _still_unstable(
-    admin: UnstableOffsets, prefix: str, sleep: Callable[[float], None], stopping: Callable[[], bool]
+    admin: UnstableOffsets, sleep: Callable[[float], None], stopping: Callable[[], bool]
 ) -> dict[TopicPartition, int]:
-    found = dict(admin.unstable(prefix))
+    found = dict(admin.unstable())
     for _ in range(LOOKS - 1):
         if not found or stopping():
             return {}
         sleep(PAUSE_S)
-        now = admin.unstable(prefix)
+        now = admin.unstable()
         found = {place: offset for place, offset in found.items() if now.get(place) == offset}
     return found

@@ -18,6 +18,7 @@ from typing import Final
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import DISCARD
 from cdcd.progress.records import ParkedTable, SlotRecord, TableRecord, TopicState, table_key
+from cdcd.progress.slot_beginnings import SlotBeginning
 from cdcd.progress.snapshot_records import TableSnapshot, wanted_snapshot
 from cdcd.sink.batches import Batch, Message, TableBatch
 from cdcd.sink.interfaces import Producer
@@ -43,6 +44,10 @@ class Source:
     timeline: int
     cluster_id: str = ""
     """The Kafka cluster's."""
+    database_oid: int = 0
+    """The slot's database; 0: not known."""
+    begins_at: int | None = None
+    """Where the slot's stream begins, if the snapshots topic has no record of that; else None."""
 
 
 class Publisher:
@@ -68,6 +73,7 @@ class Publisher:
         self._topics = topics
         self._source = source
         self._last = last
+        self._begins_at = source.begins_at
         self._open: KafkaTransaction | None = None
         self._is_first = True
         """Nothing was committed yet."""
@@ -207,6 +213,8 @@ class Publisher:
         assert not transaction.is_inside, "half a PostgreSQL transaction would become visible"
         assert transaction.end_lsn or self._last is not None, "no position to go on from"
         self._open_progress(transaction)
+        if self._producer.is_transactional:
+            self._produce_beginning()
         offsets = self._producer.flush()
         for (name, partition), end in offsets.items():
             topic = transaction.touched.get(name) or self._topics.own.get(name)
@@ -224,7 +232,11 @@ class Publisher:
             # Nothing else tells an idle slot how far other slots have moved the end of the progress topic.
             written = self._producer.flush()
             self._places.reached(written.get((self._topics.names.progress, _PROGRESS_PARTITION), 0))
+        if not self._producer.is_transactional and self._begins_at is not None:
+            self._producer.flush()  # readers must not see the beginning without the slot record: see `continuity`
+            self._produce_beginning()
         self._producer.commit()
+        self._begins_at = None
         self._open = None
         self._is_first = False
         self._last = slot_record
@@ -246,20 +258,20 @@ class Publisher:
             self._open = None
             self._producer.abort()
 
-    def declare_gap(self, lsn: int, tables: Iterable[Table], now: float) -> list[TableSnapshot]:
-        """Record that changes between the progress and `lsn` are missing, and that `tables` need a new snapshot.
+    def declare_gap(self, begin_lsn: int, lsn: int, tables: Iterable[Table], now: float) -> list[TableSnapshot]:
+        """Record that changes from `begin_lsn` to `lsn` are missing, and that `tables` need a new snapshot.
 
         The Kafka transaction holds nothing else: the next daemon goes on from `lsn`, and finds which snapshots are
         wanted. Raises as `publish` and `commit`.
         """
         assert self._open is None, "a gap lies between two Kafka transactions"
-        assert self._last is not None
+        self._begins_at = lsn
         wanted = [self._wanted_snapshot(table) for table in tables]
         with self._naming_table():
             transaction = self._begin(now)
             transaction.end_lsn = lsn
             self._publish_snapshot_records(transaction, wanted)
-            self._commit(gap_lsn=self._last.lsn)
+            self._commit(gap_lsn=begin_lsn)
         return wanted
 
     def declare_loss(self, tables: Iterable[Table], now: float) -> list[TableSnapshot]:
@@ -353,6 +365,15 @@ class Publisher:
         self._producer.produce(self._topics.names.progress, _PROGRESS_PARTITION, messages)
         self._places.reached(self._places.end + len(messages))
 
+    def _produce_beginning(self) -> None:
+        """Write where the slot's stream begins, if the snapshots topic does not say it."""
+        if self._begins_at is None:
+            return
+        source = self._source
+        record = SlotBeginning(source.slot, source.system_id, source.database_oid, self._begins_at)
+        message: Message = {"key": record.key(), "value": record.value()}
+        self._producer.produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, [message])
+
     def _table_message(self, topic: Topic, slot_record: SlotRecord) -> Message:
         schema, table = topic.table
         complete_lsn = self._parked.complete_lsn(topic.table)
@@ -386,4 +407,5 @@ class Publisher:
             cluster_id=self._source.cluster_id,
             own_topics={name: topic.state for name, topic in self._topics.own.items()},
             tables_offset=tables_offset,
+            database_oid=self._source.database_oid,
         )

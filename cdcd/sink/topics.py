@@ -9,7 +9,9 @@ A topic's name may hold only `[a-zA-Z0-9._-]`, but a PostgreSQL identifier may h
 separator, and no two tables share a topic: `a.b`.`c` is `a-2eb.c`, `a`.`b.c` is `a.b-2ec`. No encoded name holds `--`,
 so a topic whose name has to differ from the template's ends in `--` and more.
 
-Anyone who may create a table chooses its name. So no name is an error here.
+Anyone who may create a table chooses its name. So no name is an error here. A prefix may have a `.`, so another
+daemon's prefix may be this one's and a schema. So no table gets the name of one of cdcd's own topics, under whatever
+prefix: the topic of the table `b.progress` is `a.b.progress--table`.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ SHARED_TOPIC_HINT: Final = "Put {schema} into the setting sink.topic: {prefix}.{
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]*")
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _DIGEST_SIZE: Final = 32
+_OWN: Final = ("messages", "progress", "schemas", "snapshots", "parked")
+"""The last parts of the names of cdcd's own topics."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class TopicNames:
             )
         self._prefix = prefix
         self._template = template
+        self._tables = _tables_pattern(prefix, template)
         self.messages = f"{prefix}.messages"
         """Logical decoding messages."""
         self.progress = f"{prefix}.progress"
@@ -90,7 +95,8 @@ class TopicNames:
         """Return the topic of a table; with the schema "" (no table has it) cdcd's own topic `{prefix}.{table}`.
 
         A name that would be too long keeps its start, and ends in `--` and a digest of the whole name. A table that
-        would have the name of one of cdcd's own topics, or of Kafka's (`__...`), gets that name with `--table`.
+        would have the name of one of cdcd's own topics, under any prefix, or of Kafka's (`__...`), gets that name with
+        `--table`.
         """
         if not schema:
             return f"{self._prefix}.{table}"
@@ -102,8 +108,31 @@ class TopicNames:
         if len(name) > NAME_SIZE_MAX:
             digest = sha256(name.encode()).hexdigest()[:_DIGEST_SIZE]
             name = f"{name[: NAME_SIZE_MAX - _DIGEST_SIZE - 2]}--{digest}"
-        own = (self.messages, self.progress, self.schemas, self.parked, self.snapshots)
-        return f"{name}--table" if name in own or name.startswith("__") else name
+        return f"{name}--table" if _is_own(name) or name.startswith("__") else name
+
+    def may_be_table_topic(self, topic: str) -> bool:
+        """Whether a table of this daemon, published or not, may have this topic.
+
+        False for every topic if the template leaves out the prefix: any program's topic may look like a table's then.
+        """
+        return self._tables is not None and self._tables.fullmatch(topic) is not None and not _is_own(topic)
+
+
+def _is_own(name: str) -> bool:
+    """Whether one of cdcd's own topics has this name, under some prefix."""
+    prefix, _, last = name.rpartition(".")
+    return bool(prefix) and last in _OWN
+
+
+def _tables_pattern(prefix: str, template: str) -> re.Pattern[str] | None:
+    """The names of tables' topics; None if they do not have the prefix."""
+    if "{prefix}" not in template:
+        return None
+    parts = re.split(r"(\{(?:prefix|schema|table)\})", template)
+    known = {"{prefix}": re.escape(prefix), "{schema}": "[a-zA-Z0-9_-]+", "{table}": "[a-zA-Z0-9_-]+"}
+    whole = "".join(known.get(part, re.escape(part)) for part in parts)
+    start = re.escape(template.partition("{prefix}")[0] + prefix)
+    return re.compile(f"{whole}|{start}.*--[0-9a-f]{{{_DIGEST_SIZE}}}")
 
 
 def topic_owners(

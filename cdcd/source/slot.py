@@ -26,7 +26,7 @@ from cdcd.source.write_transactions import described_writers
 # 17.
 _STATE: Final = sql.SQL("""
     SELECT slot_name, plugin, database, temporary, active, active_pid, confirmed_flush_lsn::text, restart_lsn::text,
-           wal_status, safe_wal_size, two_phase, {failover}, {invalidation},
+           wal_status, safe_wal_size, two_phase, {failover}, {invalidation}, datoid::bigint,
            (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
                  ELSE pg_catalog.pg_current_wal_lsn() END)::text,
            slot_type, database = pg_catalog.current_database(),
@@ -37,6 +37,7 @@ _STATE: Final = sql.SQL("""
 _INVALIDATION_16: Final = "CASE WHEN conflicting THEN 'conflict' WHEN wal_status = 'lost' THEN 'wal_removed' END"
 _INVALIDATION_14: Final = "CASE WHEN wal_status = 'lost' THEN 'wal_removed' END"
 
+_DATABASE_OID: Final = "SELECT oid::bigint FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()"
 _DROP: Final = """
     SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
 """
@@ -88,6 +89,8 @@ class SlotState:
     """The session that asked is connected to the slot's database."""
     used_by: str = ""
     """The application_name of the client that uses the slot."""
+    database_oid: int = 0
+    """The OID of `database`, which it keeps when it is renamed."""
 
     @property
     def retained_bytes(self) -> int:
@@ -143,6 +146,11 @@ class Slot(SessionClient):
             raise RequestRejected(state.misfit, "Set another source.slot, or correct source.dsn")
         return state
 
+    def database_oid(self) -> int:
+        """The OID of the database in which a slot that is made now would be."""
+        [(oid,)] = self.session.rows(_DATABASE_OID)
+        return int(oid)
+
     def drop(self) -> bool:
         """Drop the slot; returns False if it does not exist. Raises SlotActive while it is in use."""
         before = self.state()
@@ -182,7 +190,7 @@ def facts_of_refusal(query: Callable[[str], list[tuple[str | None, ...]]], slot:
 
 def _state(row: tuple[Any, ...]) -> SlotState:
     name, plugin, database, temporary, active, active_pid, confirmed, restart, wal_status, safe, *switches = row
-    two_phase, failover, invalidation, wal_lsn, slot_type, is_of_this_database, used_by = switches
+    two_phase, failover, invalidation, database_oid, wal_lsn, slot_type, is_of_this_database, used_by = switches
     return SlotState(
         name=name,
         plugin=plugin or "",
@@ -201,4 +209,5 @@ def _state(row: tuple[Any, ...]) -> SlotState:
         slot_type=slot_type,
         is_of_this_database=bool(is_of_this_database),
         used_by=used_by or "",
+        database_oid=database_oid or 0,
     )

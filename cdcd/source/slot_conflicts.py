@@ -1,4 +1,4 @@
-"""Finds other slots of this database that publish a table of this daemon to the same topics.
+"""Finds other slots of this server that publish a table of this daemon to the same topics.
 
 Before: a start of the daemon is about to make the slot, or streams from it; `cdcd check` only looks.
 After: the daemon does not start, because each row would be published twice.
@@ -11,8 +11,11 @@ an advisory lock. The lock is shared, so it excludes no other daemon; the server
 daemon checks only slots that are streamed at that moment. A slot that no daemon streams may be left over, or another
 slot may have taken over its tables.
 
-The check does not see walsenders of another role, unless this role has `pg_read_all_stats`. It does not see other
-databases. It sees tables that are added to a publication later only when one of the two daemons starts again.
+Two databases may have tables of the same name, and this role may not look into the other database. So a prefix is for
+one database: a slot of another one that is streamed to the same topics is a conflict, whatever its tables.
+
+The check does not see the publications of another role's walsenders, unless this role has `pg_read_all_stats`. It sees
+tables that are added to a publication later only when one of the two daemons starts again.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from hashlib import sha256
 from typing import Final
 
 from cdcd.errors import RequestRejected
+from cdcd.source.identifiers import literal
 from cdcd.source.published_tables import published_names
 from cdcd.source.session import Session
 from cdcd.source.slot import other_streams
@@ -32,6 +36,17 @@ _ANNOUNCED: Final = """
     SELECT l.objid::int8 FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database
     WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid::int8 = %s
       AND d.datname = pg_catalog.current_database()
+"""
+_ELSEWHERE: Final = """
+    SELECT DISTINCT s.slot_name::text, s.database::text, l.objid::int8
+    FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_replication_slots s ON s.datoid = l.database
+    WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid::int8 = %s
+      AND s.slot_type = 'logical' AND s.active AND s.database <> pg_catalog.current_database()
+"""
+_OF_OTHER_DATABASES: Final = """
+    SELECT slot_name::text, database::text FROM pg_catalog.pg_replication_slots
+    WHERE slot_name = ANY(%s) AND database <> pg_catalog.current_database()
+    ORDER BY 1
 """
 _NAMES: Final = re.compile(r"\bpublication_names\"? '((?:[^']|'')*)'")
 _NAME: Final = re.compile(r'"((?:[^"]|"")*)"|([^\s,"]+)')
@@ -50,7 +65,13 @@ class SlotConflicts:
         self._session.rows(_ANNOUNCE, [_signed(_number(self._place)), _signed(_number(slot))])
 
     def check(self, slot: str, tables: Collection[tuple[str, str]]) -> None:
-        """Raise RequestRejected if another slot publishes one of `tables` (schema, name) to these topics, too."""
+        """Raise RequestRejected if another slot publishes one of `tables` (schema, name) to these topics, too.
+
+        A slot of another database is refused, whatever its tables.
+        """
+        for other, database, number in self._session.rows(_ELSEWHERE, [_number(self._place)]):
+            if number == _number(other):
+                raise _of_another_database(other, database)
         for other, shared in self._conflicts(slot, tables).items():
             more = f" and {len(shared) - 1} more tables of this slot" if len(shared) > 1 else ""
             raise RequestRejected(
@@ -69,6 +90,24 @@ class SlotConflicts:
             if shared := [table for table in published if table in tables]:
                 conflicts[other] = shared
         return conflicts
+
+
+def check_databases(session: Session, slots: list[str]) -> None:
+    """Raise RequestRejected if one of `slots`, which publish to the same topics, is of another database.
+
+    A slot that is gone is none. Raises what `Session` raises.
+    """
+    for other, database in session.rows(_OF_OTHER_DATABASES, [slots]) if slots else ():
+        raise _of_another_database(other, database)
+
+
+def _of_another_database(slot: str, database: str) -> RequestRejected:
+    return RequestRejected(
+        f"the slot {slot} of the database {database} publishes to the same topics: two tables of one name would share "
+        "one",
+        "Give each database a sink.prefix of its own; or, if that slot is not needed any more, stop its daemon and "
+        f"run: SELECT pg_drop_replication_slot({literal(slot)})",
+    )
 
 
 def publications(query: str) -> list[str]:

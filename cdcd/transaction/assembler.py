@@ -14,8 +14,8 @@ A transaction comes in one of three ways:
   Commit Prepared or Rollback Prepared.
 
 When the commit of a spooled transaction comes, `feed` and each `proceed` hand on one piece of it. While `is_busy`, the
-rest of the frames waits. A transaction that commits below the durable LSN is skipped as a whole: after a restart the
-server sends again what was not acknowledged.
+rest of the frames waits. A transaction that Kafka has is skipped as a whole: after a restart the server sends again
+what was not acknowledged (`sent_again`).
 
 `stream_state` has the table of states: which message may come in which, and what becomes of a change. `_dispatch` names
 the handler of every other message.
@@ -42,6 +42,7 @@ from cdcd.source.stream_messages import (
 from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.change_router import BODY_AT, ChangeRouter
 from cdcd.transaction.relations import Relations
+from cdcd.transaction.sent_again import SentAgain
 from cdcd.transaction.spool import Spool
 from cdcd.transaction.spooled_transactions import PreparedOutcome, SpooledTransactions
 from cdcd.transaction.stream_state import (
@@ -74,19 +75,19 @@ class Assembler:
         relations: Relations,
         consumer: ChangeConsumer,
         spool: Spool,
-        durable_lsn: i64,
+        sent_again: SentAgain | None = None,
         replay_bytes: i64 = REPLAY_BYTES,
     ) -> None:
-        """`durable_lsn`: Kafka has every transaction that commits below it, so these are skipped.
+        """`sent_again` knows the transactions that Kafka has: these are skipped. None: it has none.
 
         `replay_bytes`: about how much of a spooled transaction `proceed` hands on at once.
         """
         self._decoder = decoder
         self._consumer = consumer
-        self._durable_lsn: i64 = durable_lsn
+        self._sent_again = SentAgain() if sent_again is None else sent_again
         self._router = ChangeRouter(relations, consumer, {})
         self._spooled = SpooledTransactions(
-            decoder, relations, consumer, spool, self._router, durable_lsn, replay_bytes
+            decoder, relations, consumer, spool, self._router, self._sent_again, replay_bytes
         )
         self._frames: list[bytes] = []
         self._at: i64 = 0
@@ -116,6 +117,11 @@ class Assembler:
         return self._state is REPLAYING or self._at < len(self._frames)
 
     @property
+    def awaits_last_published(self) -> bool:
+        """The server has yet to send again the last transaction that Kafka has: only then its history is Kafka's."""
+        return self._sent_again.awaits_last_published
+
+    @property
     def prepared_outcomes(self) -> list[PreparedOutcome]:
         """The outcomes of prepared transactions; the reader empties the list."""
         return self._spooled.outcomes
@@ -135,7 +141,7 @@ class Assembler:
 
         Raises DecodeError (the server's fault) if they are malformed or break the protocol's order; SpoolFull if a
         transaction in progress does not fit; StreamingUnsupported if the server does not tell which of its messages
-        were rolled back.
+        were rolled back; GapError if the server does not send again what Kafka has.
         """
         assert not self.is_busy, "frames would overtake those that wait"
         self._frames = frames
@@ -170,6 +176,8 @@ class Assembler:
                         self._spooled.append_change(frame)
                     elif changes == REFUSED:
                         raise self._unexpected(frame)
+                    else:
+                        self._sent_again.check_rows()
                     continue
                 self._dispatch(frame)
             if self.is_paused or self._state is REPLAYING:
@@ -236,7 +244,7 @@ class Assembler:
 
     def _begin(self, message: messages.Begin, lsn: i64) -> None:
         self.commit_is_distant = message.final_lsn - lsn > DISTANT_BYTES
-        if message.final_lsn < self._durable_lsn:
+        if self._sent_again.has(message.final_lsn, message.commit_time + POSTGRES_EPOCH_US):
             self._state = IN_DURABLE_TRANSACTION
         else:
             self._state = IN_TRANSACTION
@@ -258,7 +266,7 @@ class Assembler:
     def _nontransactional_message(self, message: messages.LogicalMessage, sent_us: i64) -> None:
         """Publish a message outside of any transaction like a transaction that commits where the message stands."""
         commit_lsn = message.lsn - 1  # its LSN is the end of its record, where the next record may be a commit
-        if commit_lsn >= self._durable_lsn:
+        if not self._sent_again.has(commit_lsn, sent_us + POSTGRES_EPOCH_US):
             self._consumer.begin(commit_lsn, sent_us + POSTGRES_EPOCH_US, 0)
             self._consumer.message(message.prefix, message.content, False, message.lsn)
             self._consumer.commit(message.lsn)
@@ -282,6 +290,7 @@ class Assembler:
         if not self._state.in_transaction:
             self.last_idle_keepalive_lsn = keepalive.wal_end
             self.is_paused = self._pause_lsn != 0 and keepalive.wal_end >= self._pause_lsn
+            self._sent_again.on_position(keepalive.wal_end)
         if keepalive.reply:
             self.reply_requested = True
 

@@ -32,6 +32,7 @@ from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA_HEADER_BYTES
 from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.change_router import BODY_AT, STREAMED_BODY_AT, ChangeRouter
 from cdcd.transaction.relations import Relations
+from cdcd.transaction.sent_again import SentAgain
 from cdcd.transaction.spool import Spool, SpooledTransaction
 from cdcd.transaction.spooled_relations import SpooledRelation
 
@@ -81,19 +82,19 @@ class SpooledTransactions:
         consumer: ChangeConsumer,
         spool: Spool,
         session: ChangeRouter,
-        durable_lsn: i64,
+        sent_again: SentAgain,
         replay_bytes: i64,
     ) -> None:
         """`session`: the relations that are in force outside of spooled transactions.
 
-        A transaction that commits below `durable_lsn` is not handed on. A replay hands on about `replay_bytes` at once.
+        A transaction that Kafka has, by `sent_again`, is not handed on. A replay hands on about `replay_bytes` at once.
         """
         self._decoder = decoder
         self._relations = relations
         self._consumer = consumer
         self._spool = spool
         self._session = session
-        self._durable_lsn: i64 = durable_lsn
+        self._sent_again = sent_again
         self._replay_bytes: i64 = replay_bytes
         self._streams: dict[int, SpooledTransaction] = {}
         """Transactions in progress, by xid."""
@@ -215,7 +216,7 @@ class SpooledTransactions:
         spooled = self._prepared.pop(name, None)
         if spooled is not None:
             return self._commit(spooled, message.commit_lsn, message.end_lsn, message.commit_time, message.xid, name)
-        if message.commit_lsn < self._durable_lsn:
+        if self._sent_again.has(message.commit_lsn, message.commit_time + POSTGRES_EPOCH_US):
             return False
         raise GapError(
             f"transaction {message.xid} was prepared before this slot's stream began, and committed at "
@@ -270,7 +271,9 @@ class SpooledTransactions:
     def _commit(
         self, spooled: SpooledTransaction, commit_lsn: i64, end_lsn: i64, commit_time: i64, xid: i64, prepared_name: str
     ) -> bool:
-        if commit_lsn < self._durable_lsn:
+        if self._sent_again.has(commit_lsn, commit_time + POSTGRES_EPOCH_US):
+            if self._sent_again.expects_no_rows and _has_rows(spooled):
+                self._sent_again.check_rows()
             for announced in spooled.relations():
                 if self._is_latest(announced):
                     self._open_for_session(announced.relation, announced.arrival)
@@ -324,6 +327,16 @@ class SpooledTransactions:
         if spooled is None:
             raise DecodeError(f"{message} of transaction {xid}, for which no Stream Start came", BUG_HINT)
         return spooled
+
+
+def _has_rows(spooled: SpooledTransaction) -> bool:
+    """Whether a row's change is among the frames; reads them all."""
+    for frames in spooled.frames():
+        for frame in frames:
+            kind: i64 = frame[XLOGDATA_HEADER_BYTES]
+            if kind == messages.INSERT or kind == messages.UPDATE or kind == messages.DELETE:
+                return True
+    return False
 
 
 def _prepared_name(gid: str, xid: i64) -> str:

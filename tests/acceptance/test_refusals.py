@@ -306,7 +306,7 @@ def test_a_slot_that_has_lost_wal_is_a_gap(on_restartable_postgres: StreamFixtur
 def test_a_slot_that_was_advanced_past_the_progress_is_a_gap(stream: StreamFixture) -> None:
     _streamed_once(stream)
     stream.sql("INSERT INTO t VALUES (2)", f"SELECT pg_replication_slot_advance('{stream.slot}', pg_current_wal_lsn())")
-    _refused(stream, "is confirmed up to", "but Kafka holds changes only up to", "new slot")
+    _refused(stream, "is confirmed up to", "but Kafka holds changes only up to", "sink.prefix")
 
 
 def test_a_slot_that_was_made_again_is_a_gap(stream: StreamFixture) -> None:

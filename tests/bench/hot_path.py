@@ -152,7 +152,7 @@ def main() -> None:
             batches = BatchBuilder(tombstones=False)
             encoder = EventEncoder(batches, FingerprintStore(batches), TypeOptions())
             spool = Spool(SpoolDirectory(Path(folder) / "spool"), 1 << 26, 1 << 30)
-            return Assembler(decoder, Relations(Catalog()), encoder, spool, 0), batches
+            return Assembler(decoder, Relations(Catalog()), encoder, spool), batches
 
         def feed(burst: int) -> None:
             assembler, batches = pipeline()

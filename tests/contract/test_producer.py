@@ -1047,7 +1047,7 @@ def test_an_offset_that_nobody_answered_is_asked_for_again() -> None:
         assert admin.end_offsets({orders: 1}) == {orders: [2]}
         assert not proxy.waiting
         proxy.arm(is_list_offsets, Link.lose)
-        assert admin.unstable("cut.") == {}
+        assert admin.unstable(lambda topic: topic.startswith("cut.")) == {}
         assert not proxy.waiting
         admin.close()
         world.close()

@@ -136,7 +136,6 @@ def replay(stream: Stream, answers: Answers, burst: int = 100) -> Replayed:
             Relations(answers),
             EventEncoder(batches, FingerprintStore(batches), TypeOptions()),
             Spool(SpoolDirectory(Path(folder) / "spool"), 1 << 14, 1 << 30),
-            0,
         )
         schemas: dict[str, Any] = {}
         parsed: dict[str, Any] = {}

@@ -69,7 +69,7 @@ def published(database: Database, folder: Path) -> set[str]:
     with Catalog(database.dsn) as catalog:
         encoder = EventEncoder(batches, FingerprintStore(batches), TypeOptions())
         spool = Spool(SpoolDirectory(folder / "spool"), 1 << 20, 1 << 20)
-        assembler = Assembler(Decoder(), Relations(catalog), encoder, spool, 0)
+        assembler = Assembler(Decoder(), Relations(catalog), encoder, spool)
         rows = database.execute(
             f"SELECT data FROM pg_logical_slot_get_binary_changes('s_{database.name}', NULL, NULL, "
             "'proto_version', '1', 'publication_names', 'p')"

@@ -122,7 +122,6 @@ def play(made: Recording, stream: Stream, frames: list[bytes], burst: int) -> No
             Relations(Catalog(**made.answers.__dict__)),
             EventEncoder(batches, FingerprintStore(batches), TypeOptions()),
             Spool(SpoolDirectory(Path(folder) / "spool"), 1 << 14, 1 << 24),
-            0,
         )
         for at in range(0, len(frames), burst):
             assembler.feed(frames[at : at + burst])

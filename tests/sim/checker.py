@@ -7,7 +7,8 @@ What it demands, at the end of every Kafka transaction (a cut):
 1. The transactions inside are the next ones of the ledger, whole, in commit order, each event once and as it must be.
 2. In every partition the events come in order, a key stays in its partition, what has no key goes to one partition,
    a truncate to all. Every schema is published with or before the first record that needs it.
-3. The last record is the slot record. Its LSN cuts the ledger exactly there; the table records' offsets cut the topics.
+3. The last record is the slot record. Its LSN cuts the ledger exactly there; the table records' offsets cut the
+   topics. With the first slot record comes the record of where the stream begins.
 4. Snapshots of tables: see `snapshots_checker`.
 5. No status update names a position that a slot record does not cover, or that would make the server forget what is not
    in Kafka: a committed transaction, or one that is prepared.
@@ -27,6 +28,7 @@ from sim.sql import Committed, Database, Event
 
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import SlotRecord, TableRecord, parse_record
+from cdcd.progress.slot_beginnings import parse_beginning
 from cdcd.progress.snapshot_records import WANTED, parse_snapshot_record
 from cdcd.reading import decoder
 
@@ -49,6 +51,8 @@ class Checker:
         self._db = database
         self._prefix = prefix
         self._slot = slot.encode()
+        self.strangers: set[str] = set()
+        """Producers of other slots or prefixes: what they publish is not looked at."""
         self._at = 0
         """How many committed Kafka transactions were looked at."""
         self.published = 0
@@ -80,21 +84,26 @@ class Checker:
         while self._at < len(committed):
             transaction = committed[self._at]
             self._at += 1
-            self._judge(transaction)
+            if transaction.producer not in self.strangers:
+                self._judge(transaction)
 
     def _judge(self, transaction: Transaction) -> None:
-        schemas, progress, rows, copies, parked = [], [], [], [], []
+        schemas, progress, rows, copies, parked, beginnings = [], [], [], [], [], []
         for placed in transaction.records:
             if placed.topic == f"{self._prefix}.schemas":
                 schemas.append(placed)
             elif placed.topic == f"{self._prefix}.progress":
                 progress.append(placed)
+            elif placed.topic == f"{self._prefix}.snapshots" and placed.key == self._slot:
+                beginnings.append(parse_beginning(placed.key, placed.value or b""))
             elif placed.topic == f"{self._prefix}.snapshots":
                 copies.append(placed)
             elif placed.topic == f"{self._prefix}.parked":
                 parked.append(placed)
             else:
                 rows.append(placed)
+        begins_at = [] if self.last else [self.created]
+        self._same("where the stream begins", [each.lsn for each in beginnings], begins_at)
         for placed in schemas:
             assert placed.key is not None
             assert placed.value is not None
@@ -295,6 +304,8 @@ class Checker:
         judged: dict[tuple[str, int], list[int]] = {where: [] for where in shown}
         for placed in self._all():
             judged[placed.topic, placed.partition].append(placed.offset)
+        for offsets in judged.values():
+            offsets.sort()  # another slot's transaction may have been open meanwhile
         self._same("what read_committed shows", shown, judged)
 
     def lost(self, topic: str) -> None:

@@ -313,12 +313,16 @@ class FakeAdmin:
     def close(self) -> None:
         pass
 
-    def unstable(self, prefix: str) -> dict[tuple[str, int], int]:
+    def partitions_of_all(self, wanted: Callable[[str], bool]) -> dict[str, int]:
+        self._broker.on_call("list")
+        return {topic: len(logs) for topic, logs in self._broker.topics.items() if wanted(topic)}
+
+    def unstable(self, looked_at: Callable[[str], bool]) -> dict[tuple[str, int], int]:
         self._broker.on_call("unstable")
         found = {}
         for topic, logs in self._broker.topics.items():
             for partition, log in enumerate(logs):
-                if topic.startswith(prefix) and self._broker.stable_end(log) < len(log):
+                if looked_at(topic) and self._broker.stable_end(log) < len(log):
                     found[topic, partition] = self._broker.stable_end(log)
         return found
 

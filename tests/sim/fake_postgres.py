@@ -118,6 +118,17 @@ class Slot:
     reader: Walsender | None = None
 
 
+@dataclass(frozen=True)
+class ServerCopy:
+    """A copy of a server's data directory."""
+
+    records: int
+    """How many WAL records it has."""
+    end: int
+    confirmed: int
+    xid: int
+
+
 class Link:
     """One connection, with what is under way in both directions. `lost` and `gone` tell how each end sees it."""
 
@@ -237,6 +248,25 @@ class Server:
     def restart(self) -> None:
         self.up = True
         self.log("running")
+
+    def copy(self) -> ServerCopy:
+        """What a copy of the data directory holds: of the slot, what is on disk."""
+        assert self.slot is not None
+        return ServerCopy(len(self.wal), self.end, self.slot.saved, self._xid)
+
+    def put_back(self, copy: ServerCopy) -> int:
+        """Put the data directory back, without a new timeline, and start; returns where the WAL ended."""
+        assert self.slot is not None
+        assert self.slot.reader is None
+        del self.wal[copy.records :]
+        self.end = copy.end
+        self.slot.confirmed = self.slot.saved = copy.confirmed
+        self._xid = copy.xid
+        self.running.clear()
+        self._synchronous.clear()
+        self.crashes += 1
+        self.restart()
+        return copy.end
 
 
 @dataclass

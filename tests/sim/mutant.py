@@ -62,12 +62,12 @@ def caught(mutation: Mutation) -> str | None:
     """Return which seed notices the bug, and how; None if no seed does. Raises the simulation's own mistakes."""
     sys.meta_path.insert(0, EditingFinder(mutation))
     # Imported only now, so that they import the edited module.
-    from sim import scenes
-    from sim.world import Failure
+    from sim.scenes import SCENES
+    from sim.world import Failure, World
 
     from cdcd.errors import CdcdError
 
-    play = getattr(scenes, mutation.scene)
+    play = {scene.__name__: scene for scene in (World, *SCENES)}[mutation.scene]
     for seed in range(mutation.first_seed, mutation.first_seed + SEEDS):
         try:
             play(seed).run()

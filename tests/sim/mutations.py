@@ -56,7 +56,7 @@ _MUTATIONS = (
     ),
     Mutation(
         "skip one byte too far",
-        "cdcd.transaction.assembler",
+        "cdcd.transaction.sent_again",
         """
         +        durable_lsn += bool(durable_lsn)
                  self._durable_lsn: i64 = durable_lsn
@@ -64,7 +64,7 @@ _MUTATIONS = (
     ),
     Mutation(
         "skip nothing",
-        "cdcd.transaction.assembler",
+        "cdcd.transaction.sent_again",
         """
         +        durable_lsn = 0
                  self._durable_lsn: i64 = durable_lsn
@@ -78,6 +78,24 @@ _MUTATIONS = (
         -        self.is_paused = False
         """,
         scene="SnapshotsUnderFaults",
+    ),
+    Mutation(
+        "go on although the last published transaction does not come again",
+        "cdcd.transaction.sent_again",
+        """
+        -        self.awaits_last_published = commit_lsn != 0 and max(confirmed_lsn, self._since_lsn) <= commit_lsn
+        +        self.awaits_last_published = False
+        """,
+        scene="PutBackServer",
+    ),
+    Mutation(
+        "drop rows where nothing was published",
+        "cdcd.transaction.sent_again",
+        """
+        -        return self._commit_lsn < self._skipped_lsn and self._since_lsn <= self._skipped_lsn
+        +        return False
+        """,
+        scene="PutBackServer",
     ),
     Mutation(
         "ignore the subxid",
@@ -189,7 +207,8 @@ _MUTATIONS = (
         "cdcd.progress.ack_tracker",
         """
         -        if (
-        -            self._in_transaction
+        -            self.awaits_last_published
+        -            or self._in_transaction
         -            or unresolved
         -            or self._received > self._durable
         -            or self._server_position <= self._durable
@@ -216,6 +235,36 @@ _MUTATIONS = (
         -                self._resolved[name] = end_lsn
         +            del self._held[name]
         """,
+    ),
+    Mutation(
+        "acknowledge a history that may be another one",
+        "cdcd.progress.ack_tracker",
+        """
+        -        if self.awaits_last_published:
+        -            return self._confirmed
+        """,
+        scene="PutBackServer",
+    ),
+    # Found by the simulation. A Rollback Prepared told a position, and the slot record with it hid the contradiction.
+    Mutation(
+        "record a position of a history that may be another one",
+        "cdcd.progress.ack_tracker",
+        """
+        -            self.awaits_last_published
+        -            or self._in_transaction
+        +            self._in_transaction
+        """,
+        scene="PutBackServer",
+    ),
+    Mutation(
+        "begin anew although the progress is lost",
+        "cdcd.progress.continuity",
+        """
+        -        return check_first_start(slot, remains, progress, resnapshot=resnapshot)
+        +        return True
+             return check_continuity(last, slot, server, resnapshot=resnapshot)
+        """,
+        scene="LostProgress",
     ),
     # Found by the simulation. After a restart the COMMIT PREPARED came alone, which looks as if rows were lost.
     Mutation(
@@ -322,6 +371,15 @@ _MUTATIONS = (
         scene="SnapshotsUnderFaults",
     ),
     # sink
+    Mutation(
+        "take the topics of another prefix for this one's",
+        "cdcd.sink.topics",
+        """
+        -    known = {"{prefix}": re.escape(prefix), "{schema}": "[a-zA-Z0-9_-]+", "{table}": "[a-zA-Z0-9_-]+"}
+        +    known = {"{prefix}": "[a-zA-Z0-9_-]+", "{schema}": "[a-zA-Z0-9_-]+", "{table}": "[a-zA-Z0-9_-]+"}
+        """,
+        scene="TwoPrefixes",
+    ),
     Mutation(
         "truncate one partition",
         "cdcd.sink.batches",
@@ -509,6 +567,24 @@ _MUTATIONS = (
         +            if not fault.hint:
         """,
     ),
+    Mutation(
+        "overlook rows that no record explains",
+        "cdcd.sink.kafka.progress_store",
+        """
+        -        unclaimed = topic_with_rows(self._kafka, self.names, topics, self._stopping) if found.is_empty else []
+        +        unclaimed: list[str] = []
+        """,
+        scene="LostProgress",
+    ),
+    Mutation(
+        "take another slot's snapshots for this one's",
+        "cdcd.sink.kafka.progress_store",
+        """
+        -            {each.topic: each for each in tables if each.slot == self._slot},
+        +            {each.topic: each for each in tables},
+        """,
+        scene="SharedPrefix",
+    ),
     # preflight
     Mutation(
         "let a stranger's table without a replica identity refuse the next start",
@@ -533,6 +609,14 @@ _MUTATIONS = (
         """
         -        self._topic_watch.raise_loss()
         """,
+    ),
+    Mutation(
+        "fence before the server is judged",
+        "cdcd.daemon.kafka_takeover",
+        """
+        -        check_server(visible, server)
+        """,
+        scene="Intruder",
     ),
     Mutation(
         "count seq anew in every batch",
@@ -574,11 +658,10 @@ _MUTATIONS = (
     ),
     Mutation(
         "read the progress before fencing",
-        "cdcd.daemon.kafka_takeover",
+        "cdcd.sink.kafka.progress_store",
         """
-        +        last = self._progress.last_record()
-        +        self._progress.last_record = lambda: last
-                 if not producer.start(self._ended):
+        -        if self._visible is not None and self._visible[0] is not None and self._visible[0] == reader.bounds():
+        +        if self._visible is not None:
         """,
         scene="ZombieThatPublishes",
     ),
@@ -586,7 +669,7 @@ _MUTATIONS = (
         "accept a slot that was moved",
         "cdcd.daemon.kafka_takeover",
         """
-        -        is_contiguous = check_continuity(last, slot, server, resnapshot=resnapshot)
+        -        is_contiguous = check_start(last, remains, slot, server, names.progress, resnapshot=accepts_gap)
         +        is_contiguous = True
         """,
     ),
@@ -594,7 +677,7 @@ _MUTATIONS = (
         "leave undecided what hangs",
         "cdcd.daemon.kafka_takeover",
         """
-        -            decide_hanging(undecided, producers, f"{sink.prefix}.", gather_evidence, self._pause, self._ended)
+        -            decide_hanging(undecided, producers, gather_evidence, self._pause, self._ended)
         """,
         first_seed=240,
     ),

@@ -22,7 +22,7 @@ from sim.fake_postgres import Link, Walsender
 from sim.snapshots import SimNewTableScan, SimSnapshotExport
 from sim.sql import FORGED_REQUESTS, POISON, REQUESTS
 
-from cdcd.config.settings import SourceSettings
+from cdcd.config.settings import Settings, SourceSettings
 from cdcd.daemon.clients import Clients, Sizes
 from cdcd.daemon.exported_tables import Choose
 from cdcd.daemon.pipeline import Pipeline
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from sim.world import World
 
 
+DATABASE_OID = 16_384
 INDEX_BYTES = 256 << 10
 """What the spool may take besides frames, however small its memory is."""
 
@@ -184,12 +185,13 @@ class SimSession:
 
     def __init__(self, world: World, life: Life) -> None:
         self.world = world
+        self.server = life.server
         self.life = life
         self.check()
 
     def check(self) -> None:
         self.life.check()
-        if not self.world.server.up:
+        if not self.server.up:
             raise PostgresUnavailable("the server is not there")
 
     def sockets(self) -> list[int]:
@@ -202,7 +204,7 @@ class SimSession:
         self.check()
         text = str(query)
         if "synchronous_standby_names" in text:
-            return [("cdcd" if self.world.server.synchronous else "",)]
+            return [("cdcd" if self.server.synchronous else "",)]
         return [("sim",)] if "current_user" in text else []
 
     def lock_timeout(self, seconds: float) -> AbstractContextManager[None]:
@@ -227,21 +229,21 @@ class SimSlot:
 
     def state(self) -> SlotState | None:
         self._session.check()
-        server = self._session.world.server
+        server = self._session.server
         slot = server.slot
         if slot is None:
             return None
         pid = None if slot.reader is None else id(slot.reader)
         return SlotState(
             self.name, "pgoutput", "d", False, slot.reader is not None, pid, slot.confirmed, slot.confirmed,
-            "reserved", None, slot.two_phase, False, "", server.end,
+            "reserved", None, slot.two_phase, False, "", server.end, database_oid=DATABASE_OID,
         )  # fmt: skip
 
     fitting_state = state
 
     def drop(self) -> bool:
         self._session.check()
-        server = self._session.world.server
+        server = self._session.server
         if server.slot is None:
             return False
         if server.slot.reader is not None:
@@ -249,6 +251,10 @@ class SimSlot:
         server.slot = None
         self._session.world.note("the slot is dropped")
         return True
+
+    def database_oid(self) -> int:
+        self._session.check()
+        return DATABASE_OID
 
     def writers(self) -> tuple[str, ...]:
         return ()
@@ -266,7 +272,7 @@ class SimCatalog:
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
         if relation_oid in {REQUESTS.oid, FORGED_REQUESTS.oid}:
             return REQUESTS.key
-        return self._session.world.server.tables[relation_oid].key
+        return self._session.server.tables[relation_oid].key
 
     identity_index = primary_key
 
@@ -277,10 +283,10 @@ class SimCatalog:
         return list(_TYPES.values())
 
     def columns(self, relation_oid: int) -> dict[str, bool]:
-        return dict.fromkeys((name for name, _ in self._session.world.server.tables[relation_oid].columns), True)
+        return dict.fromkeys((name for name, _ in self._session.server.tables[relation_oid].columns), True)
 
     def position(self) -> int:
-        return self._session.world.server.end
+        return self._session.server.end
 
     def wal_sender_timeout_s(self) -> float:
         return 6.0
@@ -316,13 +322,13 @@ class SimPublication:
         self._session.check()
         if self._session.life.state != "streaming":
             raise Locked("a published table is locked")
-        return [(each.schema, each.name) for each in self._session.world.server.tables.values()]
+        return [(each.schema, each.name) for each in self._session.server.tables.values()]
 
 
 def postgres_facts(session: Any, source: SourceSettings) -> PostgresFacts:
     """What a start asks for. The publication is FOR ALL TABLES: a stranger's table joins it once the slot is there."""
     slot = SimSlot(session, source.slot).state()
-    server = session.world.server
+    server = session.server
     tables = [TableIdentity(t.schema, t.name, t.identity, bool(t.key)) for t in server.tables.values()]
     if slot is not None:
         tables.append(TableIdentity("stranger", "heap", "d", has_index=False))
@@ -351,9 +357,10 @@ class SimReplicationStream:
 
     def __init__(self, world: World, life: Life) -> None:
         self.world = world
+        self.server = life.server
         self._life = life
         self._life.check()
-        if not self.world.server.up:
+        if not self.server.up:
             raise PostgresUnavailable("the server is not there")
         self.link = Link(self.world.link_room)
         self.local = self.world.local
@@ -364,14 +371,14 @@ class SimReplicationStream:
 
     @property
     def server_version(self) -> int:
-        return self.world.server.version * 10_000
+        return self.server.version * 10_000
 
     @property
     def backend_pid(self) -> int:
         return id(self.served)
 
     def identify(self) -> SystemIdentity:
-        server = self.world.server
+        server = self.server
         return SystemIdentity(server.system_id, server.timeline, server.end, "d")
 
     def timeline_history(self, timeline: int) -> str:
@@ -382,16 +389,16 @@ class SimReplicationStream:
 
     def create_slot(self, slot: str, *, two_phase: bool, failover: bool, blockers: object) -> Any:
         self._life.check()
-        server = self.world.server
+        server = self.server
         if not server.up or server.running or server.slot is not None:
             raise PostgresUnavailable("there are transactions in progress, or there is a slot by now")
-        consistent = self.world.server.create_slot(two_phase)
+        consistent = server.create_slot(two_phase)
         self.world.slot_created(consistent)
         return SystemIdentityOfSlot(consistent)
 
     def start(self, slot: str, lsn: int, options: dict[str, str]) -> None:
         self._life.check()
-        self.served = self.world.server.start(self.link, options, self.world.now)
+        self.served = self.server.start(self.link, options, self.world.now)
         self.served.life = self._life  # type: ignore[attr-defined]
         self._life.link = self.link
         self.world.note(f"{self._life.name} streams from {self.served._start:X}, proto {options['proto_version']}")
@@ -411,7 +418,8 @@ class SimReplicationStream:
         assert written == flushed == applied
         assert flushed >= self.told, "the acknowledgement went back"
         self.told = flushed
-        self.world.checker.acknowledged(flushed)
+        if self._life.is_judged:
+            self.world.checker.acknowledged(flushed)
         if self.link.lost is not None and self.world.rng.random() < 0.5:
             raise self.link.lost
         self.link.statuses.append(StatusUpdate(written, flushed, applied, 0, reply).encode())
@@ -450,6 +458,7 @@ class Life:
     def __init__(self, world: World, name: str, disk: Any) -> None:
         self.world = world
         self.name = name
+        self.server = world.server_of(name)
         self.disk = disk
         self.dead = False
         self.stopping = False
@@ -482,6 +491,15 @@ class Life:
         self._transactions = 0
         self._looks: list[tuple[int, int]] = []
         """When the slot monitor looked at the WAL, and where it ended."""
+
+    @property
+    def settings(self) -> Settings:
+        return self.world.settings_of(self.name)
+
+    @property
+    def is_judged(self) -> bool:
+        """It is one of those that the checker looks at."""
+        return self.server is self.world.server and self.settings is self.world.settings
 
     def clock(self) -> float:
         return self.world.now + self.clock_offset
@@ -578,7 +596,7 @@ class Life:
         self._transactions = self.status.published.transactions
         try:
             self.opening = StreamStartup(
-                self.world.settings,
+                self.settings,
                 self.clients,
                 self._fallbacks,
                 self.wake,  # type: ignore[arg-type]
@@ -687,6 +705,8 @@ class Life:
 
     def _judge_lag(self) -> None:
         """Nobody is told that Kafka has all while a commit waits that was made before some look at the WAL."""
+        if not self.is_judged:
+            return
         world, positions, now_us = self.world, self.status.positions, self.clients.wall_us()
         world.checker.look()
         waiting = world.database.ledger[world.checker.published :]
@@ -760,7 +780,7 @@ class SimClients(Clients):
     """Plays `daemon.clients.Clients` for one process."""
 
     def __init__(self, world: World, life: Life) -> None:
-        super().__init__(world.settings)
+        super().__init__(life.settings)
         sizes = world.batches_max, world.replay_bytes, world.batches_max, world.replay_bytes, world.batches_max * 4
         self.sizes = Sizes(*sizes)
         self._world = world

@@ -6,6 +6,7 @@ After: `test_simulation` plays them as they are, `test_mutations` with the bug t
 
 from __future__ import annotations
 
+from sim.contradictions import CONTRADICTIONS
 from sim.fake_disk import Disk
 from sim.fake_kafka import Transaction
 from sim.fake_postgres import Table
@@ -363,5 +364,5 @@ class RewrittenBeforeTheirTurn(World):
 SCENES = [
     BrokenSnapshots, SnapshotsUnderFaults, LostTopics, RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts,
     RefusedTakeovers, MarkersLost, LostWhileTakingOver, ZombieThatPublishes, TornSpool, SubtransactionsByTheThousand,
-    RewrittenBeforeTheirTurn,
+    RewrittenBeforeTheirTurn, *CONTRADICTIONS,
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from typing import Any
 from sim.checker import BrokenPromise, Checker
 from sim.fake_disk import Disk
 from sim.fake_kafka import Entry, FakeBroker, Transaction
-from sim.fake_postgres import TIMEOUT_S, Link, Server, Table
+from sim.fake_postgres import TIMEOUT_S, Link, Server, ServerCopy, Table
 from sim.replica import Life
 from sim.snapshots import SimSnapshot
 from sim.sql import POISON, TABLES, Database
@@ -129,6 +129,8 @@ class World:
         self._expects_refusal = False
         self.refuses_takeovers_until = 0.0
         """Until then the ACLs do not let the daemon have its transactional.ids."""
+        self._backup: ServerCopy | None = None
+        """A copy of the server's data directory."""
         self._snapshots: list[SimSnapshot] = []
         self.snapshot_pace_s = 0.0
         """How long it takes a connection to read the next rows of a snapshot, at most."""
@@ -173,6 +175,14 @@ class World:
         )
         return Settings(source=source, snapshot=SnapshotSettings(mode="never"), sink=sink, spool=spool)
 
+    def server_of(self, name: str) -> Server:
+        """The server to which the settings of a replica lead."""
+        return self.server
+
+    def settings_of(self, name: str) -> Settings:
+        """The settings of a replica."""
+        return self.settings
+
     # A run
 
     def run(self) -> None:
@@ -195,12 +205,8 @@ class World:
         self.checker.close()
         if self._is_calm and not self.checker.has_snapshots:
             self.checker.demand_prompt(acks=not self.settings.source.two_phase)
-        if self.checker.last is None:
-            return
-        if self.rng.random() < 0.1:
-            self._move_slot()
-        elif self.rng.random() < self.loses_topics:
-            self._lose_topics()
+        if self.checker.last is not None:
+            self.contradict(self.rng.random())
 
     def _heal(self) -> None:
         """Faults stop, transactions end."""
@@ -213,6 +219,58 @@ class World:
         if not self.server.up:
             self.server.restart()
         self.database.end_all()
+
+    def contradict(self, choice: float) -> None:
+        """Sometimes, while nobody reads, something is put into a state that cannot be true: it must be refused."""
+        if choice < 0.1:
+            self.move_slot()
+        elif self.rng.random() < self.loses_topics:
+            self._lose_topics()
+        elif choice < 0.2:
+            self.lose_progress("p.progress")
+        elif choice < 0.25:
+            self.lose_progress("p.progress", "p.snapshots")
+        elif choice < 0.4:
+            self.put_server_back()
+
+    def move_slot(self) -> None:
+        """The slot is moved: what lies between is gone."""
+        self._stop_all()
+        self.server.log("other")
+        assert self.server.slot is not None
+        self.server.slot.confirmed = self.server.slot.saved = self.server.end
+        self._expect_refusal("the slot is moved")
+
+    def lose_progress(self, *topics: str) -> None:
+        """Topics of cdcd itself are deleted, after a crash of the server: its slot may be confirmed to far back."""
+        self._stop_all()
+        self.database.crash()
+        self.server.restart()
+        is_traced = "p.snapshots" not in topics or any(
+            any(self.broker.visible(topic)) for topic in self.broker.topics if topic.count(".") == 2
+        )
+        for topic in topics:
+            self.broker.delete(topic)
+        if is_traced:
+            self._expect_refusal(f"{', '.join(topics)} is lost")
+
+    def put_server_back(self) -> None:
+        """The server's data directory is put back to an earlier state, and then written to beyond where it ended."""
+        last = self.checker.last
+        if self._backup is None or last is None or last.incomplete:
+            return  # a replay of deferred events would publish what was true
+        self._stop_all()
+        end = self.server.put_back(self._backup)
+        while self.server.end <= last.lsn or self.rng.random() < 0.9:
+            self.database.act()
+        self.database.end_all()
+        hidden = [each for each in self.database.ledger if end <= each.commit_lsn < last.lsn]
+        is_lost = last.commit_lsn >= max(end, self.checker.created) and last.commit_lsn % 8 == 0
+        has_rows = any(
+            event.op in "cud" for each in hidden for event in each.events if each.commit_lsn > last.commit_lsn
+        )
+        if is_lost or (has_rows and last.commit_lsn < end):
+            self._expect_refusal(f"the server is put back to {end:X}")
 
     def _lose_topics(self) -> None:
         """Kafka loses what was published, or is another Kafka: that is refused, or made good by new snapshots."""
@@ -296,21 +354,17 @@ class World:
         while self.server.slot is not None and self.server.slot.reader is not None:
             self.step(daemons=False)
 
-    def _move_slot(self) -> None:
-        """The slot is moved while nobody reads: what lies between is gone, and must be refused."""
-        self._stop_all()
+    def _expect_refusal(self, what: str) -> None:
+        """Every daemon refuses to start, and publishes nothing."""
         before = len(self.broker.committed)
-        self.server.log("other")
-        assert self.server.slot is not None
-        self.server.slot.confirmed = self.server.slot.saved = self.server.end
-        self.note("the slot is moved")
+        self.note(what)
         self._expects_gap = True
         self._stops.clear()
         while len(self._stops) < len(self.lives):
             self.step()
+            assert len(self.broker.committed) == before, f"something was published although {what}"
         for _, stop in self._stops:
-            assert isinstance(stop, GapError), f"a moved slot gave {stop!r}"
-        assert len(self.broker.committed) == before, "something was published over a gap"
+            assert isinstance(stop, GapError), f"{what}, and that gave {stop!r}"
 
     # The scheduler
 
@@ -397,6 +451,8 @@ class World:
     # Those who do something
 
     def _sql(self) -> None:
+        if self.server.slot is not None and (self._backup is None or self._left % 20 == 0):
+            self._backup = self.server.copy()
         self._sql_due = self.now + self.rng.random() * self._sql_pause
         if self.rng.random() < 0.02:
             self._sql_due += self.rng.random() * 8

@@ -25,6 +25,7 @@ from cdcd.source.pg_types import PgType
 from cdcd.source.stream_messages import XLogData
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
+from cdcd.transaction.sent_again import SentAgain
 from cdcd.transaction.spool import Spool
 from cdcd.transaction.spool_file import SpoolDirectory
 
@@ -83,6 +84,7 @@ class Assembly:
         folder: Path,
         *,
         durable_lsn: int = 0,
+        sent_again: SentAgain | None = None,
         memory_bytes: int = 1 << 20,
         bytes_max: int = 1 << 30,
         parallel: bool = False,
@@ -97,7 +99,7 @@ class Assembly:
             Relations(self.catalog),
             EventEncoder(self.batches, FingerprintStore(self.batches), TypeOptions()),
             self.spool,
-            durable_lsn,
+            SentAgain(durable_lsn) if sent_again is None else sent_again,
         )
 
     def feed(self, *messages: m.Message, lsn: int = 5) -> None:

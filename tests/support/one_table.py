@@ -16,6 +16,7 @@ from cdcd.source.pg_types import PgType
 from cdcd.source.stream_messages import PrimaryKeepalive, XLogData
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
+from cdcd.transaction.sent_again import SentAgain
 from cdcd.transaction.spool import Spool
 from cdcd.transaction.spool_file import SpoolDirectory
 
@@ -56,7 +57,7 @@ class OneTableStream:
             Relations(Catalog()),
             encoder,
             Spool(SpoolDirectory(folder), memory_bytes, 1 << 30),
-            durable_lsn,
+            SentAgain(durable_lsn),
         )
 
     def feed(self, *messages: m.Message, lsn: int = 5) -> None:

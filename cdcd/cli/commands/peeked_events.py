@@ -76,7 +76,7 @@ def peeked_events(messages: Iterable[tuple[int, bytes]], catalog: Catalog, types
     with TemporaryDirectory(prefix="cdcd-peek-") as folder:
         spool = Spool(SpoolDirectory(Path(folder) / "spool"), SPOOL_MEMORY_BYTES, SPOOL_BYTES_MAX)
         encoder = EventEncoder(batches, FingerprintStore(batches), types)
-        assembler = Assembler(Decoder(), Relations(catalog), encoder, spool, 0)
+        assembler = Assembler(Decoder(), Relations(catalog), encoder, spool)
         assembler.feed([XLogData(lsn, 0, now_us, data).encode() for lsn, data in messages])
         while assembler.is_busy:
             assembler.proceed()

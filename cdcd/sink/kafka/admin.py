@@ -18,7 +18,7 @@ Traps that this module knows:
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
@@ -234,17 +234,24 @@ class KafkaAdmin:
         place = topic, partition
         return self._offsets([place], OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)[place]  # type: ignore[no-untyped-call]  # as above
 
-    def unstable(self, prefix: str) -> dict[tuple[str, int], int]:
+    def partitions_of_all(self, wanted: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many partitions each topic of the cluster has whose name is `wanted`."""
+        with self._asking("asking for the cluster's topics"):
+            self._wait_for_brokers()
+            listed = self._answers({"": self._metadata()})[""].topics
+        return {name: len(topic.partitions) for name, topic in listed.items() if wanted(name)}
+
+    def unstable(self, looked_at: Callable[[str], bool]) -> dict[tuple[str, int], int]:
         """Return the partitions that hold an undecided transaction, with the offset of its first record.
 
-        Only topics whose names start with `prefix` are looked at.
+        `looked_at` says of each topic of the cluster whether it is looked at.
         """
-        with self._asking(f"looking for undecided transactions in {prefix}*"):
+        with self._asking("looking for undecided transactions"):
             listed = self._admin().list_topics(timeout=self._timeout_s).topics
             wanted = {
                 TopicPartition(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
                 for name, topic in listed.items()
-                if name.startswith(prefix)
+                if looked_at(name)
                 for partition in topic.partitions
             }
             stable = self._listed(wanted, IsolationLevel.READ_COMMITTED)

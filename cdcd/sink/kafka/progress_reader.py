@@ -32,6 +32,8 @@ class KafkaProgressReader:
         """`reader` reads the topic. `rank` gives the height of a key's value; None: the last value counts."""
         self._reader = reader
         self._rank = rank
+        self.bounds: tuple[int, int] | None = None
+        """The offsets between which the last call has read; None if there is no such topic."""
 
     def last(self, keys: frozenset[bytes], stopping: Callable[[], bool]) -> dict[bytes, bytes]:
         """Return the last committed value of each key; a key that was never written, or was deleted, is missing.
@@ -40,7 +42,8 @@ class KafkaProgressReader:
         timeout.
         """
         found: dict[bytes, bytes | None] = {}
-        start, stop = self._reader.bounds() or (0, 0)
+        self.bounds = self._reader.bounds()
+        start, stop = self.bounds or (0, 0)
         size = _WINDOW if self._rank is None else _WINDOW_UNFENCED
         with self._reader.consumer() as consumer:
             while stop > start and keys - found.keys() and not stopping():

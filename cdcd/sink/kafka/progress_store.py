@@ -1,16 +1,19 @@
 """Reads the progress of one slot: the last slot record, the parked tables, and how far each table's snapshot is.
 
 Before: `publisher` has committed the progress together with the rows.
-After: the daemon continues from the progress at a start; `cdcd slot`, `snapshot`, `unpark` and `check` only show it.
+After: the daemon continues from the progress at a start, once `progress.continuity` has judged it; `cdcd slot`,
+`snapshot`, `unpark` and `check` only show it.
 Source: `progress.records` and `progress.snapshot_records` have the format.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Final
 
+from cdcd.progress.continuity import Remains
 from cdcd.progress.records import (
     ParkedTable,
     SlotRecord,
@@ -20,15 +23,36 @@ from cdcd.progress.records import (
     slot_key,
     table_key,
 )
+from cdcd.progress.slot_beginnings import SlotBeginning, parse_beginning
 from cdcd.progress.snapshot_records import TableSnapshot, parse_snapshot_record
-from cdcd.sink.interfaces import PartitionReader
 from cdcd.sink.kafka.cluster import KafkaCluster
+from cdcd.sink.kafka.committed_rows import topic_with_rows
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.topics import TopicNames
 from cdcd.source.table_selection import qualified_name
 
 SETTLE_S: Final = 10.0
 _SETTLE_POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True)
+class SnapshotsTopic:
+    """The content of the topic `{prefix}.snapshots`."""
+
+    snapshots: dict[str, TableSnapshot]
+    """How far the snapshot of each table of this slot is, by topic."""
+    beginnings: dict[str, SlotBeginning]
+    """Where the stream of each slot begins, by the slot's name."""
+    is_empty: bool
+    """It has no record of any slot."""
+
+    def slots_of_other_databases(self, system_id: str, database_oid: int) -> list[str]:
+        """The slots of other databases of this PostgreSQL cluster that have published under the prefix."""
+        return [
+            each.slot
+            for each in self.beginnings.values()
+            if each.system_id == system_id and database_oid and each.database_oid not in (0, database_oid)
+        ]
 
 
 class ProgressStore:
@@ -51,21 +75,30 @@ class ProgressStore:
         self._slot = slot
         self._rank = rank
         self._stopping = stopping
+        self._visible: tuple[tuple[int, int] | None, SlotRecord | None] | None = None
+        """What `visible_record` has found, and between which offsets."""
 
     def visible_record(self) -> SlotRecord | None:
         """The last slot record before the first open transaction: it does not wait, so there may be a later one."""
-        return self._last(self._kafka.range_reader(self.names.progress, end="last_stable"))
+        reader = KafkaProgressReader(self._kafka.range_reader(self.names.progress, end="last_stable"), self._rank)
+        record = self._last(reader)
+        if not self._stopping():
+            self._visible = reader.bounds, record
+        return record
 
     def last_record(self) -> SlotRecord | None:
         """The last slot record that can be read now, None if there is none.
 
         It is final only once the daemon's producer has started. It waits for open transactions.
         """
-        return self._last(self._kafka.range_reader(self.names.progress))
+        reader = self._kafka.range_reader(self.names.progress)
+        if self._visible is not None and self._visible[0] is not None and self._visible[0] == reader.bounds():
+            return self._visible[1]  # nothing was written since, and nothing was open
+        return self._last(KafkaProgressReader(reader, self._rank))
 
-    def _last(self, progress: PartitionReader) -> SlotRecord | None:
+    def _last(self, reader: KafkaProgressReader) -> SlotRecord | None:
         key = slot_key(self._slot)
-        value = KafkaProgressReader(progress, self._rank).last(frozenset({key}), self._stopping).get(key)
+        value = reader.last(frozenset({key}), self._stopping).get(key)
         return None if value is None else parse_slot_record(key, value)
 
     def table_records(self, offset: int) -> dict[str, tuple[TableRecord, int]]:
@@ -90,9 +123,31 @@ class ProgressStore:
 
     def snapshots(self) -> dict[str, TableSnapshot]:
         """How far the snapshot of each table is, by topic, as can be read now."""
-        found = self._reader(self.names.snapshots, None).every(self._stopping)
-        snapshots = [parse_snapshot_record(key, value) for key, value in found.items()]
-        return {each.topic: each for each in snapshots if each.slot == self._slot}
+        return self.snapshots_topic().snapshots
+
+    def snapshots_topic(self) -> SnapshotsTopic:
+        """All that the snapshots topic tells, as can be read now."""
+        found = KafkaProgressReader(self._kafka.range_reader(self.names.snapshots)).every(self._stopping)
+        tables = [parse_snapshot_record(key, value) for key, value in found.items() if b"/" in key]
+        beginnings = [parse_beginning(key, value) for key, value in found.items() if b"/" not in key]
+        return SnapshotsTopic(
+            {each.topic: each for each in tables if each.slot == self._slot},
+            {each.slot: each for each in beginnings},
+            is_empty=not found,
+        )
+
+    def remains(self, found: SnapshotsTopic, topics: Collection[str]) -> Remains:
+        """The traces of a slot without a slot record: on the snapshots topic, as `found`, and on the tables' topics.
+
+        `topics` are those of the published tables. Without transactions, snapshots and rows can be read before the
+        first slot record: so they are no traces.
+        """
+        beginning = found.beginnings.get(self._slot)
+        begins_at = None if beginning is None else beginning.lsn
+        if self._rank is not None:
+            return Remains(begins_at)
+        unclaimed = topic_with_rows(self._kafka, self.names, topics, self._stopping) if found.is_empty else []
+        return Remains(begins_at, found.snapshots, unclaimed)
 
     def settle(self) -> None:
         """Wait until the snapshots that were committed a moment ago can be read, for SETTLE_S at most.
@@ -100,8 +155,5 @@ class ProgressStore:
         Kafka says that a transaction is committed before its partitions show it.
         """
         deadline = time.monotonic() + SETTLE_S
-        while self._kafka.admin.unstable(self.names.snapshots) and time.monotonic() < deadline:
+        while self._kafka.admin.unstable(lambda topic: topic == self.names.snapshots) and time.monotonic() < deadline:
             time.sleep(_SETTLE_POLL_S)
-
-    def _reader(self, topic: str, rank: Callable[[bytes, bytes], int] | None) -> KafkaProgressReader:
-        return KafkaProgressReader(self._kafka.range_reader(topic), rank)

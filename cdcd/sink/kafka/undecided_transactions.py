@@ -8,8 +8,8 @@ Trap: other slots write to cdcd's own topics, too. An open transaction of anothe
 of these topics, so later commits of this slot are invisible. The daemon must not conclude that nothing was committed.
 So:
 
-- An undecided record belongs to this slot only if it is on the topic of one of its tables, or if its key starts with
-  the slot's name. Schemas have no owner: there, every undecided record may be this slot's.
+- An undecided record belongs to this slot only if it is on the topic of one of its tables, whatever its prefix, or if
+  its key starts with the slot's name. Schemas have no owner: there, every undecided record may be this slot's.
 - If the undecided record on the progress topic belongs to another slot, the daemon waits until it is decided.
 """
 
@@ -44,7 +44,9 @@ class UndecidedTransactions:
         stopping: Callable[[], bool],
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """`topics` are those that this slot alone writes to: its tables' and the messages'. None: they are not known.
+        """`topics` are those that this slot alone writes to: its tables' and the messages'.
+
+        None: they are not known. Every topic counts then that a table of this daemon may have.
 
         `pause` waits for so many seconds, or less if `stopping` turns true. This ends all reading early, too.
         """
@@ -80,9 +82,9 @@ class UndecidedTransactions:
                 )
             self._pause(_OTHERS_POLL_S)
 
-    def unstable(self, prefix: str) -> dict[TopicPartition, int]:
+    def unstable(self) -> dict[TopicPartition, int]:
         """Plays `UnstableOffsets`: partitions whose undecided transaction may be this slot's, and where it begins."""
-        found = self._kafka.admin.unstable(prefix)
+        found = self._kafka.admin.unstable(self._may_have_own)
         return {place: begin for place, begin in found.items() if self._may_be_own(place, begin)}
 
     def gather_evidence(self, confirmed_lsn: int, hanging: Mapping[TopicPartition, int]) -> Evidence:
@@ -107,7 +109,8 @@ class UndecidedTransactions:
             confirmed_lsn,
             None if seen is None else parse_slot_record(slot_key(slot), seen),
             None if undecided is None else parse_slot_record(slot_key(slot), undecided),
-            any(self._rows_visible(record, known.get(topic), hanging) for topic, record in counted.items()),
+            any(self._rows_visible(record, known.get(topic), hanging) for topic, record in counted.items())
+            or (undecided is not None and seen is None and self._has_begun()),
             known,
             {topic: {"key": table_key(slot, ""), "value": None} for topic in self._shared},
         )
@@ -130,17 +133,28 @@ class UndecidedTransactions:
                     found[key] = value
         return found
 
+    def _may_have_own(self, topic: str) -> bool:
+        """Whether this slot may have written to a topic."""
+        if topic in self._shared or topic == self._names.messages:
+            return True
+        return self._names.may_be_table_topic(topic) if self._topics is None else topic in self._topics
+
     def _may_be_own(self, place: TopicPartition, begin: int) -> bool:
         """Whether the undecided transaction that begins at `begin` can be this slot's."""
         topic, partition = place
         if topic not in self._shared:
-            return self._topics is None or topic in self._topics
+            return self._may_have_own(topic)
         if topic == self._names.schemas:
             return True
         reader = self._kafka.range_reader(topic, partition=partition, isolation="read_uncommitted")
         with reader.consumer() as consumer:
             first = reader.read(consumer, begin, begin + 1, self._stopping)
             return any(self._is_own_key(message.key() or b"") for _, message in first)
+
+    def _has_begun(self) -> bool:
+        """Whether the record of the slot's beginning can be read: it was committed with the first slot record."""
+        reader = self._kafka.range_reader(self._names.snapshots, end="last_stable")
+        return slot_key(self._slot) in KafkaProgressReader(reader).every(self._stopping)
 
     def _rows_visible(
         self, counted: TableRecord, before: TableRecord | None, hanging: Mapping[TopicPartition, int]

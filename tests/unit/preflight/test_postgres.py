@@ -11,6 +11,7 @@ from cdcd.config.settings import SourceSettings
 from cdcd.preflight import postgres, replica_identity
 from cdcd.preflight.findings import Finding, Level
 from cdcd.preflight.postgres_facts import PostgresFacts
+from cdcd.progress.continuity import Server
 from cdcd.source.privileges import TablePrivileges
 from cdcd.source.publication import PublishedOperations
 from cdcd.source.published_tables import UnsentPartition
@@ -47,6 +48,7 @@ FACTS = PostgresFacts(
     identities=[TABLE],
     privileges=[MINE],
     candidates=[CandidateTable(1, "public", "orders", None, True)],
+    here=Server("1", 1, "", 1100, 1050),
 )
 
 

@@ -188,3 +188,13 @@ def test_positions_reach_to_the_end_of_a_signed_64_bit_integer() -> None:
     tracker.on_durable(end)
     assert tracker.ack() == end
     assert (tracker.server_position, tracker.received_lsn, tracker.durable_lsn) == (end, end, end)
+
+
+def test_nothing_is_acknowledged_or_recorded_until_the_last_published_transaction_came_again() -> None:
+    tracker = AckTracker(100, 300)
+    tracker.awaits_last_published = True
+    tracker.on_skipped(200)
+    tracker.on_keepalive(400)
+    assert (tracker.ack(), tracker.idle_position()) == (100, 0)
+    tracker.awaits_last_published = False
+    assert (tracker.ack(), tracker.idle_position()) == (300, 400)

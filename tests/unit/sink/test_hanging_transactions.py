@@ -64,7 +64,7 @@ def test_progress_whose_rows_can_be_read_was_committed_though_postgresql_was_not
 
 def test_a_stop_amid_the_evidence_decides_nothing() -> None:
     class Admin:
-        def unstable(self, prefix: str) -> Mapping[TopicPartition, int]:
+        def unstable(self) -> Mapping[TopicPartition, int]:
             return HANGING
 
     stops = False
@@ -77,7 +77,7 @@ def test_a_stop_amid_the_evidence_decides_nothing() -> None:
     broker = FakeBroker()
     producer = FakeProducer(broker, "p-s")
     producer.start(lambda: False)
-    assert decide_hanging(Admin(), [producer], "p.", know, lambda _: None, lambda: stops) == 0
+    assert decide_hanging(Admin(), [producer], know, lambda _: None, lambda: stops) == 0
     assert not broker.topics
 
 
@@ -86,7 +86,7 @@ def test_the_record_that_aborts_progress_says_which_slot_wrote_it() -> None:
     class Admin:
         looks = 0
 
-        def unstable(self, prefix: str) -> Mapping[TopicPartition, int]:
+        def unstable(self) -> Mapping[TopicPartition, int]:
             self.looks += 1
             return {("p.progress", 0): 0} if self.looks <= LOOKS else {}
 
@@ -96,6 +96,6 @@ def test_the_record_that_aborts_progress_says_which_slot_wrote_it() -> None:
     for producer in producers:
         producer.start(lambda: False)
     given_up = replace(known(confirmed=0x100, visible=0x100), fillers={"p.progress": {"key": b"s/", "value": None}})
-    assert decide_hanging(Admin(), producers, "p.", lambda _: given_up, lambda _: None, lambda: False) == 1
+    assert decide_hanging(Admin(), producers, lambda _: given_up, lambda _: None, lambda: False) == 1
     entries = [(entry.key, entry.state) for entry in broker.log("p.progress", 0) if not entry.is_marker]
     assert entries == [(b"s/", "aborted"), (b"s/", "aborted")]

@@ -11,8 +11,9 @@ from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 from cdcd.errors import KafkaUnavailable, TopicLost, Unpublishable
 from cdcd.progress.daemon_requests import SNAPSHOT, Request
 from cdcd.progress.records import SlotRecord, SnapshotState, TableRecord, TopicState, parse_record, parse_slot_record
+from cdcd.progress.slot_beginnings import SlotBeginning, parse_beginning
 from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot, parse_snapshot_record
-from cdcd.sink.batches import Batch, BatchBuilder
+from cdcd.sink.batches import Batch, BatchBuilder, Message
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.partitioner import partition_for
 from cdcd.sink.publisher import Publisher, Source
@@ -41,13 +42,13 @@ class World:
         self.admin = admin
         self.restart()
 
-    def restart(self, transactional_id: str | None = "p-s") -> None:
+    def restart(self, transactional_id: str | None = "p-s", source: Source = SOURCE) -> None:
         self.producer = FakeProducer(self.broker, transactional_id)
         self.producer.start(lambda: False)
         self.publisher = Publisher(
             self.producer,
             TableTopics(self.admin(self.broker), self.names, TopicSettings(self.partitions, 1, {"retention.ms": "1"})),
-            SOURCE,
+            source,
             self.last(),
         )
         self.builder = BatchBuilder(tombstones=False)
@@ -105,6 +106,43 @@ def test_rows_and_progress_become_visible_together() -> None:
     assert (durable.end_lsn, durable.commit_lsn, durable.commit_ts) == (0x108, 0x100, 0x1000)
     assert (durable.transactions, durable.rows, durable.bytes) == (1, 1, 4)
     assert durable.counts == {("public", "a"): {INSERT: 1}}
+
+
+@pytest.mark.parametrize("transactional_id", ["p-s", None], ids=["exactly_once", "at_least_once"])
+def test_the_first_slot_record_comes_with_the_beginning_and_no_later_one_does(transactional_id: str | None) -> None:
+    world = World(partitions=1)
+    world.restart(transactional_id, replace(SOURCE, database_oid=5, begins_at=0x80))
+    writes: list[tuple[str, bytes | None]] = []
+    produce = world.producer.produce
+
+    def noted(topic: str, partition: int, messages: list[Message]) -> None:
+        writes.extend((topic, message.get("key")) for message in messages)
+        produce(topic, partition, messages)
+
+    world.producer.produce = noted  # type: ignore[method-assign]
+    for lsn in (0x100, 0x200):
+        world.transaction(lsn, ("a", b"1", b"row"))
+        world.publish()
+        world.publisher.commit()
+    [beginning] = world.broker.visible("p.snapshots")[0]
+    assert (beginning.key, beginning.value) == (b"s", SlotBeginning("s", SOURCE.system_id, 5, 0x80).value())
+    places = [topic for topic, key in writes if key == b"s"]
+    first = ["p.snapshots", "p.progress"] if transactional_id else ["p.progress", "p.snapshots"]
+    assert places == [*first, "p.progress"], "without transactions the slot record must be there first"
+    last = world.last()
+    assert last is not None
+    assert (last.lsn, last.database_oid) == (0x208, 5)
+
+
+def test_a_gap_without_progress_begins_the_stream_anew() -> None:
+    world = World(partitions=1)
+    [wanted] = world.publisher.declare_gap(0x100, 0x300, [("public", "a")], 0.0)
+    last = world.last()
+    assert last is not None
+    assert (last.gap_lsn, last.lsn, last.commit_lsn) == (0x100, 0x300, 0)
+    assert wanted.starts_with_truncate
+    beginning = world.broker.visible("p.snapshots")[0][-1]
+    assert parse_beginning(beginning.key or b"", beginning.value or b"").lsn == 0x300
 
 
 def test_a_record_goes_to_the_partition_of_its_key() -> None:

@@ -86,6 +86,34 @@ def test_the_owner_of_a_topic_is_the_table_that_had_it_before_and_else_the_first
     assert not shared_topics(TopicNames("shop"), tables)
 
 
+@pytest.mark.parametrize("own", ["messages", "progress", "schemas", "snapshots", "parked"])
+@pytest.mark.parametrize("template", ["{prefix}.{schema}.{table}", "{prefix}.{table}", "{prefix}.{table}.{schema}"])
+def test_no_table_takes_a_topic_of_cdcd_itself_under_any_prefix(own: str, template: str) -> None:
+    names = TopicNames("a", template)
+    for schema, table in ((own, own), ("b", own), (own, "b")):
+        topic = names.topic(schema, table)
+        others = TopicNames(topic.rpartition(".")[0])
+        assert topic not in (others.messages, others.progress, others.schemas, others.snapshots, others.parked)
+    assert TopicNames("a").topic("b", own) == f"a.b.{own}--table"
+
+
+@given(identifiers, identifiers)
+def test_a_tables_topic_is_recognized_and_that_of_another_prefix_is_not(schema: str, table: str) -> None:
+    names = TopicNames("a")
+    assert names.may_be_table_topic(names.topic(schema, table))
+    assert not TopicNames("b").may_be_table_topic(names.topic(schema, table))
+
+
+@pytest.mark.parametrize("topic", ["a.progress", "a.b.progress", "a.b.messages", "a.b.c.d", "ab.c.d", "a.b", "xa.b.c"])
+def test_topics_of_cdcd_itself_and_of_a_longer_prefix_are_no_tables(topic: str) -> None:
+    assert not TopicNames("a").may_be_table_topic(topic)
+
+
+def test_without_the_prefix_in_the_template_no_topic_is_taken_for_a_tables() -> None:
+    names = TopicNames("a", "{schema}.{table}")
+    assert not names.may_be_table_topic(names.topic("public", "orders"))
+
+
 @pytest.mark.parametrize("template", ["all", "{prefix}.{schema}", "{prefix}/{table}", "{prefix}.{table}.{what}"])
 def test_a_template_that_gives_tables_no_topic_of_their_own_is_a_wrong_setting(template: str) -> None:
     with pytest.raises(SettingsError, match=r"sink\.topic"):

@@ -4,6 +4,8 @@ import pytest
 from sim.fake_kafka import FakeBroker, FakeKafkaCluster, FakeProducer
 
 from cdcd.errors import KafkaUnavailable
+from cdcd.progress.records import SlotRecord
+from cdcd.progress.slot_beginnings import SlotBeginning
 from cdcd.sink.kafka.undecided_transactions import OTHERS_S, UndecidedTransactions
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
 
@@ -33,8 +35,13 @@ class Slot:
             producer.produce(topic, 0, [{"key": f"{slot}/x".encode(), "value": b"{}"}])
         return producer
 
+    def write(self, slot: str, topic: str, record: SlotRecord | SlotBeginning) -> FakeProducer:
+        producer = self.leave_open(slot)
+        producer.produce(topic, 0, [{"key": record.key(), "value": record.value()}])
+        return producer
+
     def found(self) -> set[str]:
-        return {topic for topic, _ in self.undecided.unstable("p.")}
+        return {topic for topic, _ in self.undecided.unstable()}
 
 
 def test_the_key_says_whose_an_undecided_record_of_a_shared_topic_is() -> None:
@@ -74,3 +81,29 @@ def test_nobody_waits_once_the_progress_can_be_read_or_if_the_slots_own_record_h
     slot.leave_open("s", NAMES.progress)
     slot.undecided.wait_for_others()
     assert slot.now_s == 0
+
+
+def test_a_topic_without_the_prefix_is_looked_at_if_the_slot_publishes_to_it_and_no_stranger_is() -> None:
+    slot = Slot(["public.t"])
+    slot.kafka.ensure(TopicSpec("public.t", 1, 1), TopicSpec("strangers.t", 1, 1))
+    slot.leave_open("s", "public.t", "strangers.t")
+    assert slot.found() == {"public.t"}
+
+
+@pytest.mark.parametrize("topics", [[TABLE], None])
+def test_the_topics_of_a_longer_prefix_are_never_looked_at(topics: list[str] | None) -> None:
+    slot = Slot(topics)
+    theirs = [TopicNames("p.q").topic("public", "t"), "p.q.progress", "p.q.messages"]
+    slot.kafka.ensure(*(TopicSpec(topic, 1, 1) for topic in theirs))
+    slot.leave_open("s", *theirs)
+    assert slot.found() == set()
+
+
+def test_the_first_slot_record_was_committed_if_the_beginning_can_be_read() -> None:
+    slot = Slot([TABLE])
+    first, beginning = SlotRecord("s", 0x200, 0, 0, "1", 1, 0, 0), SlotBeginning("s", "1", 1, 0x100)
+    slot.write("s", NAMES.progress, first)
+    hanging = slot.undecided.unstable()
+    assert not slot.undecided.gather_evidence(0x100, hanging).rows_visible
+    slot.write("other", NAMES.snapshots, beginning).commit()
+    assert slot.undecided.gather_evidence(0x100, hanging).rows_visible

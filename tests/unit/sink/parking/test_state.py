@@ -485,7 +485,7 @@ def test_a_table_whose_topic_is_refused_is_parked_and_its_snapshot_may_be_asked_
     life.start()
     life.publish(colliding, b"2", asks=DISCARD, of=("public", "a"))
     life.publish(B, b"3", asks=SNAPSHOT, of=colliding)
-    life.publisher.declare_gap(life.lsn + 0x10, [colliding, B], 0.0)
+    life.publisher.declare_gap(0x100, life.lsn + 0x10, [colliding, B], 0.0)
     assert "p.public_order.items" not in life.broker.topics
     last = life.last()
     assert last is not None

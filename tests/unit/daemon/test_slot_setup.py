@@ -1,0 +1,126 @@
+"""A slot is made only by a start that knows that there is no progress, and that is not about to stop."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from sim.fake_kafka import FakeBroker, FakeKafkaCluster, FakeProducer
+
+from cdcd.config.settings import Settings, SinkSettings, SourceSettings
+from cdcd.daemon.slot_setup import SlotSetup
+from cdcd.errors import GapError
+from cdcd.progress.continuity import Server
+from cdcd.progress.records import SlotRecord
+from cdcd.sink.topics import TopicNames, own_specs
+
+HERE = Server("1", 1, "", 0x600, 0)
+NAMES = TopicNames("p")
+
+
+class PlayedSession:
+    def rows(self, query: object, parameters: object = None) -> list[Any]:
+        return []
+
+    def lock_timeout(self, seconds: float) -> Any:
+        return nullcontext()
+
+
+class PlayedSlot:
+    """There is no slot, until it is made."""
+
+    def state(self) -> None:
+        return None
+
+    fitting_state = state
+
+    def database_oid(self) -> int:
+        return 5
+
+    def writers(self) -> tuple[str, ...]:
+        return ()
+
+
+class PlayedStream:
+    created = 0
+
+    def create_slot(self, slot: str, **_: Any) -> Any:
+        self.created += 1
+        return SimpleNamespace(consistent_lsn=0x700)
+
+
+class PlayedCluster(FakeKafkaCluster):
+    def validate(self, *_: Any) -> None:
+        pass
+
+
+class Start:
+    """One start of a daemon."""
+
+    def __init__(self, on_slot_lost: str = "stop") -> None:
+        source = SourceSettings(dsn="d", slot="s").model_copy(update={"on_slot_lost": on_slot_lost})
+        settings = Settings(source=source, sink=SinkSettings(bootstrap_servers="b", prefix="p"))
+        self.kafka = PlayedCluster(FakeBroker())
+        self.kafka.ensure(*own_specs(NAMES, 1, {}))
+        self.stream = PlayedStream()
+        self.stops = False
+        clients = SimpleNamespace(slot=lambda _: PlayedSlot())
+        publication = SimpleNamespace(tables_if_unlocked=list, tables=list)
+        self.setup = SlotSetup(
+            settings, cast("Any", clients), cast("Any", PlayedSession()), cast("Any", publication), self.kafka,
+            lambda: self.stops,
+        )  # fmt: skip
+
+    def stop(self, step: str) -> None:
+        self.stops = self.stops or step == "read"
+
+    def publish(self, record: SlotRecord) -> None:
+        producer = FakeProducer(self.kafka.broker, "p-s")
+        producer.start(lambda: False)
+        producer.begin()
+        producer.produce(NAMES.progress, 0, [{"key": record.key(), "value": record.value()}])
+        producer.commit()
+
+    def ensure(self, server: Server = HERE) -> int:
+        """How many slots were made."""
+        self.setup.ensure(cast("Any", self.stream), server)
+        return self.stream.created
+
+
+LAST = SlotRecord("s", 0x500, 0x480, 1, "1", 1, 1, 1, database_oid=5)
+
+
+def test_a_first_start_makes_the_slot() -> None:
+    assert Start().ensure() == 1
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_a_start_that_is_stopped_while_it_reads_the_progress_makes_no_slot(published: bool) -> None:
+    start = Start()
+    if published:
+        start.publish(LAST)
+    start.kafka.broker.on_call = start.stop
+    assert start.ensure() == 0
+
+
+def test_a_slot_that_is_gone_is_made_again_only_for_a_new_snapshot() -> None:
+    start = Start()
+    start.publish(LAST)
+    with pytest.raises(GapError, match="does not exist any more"):
+        start.ensure()
+    again = Start(on_slot_lost="resnapshot")
+    again.publish(LAST)
+    assert again.ensure() == 1
+
+
+@pytest.mark.parametrize(
+    "record", [SlotRecord("s", 1, 0, 0, "2", 1, 0, 0), SlotRecord("s", 1, 0, 0, "1", 1, 0, 0, database_oid=6)]
+)
+def test_no_slot_is_made_on_another_server_or_in_another_database(record: SlotRecord) -> None:
+    start = Start(on_slot_lost="resnapshot")
+    start.publish(record)
+    with pytest.raises(GapError, match=r"Check source\.dsn"):
+        start.ensure()
+    assert start.stream.created == 0

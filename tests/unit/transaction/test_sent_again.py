@@ -1,0 +1,91 @@
+"""What the server sends again is what Kafka has, or the stream ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.assembly import Assembly, insert, relation
+
+from cdcd.errors import GapError
+from cdcd.pgoutput import messages as m
+from cdcd.transaction.sent_again import SentAgain
+
+DURABLE, LAST, LAST_TS = 0x1000, 0x800, 1_700_000_000_000_000
+
+
+def after_restart(*, confirmed: int = 0x100, since: int = 0, last: int = LAST) -> SentAgain:
+    return SentAgain(DURABLE, last, LAST_TS, confirmed, since)
+
+
+def test_the_last_published_transaction_that_comes_again_proves_the_history() -> None:
+    sent = after_restart()
+    assert sent.has(0x400, 1)
+    assert sent.awaits_last_published
+    assert sent.has(LAST, LAST_TS)
+    assert not sent.awaits_last_published
+    assert not sent.has(DURABLE, LAST_TS + 1)
+
+
+@pytest.mark.parametrize("commit_lsn", [LAST + 8, DURABLE, DURABLE + 8])
+def test_another_transaction_where_it_should_have_come_is_another_history(commit_lsn: int) -> None:
+    with pytest.raises(GapError, match=r"the last transaction in Kafka committed at 0/800 \(2023-.*does not have it"):
+        after_restart().has(commit_lsn, LAST_TS)
+
+
+def test_another_commit_time_at_the_same_position_is_another_history() -> None:
+    with pytest.raises(GapError, match=r"the one that the server has there committed at 2023-11-14 22:13:20\.000001"):
+        after_restart().has(LAST, LAST_TS + 1)
+
+
+def test_a_message_outside_of_transactions_is_known_by_its_position_alone() -> None:
+    sent = after_restart(last=0x7FF)
+    assert sent.has(0x7FF, LAST_TS + 5)
+    assert not sent.awaits_last_published
+
+
+def test_a_keepalive_beyond_it_is_another_history_and_one_before_it_says_nothing() -> None:
+    sent = after_restart()
+    sent.on_position(LAST)
+    with pytest.raises(GapError, match="the server's stream is at 0/808"):
+        sent.on_position(LAST + 8)
+
+
+def test_a_slot_confirmed_beyond_it_has_lived_through_it() -> None:
+    sent = after_restart(confirmed=LAST + 8)
+    assert not sent.awaits_last_published
+    sent.on_position(DURABLE)
+    assert not sent.has(DURABLE, 1)
+
+
+def test_before_the_beginning_of_the_stream_nothing_must_come_again() -> None:
+    sent = after_restart(since=DURABLE)
+    assert sent.has(LAST + 8, 1)
+    sent.check_rows()
+
+
+def test_rows_where_the_progress_says_that_there_is_nothing_are_another_history() -> None:
+    sent = after_restart()
+    assert sent.has(LAST, LAST_TS)
+    sent.check_rows()
+    assert sent.has(LAST + 8, LAST_TS)  # a server before 15 sends transactions without rows, too
+    with pytest.raises(GapError, match=r"a transaction with rows that commits at 0/808, but the progress in Kafka"):
+        sent.check_rows()
+
+
+STREAMED = [
+    m.StreamStart(8, True),
+    relation(xid=8),
+    insert(1, xid=8),
+    m.StreamStop(),
+    m.StreamCommit(8, 0x820, 0x828, 0),
+]
+PLAIN = [m.Begin(0x820, 0, 8), relation(), insert(1), m.Commit(0x820, 0x828, 0)]
+
+
+@pytest.mark.parametrize("messages", [STREAMED, PLAIN], ids=["streamed", "plain"])
+def test_rows_of_another_history_end_the_stream_however_they_come(tmp_path: Path, messages: list[m.Message]) -> None:
+    stream = Assembly(tmp_path, sent_again=after_restart(confirmed=LAST + 8))
+    stream.feed(m.Begin(0x810, 0, 7), m.Commit(0x810, 0x818, 0))
+    with pytest.raises(GapError, match="a transaction with rows"):
+        stream.feed(*messages)
