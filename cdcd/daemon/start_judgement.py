@@ -32,7 +32,8 @@ class StartJudgement:
     def __init__(self, ask: Gather = gather) -> None:
         """`ask` asks PostgreSQL for the facts."""
         self._ask = ask
-        self._logged: set[Finding] = set()
+        self._logged: set[tuple[str, str]] = set()
+        """What a warning is about, and its hint: the message may have figures that change."""
 
     def judge(self, session: Session, source: SourceSettings, *, takes_snapshot: bool) -> bool:
         """Ask PostgreSQL, and judge; return False if another session's lock hides the tables.
@@ -52,8 +53,8 @@ class StartJudgement:
         """Log the warnings that are new. Raises RequestRejected for an error."""
         found = list(findings)
         for finding in found:
-            if finding.level is Level.WARNING and finding not in self._logged:
-                self._logged.add(finding)
+            if finding.level is Level.WARNING and (finding.about, finding.hint) not in self._logged:
+                self._logged.add((finding.about, finding.hint))
                 log.warning("%s. %s", finding.message, finding.hint, extra={"about": finding.about})
         errors = [finding for finding in found if finding.level is Level.ERROR]
         if errors:

@@ -114,7 +114,7 @@ class Publisher:
     def recorded(self) -> dict[str, TopicState]:
         """The topics that hold what this slot has published, each with how far it reaches at least. For any thread."""
         topics = {**self._topics.own, **self._places.topics}
-        progress = {self._topics.names.progress: TopicState("", (self._places.end,))}
+        progress = {self._topics.names.progress: TopicState("", (self._places.written,))}
         return {name: topic.state for name, topic in topics.items()} | progress
 
     @property
@@ -283,10 +283,11 @@ class Publisher:
         assert self._open is None, "a loss is found before the first Kafka transaction"
         tables = list(tables)
         wanted = [self._wanted_snapshot(table) for table in tables if table[0]]  # logical messages have no snapshot
+        published = [table for table in tables if table not in self._parked.parked]  # Kafka may refuse the others
         with self._naming_table():
             transaction = self._begin(now)
-            self._topics.find(tables)
-            transaction.touched |= {self._topics[table].name: self._topics[table] for table in tables}
+            self._topics.find(published)
+            transaction.touched |= {self._topics[table].name: self._topics[table] for table in published}
             if wanted:
                 self._publish_snapshot_records(transaction, wanted)
             self._commit()
@@ -363,7 +364,7 @@ class Publisher:
 
     def _produce_progress(self, messages: list[Message]) -> None:
         self._producer.produce(self._topics.names.progress, _PROGRESS_PARTITION, messages)
-        self._places.reached(self._places.end + len(messages))
+        self._places.sent(len(messages))
 
     def _produce_beginning(self) -> None:
         """Write where the slot's stream begins, if the snapshots topic does not say it."""

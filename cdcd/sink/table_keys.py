@@ -13,10 +13,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cdcd.progress.snapshot_records import RUNNING, TableSnapshot
+from cdcd.progress.snapshot_records import RUNNING, WANTED, TableSnapshot
 from cdcd.sink.batches import Batch
 from cdcd.sink.kafka_transaction import Table
 from cdcd.sink.topics import TopicNames
+from cdcd.source.table_selection import qualified_name
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class TableKeys:
                 continue
             self.last[schema, name] = key
             if before is not None:
-                _warn(f"{schema}.{name}", before, key)
+                _warn(qualified_name(schema, name), before, key)
             if topic in self._records:
                 self._records[topic] = replace(self._records[topic], key_columns=key)
                 changed.append(self._records[topic])
@@ -57,8 +58,13 @@ class TableKeys:
         return self._records[wanted.topic]
 
     def _of_snapshot(self, record: TableSnapshot) -> TableSnapshot:
-        """The record of a snapshot; the stream may have brought another key since the snapshot began."""
+        """The record of a snapshot; the stream may have brought another key since the snapshot began.
+
+        A snapshot that was only requested does not know the key.
+        """
         known = self._records.get(record.topic)
+        if record.state == WANTED:
+            return self.kept(record)
         if known is not None and known.state == RUNNING and known.lsn == record.lsn:
             record = replace(record, key_columns=known.key_columns)
         self._records[record.topic] = record

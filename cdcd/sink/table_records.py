@@ -34,7 +34,9 @@ class TableRecordPlaces:
         self._places = {topic.name: (topic, offset) for topic, offset in sorted(placed, key=lambda each: each[1])}
         self._window = window
         self.end = end
-        """The progress topic reaches so far, or farther: other slots write to it, too."""
+        """The progress topic reaches so far, or farther, once it has what was sent: other slots write to it, too."""
+        self.written = end
+        """The progress topic reaches so far, or farther, now."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -57,6 +59,11 @@ class TableRecordPlaces:
             self._places[topic.name] = topic, self.end
         return next((offset for _, offset in self._places.values()), self.end)
 
+    def sent(self, records: int) -> None:
+        """Note that so many records are on their way to the progress topic."""
+        self.end += records
+
     def reached(self, end: int) -> None:
         """Note that the progress topic reaches to `end`."""
         self.end = max(self.end, end)
+        self.written = max(self.written, end)

@@ -176,7 +176,7 @@ class Assembler:
                         self._spooled.append_change(frame)
                     elif changes == REFUSED:
                         raise self._unexpected(frame)
-                    else:
+                    elif self._sent_again.expects_no_rows and self._router.is_event(frame, BODY_AT):
                         self._sent_again.check_rows()
                     continue
                 self._dispatch(frame)

@@ -70,6 +70,15 @@ class ChangeRouter:
         else:
             changes.delete(frame, at, lsn)
 
+    def is_event(self, frame: bytes, at: i64) -> bool:
+        """Whether an Insert, Update or Delete, whose relation's OID is at `at` in the frame, is published as an event.
+
+        A row of the table of requests is not, whether the daemon takes it or passes it over.
+        """
+        if len(frame) < at + _OID_BYTES:
+            return True
+        return not isinstance(self._known.get(i64(read_i32_be(frame, at)) & 0xFFFFFFFF), RequestRows)
+
     def other(self, message: messages.Message, lsn: i64) -> None:
         """Hand on a Truncate, an Origin or a transactional Message. `lsn`: the position in its XLogData header."""
         if isinstance(message, messages.Truncate):

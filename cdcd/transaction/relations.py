@@ -27,6 +27,7 @@ from typing import Final, Protocol
 from cdcd.errors import Unpublishable
 from cdcd.pgoutput import messages
 from cdcd.source.pg_types import DOMAIN, UNKNOWN, PgType
+from cdcd.source.table_selection import qualified_name
 
 IDENTITY_DEFAULT: Final = "d"
 IDENTITY_FULL: Final = "f"
@@ -246,7 +247,7 @@ def _table(message: messages.Relation) -> tuple[str, str]:
 
 
 def _unknown_key(table: tuple[str, str], last: set[str]) -> Unpublishable:
-    name = ".".join(table)
+    name = qualified_name(*table)
     return Unpublishable(
         f"the key of the next changes of {name} is not known: it has REPLICA IDENTITY FULL, its last events had the "
         f"key ({', '.join(sorted(last))}), and its next changes have neither these columns nor a primary key of now",

@@ -13,7 +13,7 @@ server sends again everything from the confirmed LSN on. So:
 
 1. The last published transaction must come again: the same commit LSN, the same commit time.
 2. After it, up to the position of the last slot record, no transaction has rows: the record says that there was nothing
-   to publish.
+   to publish. Rows of the table of requests do not count: a request that is passed over is published nowhere.
 
 A logical message outside of transactions has no commit time: its position is not aligned, and its time is not compared.
 """

@@ -28,10 +28,12 @@ from cdcd.lsn import format_lsn
 from cdcd.pgoutput import messages
 from cdcd.pgoutput.cursor import short
 from cdcd.pgoutput.decoder import Decoder
+from cdcd.source.requests_table import is_requests
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA_HEADER_BYTES
 from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.change_router import BODY_AT, STREAMED_BODY_AT, ChangeRouter
 from cdcd.transaction.relations import Relations
+from cdcd.transaction.request_rows import RequestRows
 from cdcd.transaction.sent_again import SentAgain
 from cdcd.transaction.spool import Spool, SpooledTransaction
 from cdcd.transaction.spooled_relations import SpooledRelation
@@ -272,7 +274,7 @@ class SpooledTransactions:
         self, spooled: SpooledTransaction, commit_lsn: i64, end_lsn: i64, commit_time: i64, xid: i64, prepared_name: str
     ) -> bool:
         if self._sent_again.has(commit_lsn, commit_time + POSTGRES_EPOCH_US):
-            if self._sent_again.expects_no_rows and _has_rows(spooled):
+            if self._sent_again.expects_no_rows and _has_events(spooled):
                 self._sent_again.check_rows()
             for announced in spooled.relations():
                 if self._is_latest(announced):
@@ -329,12 +331,19 @@ class SpooledTransactions:
         return spooled
 
 
-def _has_rows(spooled: SpooledTransaction) -> bool:
-    """Whether a row's change is among the frames; reads them all."""
+def _has_events(spooled: SpooledTransaction) -> bool:
+    """Whether a row's change, and not one of the table of requests, is among the frames; reads them all."""
+    requests = {oid for oid, changes in spooled.prior_relations.items() if isinstance(changes, RequestRows)}
+    for announced in spooled.relations():
+        if is_requests(announced.relation.nspname, announced.relation.relname):
+            requests.add(announced.relation.relation_oid)
+    oid_at: i64 = STREAMED_BODY_AT if spooled.streamed else BODY_AT
     for frames in spooled.frames():
         for frame in frames:
             kind: i64 = frame[XLOGDATA_HEADER_BYTES]
-            if kind == messages.INSERT or kind == messages.UPDATE or kind == messages.DELETE:
+            if kind != messages.INSERT and kind != messages.UPDATE and kind != messages.DELETE:
+                continue
+            if len(frame) < oid_at + 4 or i64(read_i32_be(frame, oid_at)) & 0xFFFFFFFF not in requests:
                 return True
     return False
 

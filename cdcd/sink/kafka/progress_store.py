@@ -147,6 +147,8 @@ class ProgressStore:
         if self._rank is not None:
             return Remains(begins_at)
         unclaimed = topic_with_rows(self._kafka, self.names, topics, self._stopping) if found.is_empty else []
+        if unclaimed and not self.snapshots_topic().is_empty:
+            unclaimed = []  # another slot has published its first rows meanwhile, and its record with them
         return Remains(begins_at, found.snapshots, unclaimed)
 
     def settle(self) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from itertools import zip_longest
+from itertools import chain, repeat
 from typing import Final
 
+from cdcd.errors import TopicLost
 from cdcd.progress.records import SlotRecord, TableRecord, TopicState
 from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.progress.topic_evidence import check_cluster, check_topics, describe, lost_topics
@@ -59,7 +60,10 @@ class TopicCheck:
         """Topics that lack records which they had, each with what shows it."""
 
     def check(self, last: SlotRecord | None) -> None:
-        """Raise GapError, with the hint, if a topic lost records, or if the progress is of another cluster."""
+        """Raise GapError, with the hint, if a topic lost records, or if the progress is of another cluster.
+
+        Raises TopicLost if a table's topic lost records, and it is not known whether the table is published.
+        """
         if last is None:
             return
         check_cluster(last, self.cluster_id)
@@ -79,6 +83,8 @@ class TopicCheck:
                 self._pause(PAUSE_S)
         self.lost = lost
         self._found = {topic: state for topic, state in self._found.items() if topic not in changed}
+        if self._published is None and any(topic in self._records for topic in lost):
+            raise TopicLost(describe(lost), "Which tables are published is not known: a lock hides it, or PostgreSQL")
         if not self._resnapshot:
             check_topics(self.lost)
 
@@ -103,8 +109,9 @@ class TopicCheck:
             topic: Topic(
                 topic,
                 (record.schema, record.table),
-                # A partition without a leader reaches at least as far as the record says.
-                [max(ends) for ends in zip_longest(self._found[topic].ends, record.offsets, fillvalue=0)],
+                # A partition without a leader reaches at least as far as the record says. An empty topic may have been
+                # made again with fewer partitions.
+                [max(ends) for ends in zip(self._found[topic].ends, chain(record.offsets, repeat(0)), strict=False)],
                 snapshots[topic].snapshot if topic in snapshots else None,
                 self._found[topic].topic_id,
             )

@@ -24,6 +24,13 @@ def test_a_warning_is_logged_once_in_the_life_of_the_process(caplog: pytest.LogC
     assert [record.getMessage() for record in caplog.records] == ["odd. look", "odder. look"]
 
 
+def test_a_warning_whose_figures_have_changed_is_not_logged_again(caplog: pytest.LogCaptureFixture) -> None:
+    judgement = StartJudgement()
+    for size in range(3):
+        judgement.accept([warning("slot", f"the server keeps {size} GB", "look")])
+    assert [record.getMessage() for record in caplog.records] == ["the server keeps 0 GB. look"]
+
+
 def test_warnings_are_said_before_the_start_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(RequestRejected):
         StartJudgement().accept([error("b", "no slot", "make it"), warning("c", "odd", "look")])

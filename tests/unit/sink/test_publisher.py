@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,8 +14,11 @@ from cdcd.progress.daemon_requests import SNAPSHOT, Request
 from cdcd.progress.records import SlotRecord, SnapshotState, TableRecord, TopicState, parse_record, parse_slot_record
 from cdcd.progress.slot_beginnings import SlotBeginning, parse_beginning
 from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot, parse_snapshot_record
+from cdcd.progress.topic_evidence import lost_topics
 from cdcd.sink.batches import Batch, BatchBuilder, Message
+from cdcd.sink.interfaces import Offsets
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
+from cdcd.sink.parking.state import ParkedTables, PendingParking
 from cdcd.sink.partitioner import partition_for
 from cdcd.sink.publisher import Publisher, Source
 from cdcd.sink.table_topics import TableTopics, TopicSettings
@@ -557,6 +561,57 @@ def test_the_progress_says_what_the_next_start_compares_the_topics_with() -> Non
     assert last.tables_offset <= table.offset
 
 
+class LateProducer(FakeProducer):
+    """Records are on their way until the next flush or commit."""
+
+    def __init__(self, broker: FakeBroker, transactional_id: str) -> None:
+        super().__init__(broker, transactional_id)
+        self.late: list[tuple[str, int, list[Message]]] = []
+        self.before_arrival: Callable[[], None] = lambda: None
+
+    def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
+        self.late.append((topic, partition, messages))
+
+    def flush(self) -> Offsets:
+        self.arrive()
+        return super().flush()
+
+    def commit(self) -> None:
+        self.arrive()
+        super().commit()
+
+    def arrive(self) -> None:
+        self.before_arrival()
+        for topic, partition, messages in self.late:
+            super().produce(topic, partition, messages)
+        self.late = []
+
+
+def test_no_topic_is_said_to_hold_records_that_are_still_on_their_way() -> None:
+    """The watch of the topics would take them for lost while Kafka is slow."""
+    broker = FakeBroker()
+    producer = LateProducer(broker, "p-s")
+    producer.start(lambda: False)
+    publisher = Publisher(producer, TableTopics(FakeAdmin(broker), TopicNames("p"), TopicSettings(1, 1)), SOURCE, None)
+    compared = 0
+
+    def compare() -> None:
+        nonlocal compared
+        compared += 1
+        assert lost_topics(publisher.recorded, FakeAdmin(broker).states(publisher.recorded)) == {}
+
+    producer.before_arrival = compare
+    builder = BatchBuilder(tombstones=False)
+    for lsn in (0x100, 0x200, 0x300):
+        builder.begin(lsn, 1)
+        builder.add(builder.open_table("public", "a"), INSERT, b"1", b"row")
+        builder.commit(lsn + 8)
+        publisher.publish(builder.build(), 0.0)
+        publisher.prepare_commit()
+        publisher.commit()
+    assert compared == 6
+
+
 def test_a_topic_that_was_made_again_is_not_written_to_as_if_nothing_had_happened() -> None:
     world = World(partitions=1)
     world.transaction(0x100, ("a", b"1", b"row"), ("a", b"2", b"row"))
@@ -582,6 +637,28 @@ def test_a_loss_is_declared_with_the_topics_as_they_are_and_the_snapshots_that_t
     *_, a, messages, last = world.progress()
     assert (a.topic, a.offsets, messages.topic) == ("p.public.a", (0,), "p.messages")  # type: ignore[union-attr]
     assert (last.lsn, last.commit_lsn) == (0x108, 0x100)  # type: ignore[union-attr]
+
+
+def test_a_loss_is_declared_though_kafka_refuses_the_topic_of_a_parked_table() -> None:
+    world = World(partitions=1)
+    world.transaction(0x100, ("a", b"1", b"row"), ("b", b"1", b"row"))
+    world.publish()
+    world.publisher.commit()
+    for table in ("a", "b"):
+        world.broker.delete(f"p.public.{table}")
+    world.broker.refused = "p.public.a"
+    topics = TableTopics(FakeAdmin(world.broker), world.names, TopicSettings(1, 1))
+    pending = PendingParking()
+    pending.parked[("public", "a")] = "refused"
+    producer = FakeProducer(world.broker, "p-s")
+    producer.start(lambda: False)
+    publisher = Publisher(producer, topics, SOURCE, world.last(), ParkedTables(topics, "s", world.last(), pending))
+    wanted = publisher.declare_loss([("public", "a"), ("public", "b")], 0.0)
+    assert [each.topic for each in wanted] == ["p.public.a", "p.public.b"]
+    assert "p.public.a" not in world.broker.topics
+    *_, b, last = world.progress()
+    assert (b.topic, b.offsets) == ("p.public.b", (0,))  # type: ignore[union-attr]
+    assert [each.table for each in last.parked] == ["a"]  # type: ignore[union-attr]
 
 
 def test_a_request_makes_no_topic_and_is_recorded_with_its_position() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdcd.progress.snapshot_records import DONE, RUNNING, TableSnapshot, parse_snapshot_record, wanted_snapshot
+from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, TableSnapshot, parse_snapshot_record, wanted_snapshot
 from cdcd.sink.batches import Batch
 from cdcd.sink.table_keys import TableKeys
 from cdcd.sink.topics import TopicNames
@@ -50,6 +50,22 @@ def test_the_first_key_is_written_and_not_said(caplog: pytest.LogCaptureFixture)
     keys = TableKeys({RECORD.topic: replace(RECORD, key_columns=None)})
     assert keys.of_batch(streamed("id"), NAMES) == [RECORD]
     assert caplog.text == ""
+
+
+def test_a_snapshot_that_is_only_requested_keeps_the_key_of_the_events_that_kafka_has() -> None:
+    keys = TableKeys({RECORD.topic: RECORD})
+    [written] = keys.of_batch(snapshot(wanted_snapshot("s", RECORD.topic, *TABLE)), NAMES)
+    assert (written.state, written.key_columns) == (WANTED, ("id",))
+    assert TableKeys({written.topic: written}).last == {TABLE: ("id",)}
+
+
+def test_the_command_of_the_warning_names_any_table(caplog: pytest.LogCaptureFixture) -> None:
+    keys = TableKeys({})
+    for key in ("id", "v"):
+        batch = Batch()
+        batch.keys["A b", "c.d"] = (key,)
+        keys.of_batch(batch, NAMES)
+    assert 'Run: cdcd snapshot "A b"."c.d"' in caplog.text
 
 
 def test_a_table_without_a_snapshot_keeps_its_key_in_memory(caplog: pytest.LogCaptureFixture) -> None:

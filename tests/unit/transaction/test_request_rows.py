@@ -21,10 +21,12 @@ from support.assembly import (
     truncate,
 )
 
+from cdcd.errors import GapError
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.encoder import tuple_of
 from cdcd.pgoutput.tuples import Binary, ColumnValue
 from cdcd.transaction.request_rows import VALUE_BYTES_MAX
+from cdcd.transaction.sent_again import SentAgain
 
 OID = 9
 COLUMNS = ("id", "slot", "action", "table_schema", "table_name", "requested_by", "requested_at")
@@ -131,3 +133,30 @@ def test_a_request_that_kafka_has_does_not_come_again(tmp_path: Path) -> None:
     it = Assembly(tmp_path, durable_lsn=150)
     it.feed(announced(), begin(100), asked(), commit(100), begin(200), asked(requested_by=b"bob"), commit(200))
     assert [row["requested_by"] for row in taken(it)] == ["bob"]
+
+
+@pytest.mark.parametrize("way", ["plain", "streamed", "prepared"])
+def test_a_request_that_was_passed_over_is_no_row_that_kafka_lacks(tmp_path: Path, way: str) -> None:
+    """Kafka has the position after it, and nothing of it: PostgreSQL may send it again."""
+    again = SentAgain(durable_lsn=150, commit_lsn=50, confirmed_lsn=60, since_lsn=0)
+    row = asked().new
+    rows = [asked(), m.Update(0, OID, m.NO_OLD, None, row), m.Delete(0, OID, m.KEY, row)]
+    streamed = [asked(700), m.Update(700, OID, m.NO_OLD, None, row), m.Delete(700, OID, m.KEY, row)]
+    event = insert(1) if way != "streamed" else insert(1, 700)
+    for more in ([], [event]):
+        it = Assembly(tmp_path / str(len(more)), sent_again=again)
+        it.feed(announced(), relation())
+        messages: list[m.Message] = [begin(100), *rows, *more, commit(100)]
+        if way == "streamed":
+            messages = [
+                *block(700, announced(700), relation(700), *streamed, *more, first=True),
+                stream_commit(700, 100),
+            ]
+        elif way == "prepared":
+            messages = [begin_prepare(700, 90), *rows, *more, prepare(700, 90), commit_prepared(700, 100)]
+        if more:
+            with pytest.raises(GapError, match="a transaction with rows"):
+                it.feed(*messages)
+        else:
+            it.feed(*messages)
+            assert taken(it) == []

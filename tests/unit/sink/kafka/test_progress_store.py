@@ -101,6 +101,26 @@ def test_committed_rows_are_traces_if_no_slot_has_left_a_record(kafka: FakeKafka
     assert store(kafka, "at_least_once").remains(found, []) == Remains()
 
 
+def test_rows_that_another_slot_publishes_at_this_moment_are_no_traces(kafka: FakeKafkaCluster) -> None:
+    """Two daemons of one prefix start for the first time at once."""
+    progress = store(kafka)
+    found = progress.snapshots_topic()
+    producer = FakeProducer(kafka.broker, "p-other")
+    producer.start(lambda: False)
+    kafka.ensure(TopicSpec("p.public.t", 1, 1))
+    beginning = SlotBeginning("other", "1", 5, 0x100)
+
+    def publish(step: str) -> None:
+        kafka.broker.on_call = lambda _: None
+        producer.begin()
+        producer.produce("p.public.t", 0, [{"key": b"k", "value": b"v"}])
+        producer.produce(NAMES.snapshots, 0, [{"key": beginning.key(), "value": beginning.value()}])
+        producer.commit()
+
+    kafka.broker.on_call = publish
+    assert progress.remains(found, ["p.public.t"]) == Remains(snapshots={}, unclaimed_topics=[])
+
+
 def test_another_slots_records_explain_rows_and_its_database_is_known(kafka: FakeKafkaCluster) -> None:
     write(kafka, "p.public.t")
     beginning = SlotBeginning("other", "1", 5, 0x100)

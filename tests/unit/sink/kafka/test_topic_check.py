@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from sim.fake_kafka import FakeBroker, FakeKafkaCluster, FakeProducer
 
-from cdcd.errors import GapError
+from cdcd.errors import GapError, TopicLost
 from cdcd.progress.records import SlotRecord
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.kafka.progress_store import ProgressStore
@@ -19,18 +19,19 @@ from cdcd.sink.table_topics import TableTopics, TopicSettings
 from cdcd.sink.topics import TopicNames
 
 NAMES = TopicNames("p")
+PUBLISHED = frozenset({"p.public.a", "p.public.b"})
 
 
 class Started:
     """A broker, and what one publisher left on it."""
 
-    def __init__(self, window: int = 1000) -> None:
+    def __init__(self, window: int = 1000, partitions: int = 1) -> None:
         self.broker = FakeBroker()
         self.kafka = FakeKafkaCluster(self.broker)
         self.store = ProgressStore(self.kafka, NAMES, "s", None)
         producer = FakeProducer(self.broker, "p-s")
         producer.start(lambda: False)
-        topics = TableTopics(self.kafka.admin, NAMES, TopicSettings(1, 1))
+        topics = TableTopics(self.kafka.admin, NAMES, TopicSettings(partitions, 1))
         places = TableRecordPlaces(window=window)
         self.publisher = Publisher(producer, topics, Source("s", "1", 1, "sim"), None, places=places)
         self.builder = BatchBuilder(tombstones=False)
@@ -52,7 +53,7 @@ class Started:
         assert last is not None
         return last
 
-    def check(self, published: Collection[str] | None = None, *, resnapshot: bool = False) -> TopicCheck:
+    def check(self, published: Collection[str] | None = PUBLISHED, *, resnapshot: bool = False) -> TopicCheck:
         check = TopicCheck(self.kafka, self.store, published, self.pauses.append, resnapshot=resnapshot)
         check.check(self.store.visible_record())
         return check
@@ -127,6 +128,25 @@ def test_the_topic_of_a_table_that_is_not_published_any_more_may_go() -> None:
         started.check({"p.public.a", "p.public.b"})
 
 
+@pytest.mark.parametrize("resnapshot", [False, True])
+def test_while_a_lock_hides_what_is_published_the_start_is_tried_again(resnapshot: bool) -> None:
+    """The table may have left the publication, and a person may have deleted its topic."""
+    started = Started()
+    started.commit("a", "b")
+    started.broker.delete("p.public.a")
+    with pytest.raises(TopicLost, match=r"the topic p\.public\.a does not exist any more.*is not known"):
+        started.check(None, resnapshot=resnapshot)
+
+
+def test_a_loss_on_cdcds_own_topic_is_certain_whatever_is_published() -> None:
+    started = Started()
+    started.builder.add_schema("f", "{}")
+    started.commit("a")
+    started.broker.delete("p.schemas")
+    with pytest.raises(GapError):
+        started.check(None)
+
+
 def test_what_another_daemon_published_meanwhile_is_compared_the_second_time() -> None:
     started = Started()
     started.commit("a")
@@ -155,3 +175,14 @@ def test_an_open_transaction_of_another_slot_does_not_make_the_check_wait() -> N
     other.produce(NAMES.progress, 0, [{"key": b"other", "value": b"{}"}])
     assert started.check().known({}).keys() == {"p.public.a"}
     assert replace(started.store.visible_record() or started.last).lsn == started.lsn + 8
+
+
+def test_an_empty_topic_that_was_made_again_has_the_partitions_that_it_has_now() -> None:
+    started = Started(partitions=3)
+    started.commit("a")
+    started.publisher.declare_loss([("public", "b")], 0.0)
+    spec = started.broker.delete("p.public.b")
+    started.broker.create(replace(spec, partitions=1))
+    check = started.check()
+    assert check.lost == {}
+    assert check.known({})["p.public.b"].offsets == [0]
