@@ -2,7 +2,8 @@
 
 Before: `assembler` hands in changes as they come, `spooled_transactions` those of a spooled transaction. Each spooled
 transaction has a router of its own, because a table may look different inside it.
-After: a ChangeConsumer and its RelationChanges (`avro.event_encoder`); `request_rows` for the table of requests.
+After: a ChangeConsumer and its RelationChanges (`avro.event_encoder`); `dormant_relation` for tables that have lost their
+names.
 
 Hot path, a row: header and OID reads, one comparison (or a dict look-up where relations alternate), one virtual call.
 """
@@ -17,11 +18,10 @@ from mypy_extensions import i64
 from cdcd.errors import BUG_HINT, DecodeError
 from cdcd.pgoutput import messages
 from cdcd.pgoutput.cursor import short
-from cdcd.source.requests_table import is_requests
 from cdcd.source.stream_messages import XLOGDATA_HEADER_BYTES
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
+from cdcd.transaction.dormant_relation import DormantRelation, open_changes
 from cdcd.transaction.relations import Relations
-from cdcd.transaction.request_rows import RequestRows
 
 BODY_AT: Final = 26  # not written as a sum, which mypyc would look up for every row
 """Where a pgoutput message goes on after its type byte, in an XLogData frame."""
@@ -44,7 +44,8 @@ class ChangeRouter:
         """What `known` has returned, while it is true."""
         self._oids: dict[tuple[str, str], int] = {}
         """The OIDs of the relations in force, by schema and name."""
-        self._names: dict[int, tuple[str, str]] = {}
+        self._announced: dict[int, messages.Relation] = {}
+        """The same relations, by OID."""
         self._last_oid: i64 = 0
         self._last: RelationChanges | None = None
 
@@ -95,14 +96,7 @@ class ChangeRouter:
 
     def open_relation(self, message: messages.Relation) -> None:
         """Put the relation in force that `message` announces. It replaces the earlier version."""
-        if is_requests(message.nspname, message.relname):
-            is_trusted = self._relations.takes_requests(message.relation_oid)
-            self.put(message, RequestRows(self._consumer, message, is_trusted))
-            return
-        relation = self._relations.resolve(message)
-        changes = self._consumer.open_relation(relation)
-        self.put(message, changes)
-        self._relations.opened(message, relation, changes)
+        self.put(message, open_changes(self._relations, self._consumer, message))
 
     def begin(self, commit_lsn: i64) -> None:
         """Begin a transaction: replace the relations with provisional keys if it commits where the keys are known."""
@@ -116,17 +110,18 @@ class ChangeRouter:
     def put(self, message: messages.Relation, changes: RelationChanges) -> None:
         """Put the relation in force that `message` announces, and that this router or another one has opened.
 
-        Another table that had its name was dropped, or renamed: then the server announces it again. So tables that come
-        and go under one name take the memory of one.
+        Another table that had its name was dropped, or renamed. It stays known, in little memory, because the server
+        does not announce every new name.
         """
-        oid, name = message.relation_oid, (message.nspname, message.relname)
-        for earlier in (oid, self._oids.get(name, oid)):
-            former = self._names.pop(earlier, None)
-            if former is not None:
-                del self._oids[former]
-                del self._known[earlier]
+        oid, name = message.relation_oid, _name(message)
+        before = self._announced.get(oid)
+        if before is not None:
+            del self._oids[_name(before)]
+        other = self._announced.pop(self._oids.get(name, oid), None)
+        if other is not None and other.relation_oid != oid:
+            self._known[other.relation_oid] = DormantRelation(self._relations, self._consumer, other)
         self._oids[name] = oid
-        self._names[oid] = name
+        self._announced[oid] = message
         self._replace(oid, changes)
 
     def _replace(self, oid: int, changes: RelationChanges) -> None:
@@ -150,3 +145,7 @@ class ChangeRouter:
         self._last_oid = oid
         self._last = changes
         return changes
+
+
+def _name(message: messages.Relation) -> tuple[str, str]:
+    return message.nspname, message.relname

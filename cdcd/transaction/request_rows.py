@@ -1,6 +1,6 @@
 """Takes the rows of the table of requests out of the stream: an INSERT is a request to the daemon, never an event.
 
-Before: `change_router` opens the relation cdcd.requests with this class instead of the consumer's.
+Before: `dormant_relation` opens the relation cdcd.requests with this class instead of the consumer's.
 After: the consumer's `request`, with the values by column.
 Source: PostgreSQL, "Logical Replication Message Formats" (TupleData).
 

@@ -44,6 +44,17 @@ class Mutation:
 
 _MUTATIONS = (
     # transaction
+    # Where the server announces every new name, this shows only in transactions whose Relations come before the commit.
+    Mutation(
+        "forget a table whose name another table has got",
+        "cdcd.transaction.change_router",
+        """
+        -            self._known[other.relation_oid] = DormantRelation(self._relations, self._consumer, other)
+        +            del self._known[other.relation_oid]
+        """,
+        scene="SwappedNames",
+        damages_frames=True,
+    ),
     Mutation(
         "take a keepalive inside a transaction for quiet",
         "cdcd.transaction.assembler",
@@ -734,10 +745,10 @@ _MUTATIONS = (
     ),
     Mutation(
         "take requests from a table that a stranger owns",
-        "cdcd.transaction.change_router",
+        "cdcd.transaction.dormant_relation",
         """
-        +            is_trusted = True
-                     self.put(message, RequestRows(self._consumer, message, is_trusted))
+        -        return RequestRows(consumer, message, relations.takes_requests(message.relation_oid))
+        +        return RequestRows(consumer, message, True)
         """,
     ),
     Mutation(

@@ -261,6 +261,38 @@ class SubtransactionsByTheThousand(Scene):
         session.commit()
 
 
+class SwappedNames(Scene):
+    """Tables swap their names, in transactions that write to them before and after: in blocks, prepared, and plain.
+
+    A table was forgotten as soon as another had its name, though a transaction in blocks had yet to bring its rows.
+    """
+
+    faults = 3
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.server.block_chance = self.rng.choice([0.0, 0.05, 0.3])
+        self._fault_chance = 0.01
+        source = self.settings.source.model_copy(update={"streaming": "on"})
+        self.settings = self.settings.model_copy(update={"source": source})
+
+    def act(self) -> None:
+        if self.database.prepared:
+            self.resolve(commit=self.rng.random() < 0.7)
+            return
+        session = Session(self.database)
+        for _ in range(self.rng.randint(1, 3)):
+            for _ in range(self.rng.randint(0, 6)):
+                session.write()
+            session.swap()
+        for _ in range(self.rng.randint(0, 6)):
+            session.write()
+        if self.rng.random() < 0.3:
+            session.prepare()
+        else:
+            session.commit()
+
+
 class SnapshotsUnderFaults(World):
     """Large tables are read slowly, fresh snapshots are asked for, and all faults of the world happen meanwhile."""
 
@@ -364,5 +396,5 @@ class RewrittenBeforeTheirTurn(World):
 SCENES = [
     BrokenSnapshots, SnapshotsUnderFaults, LostTopics, RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts,
     RefusedTakeovers, MarkersLost, LostWhileTakingOver, ZombieThatPublishes, TornSpool, SubtransactionsByTheThousand,
-    RewrittenBeforeTheirTurn, *CONTRADICTIONS,
+    SwappedNames, RewrittenBeforeTheirTurn, *CONTRADICTIONS,
 ]  # fmt: skip

@@ -9,7 +9,7 @@ makes the rest permanent. It knows nothing of WAL records, blocks or resending.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -509,6 +509,22 @@ class Session:
             identity = {"d": "f", "f": "d"}[identity]
         self._levels[-1].tables[oid] = Table(oid, table.schema, name, identity, key, columns)
         return f"alter {table.name} in {self._levels[0].xid}"
+
+    def swap(self) -> None:
+        """Give two tables each other's names, if nobody else uses them: by a third name, as anybody must."""
+        pair = [
+            oid
+            for oid, table in self._server.tables.items()
+            if table.schema == "public" and not self._db.in_use(oid, self) and not self._db.altered(oid, self)
+        ][:2]
+        if len(pair) < 2:
+            return
+        self._xid()
+        one, other = (self.overlay().get(oid, self._server.tables[oid]) for oid in pair)
+        self.used.update(pair)
+        self.exclusive.update(pair)
+        self._levels[-1].tables[one.oid] = replace(one, name=other.name)
+        self._levels[-1].tables[other.oid] = replace(other, name=one.name)
 
     # Ends
 

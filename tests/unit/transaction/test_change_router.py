@@ -138,12 +138,34 @@ def test_the_relations_that_are_given_out_are_a_copy(router: ChangeRouter) -> No
     assert (list(known), list(router.known())) == ([7], [7, 8])
 
 
-def test_tables_that_come_and_go_under_one_name_leave_nothing(router: ChangeRouter, consumer: Consumer) -> None:
+def test_tables_that_come_and_go_under_one_name_leave_little(router: ChangeRouter, consumer: Consumer) -> None:
     for oid in range(8, 1_000):
         router.open_relation(m.Relation(0, oid, "public", "t", "d", RELATION.columns))
-    assert list(router.known()) == [999]
+    open_ones = [oid for oid, changes in router.known().items() if isinstance(changes, Changes)]
+    assert open_ones == [999]
     router.row(frame(insert(1, 999)), m.INSERT, BODY_AT)
     assert consumer.told[-1][0] == "t 993"
+
+
+def test_a_table_lives_on_when_another_has_got_its_name_and_nothing_told_the_new_one(
+    router: ChangeRouter, consumer: Consumer
+) -> None:
+    router.open_relation(m.Relation(0, 8, "public", "t", "d", RELATION.columns))
+    for oid in (7, 8, 7):
+        router.row(frame(insert(1, oid)), m.INSERT, BODY_AT)
+    router.other(m.Truncate(0, (7, 8), False, False), 5)
+    assert [told[0] for told in consumer.told] == ["t 3", "t 2", "t 3", "t 3", "t 2"]
+    router.open_relation(m.Relation(0, 7, "public", "old", "d", RELATION.columns))
+    router.row(frame(insert(1, 7)), m.INSERT, BODY_AT)
+    assert consumer.told[-1][0] == "old 4"
+
+
+def test_relations_that_are_given_out_hold_what_has_lost_its_name(router: ChangeRouter, consumer: Consumer) -> None:
+    router.open_relation(m.Relation(0, 8, "public", "t", "d", RELATION.columns))
+    replay = ChangeRouter(Relations(Catalog()), consumer, dict(router.known()))
+    router.open_relation(m.Relation(0, 7, "public", "old", "d", RELATION.columns))
+    replay.row(frame(insert(1, 7)), m.INSERT, BODY_AT)
+    assert consumer.told[-1][0] == "t 4"
 
 
 def test_a_table_that_was_renamed_stays_when_another_gets_its_name(router: ChangeRouter, consumer: Consumer) -> None:

@@ -202,6 +202,18 @@ def test_of_two_relations_the_one_that_came_last_counts_for_the_session(stream: 
     assert [event.row for event in stream.events()] == [(2, 20), (1,), (3, 30)]
 
 
+def test_tables_may_swap_their_names_or_come_again_inside_a_stream(stream: Assembly) -> None:
+    stream.feed(
+        *block(800, relation(800, 7), insert(1, 800), relation(800, 8), insert(2, 800, 8), first=True),
+        *block(800, insert(3, 800), relation(800, 9), insert(4, 800, 9), insert(5, 800, 8)),
+        begin(100), relation(0, 10), insert(6, oid=10), commit(100),
+        stream_commit(800, 200),
+    )  # fmt: skip
+    assert stream.rows() == [6, 1, 2, 3, 4, 5]
+    stream.feed(begin(300), *[insert(oid, oid=oid) for oid in (7, 8, 9, 10)], commit(300))
+    assert stream.rows() == [7, 8, 9, 10]
+
+
 def test_a_relation_said_again_counts_as_said_now(stream: Assembly) -> None:
     stream.feed(*block(T, relation(T), insert(1, T), first=True), begin(40), relation(more=("n",)), commit(40))
     stream.feed(*block(T, insert(2, T + 1)), m.StreamAbort(T, T + 1), *block(T, relation(T), insert(3, T)))
