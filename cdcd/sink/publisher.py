@@ -392,7 +392,7 @@ class Publisher:
 
     def _slot_record(self, transaction: KafkaTransaction, gap_lsn: int, tables_offset: int) -> SlotRecord:
         last = self._last
-        is_carried = last is not None and not transaction.transactions
+        is_carried = last is not None and not transaction.commit_lsn
         return SlotRecord(
             slot=self._source.slot,
             lsn=transaction.end_lsn or (0 if last is None else last.lsn),
