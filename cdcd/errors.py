@@ -13,7 +13,7 @@ The tree::
      +-- RetriableError                drop uncommitted events, return to the last progress record, restart the stream
           +-- PostgresUnavailable      the connection to PostgreSQL ended, or PostgreSQL does not answer
           +-- KafkaUnavailable         Kafka could not take a record or commit a transaction
-          +-- TopicLost                Kafka lost records: the next start decides what to do
+          +-- TopicLost                Kafka lost records while the daemon ran: the next start decides what to do
           +-- BinaryFormatUnsupported  a type has no binary form that cdcd knows: the stream goes on in text mode
           +-- TypeChanged              the catalog's description of a type is out of date: read the catalog again
           +-- TextUnconvertible        PostgreSQL cannot convert a text to UTF-8: get text as it is stored
@@ -102,7 +102,7 @@ class KafkaUnavailable(RetriableError):
 
 
 class TopicLost(RetriableError):
-    """A topic lost records: it was deleted, made again, or cut. The next start looks at it, and decides."""
+    """A topic lost records while the daemon ran: it was deleted, made again, or cut. The next start looks at it."""
 
 
 class BinaryFormatUnsupported(RetriableError):

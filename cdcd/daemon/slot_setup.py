@@ -126,8 +126,9 @@ class SlotSetup:
         conflicts = SlotConflicts(self._session, cluster_id, self._names.topic("schema", "table"))
         conflicts.announce(slot)  # first: then, if two daemons start at once, at least one sees the other
         try:
+            tables = self._publication.tables()
             with self._session.lock_timeout(LOCK_TIMEOUT_S):
-                conflicts.check(slot, self._publication.tables())
+                conflicts.check(slot, tables)
         except Locked:
             log.warning("a published table is locked: whether another slot publishes it, too, is not known")
 

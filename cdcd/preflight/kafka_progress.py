@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from cdcd.config.settings import Settings
-from cdcd.errors import GapError, RequestRejected, TopicLost
+from cdcd.errors import GapError, RequestRejected
 from cdcd.preflight import progress
 from cdcd.preflight.findings import Finding, of_error, warning
 from cdcd.preflight.postgres_facts import PostgresFacts
@@ -45,7 +45,7 @@ def findings(settings: Settings, published: Collection[str] | None, facts: Postg
         check = TopicCheck(kafka, store, published, time.sleep, resnapshot=resnapshot)
         try:
             check.check(last)
-        except (GapError, TopicLost) as failure:
+        except GapError as failure:
             yield of_error("topics", failure)
         if check.lost and resnapshot:
             yield warning("topics", describe(check.lost), "Run: cdcd run. It takes new snapshots of these tables")

@@ -90,11 +90,11 @@ class Batch:
         self.transactions: i64 = 0
         """Transactions that end in this batch."""
         self.commit_lsn: i64 = 0
-        """Commit LSN of the last transaction that ends in this batch; 0 if none does."""
+        """Commit LSN of the last transaction with rows that ends in this batch; 0 if none does."""
         self.end_lsn: i64 = 0
         """End LSN of the last transaction that ends in this batch, or the position of an idle batch; else 0."""
         self.commit_ts: i64 = 0
-        """Commit time of the last transaction that ends in this batch, microseconds since 1970 UTC."""
+        """Commit time of that transaction, microseconds since 1970 UTC."""
         self.oldest_commit_ts: i64 = 0
         """Earliest commit time of the transactions that end in this batch, microseconds since 1970 UTC. A later one may
         have an earlier time: a message outside a transaction has the time when it was received."""
@@ -130,6 +130,8 @@ class BatchBuilder(RecordConsumer):
         """Rows and bytes in the batch when that transaction began: those of complete transactions."""
         self._commit_lsn: i64 = 0
         self._commit_ts: i64 = 0
+        self._has_earlier_rows = False
+        """That transaction has rows in batches before."""
         self._whole_requests: list[dict[str, str]] = []
         """Requests of complete transactions, as they came: column and value."""
         self._open_requests: list[dict[str, str]] = []
@@ -168,6 +170,7 @@ class BatchBuilder(RecordConsumer):
         self._commit_lsn = commit_lsn
         self._commit_ts = commit_ts
         self._transaction += 1
+        self._has_earlier_rows = False
         batch = self._batch
         batch.ends_inside_transaction = True
         self._whole_rows = batch.rows
@@ -204,8 +207,10 @@ class BatchBuilder(RecordConsumer):
         batch = self._batch
         batch.ends_inside_transaction = False
         batch.transactions += 1
-        batch.commit_lsn = self._commit_lsn
-        batch.commit_ts = self._commit_ts
+        # PostgreSQL need not send a transaction without rows again, so the progress must not name it (`sent_again`).
+        if batch.rows > self._whole_rows or self._has_earlier_rows:
+            batch.commit_lsn = self._commit_lsn
+            batch.commit_ts = self._commit_ts
         if batch.oldest_commit_ts == 0 or self._commit_ts < batch.oldest_commit_ts:
             batch.oldest_commit_ts = self._commit_ts
         batch.end_lsn = end_lsn
@@ -249,6 +254,10 @@ class BatchBuilder(RecordConsumer):
             # No key is told before its first event is published.
             following.keys, batch.keys = batch.keys, following.keys
         self._continued = batch.ends_inside_transaction
+        if self._continued and batch.rows > self._whole_rows:
+            self._has_earlier_rows = True
+        self._whole_rows = 0  # the open transaction's rows are the first of the next batch
+        self._whole_bytes = 0
         self._batch = following
         return batch
 

@@ -27,8 +27,8 @@ class CommitResult:
     """Everything before it is in Kafka: PostgreSQL may be acknowledged this LSN."""
     commit_lsn: int
     commit_ts: int
-    """Commit LSN and time (microseconds since 1970 UTC) of the last PostgreSQL transaction inside. If none is inside,
-    both are as in the slot record before."""
+    """Commit LSN and time (microseconds since 1970 UTC) of the last PostgreSQL transaction with rows inside. If none is
+    inside, both are as in the slot record before."""
     oldest_commit_ts: int
     """Earliest commit time of the PostgreSQL transactions inside; 0 if none is."""
     transactions: int
@@ -116,9 +116,10 @@ class KafkaTransaction:
         self.transactions += batch.transactions
         if batch.end_lsn:
             self.end_lsn = batch.end_lsn
-        if batch.transactions:
+        if batch.commit_lsn:
             self.commit_lsn = batch.commit_lsn
             self.commit_ts = batch.commit_ts
+        if batch.transactions:
             self.oldest_commit_ts = min(self.oldest_commit_ts or batch.oldest_commit_ts, batch.oldest_commit_ts)
 
     def count(self, table: TableBatch) -> None:

@@ -283,11 +283,11 @@ class Publisher:
         assert self._open is None, "a loss is found before the first Kafka transaction"
         tables = list(tables)
         wanted = [self._wanted_snapshot(table) for table in tables if table[0]]  # logical messages have no snapshot
-        published = [table for table in tables if table not in self._parked.parked]  # Kafka may refuse the others
+        touched = [table for table in tables if table not in self._parked.parked]  # Kafka may refuse the others
         with self._naming_table():
             transaction = self._begin(now)
-            self._topics.find(published)
-            transaction.touched |= {self._topics[table].name: self._topics[table] for table in published}
+            self._topics.find(touched)
+            transaction.touched |= {self._topics[table].name: self._topics[table] for table in touched}
             if wanted:
                 self._publish_snapshot_records(transaction, wanted)
             self._commit()
@@ -392,7 +392,7 @@ class Publisher:
 
     def _slot_record(self, transaction: KafkaTransaction, gap_lsn: int, tables_offset: int) -> SlotRecord:
         last = self._last
-        is_carried = last is not None and not transaction.transactions
+        is_carried = last is not None and not transaction.commit_lsn
         return SlotRecord(
             slot=self._source.slot,
             lsn=transaction.end_lsn or (0 if last is None else last.lsn),

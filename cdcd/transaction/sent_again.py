@@ -11,7 +11,8 @@ nor its WAL position shows that. The daemon would drop the rows of the new histo
 The slot shows it. A slot that is confirmed beyond the last published transaction has lived through it. Otherwise the
 server sends again everything from the confirmed LSN on. So:
 
-1. The last published transaction must come again: the same commit LSN, the same commit time.
+1. The last published transaction must come again: the same commit LSN, the same commit time. It had rows: PostgreSQL
+   15 and later leaves out a transaction without rows, but not if it streamed it while it was in progress.
 2. After it, up to the position of the last slot record, no transaction has rows: the record says that there was nothing
    to publish. Rows of the table of requests do not count: a request that is passed over is published nowhere.
 

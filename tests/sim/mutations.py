@@ -790,8 +790,8 @@ _MUTATIONS = (
         "count no lag while a large transaction is received",
         "cdcd.daemon.stream_report",
         """
-        -        self._status.positions.oldest_pending_us = pending[0][1] if pending else self._open_commit_us
-        +        self._status.positions.oldest_pending_us = pending[0][1] if pending else 0
+        -        pending, open_us = self._pending_commits, self._open_commit_us
+        +        pending, open_us = self._pending_commits, 0
         """,
     ),
     Mutation(

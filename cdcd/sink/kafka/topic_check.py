@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import chain, repeat
 from typing import Final
 
-from cdcd.errors import TopicLost
 from cdcd.progress.records import SlotRecord, TableRecord, TopicState
 from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.progress.topic_evidence import check_cluster, check_topics, describe, lost_topics
@@ -60,10 +59,7 @@ class TopicCheck:
         """Topics that lack records which they had, each with what shows it."""
 
     def check(self, last: SlotRecord | None) -> None:
-        """Raise GapError, with the hint, if a topic lost records, or if the progress is of another cluster.
-
-        Raises TopicLost if a table's topic lost records, and it is not known whether the table is published.
-        """
+        """Raise GapError, with the hint, if a topic lost records, or if the progress is of another cluster."""
         if last is None:
             return
         check_cluster(last, self.cluster_id)
@@ -83,8 +79,6 @@ class TopicCheck:
                 self._pause(PAUSE_S)
         self.lost = lost
         self._found = {topic: state for topic, state in self._found.items() if topic not in changed}
-        if self._published is None and any(topic in self._records for topic in lost):
-            raise TopicLost(describe(lost), "Which tables are published is not known: a lock hides it, or PostgreSQL")
         if not self._resnapshot:
             check_topics(self.lost)
 

@@ -67,6 +67,32 @@ def test_whole_transactions_come_before_the_beginning_of_the_next_and_without_it
     assert (end.ends_inside_transaction, end.rows, end.transactions, end.end_lsn) == (False, 0, 1, 31)
 
 
+def test_a_transaction_without_rows_is_never_named_as_the_last_one() -> None:
+    """PostgreSQL need not send it again after a restart: a start that waited for it would be refused."""
+    made = Builder()
+    made.transaction(10, ("a", b"1"))
+    made.transaction(20)
+    batch = made.build()
+    assert (batch.transactions, batch.commit_lsn, batch.commit_ts, batch.end_lsn) == (2, 10, 10_000, 21)
+    made.begin(30)
+    made.add("a", b"2")
+    made.build()
+    made.commit(30)
+    batch = made.build()
+    assert (batch.rows, batch.commit_lsn, batch.end_lsn) == (0, 30, 31)
+    made.begin(40)
+    made.build()
+    made.commit(40)
+    batch = made.build()
+    assert (batch.transactions, batch.commit_lsn, batch.end_lsn) == (1, 0, 41)
+    made.transaction(50, ("a", b"3"))
+    made.begin(60)
+    made.add("a", b"4")
+    assert made.build().commit_lsn == 50
+    made.commit(60)
+    assert made.build().commit_lsn == 60
+
+
 def test_the_beginning_waits_for_what_follows_in_the_same_transaction() -> None:
     made = Builder()
     made.transaction(10, ("a", b"1"))

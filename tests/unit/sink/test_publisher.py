@@ -661,6 +661,21 @@ def test_a_loss_is_declared_though_kafka_refuses_the_topic_of_a_parked_table() -
     assert [each.table for each in last.parked] == ["a"]  # type: ignore[union-attr]
 
 
+def test_a_transaction_without_rows_leaves_the_last_published_one_in_the_progress() -> None:
+    world = World(partitions=1)
+    world.transaction(0x100, ("a", b"1", b"row"))
+    world.publish()
+    world.publisher.commit()
+    world.transaction(0x200)
+    batch = world.builder.build()
+    batch.requests = [Request(SNAPSHOT, ("public", "a"))]
+    world.publisher.publish(batch, 0.0)
+    world.publisher.commit()
+    last = world.last()
+    assert last is not None
+    assert (last.lsn, last.commit_lsn, last.commit_ts) == (0x208, 0x100, 0x1000)
+
+
 def test_a_request_makes_no_topic_and_is_recorded_with_its_position() -> None:
     world = World()
     world.transaction(0x100)
