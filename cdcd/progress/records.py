@@ -82,10 +82,12 @@ class TopicState:
     """Kafka's id of the topic: a topic that was made again has another one. Empty if the brokers have none (2.7)."""
     ends: tuple[int, ...]
     """The offset after the last record of each partition (end-exclusive)."""
+    lacks_records: bool = False
+    """The daemon wrote to the topic after it had lost records: its ends do not show the loss any more."""
 
     def document(self) -> dict[str, object]:
         """Return the topic's part of the slot record's JSON."""
-        return {"topic_id": self.topic_id, "offsets": list(self.ends)}
+        return {"topic_id": self.topic_id, "offsets": list(self.ends), **_loss(self.lacks_records)}
 
 
 @dataclass(frozen=True)
@@ -186,11 +188,13 @@ class TableRecord:
     snapshot: SnapshotState | None = None
     topic_id: str = ""
     """As in TopicState."""
+    lacks_records: bool = False
+    """As in TopicState."""
 
     @property
     def state(self) -> TopicState:
         """The topic, as this record knows it."""
-        return TopicState(self.topic_id, self.offsets)
+        return TopicState(self.topic_id, self.offsets, self.lacks_records)
 
     def key(self) -> bytes:
         """Return the record's key on the progress topic."""
@@ -210,6 +214,7 @@ class TableRecord:
                 "offsets": list(self.offsets),
                 "topic_id": self.topic_id,
                 "snapshot": None if snapshot is None else snapshot.document(),
+                **_loss(self.lacks_records),
             }
         )
 
@@ -329,7 +334,7 @@ def _slot_record(fields: _Fields) -> SlotRecord:
         ),
         cluster_id=fields.text("cluster_id"),
         own_topics={
-            topic: TopicState(each.text("topic_id"), each.numbers("offsets"))
+            topic: TopicState(each.text("topic_id"), each.numbers("offsets"), _lacks_records(each))
             for topic, each in fields.by_name("own_topics").items()
         },
         tables_offset=fields.number("tables_offset"),
@@ -348,11 +353,20 @@ def _table_record(fields: _Fields) -> TableRecord:
         offsets=fields.numbers("offsets"),
         snapshot=None if snapshot is None else _snapshot_state(snapshot),
         topic_id=fields.text("topic_id"),
+        lacks_records=_lacks_records(fields),
     )
 
 
 def _snapshot_state(fields: _Fields) -> SnapshotState:
     return SnapshotState(lsn=fields.lsn("lsn"), done=fields.flag("done"), rows=fields.number("rows"))
+
+
+def _lacks_records(fields: _Fields) -> bool:
+    return fields.has("lacks_records") and fields.flag("lacks_records")
+
+
+def _loss(lacks_records: bool) -> dict[str, object]:
+    return {"lacks_records": True} if lacks_records else {}
 
 
 def _parsed(key: bytes, value: bytes, build: Callable[[_Fields], T]) -> T:

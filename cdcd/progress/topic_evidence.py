@@ -7,7 +7,8 @@ Source: Apache Kafka, "Design", "Log Compaction" (offsets stay); KIP-516 (topic 
 An end never goes back while a topic lives: retention and compaction remove records and keep the offsets; an aborted
 transaction takes offsets, too. A table record's end lies before the marker that commits it, so the real end is higher.
 So an end that is lower than a recorded one means that records are lost: the topic was made again, or a broker lost its
-disk.
+disk. A daemon that goes on writing hides that soon. So it compares where its records came to lie, and the progress
+keeps what it found (`sink.kafka_transaction`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def lost_topics(recorded: Mapping[str, TopicState], found: Mapping[str, TopicSta
 def _loss(was: TopicState, now: TopicState | None) -> str:
     if now is None:
         return "does not exist any more"
+    if was.lacks_records:
+        return "was written to after it had lost records"
     if was.topic_id and now.topic_id and was.topic_id != now.topic_id:
         return "was deleted and made again"
     ends = (*now.ends, *(0 for _ in was.ends[len(now.ends) :]))

@@ -6,13 +6,13 @@ After: `commit_schedule` sees how large and how old it is; its result goes to th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from cdcd.errors import TopicLost
 from cdcd.progress.records import ParkedTable, SlotRecord, SnapshotState, TopicState
-from cdcd.progress.topic_evidence import describe
+from cdcd.progress.topic_evidence import describe, lost_topics
 from cdcd.sink.batches import Batch, TableBatch
 
 Table: TypeAlias = "tuple[str, str]"
@@ -57,21 +57,20 @@ class Topic:
         self.snapshot = snapshot
         self.topic_id = topic_id
         """As in TopicState: of the topic that the daemon began to write to."""
+        self.lacks_records = False
+        """As in TopicState."""
 
     @property
     def state(self) -> TopicState:
         """The topic as the daemon knows it. For any thread."""
-        return TopicState(self.topic_id, tuple(self.offsets))
+        return TopicState(self.topic_id, tuple(self.offsets), self.lacks_records)
 
-    def advance(self, partition: int, end: int) -> None:
-        """Note that records were written up to `end`.
+    def advance(self, partition: int, end: int, written: int) -> None:
+        """Note that `written` records of this daemon are the last ones before `end`, or lie among them.
 
-        Raises TopicLost if that is not after what the partition held before: the topic was made again meanwhile.
+        If they begin where the partition had records before, then these are lost.
         """
-        before = self.offsets[partition]
-        if end <= before:
-            what = f"ends at offset {end} of partition {partition}, but it had reached offset {before}"
-            raise TopicLost(describe({self.name: what}))
+        self.lacks_records = self.lacks_records or end - written < self.offsets[partition]
         self.offsets[partition] = end
 
     @property
@@ -101,8 +100,8 @@ class KafkaTransaction:
         self.bytes = 0
         self.touched: dict[str, Topic] = {}
         """The tables' topics that it has records for, by name."""
-        self.has_progress = False
-        """It has a record for the progress partition."""
+        self.written: dict[tuple[str, int], int] = {}
+        """Records by topic and partition."""
         self.counts: dict[Table, dict[int, int]] = {}
         self.parked_counts: dict[Table, int] = {}
 
@@ -121,6 +120,12 @@ class KafkaTransaction:
             self.commit_ts = batch.commit_ts
         if batch.transactions:
             self.oldest_commit_ts = min(self.oldest_commit_ts or batch.oldest_commit_ts, batch.oldest_commit_ts)
+
+    def raise_if_lost(self, topics: Iterable[Topic]) -> None:
+        """Raise TopicLost if topics lacked records when this transaction was written to them."""
+        lost = {topic.name: topic.state for topic in topics if topic.lacks_records}
+        if lost:
+            raise TopicLost(describe(lost_topics(lost, lost)))
 
     def count(self, table: TableBatch) -> None:
         """Note the events of a table that went to its own topic."""

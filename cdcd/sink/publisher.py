@@ -170,7 +170,7 @@ class Publisher:
             transaction.count(table)
             for partition, messages in enumerate(split(table.messages, table.everywhere, topic.partitions)):
                 if messages:
-                    self._producer.produce(topic.name, partition, messages)
+                    self._produce(topic.name, partition, messages)
         records = self._keys.of_batch(batch, self._topics.names)
         if records:
             self._publish_snapshot_records(transaction, records)
@@ -203,6 +203,7 @@ class Publisher:
         """Commit the open Kafka transaction, between two PostgreSQL transactions.
 
         Raises what the producer raises. After an error either all or nothing is durable, and the progress tells which.
+        Raises TopicLost if a topic had lost records before: then all is durable, and the next start hears of it.
         """
         with self._naming_table():
             return self._commit()
@@ -219,7 +220,7 @@ class Publisher:
         for (name, partition), end in offsets.items():
             topic = transaction.touched.get(name) or self._topics.own.get(name)
             if topic is not None:
-                topic.advance(partition, end)
+                topic.advance(partition, end, transaction.written[name, partition])
             elif name == self._topics.names.parked:
                 self._parked.on_parked_end(end)
             elif name == self._topics.names.progress:
@@ -241,6 +242,8 @@ class Publisher:
         self._is_first = False
         self._last = slot_record
         self._parked.on_commit()
+        # Only now, because no later start can see this loss by itself: the progress has to tell it.
+        transaction.raise_if_lost([*transaction.touched.values(), *self._topics.own.values()])
         return transaction.result(slot_record, self.parked)
 
     def _open_progress(self, transaction: KafkaTransaction) -> None:
@@ -248,8 +251,8 @@ class Publisher:
 
         Not earlier, because an open transaction on this partition hides the later commits of other slots from readers.
         """
-        if transaction.touched and self._opens_progress_early and not transaction.has_progress:
-            transaction.has_progress = True
+        has_progress = (self._topics.names.progress, _PROGRESS_PARTITION) in transaction.written
+        if transaction.touched and self._opens_progress_early and not has_progress:
             self._produce_progress([{"key": table_key(self._source.slot, ""), "value": None}])
 
     def abort(self) -> None:
@@ -304,7 +307,7 @@ class Publisher:
             topic.snapshot = wanted.snapshot
             transaction.touched[topic.name] = topic
         message: Message = {"key": wanted.key(), "value": wanted.value()}
-        self._producer.produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, [message])
+        self._produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, [message])
 
     def _publish_snapshot_records(self, transaction: KafkaTransaction, snapshots: list[TableSnapshot]) -> None:
         parked = self._parked.parked
@@ -315,7 +318,7 @@ class Publisher:
             topic.snapshot = each.snapshot
             transaction.touched[topic.name] = topic
         messages: list[Message] = [{"key": each.key(), "value": each.value()} for each in snapshots]
-        self._producer.produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, messages)
+        self._produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, messages)
 
     def replay(self, now: float) -> CommitResult:
         """Replay the next chunk of parked events, in a Kafka transaction of its own.
@@ -332,7 +335,7 @@ class Publisher:
         key = self._parked.begin_records((table.schema, table.name))
         self._topics.ensure_parked()
         for piece in pieces(records(key, reason, table)):
-            self._producer.produce(self._topics.names.parked, _PARKED_PARTITION, piece)
+            self._produce(self._topics.names.parked, _PARKED_PARTITION, piece)
 
     def _naming_table(self) -> AbstractContextManager[None]:
         return self._parked.naming_table(self._topics.table_of)
@@ -357,13 +360,19 @@ class Publisher:
             partition = partition_for(key, self._topics.schema_partitions)
             by_partition.setdefault(partition, []).append({"key": key, "value": text.encode()})
         for partition, messages in by_partition.items():
-            self._producer.produce(self._topics.names.schemas, partition, messages)
+            self._produce(self._topics.names.schemas, partition, messages)
         if not self._producer.is_transactional:
             # Readers see a row as soon as it is written: its schema must be there before.
             self._producer.flush()
 
+    def _produce(self, topic: str, partition: int, messages: list[Message]) -> None:
+        assert self._open is not None, "no Kafka transaction is open"
+        written = self._open.written
+        written[topic, partition] = written.get((topic, partition), 0) + len(messages)
+        self._producer.produce(topic, partition, messages)
+
     def _produce_progress(self, messages: list[Message]) -> None:
-        self._producer.produce(self._topics.names.progress, _PROGRESS_PARTITION, messages)
+        self._produce(self._topics.names.progress, _PROGRESS_PARTITION, messages)
         self._places.sent(len(messages))
 
     def _produce_beginning(self) -> None:
@@ -373,7 +382,7 @@ class Publisher:
         source = self._source
         record = SlotBeginning(source.slot, source.system_id, source.database_oid, self._begins_at)
         message: Message = {"key": record.key(), "value": record.value()}
-        self._producer.produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, [message])
+        self._produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, [message])
 
     def _table_message(self, topic: Topic, slot_record: SlotRecord) -> Message:
         schema, table = topic.table
@@ -387,6 +396,7 @@ class Publisher:
             offsets=tuple(topic.offsets),
             snapshot=topic.snapshot,
             topic_id=topic.topic_id,
+            lacks_records=topic.lacks_records,
         )
         return {"key": record.key(), "value": record.value()}
 

@@ -70,6 +70,8 @@ class Checker:
         """Of each partition, the offset after the last committed event."""
         self._cut: dict[tuple[str, int], int] = {}
         """Of each partition, where the last table record cuts it."""
+        self._lost: set[str] = set()
+        """Topics that have lost records, as long as the progress does not say how they are now."""
         self.slowest_s = 0.0
         """The longest that a commit has waited until it was in Kafka."""
         self.slowest_ack_s = 0.0
@@ -102,6 +104,7 @@ class Checker:
                 parked.append(placed)
             else:
                 rows.append(placed)
+        self._forget_lost()
         begins_at = [] if self.last else [self.created]
         self._same("where the stream begins", [each.lsn for each in beginnings], begins_at)
         for placed in schemas:
@@ -226,6 +229,9 @@ class Checker:
         found = {record.topic: record for record in tables if isinstance(record, TableRecord)}
         self._demand(touched <= set(found), f"no table records of {sorted(touched - set(found))}")
         for topic, record in found.items():
+            if topic in self._lost and not self._fits(record):
+                continue  # it was under way when the topic lost records
+            self._lost.discard(topic)
             self._same("partitions", len(record.offsets), len(self._broker.topics[topic]))
             table = (record.schema, record.table)
             parked = [each.lsn for each in last.incomplete if (each.schema, each.table) == table]
@@ -310,10 +316,22 @@ class Checker:
 
     def lost(self, topic: str) -> None:
         """Kafka has lost what a table's topic held: from here on only a new snapshot makes it right."""
-        for known in (self._ends, self._cut, self._in_partition):
-            for place in [each for each in known if each[0] == topic]:
-                del known[place]
+        self._lost.add(topic)
+        self._forget_lost()
         self.snapshots.lost(topic, 0 if self.last is None else self.last.lsn)
+
+    def _forget_lost(self) -> None:
+        for known in (self._ends, self._cut, self._in_partition):
+            for place in [each for each in known if each[0] in self._lost]:
+                del known[place]
+
+    def _fits(self, record: TableRecord) -> bool:
+        """Whether the record was written in knowledge of the topic as it is now."""
+        logs = self._broker.topics.get(record.topic, [])
+        reaches = len(logs) == len(record.offsets) and all(
+            offset <= len(log) for offset, log in zip(record.offsets, logs, strict=True)
+        )
+        return reaches and record.topic_id == self._broker.ids[record.topic] and not record.lacks_records
 
     def demand_prompt(self, *, acks: bool) -> None:
         """Nothing was in the way: so nobody waited for a timer. `acks`: nor did any transaction hold them back."""

@@ -109,6 +109,16 @@ _MUTATIONS = (
         scene="PutBackServer",
     ),
     Mutation(
+        "take requests that were passed over for rows of another history",
+        "cdcd.transaction.assembler",
+        """
+        -                    elif self._sent_again.expects_no_rows and self._router.is_event(frame, BODY_AT):
+        +                    elif self._sent_again.expects_no_rows:
+                                 self._sent_again.check_rows()
+        """,
+        scene="RequestsPassedOver",
+    ),
+    Mutation(
         "ignore the subxid",
         "cdcd.transaction.spooled_transactions",
         """
@@ -557,11 +567,18 @@ _MUTATIONS = (
         "let the end of a topic go back",
         "cdcd.sink.kafka_transaction",
         """
-        -        if end <= before:
-        +        if end < 0:
+        -        self.lacks_records = self.lacks_records or end - written < self.offsets[partition]
+        +        self.lacks_records = self.lacks_records or end <= self.offsets[partition]
         """,
-        scene="LostTopics",
-        first_seed=140,
+        scene="CutWhileItWrites",
+    ),
+    Mutation(
+        "end a stream for a loss that no later start can see",
+        "cdcd.sink.publisher",
+        """
+        -            lacks_records=topic.lacks_records,
+        """,
+        scene="CutWhileItWrites",
     ),
     Mutation(
         "forget where cdcd's own topics end",

@@ -106,6 +106,25 @@ class PreparedWithoutRows(Scene):
             self.commit(1)
 
 
+class RequestsPassedOver(Scene):
+    """The rows of some transactions are requests for nothing, which the daemon passes over; connections break.
+
+    Such a transaction came again behind the last published one: its row was taken for one of another history.
+    """
+
+    faults = 15
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._fault_chance = 0.05
+        self.database.request_share = self.rng.choice([0.0, 0.5])  # without the right, or without a sense
+
+    def act(self) -> None:
+        if self.rng.random() < 0.5:
+            self.commit(1)
+        self.database.forge()
+
+
 class TwoFirstStarts(Scene):
     """Two daemons start at once, and neither slot nor topics are there.
 
@@ -324,6 +343,28 @@ class LostTopics(World):
             self._take_snapshots()
 
 
+class CutWhileItWrites(LostTopics):
+    """A topic loses its last records while the daemon writes to it, and is soon longer than before.
+
+    The daemon looked only whether the topic was shorter than it had been: it went on without what was lost.
+    """
+
+    def contradict(self, choice: float) -> None:
+        sink = self.settings.sink.model_copy(update={"on_topic_lost": "resnapshot"})
+        self.settings = self.settings.model_copy(update={"sink": sink})
+        self.watches_topics = True
+        topics = [topic for topic in self.broker.topics if topic.count(".") == 2 and any(self._committed(topic))]
+        if not topics:
+            return
+        topic = self.rng.choice(topics)
+        partition, offsets = self.rng.choice([each for each in enumerate(self._committed(topic)) if each[1]])
+        self.broker.cut(topic, partition, offsets[-1])
+        self.checker.lost(topic)
+        self.note(f"cut: {topic}")
+        self._sql_pause = 0.002
+        self._make_good(40, 0)
+
+
 class BrokenSnapshots(World):
     """A snapshot breaks many times, while rows move from block to block, and updates leave large values unchanged.
 
@@ -394,7 +435,8 @@ class RewrittenBeforeTheirTurn(World):
 
 
 SCENES = [
-    BrokenSnapshots, SnapshotsUnderFaults, LostTopics, RolledBackBeforeALargeOne, PreparedWithoutRows, TwoFirstStarts,
-    RefusedTakeovers, MarkersLost, LostWhileTakingOver, ZombieThatPublishes, TornSpool, SubtransactionsByTheThousand,
-    SwappedNames, RewrittenBeforeTheirTurn, *CONTRADICTIONS,
+    BrokenSnapshots, SnapshotsUnderFaults, LostTopics, CutWhileItWrites, RolledBackBeforeALargeOne,
+    PreparedWithoutRows, RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, LostWhileTakingOver,
+    ZombieThatPublishes, TornSpool, SubtransactionsByTheThousand, SwappedNames,
+    RewrittenBeforeTheirTurn, *CONTRADICTIONS,
 ]  # fmt: skip

@@ -53,6 +53,7 @@ class TopicCheck:
         self._resnapshot = resnapshot
         self._records: dict[str, tuple[TableRecord, int]] = {}
         self._read_from = 0
+        self._recorded: Mapping[str, TopicState] = {}
         self._found: Mapping[str, TopicState] = {}
         """The topics that have what the progress says."""
         self.lost: Mapping[str, str] = {}
@@ -67,11 +68,14 @@ class TopicCheck:
         read_to = (offset + 1 for _, offset in self._records.values())
         self._read_from = max([self._read_from, last.tables_offset, *read_to])
         recorded = {topic: record.state for topic, (record, _) in self._records.items()} | dict(last.own_topics)
+        # The end of an open transaction has been written since to a topic that was cut: its end may hide the loss.
+        known = {topic: what for topic, what in self.lost.items() if recorded.get(topic) == self._recorded[topic]}
+        self._recorded = recorded
         changed: Mapping[str, str] = {}
         lost: Mapping[str, str] = {}
         for asked in range(ASKED):
             self._found = self._admin.states(recorded)
-            changed = lost_topics(recorded, self._found)
+            changed = lost_topics(recorded, self._found) | known
             lost = {topic: what for topic, what in changed.items() if not self._is_abandoned(topic)}
             if not lost.keys() - self.lost:
                 break

@@ -80,12 +80,52 @@ STREAMED = [
     m.StreamStop(),
     m.StreamCommit(8, 0x820, 0x828, 0),
 ]
+PREPARED = [
+    m.BeginPrepare(0x810, 0x818, 0, 8, "g"),
+    relation(),
+    insert(1),
+    m.Prepare(0x810, 0x818, 0, 8, "g"),
+    m.CommitPrepared(0x820, 0x828, 0, 8, "g"),
+]
 PLAIN = [m.Begin(0x820, 0, 8), relation(), insert(1), m.Commit(0x820, 0x828, 0)]
 
 
-@pytest.mark.parametrize("messages", [STREAMED, PLAIN], ids=["streamed", "plain"])
+WAYS = pytest.mark.parametrize("messages", [STREAMED, PLAIN, PREPARED], ids=["streamed", "plain", "prepared"])
+
+
+@WAYS
 def test_rows_of_another_history_end_the_stream_however_they_come(tmp_path: Path, messages: list[m.Message]) -> None:
     stream = Assembly(tmp_path, sent_again=after_restart(confirmed=LAST + 8))
     stream.feed(m.Begin(0x810, 0, 7), m.Commit(0x810, 0x818, 0))
     with pytest.raises(GapError, match="a transaction with rows"):
         stream.feed(*messages)
+
+
+def as_request(message: m.Message) -> m.Message:
+    if not isinstance(message, m.Relation):
+        return message
+    return m.Relation(message.xid, message.relation_oid, "cdcd", "requests", "d", message.columns)
+
+
+@WAYS
+@pytest.mark.parametrize("is_known", [False, True], ids=["announced in it", "announced before"])
+def test_requests_that_were_passed_over_are_no_rows_of_another_history(
+    tmp_path: Path, messages: list[m.Message], is_known: bool
+) -> None:
+    stream = Assembly(tmp_path, sent_again=after_restart(confirmed=LAST + 8))
+    if is_known:
+        stream.feed(as_request(relation()))
+        messages = [each for each in messages if not isinstance(each, m.Relation) or each.xid]
+    stream.feed(*map(as_request, messages))
+    assert not stream.take().rows
+
+
+@WAYS
+def test_a_row_beside_a_request_is_one_of_another_history(tmp_path: Path, messages: list[m.Message]) -> None:
+    stream = Assembly(tmp_path, sent_again=after_restart(confirmed=LAST + 8))
+    stream.feed(relation(oid=9))
+    xid = next((each.xid for each in messages if isinstance(each, m.Insert)), 0)
+    at = next(at for at, each in enumerate(messages) if isinstance(each, m.Insert))
+    more = [relation(xid, oid=9), insert(2, xid, oid=9)]
+    with pytest.raises(GapError, match="a transaction with rows"):
+        stream.feed(*map(as_request, messages[: at + 1]), *more, *messages[at + 1 :])

@@ -108,6 +108,38 @@ def test_a_loss_is_made_good_by_a_snapshot_of_the_table_alone() -> None:
     assert check.known({}).keys() == {"p.public.b"}
 
 
+def test_a_loss_that_the_daemon_wrote_over_is_found_at_every_start_until_it_is_made_good() -> None:
+    started = Started()
+    started.commit("a", "b")
+    started.broker.cut("p.public.a", 0, 0)
+    with pytest.raises(TopicLost):
+        started.commit("a", "a", "a")
+    for _ in range(2):
+        with pytest.raises(GapError, match=r"p\.public\.a was written to after it had lost records"):
+            started.check()
+    check = started.check(resnapshot=True)
+    assert check.tables_to_snapshot() == [("public", "a")]
+    assert check.known({}).keys() == {"p.public.b"}
+
+
+def test_the_end_of_a_zombies_transaction_does_not_hide_a_loss() -> None:
+    started = Started()
+    started.commit("a")
+    started.commit("a")
+    started.broker.cut("p.public.a", 0, 1)
+    zombie = FakeProducer(started.broker, "p-s.2")
+    zombie.start(lambda: False)
+    zombie.begin()
+    zombie.produce("p.public.a", 0, [{"key": b"k", "value": b"row"}])
+    check = started.check(resnapshot=True)
+    assert check.lost.keys() == {"p.public.a"}
+    FakeProducer(started.broker, "p-s.2").start(lambda: False)
+    assert len(started.broker.topics["p.public.a"][0]) == 3, "as long as the progress says"
+    check.check(started.last)
+    assert check.lost.keys() == {"p.public.a"}
+    assert "p.public.a" not in check.known({})
+
+
 def test_a_loss_on_cdcds_own_topic_concerns_every_table() -> None:
     started = Started()
     started.builder.add_schema("f", "{}")
