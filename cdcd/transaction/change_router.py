@@ -2,8 +2,8 @@
 
 Before: `assembler` hands in changes as they come, `spooled_transactions` those of a spooled transaction. Each spooled
 transaction has a router of its own, because a table may look different inside it.
-After: a ChangeConsumer and its RelationChanges (`avro.event_encoder`); `dormant_relation` for tables that have lost their
-names.
+After: a ChangeConsumer and its RelationChanges (`avro.event_encoder`); `dormant_relation` for tables that have lost
+their names.
 
 Hot path, a row: header and OID reads, one comparison (or a dict look-up where relations alternate), one virtual call.
 """
@@ -20,7 +20,7 @@ from cdcd.pgoutput import messages
 from cdcd.pgoutput.cursor import short
 from cdcd.source.stream_messages import XLOGDATA_HEADER_BYTES
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
-from cdcd.transaction.dormant_relation import DormantRelation, open_changes
+from cdcd.transaction.dormant_relation import DormantRelation, gives_events, open_changes
 from cdcd.transaction.relations import Relations
 
 BODY_AT: Final = 26  # not written as a sum, which mypyc would look up for every row
@@ -78,7 +78,7 @@ class ChangeRouter:
         """
         if len(frame) < at + _OID_BYTES:
             return True
-        return not isinstance(self._known.get(i64(read_i32_be(frame, at)) & 0xFFFFFFFF), RequestRows)
+        return gives_events(self._known.get(i64(read_i32_be(frame, at)) & 0xFFFFFFFF))
 
     def other(self, message: messages.Message, lsn: i64) -> None:
         """Hand on a Truncate, an Origin or a transactional Message. `lsn`: the position in its XLogData header."""

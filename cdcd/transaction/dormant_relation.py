@@ -12,7 +12,7 @@ server's session does not forget any either.) One that is dormant takes some hun
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -37,6 +37,13 @@ def open_changes(
     return changes
 
 
+def gives_events(changes: RelationChanges | None) -> bool:
+    """Whether the rows of a relation are events: those of the table of requests are not."""
+    if isinstance(changes, DormantRelation):
+        return not changes.has_requests
+    return not isinstance(changes, RequestRows)
+
+
 @final
 class DormantRelation(RelationChanges):
     """Opens the relation at its next change."""
@@ -45,6 +52,7 @@ class DormantRelation(RelationChanges):
         self._relations = relations
         self._consumer = consumer
         self._message = encode(message)
+        self.has_requests: Final = is_requests(message.nspname, message.relname)
         self._is_streamed = message.xid != 0
         self._changes: RelationChanges | None = None
 

@@ -32,8 +32,8 @@ from cdcd.source.requests_table import is_requests
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA_HEADER_BYTES
 from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.change_router import BODY_AT, STREAMED_BODY_AT, ChangeRouter
+from cdcd.transaction.dormant_relation import gives_events
 from cdcd.transaction.relations import Relations
-from cdcd.transaction.request_rows import RequestRows
 from cdcd.transaction.sent_again import SentAgain
 from cdcd.transaction.spool import Spool, SpooledTransaction
 from cdcd.transaction.spooled_relations import SpooledRelation
@@ -333,7 +333,7 @@ class SpooledTransactions:
 
 def _has_events(spooled: SpooledTransaction) -> bool:
     """Whether a row's change, and not one of the table of requests, is among the frames; reads them all."""
-    requests = {oid for oid, changes in spooled.prior_relations.items() if isinstance(changes, RequestRows)}
+    requests = {oid for oid, changes in spooled.prior_relations.items() if not gives_events(changes)}
     for announced in spooled.relations():
         if is_requests(announced.relation.nspname, announced.relation.relname):
             requests.add(announced.relation.relation_oid)

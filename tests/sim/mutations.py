@@ -143,7 +143,7 @@ _MUTATIONS = (
         """
         +        if message.relation_oid in self._known:
         +            return
-                 relation = self._relations.resolve(message)
+                 self.put(message, open_changes(self._relations, self._consumer, message))
         """,
     ),
     Mutation(
@@ -480,7 +480,7 @@ _MUTATIONS = (
         """
         +        self._producer.commit()
         +        self._producer.begin()
-                 self._producer.produce(self._topics.names.progress, _PROGRESS_PARTITION, messages)
+                 self._produce(self._topics.names.progress, _PROGRESS_PARTITION, messages)
         """,
     ),
     Mutation(
@@ -786,10 +786,10 @@ _MUTATIONS = (
     ),
     Mutation(
         "publish requests as rows",
-        "cdcd.transaction.change_router",
+        "cdcd.transaction.dormant_relation",
         """
-        -        if is_requests(message.nspname, message.relname):
-        +        if False:
+        -    if is_requests(message.nspname, message.relname):
+        +    if False:
         """,
     ),
     # The tables are deferred only from that batch on: what the stream has before it is published.

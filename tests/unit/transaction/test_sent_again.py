@@ -129,3 +129,10 @@ def test_a_row_beside_a_request_is_one_of_another_history(tmp_path: Path, messag
     more = [relation(xid, oid=9), insert(2, xid, oid=9)]
     with pytest.raises(GapError, match="a transaction with rows"):
         stream.feed(*map(as_request, messages[: at + 1]), *more, *messages[at + 1 :])
+
+
+def test_requests_to_a_table_that_lost_its_name_since_are_no_rows_either(tmp_path: Path) -> None:
+    stream = Assembly(tmp_path, sent_again=after_restart(confirmed=LAST + 8))
+    stream.feed(as_request(relation()), as_request(relation(oid=9)))
+    stream.feed(*(each for each in PLAIN if not isinstance(each, m.Relation)))
+    assert not stream.take().rows

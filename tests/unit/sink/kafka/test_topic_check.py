@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from sim.fake_kafka import FakeBroker, FakeKafkaCluster, FakeProducer
 
-from cdcd.errors import GapError
+from cdcd.errors import GapError, TopicLost
 from cdcd.progress.records import SlotRecord
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.kafka.progress_store import ProgressStore
