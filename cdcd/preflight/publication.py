@@ -22,6 +22,9 @@ from cdcd.terminal.text_format import plural
 TABLES_SHOWN: Final = 20
 """At most so many partitions get a finding of their own; the others are counted."""
 
+SCHEMAS_VERSION: Final = 150_000
+"""PostgreSQL 15 and later have FOR TABLES IN SCHEMA."""
+
 
 def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
     """The findings about the publication of these settings."""
@@ -68,7 +71,8 @@ def _unsent(partition: UnsentPartition) -> Finding:
 
 def _missing(facts: PostgresFacts, source: SourceSettings) -> Finding:
     name, tables, server = source.publication, facts.privileges, facts.server
-    selected = select_candidates([TablePattern(pattern) for pattern in source.tables], facts.candidates)
+    patterns = [TablePattern(pattern) for pattern in source.tables]
+    selected = select_candidates(patterns, facts.candidates)
     statement = (
         creation_statement(name, selected) if selected else f"CREATE PUBLICATION {identifier(name)} FOR TABLE ..."
     )
@@ -76,8 +80,18 @@ def _missing(facts: PostgresFacts, source: SourceSettings) -> Finding:
     if not source.create:
         return error("publication", f"There is no publication {name}, and source.create is false", f"Run: {statement}")
     if not tables:
-        message = f"No table matches {', '.join(source.tables)}, so there is nothing to publish"
-        return error("publication", message, "Make the tables first, or correct source.tables")
+        message = f"No table matches {', '.join(source.tables)}"
+        names_schemas = server.version >= SCHEMAS_VERSION and any(pattern.whole_schema for pattern in patterns)
+        if names_schemas or any(pattern.is_everything for pattern in patterns):
+            hint = (
+                "If its role is a superuser, cdcd run makes a publication of the tables to come. Else make them first"
+            )
+            return warning("publication", message, hint)
+        return error(
+            "publication",
+            f"{message}, so there is nothing to publish",
+            "Make the tables first, or correct source.tables",
+        )
     if not facts.may_create:
         grant = f"GRANT CREATE ON DATABASE {identifier(server.database)} TO {identifier(server.role)}"
         # This privilege would not let the role publish tables of other roles.

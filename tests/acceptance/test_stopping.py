@@ -36,7 +36,7 @@ def test_a_daemon_under_load_ends_with_its_slot_confirmed_up_to_the_last_durable
     daemon = stream.daemon(source={"status_interval_s": 60}).start()
     daemon.wait_until_streaming()
     with Writer(stream.dsn, rows=5):
-        daemon.wait_for_log("published")
+        daemon.wait_for_log("published rows=")
         time.sleep(1)
         assert _end(daemon, number) < 5
         assert stream.walsender() is None
@@ -64,7 +64,7 @@ def test_a_daemon_ends_while_kafka_is_silent(
     daemon = stream.daemon().start()
     daemon.wait_until_streaming()
     with Writer(stream.dsn, pause_s=0.01):
-        daemon.wait_until_confirmed()
+        daemon.wait_for_log("published rows=")
         restartable_kafka.pause()
         try:
             time.sleep(1)

@@ -16,6 +16,7 @@ from support.daemon import Daemon, command, environment
 from support.stream import StreamFixture, Writer
 
 from cdcd.config.loading import load
+from cdcd.source.table_selection import qualified_name
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.comparison import Comparison
 
@@ -46,7 +47,7 @@ def test_nothing_differs_while_writers_go_on(stream: StreamFixture) -> None:
         assert writer.commits > before
     assert (code, [each for each in found if not each["equal"]]) == (0, [])
     tables = {each["table"]: each for each in found}
-    assert set(tables) == {f"{schema}.{name}" for schema, name in (*workload.TABLES, ("public", "t"))}
+    assert set(tables) == {qualified_name(*table) for table in (*workload.TABLES, ("public", "t"))}
     assert all(each["rows"] > 10 for each in found)
     assert daemon.stop() == 0
 
@@ -121,7 +122,7 @@ def test_a_changed_a_lost_and_an_extra_row_are_named(stream: StreamFixture) -> N
             ("public.items", "missing", {"id": "9999"}),
             ("public.items", "extra", {"id": "7"}),
             ("public.items", "extra", {"id": "8"}),
-            ("public.Odd, one", "changed", {"a": "17", "B b": "key 17"}),
+            ('public."Odd, one"', "changed", {"a": "17", "B b": "key 17"}),
             ("public.bag", "extra", {"n": "3", "memo": None}),
             ("public.bag", "missing", {"n": None, "memo": "new"}),
         ],

@@ -59,6 +59,9 @@ def writer(name: str, age_s: float | None) -> WriteTransaction:
     return WriteTransaction(None, which, age_s, "")
 
 
+NO_TABLES: dict[str, Any] = {"identities": [], "privileges": [], "candidates": []}
+
+
 def judged(takes_snapshot: bool = True, **changed: Any) -> list[Finding]:
     """The findings if these facts, of the server, too, and these settings differ from those above."""
     of_server = {field.name for field in fields(ServerFacts)} & changed.keys()
@@ -81,6 +84,12 @@ def about(subject: str, findings: list[Finding]) -> list[Finding]:
 def test_a_server_that_is_ready_gives_only_ok() -> None:
     assert bad(judged()) == []
     assert bad(judged(slot=SLOT, publication=ALL)) == []
+
+
+@pytest.mark.parametrize("tables", [["*.*"], ["public.*"]])
+def test_tables_that_are_still_to_come_keep_no_daemon_from_running(tables: list[str]) -> None:
+    (finding,) = about("publication", judged(tables=tables, **NO_TABLES))
+    assert (finding.level, finding.message) == (Level.WARNING, f"No table matches {tables[0]}")
 
 
 @pytest.mark.parametrize("made_with", [True, False])
@@ -118,7 +127,8 @@ def test_a_slot_that_no_standby_keeps_is_named_where_failover_is_wanted(made_wit
         ({"slot": replace(SLOT, wal_status="lost")}, "slot", 'source.on_slot_lost = "resnapshot"'),
         ({"slot": replace(SLOT, invalidation="wal_removed")}, "slot", 'source.on_slot_lost = "resnapshot"'),
         ({"create": False, "slot": SLOT}, "publication", 'CREATE PUBLICATION "cdcd" FOR TABLE "public"."orders"'),
-        ({"identities": [], "privileges": [], "candidates": []}, "publication", "source.tables"),
+        ({"version": 140000, **NO_TABLES}, "publication", "source.tables"),
+        ({"tables": ["public.o*"], **NO_TABLES}, "publication", "source.tables"),
         ({"may_create": False}, "publication", 'GRANT CREATE ON DATABASE "shop" TO "cdc"'),
         ({"privileges": [replace(MINE, is_owned=False)]}, "publication", "As the owner of the tables"),
         (
