@@ -393,7 +393,7 @@ def test_the_hint_for_a_prepared_transaction_that_the_server_cannot_decode_loses
 
 def test_the_error_for_a_row_too_large_for_its_topic_names_the_property_to_raise(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    daemon = stream.daemon(sink={"topic": "{prefix}.of-{table}"}).start()
+    daemon = stream.daemon(sink={"topic": "{prefix}.of-{table}", "on_unpublishable": "stop"}).start()
     daemon.wait_for_log("going on")
     stream.sql("INSERT INTO t SELECT 1, string_agg(md5(n::text), '') FROM generate_series(1, 100000) n")
     assert daemon.wait(20) == 1

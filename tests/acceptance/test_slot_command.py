@@ -44,7 +44,7 @@ def test_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(st
     found = [json.loads(line) for line in cdcd(daemon, "check", "--json", code=1).splitlines()]
     [gone] = [finding for finding in found if finding["about"] == "progress"]
     assert gone["level"] == "error"
-    assert "is gone" in gone["message"]
+    assert "does not exist any more" in gone["message"]
 
 
 @pytest.mark.parametrize("kind", ["plugin", "database", "physical"])
