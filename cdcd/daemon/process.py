@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from contextlib import ExitStack
 
 from cdcd import __version__
 from cdcd.build_info import build
@@ -38,18 +39,18 @@ def run(settings: Settings) -> None:
     gc.set_threshold(50_000, 20, 20)
     monitoring = settings.monitoring
     answers = HttpAnswers(status, lambda: metrics.exposition(status, clients.monotonic_s(), clients.wall_us()))
-    server = MonitoringServer(monitoring.host, monitoring.port, answers)
-    watch = ServiceWatch(settings, clients, status, metrics)
-    _warn_of_insecure_connections(settings)
     signals = StopSignals(wake)
-    try:
-        with signals.handled():
-            Supervisor(settings, clients, status, metrics, wake, lambda: signals.received).run()
-    except StopTookTooLong:
-        log.warning("left at once, because stopping took too long: the server sends again what Kafka has not committed")
-    finally:
-        watch.close()
-        server.close()
+    with ExitStack() as stack:
+        try:
+            with signals.handled():
+                stack.callback(MonitoringServer(monitoring.host, monitoring.port, answers).close)
+                stack.callback(ServiceWatch(settings, clients, status, metrics).close)
+                _warn_of_insecure_connections(settings)
+                Supervisor(settings, clients, status, metrics, wake, lambda: signals.received).run()
+        except StopTookTooLong:
+            log.warning(
+                "left at once, because stopping took too long: the server sends again what Kafka has not committed"
+            )
 
 
 def _monitored(settings: Settings, clients: Clients) -> tuple[Status, Metrics]:
