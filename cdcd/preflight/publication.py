@@ -79,24 +79,21 @@ def _missing(facts: PostgresFacts, source: SourceSettings) -> Finding:
     foreign = [table for table in tables if not table.is_owned]
     if not source.create:
         return error("publication", f"There is no publication {name}, and source.create is false", f"Run: {statement}")
-    if not tables:
-        message = f"No table matches {', '.join(source.tables)}"
-        names_schemas = server.version >= SCHEMAS_VERSION and any(pattern.whole_schema for pattern in patterns)
-        if names_schemas or any(pattern.is_everything for pattern in patterns):
-            hint = (
-                "If its role is a superuser, cdcd run makes a publication of the tables to come. Else make them first"
-            )
-            return warning("publication", message, hint)
-        return error(
-            "publication",
-            f"{message}, so there is nothing to publish",
-            "Make the tables first, or correct source.tables",
-        )
+    is_open = any(
+        pattern.is_everything or (pattern.whole_schema and server.version >= SCHEMAS_VERSION) for pattern in patterns
+    )
+    unmatched = f"No table matches {', '.join(source.tables)}"
+    if not tables and not is_open:
+        message = f"{unmatched}, so there is nothing to publish"
+        return error("publication", message, "Make the tables first, or correct source.tables")
     if not facts.may_create:
         grant = f"GRANT CREATE ON DATABASE {identifier(server.database)} TO {identifier(server.role)}"
         # This privilege would not let the role publish tables of other roles.
         hint = f"As a superuser, run: {statement}" + ("" if foreign else f". Or: {grant}")
         return error("publication", f"The role {server.role} may not make publications in {server.database}", hint)
+    if not tables:
+        hint = "If its role is a superuser, cdcd run makes a publication of the tables to come. Else make them first"
+        return warning("publication", unmatched, hint)
     if foreign:
         message = f"The role {server.role} does not own {foreign[0].quoted}, which source.tables names"
         return error("publication", message, f"As the owner of the tables, run: {statement}")
