@@ -31,7 +31,16 @@ from cdcd.daemon.stream_startup import Fallbacks, StreamStartup
 from cdcd.daemon.supervisor import BACKOFF_MAX_S, BACKOFF_MIN_S, STANDBY_S
 from cdcd.daemon.unused_slot import drop_unused_slot
 from cdcd.daemon.wiring import StreamResources
-from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, PostgresUnavailable, RetriableError, Unpublishable
+from cdcd.errors import (
+    CdcdError,
+    FatalError,
+    KafkaUnavailable,
+    PostgresUnavailable,
+    RetriableError,
+    StreamingResumed,
+    StreamingUnsupported,
+    Unpublishable,
+)
 from cdcd.monitoring.status import Status
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.sink.batch_queue import BatchQueue
@@ -663,6 +672,7 @@ class Life:
         error = self.error
         if not isinstance(error, SlotActive):
             world.note(f"{self.name} ends its stream: {error or 'stopped'}")
+        world.has_lost_feature |= isinstance(error, StreamingUnsupported | StreamingResumed)
         if self.stopping:
             world.died(self, None)
         elif isinstance(error, SlotActive):
