@@ -14,16 +14,13 @@ from cdcd.config.settings import SourceSettings
 from cdcd.preflight.findings import Finding, error, ok, warning
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.source.identifiers import identifier
-from cdcd.source.publication import PublishedOperations, creation_statement
+from cdcd.source.publication import PublishedOperations, creation_statement, may_cover_new_tables
 from cdcd.source.published_tables import UnsentPartition
 from cdcd.source.table_selection import TablePattern, select_candidates
 from cdcd.terminal.text_format import plural
 
 TABLES_SHOWN: Final = 20
 """At most so many partitions get a finding of their own; the others are counted."""
-
-SCHEMAS_VERSION: Final = 150_000
-"""PostgreSQL 15 and later have FOR TABLES IN SCHEMA."""
 
 
 def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
@@ -72,18 +69,12 @@ def _unsent(partition: UnsentPartition) -> Finding:
 def _missing(facts: PostgresFacts, source: SourceSettings) -> Finding:
     name, tables, server = source.publication, facts.privileges, facts.server
     patterns = [TablePattern(pattern) for pattern in source.tables]
-    selected = select_candidates(patterns, facts.candidates)
-    statement = (
-        creation_statement(name, selected) if selected else f"CREATE PUBLICATION {identifier(name)} FOR TABLE ..."
-    )
+    statement = creation_statement(name, select_candidates(patterns, facts.candidates))
     foreign = [table for table in tables if not table.is_owned]
     if not source.create:
         return error("publication", f"There is no publication {name}, and source.create is false", f"Run: {statement}")
-    is_open = any(
-        pattern.is_everything or (pattern.whole_schema and server.version >= SCHEMAS_VERSION) for pattern in patterns
-    )
     unmatched = f"No table matches {', '.join(source.tables)}"
-    if not tables and not is_open:
+    if not tables and not may_cover_new_tables(patterns, server.version):
         message = f"{unmatched}, so there is nothing to publish"
         return error("publication", message, "Make the tables first, or correct source.tables")
     if not facts.may_create:

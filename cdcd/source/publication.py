@@ -34,6 +34,8 @@ Composed: TypeAlias = sql.SQL | sql.Composed
 
 INSUFFICIENT_PRIVILEGE: Final = "42501"
 READ_ONLY: Final = "25006"
+_SCHEMAS_VERSION: Final = 150_000
+"""PostgreSQL 15 and later have FOR TABLES IN SCHEMA."""
 MADE_ALREADY: Final = frozenset({"42710", "23505"})
 """duplicate_object; or unique_violation, if another session makes it at the same moment."""
 
@@ -147,7 +149,7 @@ class Publication(SessionClient):
         schemas = {pattern.whole_schema for pattern in patterns} - {None}
         if any(pattern.is_everything for pattern in patterns):
             attempts.append((_CREATE.format(name, sql.SQL("FOR ALL TABLES")), True))
-        elif schemas and self.session.server_version >= 150_000 and self._exist(schemas):
+        elif schemas and self.session.server_version >= _SCHEMAS_VERSION and self._exist(schemas):
             whole = _list(sql.Identifier(schema) for schema in sorted(filter(None, schemas)))
             parts: list[Composed] = [_IN_SCHEMA.format(whole)]
             if others := [table for table in tables if table.schema not in schemas]:
@@ -208,6 +210,14 @@ _SCHEMAS: Final = "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = 
 _CREATE: Final = sql.SQL("CREATE PUBLICATION {} {}")
 _ADD_REQUESTS: Final = sql.SQL("ALTER PUBLICATION {} ADD TABLE cdcd.requests")
 _IN_SCHEMA: Final = sql.SQL("TABLES IN SCHEMA {}")
+
+
+def may_cover_new_tables(patterns: Sequence[TablePattern], server_version: int) -> bool:
+    """Whether a publication for these patterns may cover tables that are made later: of the database, or of schemas."""
+    return any(
+        pattern.is_everything or (pattern.whole_schema is not None and server_version >= _SCHEMAS_VERSION)
+        for pattern in patterns
+    )
 
 
 def creation_statement(publication: str, tables: Sequence[CandidateTable]) -> str:
