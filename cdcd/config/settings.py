@@ -213,7 +213,7 @@ class SinkSettings(Section):
     )
     on_topic_lost: Literal["stop", "resnapshot"] = Field(
         "stop",
-        description="The reaction if a topic is gone, was made again, or ends before what was published. Those events "
+        description="The reaction if a topic is gone, was made again, or ends before what was published. Its events "
         'are lost. "stop" reports it and ends the daemon. "resnapshot" takes a new snapshot of the table, which begins '
         "with a truncate event.",
     )
@@ -288,8 +288,8 @@ class MonitoringSettings(Section):
 
     host: str = Field(
         "127.0.0.1",
-        description="The address to listen on. Whoever reaches it sees the names of tables and the last errors, but no "
-        "rows. 0.0.0.0 lets Prometheus on another machine in; the container image sets it.",
+        description="The address to listen on. Everyone who reaches it sees the names of tables and the last errors, "
+        "but no rows. 0.0.0.0 lets Prometheus on another machine in; the container image sets it.",
     )
     port: Port = Field(
         9478,

@@ -33,7 +33,7 @@ class StartJudgement:
         """`ask` asks PostgreSQL for the facts."""
         self._ask = ask
         self._logged: set[tuple[str, str]] = set()
-        """What a warning is about, and its hint: the message may have figures that change."""
+        """The subject and the hint of each logged warning. Its message may have figures that change."""
 
     def judge(self, session: Session, source: SourceSettings, *, takes_snapshot: bool) -> bool:
         """Ask PostgreSQL, and judge; return False if another session's lock hides the tables.

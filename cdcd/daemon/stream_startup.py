@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Fallbacks:
-    """What the streams of this process hand on: the features that failed, which the next stream does without."""
+    """The features that failed in this process: its next stream does without them."""
 
     binary: bool | None = None
     """None: the published types decide."""
@@ -55,7 +55,7 @@ class Fallbacks:
     parking: PendingParking = field(default_factory=PendingParking)
     """Tables to park, in addition to those that the progress names."""
     judgement: StartJudgement = field(default_factory=StartJudgement)
-    """What earlier starts have logged."""
+    """It knows the warnings that earlier starts have logged."""
 
     def note_streaming(self, error: CdcdError) -> None:
         """Note what the error that ended a stream means for transactions in progress."""

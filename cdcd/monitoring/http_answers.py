@@ -1,4 +1,4 @@
-"""What the HTTP port says: /metrics for Prometheus, /healthz, /readyz and /availablez for Kubernetes, / for a person.
+"""Answers on the HTTP port: /metrics for Prometheus, /healthz, /readyz, /availablez for Kubernetes, / for a person.
 
 Before: `status` and `metrics` have the facts. After: `http_server` sends the answer.
 

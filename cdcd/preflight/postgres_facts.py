@@ -35,7 +35,7 @@ class PostgresFacts:
     may_create: bool
     """The role may make publications in this database."""
     identities: Sequence[TableIdentity]
-    """Of the tables as they are published: of the root or of the partitions of a partitioned table."""
+    """One for each table as it is published: for the root or for the partitions of a partitioned table."""
     privileges: Sequence[TablePrivileges]
     """By schema and name."""
     candidates: Sequence[CandidateTable] = ()

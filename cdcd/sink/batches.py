@@ -131,7 +131,7 @@ class BatchBuilder(RecordConsumer):
         self._commit_lsn: i64 = 0
         self._commit_ts: i64 = 0
         self._has_earlier_rows = False
-        """That transaction has rows in batches before."""
+        """Earlier batches have rows of the open transaction."""
         self._whole_requests: list[dict[str, str]] = []
         """Requests of complete transactions, as they came: column and value."""
         self._open_requests: list[dict[str, str]] = []

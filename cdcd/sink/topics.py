@@ -141,7 +141,7 @@ def topic_owners(
     earlier: Mapping[str, tuple[str, str]],
     parked: Container[tuple[str, str]] = (),
 ) -> dict[str, tuple[str, str]]:
-    """Return the tables by their topics. Of several with one topic, the owner is the earlier one, or else the first.
+    """Return the tables by their topics. If several have one topic, the owner is the earlier one, or else the first.
 
     A parked table is no owner, unless it is the earlier one.
     """

@@ -126,7 +126,7 @@ _INVALID: Final = re.compile(
 _NOT_A_NUMBER: Final = re.compile(r'(invalid (?:port number:|integer value)) "(?!\d*")[^"]*"')
 """libpq reads a part of an unquoted password as the port. The message must not repeat it."""
 
-# Messages about a connection that would be refused again: pattern, meaning, hint. Those of the server are English
+# Messages about a connection that would be refused again: pattern, meaning, hint. The server's are English
 # unless its lc_messages says otherwise. In another language the daemon keeps trying, and logs the text.
 _LOGIN: Final = (
     (

@@ -41,7 +41,7 @@ class ChangeRouter:
         self._consumer = consumer
         self._known = known
         self._shown: dict[int, RelationChanges] | None = None
-        """What `known` has returned, while it is true."""
+        """The last result of `known`, as long as it is true."""
         self._oids: dict[tuple[str, str], int] = {}
         """The OIDs of the relations in force, by schema and name."""
         self._announced: dict[int, messages.Relation] = {}

@@ -5,8 +5,8 @@ After: `avro` builds schemas and encoders from a `ResolvedRelation`.
 Source: PostgreSQL, "Logical Replication Message Formats", Relation; `pg_class.relreplident`.
 
 The stream tells its own time: what a Relation message says held at that moment. The catalog answers as of now, which
-may be later. So it fills gaps, and never overrides. Of a type that was dropped meanwhile only the name is known, and
-its values are text: the name alone does not tell an extension's type from a user's own.
+may be later. So it fills gaps, and never overrides. A dropped type is known by its name only, and its values are text:
+the name alone does not tell an extension's type from a user's own.
 
 The key, by replica identity:
 

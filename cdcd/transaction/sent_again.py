@@ -43,7 +43,7 @@ HINT: Final = (
 
 @final
 class SentAgain:
-    """What Kafka has, for one stream."""
+    """Knows, for one stream, the transactions that Kafka has."""
 
     def __init__(
         self, durable_lsn: i64 = 0, commit_lsn: i64 = 0, commit_ts: i64 = 0, confirmed_lsn: i64 = 0, since_lsn: i64 = -1

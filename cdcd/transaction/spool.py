@@ -376,7 +376,7 @@ class SpooledTransaction:
         self._spool.on_change(-freed, 0)
 
     def _cut_disk(self, xid: i64) -> None:
-        """Cut in the file. What remains of the last segment lies in memory again."""
+        """Cut in the file. The rest of the last segment lies in memory again."""
         segments = self._segments
         number = segments.first_with(xid)
         segment = segments.read(number)

@@ -28,7 +28,7 @@ from cdcd.transaction.spool_file import SpoolFile
 LENGTH_BYTES: Final = 4
 """A frame's length, little-endian."""
 MARK_BYTES: Final = 8
-"""What stands before the first frame of a subtransaction: _MARK and the xid."""
+"""The size of the mark before the first frame of a subtransaction: _MARK and the xid."""
 SEGMENT_BYTES: Final = 1_048_576  # not written as a shift, which mypyc would look up for every row
 """How much is written at once, at most. More would cost memory, and delay the transactions that wait meanwhile."""
 ENTRY_BYTES: Final = 48

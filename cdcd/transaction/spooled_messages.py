@@ -29,13 +29,13 @@ _NONE: Final = -1
 
 @final
 class SpooledMessages:
-    """Those of one transaction. Xids count from that of the top level, which is 0."""
+    """The logical messages of one transaction. Xids count from the xid of the top level, which is 0."""
 
     def __init__(self) -> None:
         self._positions: list[int] = []
-        """Of each entry, the number of its first message's frame: ascending."""
+        """For each entry the number of its first message's frame: ascending."""
         self._lowest: list[int] = []
-        """Of each entry, the lowest xid of the frames after it: ascending."""
+        """For each entry the lowest xid of the frames after it: ascending."""
         self._ambiguous_at = _NONE
         """The position of the first message that is ambiguous."""
 

@@ -43,7 +43,7 @@ class SpooledRelation:
 
 @final
 class SpooledRelations:
-    """Those of one transaction."""
+    """The Relation messages of one transaction."""
 
     def __init__(self) -> None:
         self.announced: list[SpooledRelation] = []

@@ -2,7 +2,7 @@
 
 Before: bytes of a frame. After: `integers`, `numeric`, `floats`, `calendar` and `interval` read PostgreSQL's text.
 
-Up to eight digits are read as one big-endian word, and checked and added up together. That takes 2 ns; a loop takes 2
+Up to eight digits are read as one big-endian word, and checked and added up together. This takes 2 ns; a loop takes 2
 ns a digit. The word ends with the last digit; a mask removes bytes before the first digit.
 
 The hot modules avoid three traps of mypyc. An integer constant of 2**62 or more is a Python object, which is converted

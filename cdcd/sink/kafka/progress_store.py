@@ -76,7 +76,7 @@ class ProgressStore:
         self._rank = rank
         self._stopping = stopping
         self._visible: tuple[tuple[int, int] | None, SlotRecord | None] | None = None
-        """What `visible_record` has found, and between which offsets."""
+        """The result of `visible_record`, and between which offsets it lies."""
 
     def visible_record(self) -> SlotRecord | None:
         """The last slot record before the first open transaction: it does not wait, so there may be a later one."""
