@@ -63,8 +63,8 @@ class KafkaTakeover:
         self._stopping = stopping
         self._parking = parking
         self._names = TopicNames(settings.sink.prefix, settings.sink.topic)
-        self._tables: Collection[tuple[str, str]] | None = []
-        self._topics: Collection[str] | None = []
+        self._tables: Collection[tuple[str, str]] = []
+        self._topics: Collection[str] = []
         self._closed = clients.event()
         self._done: Future[KafkaSession | None] = Future()
         self._thread: Thread | None = None
@@ -72,14 +72,14 @@ class KafkaTakeover:
         self._delivery = delivery(settings)
         self._progress = progress_store(settings, kafka, self._ended)
 
-    def start(self, server: Server, tables: Collection[tuple[str, str]] | None) -> None:
+    def start(self, server: Server, tables: Collection[tuple[str, str]]) -> None:
         """Start the thread. The take-over fails with GapError if `server` and progress do not belong together.
 
-        `tables` are published now: this slot alone writes to their topics. None: they are not known.
+        `tables` are published now: this slot alone writes to their topics.
         """
         names = self._names
         self._tables = tables
-        self._topics = None if tables is None else [names.messages, *(names.topic(*table) for table in tables)]
+        self._topics = [names.messages, *(names.topic(*table) for table in tables)]
         self._thread = self._clients.thread(partial(self._run, server), "cdcd-kafka-takeover")
         self._thread.start()
 
@@ -140,7 +140,7 @@ class KafkaTakeover:
             decide_hanging(undecided, producers, gather_evidence, self._pause, self._ended)
         last = self._progress.last_record()
         found = self._progress.snapshots_topic()
-        remains = self._progress.remains(found, self._topics or []) if last is None else Remains()
+        remains = self._progress.remains(found, self._topics) if last is None else Remains()
         if self._ended():
             return None
         accepts_gap = self._settings.source.on_slot_lost == "resnapshot"
@@ -157,7 +157,7 @@ class KafkaTakeover:
             TopicSettings(sink.partitions, sink.replication_factor, sink.topic_config),
             {topic: each.snapshot for topic, each in snapshots.items()},
             known,
-            topic_owners(names, self._tables or (), {name: topic.table for name, topic in known.items()}, parked),
+            topic_owners(names, self._tables, {name: topic.table for name, topic in known.items()}, parked),
         )
         rename = registry_headers(self._settings, names)
         tables = ParkedTables(topics, slot, last, self._parking, kafka.parked_reader(names.parked), rename)

@@ -64,13 +64,5 @@ class PublicationSetup:
         return not unknown
 
     def tables(self) -> list[tuple[str, str]]:
-        """Schema and name of the published tables. Raises Locked if another session's lock hides them."""
-        with self._session.lock_timeout(LOCK_TIMEOUT_S):
-            return self._publication.tables()
-
-    def tables_if_unlocked(self) -> list[tuple[str, str]] | None:
-        """The published tables; None if another session's lock hides them."""
-        try:
-            return self.tables()
-        except Locked:
-            return None
+        """Schema and name of the published tables. No lock of a table hides them."""
+        return self._publication.tables()

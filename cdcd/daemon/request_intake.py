@@ -24,10 +24,10 @@ class RequestIntake:
     def __init__(
         self,
         slot: str,
-        published: Callable[[], Collection[tuple[str, str]] | None],
+        published: Callable[[], Collection[tuple[str, str]]],
         request_snapshot: Callable[[str, str], None],
     ) -> None:
-        """`published` asks for the published tables (schema and name), and returns None if a lock hides them.
+        """`published` asks for the published tables: their schemas and names.
 
         `request_snapshot` takes the schema and name of a table.
         """
@@ -38,14 +38,12 @@ class RequestIntake:
     def take(self, rows: Iterable[Mapping[str, str]]) -> list[Request]:
         """Return the requests for this slot that the daemon takes."""
         own = [row for row in rows if row.get("slot") == self._slot]  # the others are for other daemons
-        # Asked once, because the stream waits. If a lock hides the tables, the snapshot takes those that it finds.
-        tables = self._published() if own else None
-        published = None if tables is None else frozenset(tables)
+        published = frozenset(self._published() if own else ())  # asked once, because the stream waits
         taken = []
         for row in own:
             try:
                 request = read_request(row)
-                if request.wants_snapshot and published is not None and request.table not in published:
+                if request.wants_snapshot and request.table not in published:
                     raise ValueError("the publication does not have this table")
             except ValueError as refused:
                 log.warning("passed over a request: %s", refused, extra=_named(row))

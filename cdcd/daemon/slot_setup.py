@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
-from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S, PublicationSetup
+from cdcd.daemon.publication_setup import PublicationSetup
 from cdcd.daemon.schema_registry import registry_store
 from cdcd.errors import PostgresUnavailable, RequestRejected, SettingsError
 from cdcd.lsn import format_lsn
@@ -26,7 +26,7 @@ from cdcd.reading.slot_progress import progress_store, validate_sink
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.topics import SHARED_TOPIC_HINT, TopicNames, shared_topics
 from cdcd.source.replication_stream import ReplicationStream
-from cdcd.source.session import Locked, Session
+from cdcd.source.session import Session
 from cdcd.source.slot_conflicts import SlotConflicts, check_databases
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class SlotSetup:
                 "Run cdcd slot create, which makes it as these settings want it; or set source.create = true",
             )
         found = self._progress.snapshots_topic()
-        tables = self._publication.tables_if_unlocked() or []
+        tables = self._publication.tables()
         topics = [self._names.topic(*table) for table in tables]
         remains = self._progress.remains(found, topics)
         last = self._progress.last_record()  # after what is committed together with it
@@ -125,12 +125,7 @@ class SlotSetup:
         slot = self._settings.source.slot
         conflicts = SlotConflicts(self._session, cluster_id, self._names.topic("schema", "table"))
         conflicts.announce(slot)  # first: then, if two daemons start at once, at least one sees the other
-        try:
-            tables = self._publication.tables()
-            with self._session.lock_timeout(LOCK_TIMEOUT_S):
-                conflicts.check(slot, tables)
-        except Locked:
-            log.warning("a published table is locked: whether another slot publishes it, too, is not known")
+        conflicts.check(slot, self._publication.tables())
 
     def check_databases(self, slots: list[str]) -> None:
         """Raise RequestRejected if one of `slots`, which have published under this prefix, is of another database."""

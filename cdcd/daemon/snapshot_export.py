@@ -150,7 +150,6 @@ class SnapshotExport:
     def _take(self) -> ExportedSnapshot | None:
         source = self._settings.source
         with Session(source.dsn, source.application_name) as session:
-            # Only once, while the stream still runs: the query waits for the locks of the published tables.
             if not _any(session, source.publication, self._choose):
                 return None
             while not self._closed.is_set():

@@ -156,7 +156,7 @@ class StreamStartup:
             wal_sender_timeout_s,
             0 if self._fallbacks.streaming_allowed else self._fallbacks.streaming_resumes_lsn,
         )
-        self._takeover.start(held, self._publication.tables_if_unlocked())
+        self._takeover.start(held, self._publication.tables())
         kafka = self._wait_for_kafka(server)
         if kafka is None:
             return None
@@ -197,7 +197,6 @@ class StreamStartup:
             raise
 
     def _declare_gap(self, kafka: KafkaSession, server: Server) -> KafkaSession:
-        """Raises Locked, which passes, if a lock hides the tables: its holder may wait for this daemon."""
         last, tables = kafka.publisher.last, self._publication.tables()
         # Without progress nothing tells which of the slot's changes Kafka has. So the daemon publishes none of them.
         begin, end = (server.confirmed_lsn, server.wal_lsn) if last is None else (last.lsn, server.confirmed_lsn)

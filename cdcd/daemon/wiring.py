@@ -157,7 +157,7 @@ def assemble(
         sink_worker=partial(clients.sink_worker(), kafka.publisher, kafka.schedule, queue),
         snapshots=snapshots,
         topic_watch=watch,
-        requests=RequestIntake(settings.source.slot, publication.tables_if_unlocked, snapshots.request),
+        requests=RequestIntake(settings.source.slot, publication.tables, snapshots.request),
         only_snapshot=settings.snapshot.mode == "only",
     )
 

@@ -24,7 +24,7 @@ from psycopg import sql
 
 from cdcd.errors import RequestRejected
 from cdcd.source.identifiers import identifier
-from cdcd.source.published_tables import LOGGED, published_names
+from cdcd.source.published_tables import LOGGED, SCHEMAS_VERSION, published_names
 from cdcd.source.replica_identity import HAS_IDENTITY
 from cdcd.source.requests_table import CREATE_SCHEMA, CREATE_TABLE, NAME, SCHEMA, requests_table
 from cdcd.source.session import Session, SessionClient, StatementRejected
@@ -34,8 +34,6 @@ Composed: TypeAlias = sql.SQL | sql.Composed
 
 INSUFFICIENT_PRIVILEGE: Final = "42501"
 READ_ONLY: Final = "25006"
-_SCHEMAS_VERSION: Final = 150_000
-"""PostgreSQL 15 and later have FOR TABLES IN SCHEMA."""
 MADE_ALREADY: Final = frozenset({"42710", "23505"})
 """duplicate_object; or unique_violation, if another session makes it at the same moment."""
 
@@ -149,7 +147,7 @@ class Publication(SessionClient):
         schemas = {pattern.whole_schema for pattern in patterns} - {None}
         if any(pattern.is_everything for pattern in patterns):
             attempts.append((_CREATE.format(name, sql.SQL("FOR ALL TABLES")), True))
-        elif schemas and self.session.server_version >= _SCHEMAS_VERSION and self._exist(schemas):
+        elif schemas and self.session.server_version >= SCHEMAS_VERSION and self._exist(schemas):
             whole = _list(sql.Identifier(schema) for schema in sorted(filter(None, schemas)))
             parts: list[Composed] = [_IN_SCHEMA.format(whole)]
             if others := [table for table in tables if table.schema not in schemas]:
@@ -215,7 +213,7 @@ _IN_SCHEMA: Final = sql.SQL("TABLES IN SCHEMA {}")
 def may_cover_new_tables(patterns: Sequence[TablePattern], server_version: int) -> bool:
     """Whether a publication for these patterns may cover tables that are made later: of the database, or of schemas."""
     return any(
-        pattern.is_everything or (pattern.whole_schema is not None and server_version >= _SCHEMAS_VERSION)
+        pattern.is_everything or (pattern.whole_schema is not None and server_version >= SCHEMAS_VERSION)
         for pattern in patterns
     )
 

@@ -8,7 +8,8 @@ The table of requests to the daemon (`requests_table`) is left out.
 
 The result has the partitions of a partitioned table, or its root if the publication has `publish_via_partition_root`.
 It leaves out what PostgreSQL publishes in name only: unlogged and foreign partitions, whose rows are not in the WAL.
-The query waits while another transaction alters a published table.
+The query for the tables waits while another transaction alters one. The query for their names reads only the catalog,
+and waits for nobody: the other transaction may itself wait for the daemon, its synchronous standby.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Final
 from cdcd.source.identifiers import identifier
 from cdcd.source.query_runner import QueryRunner
 from cdcd.source.requests_table import NAME, SCHEMA
+from cdcd.source.session import Session
 
 PARTITIONED: Final = "p"
 """The `kind` of a partitioned table."""
@@ -32,6 +34,10 @@ _IS_REQUESTS: Final = f"""
     (c.relname = '{NAME}'
      AND c.relnamespace IS NOT DISTINCT FROM pg_catalog.to_regnamespace('{SCHEMA}')::pg_catalog.oid)
 """
+_FIRST_OID: Final = 16_384
+"""Objects below it are the system's: FirstNormalObjectId."""
+SCHEMAS_VERSION: Final = 150_000
+"""PostgreSQL 15 and later have FOR TABLES IN SCHEMA."""
 _SENT: Final = f"({LOGGED.format(of='c')} OR c.relkind = 'p') AND NOT {_IS_REQUESTS}"
 
 # PostgreSQL 14 has neither `attnames` nor `rowfilter`: it publishes all rows, and all columns but generated ones. It
@@ -63,13 +69,35 @@ _TABLES: Final = f"""
     WHERE {_SENT}
     ORDER BY 2, 3
 """  # noqa: S608 - constants
+# As pg_get_publication_tables has them, which opens each table, and so waits for locks.
 _NAMES: Final = f"""
-    SELECT DISTINCT p.schemaname::text, p.tablename::text FROM pg_catalog.pg_publication_tables p
-    JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
-    JOIN pg_catalog.pg_class c ON c.relname = p.tablename AND c.relnamespace = n.oid
-    WHERE p.pubname = ANY(%s) AND {_SENT}
+    WITH RECURSIVE b AS (SELECT * FROM pg_catalog.pg_publication WHERE pubname = ANY(%s)),
+    named (publication, via_root, oid) AS (
+        SELECT b.oid, b.pubviaroot, r.prrelid FROM b JOIN pg_catalog.pg_publication_rel r ON r.prpubid = b.oid
+        UNION SELECT b.oid, b.pubviaroot, c.oid FROM b JOIN pg_catalog.pg_class c ON b.puballtables
+        {{schemas}}
+    ),
+    covered AS (
+        SELECT * FROM named
+        UNION SELECT r.publication, r.via_root, i.inhrelid FROM covered r
+        JOIN pg_catalog.pg_class c ON c.oid = r.oid AND c.relkind = 'p'
+        JOIN pg_catalog.pg_inherits i ON i.inhparent = c.oid
+    )
+    SELECT DISTINCT n.nspname::text, c.relname::text
+    FROM covered JOIN pg_catalog.pg_class c USING (oid) JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid >= {_FIRST_OID} AND c.relpersistence = 'p' AND {_SENT}
+      AND CASE WHEN via_root
+          THEN NOT EXISTS (SELECT FROM pg_catalog.pg_partition_ancestors(c.oid) a
+                           JOIN named ON named.oid = a.relid AND named.oid <> c.oid
+                           WHERE named.publication = covered.publication)
+          ELSE c.relkind = 'r' END
     ORDER BY 1, 2
 """  # noqa: S608 - constants
+_OF_SCHEMAS: Final = """
+        UNION SELECT b.oid, b.pubviaroot, c.oid FROM b
+        JOIN pg_catalog.pg_publication_namespace s ON s.pnpubid = b.oid
+        JOIN pg_catalog.pg_class c ON c.relnamespace = s.pnnspid
+"""
 _OIDS: Final = f"""
     SELECT DISTINCT c.oid::bigint FROM pg_catalog.pg_publication b
     CROSS JOIN LATERAL pg_catalog.pg_get_publication_tables(b.pubname::text) p
@@ -152,9 +180,10 @@ def published_tables(runner: QueryRunner, *publications: str) -> list[PublishedT
     ]
 
 
-def published_names(runner: QueryRunner, *publications: str) -> list[tuple[str, str]]:
-    """Schema and name of each table of these publications, in this order, each once."""
-    return [(schema, name) for schema, name in runner.rows(_NAMES, [list(publications)])]
+def published_names(session: Session, *publications: str) -> list[tuple[str, str]]:
+    """Schema and name of each table of these publications, in this order, each once. No lock of a table hides them."""
+    query = _NAMES.format(schemas=_OF_SCHEMAS if session.server_version >= SCHEMAS_VERSION else "")
+    return [(schema, name) for schema, name in session.rows(query, [list(publications)])]
 
 
 def published_oids(runner: QueryRunner, publication: str) -> list[int]:

@@ -772,7 +772,7 @@ _MUTATIONS = (
         "take requests for tables that are not published",
         "cdcd.daemon.request_intake",
         """
-        -                if request.wants_snapshot and published is not None and request.table not in published:
+        -                if request.wants_snapshot and request.table not in published:
         -                    raise ValueError("the publication does not have this table")
         """,
     ),

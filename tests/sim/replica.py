@@ -55,7 +55,6 @@ from cdcd.source.publication import PublishedOperations
 from cdcd.source.replica_identity import TableIdentity
 from cdcd.source.server import ServerFacts
 from cdcd.source.server_errors import SlotActive
-from cdcd.source.session import Locked
 from cdcd.source.slot import SlotState
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, StatusUpdate
 from cdcd.transaction.stream_state import IN_TRANSACTION, REPLAYING
@@ -316,10 +315,7 @@ _TYPES = {
 
 
 class SimPublication:
-    """Plays `source.publication.Publication`.
-
-    Its tables are locked during the opening, so that no topic counts as another slot's.
-    """
+    """Plays `source.publication.Publication`."""
 
     def __init__(self, session: SimSession) -> None:
         self._session = session
@@ -329,8 +325,6 @@ class SimPublication:
 
     def tables(self) -> list[Any]:
         self._session.check()
-        if self._session.life.state != "streaming":
-            raise Locked("a published table is locked")
         return [(each.schema, each.name) for each in self._session.server.tables.values()]
 
 

@@ -39,14 +39,12 @@ class UndecidedTransactions:
         kafka: KafkaCluster,
         names: TopicNames,
         slot: str,
-        topics: Collection[str] | None,
+        topics: Collection[str],
         pause: Callable[[float], None],
         stopping: Callable[[], bool],
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
         """`topics` are those that this slot alone writes to: its tables' and the messages'.
-
-        None: they are not known. Every topic counts then that a table of this daemon may have.
 
         `pause` waits for so many seconds, or less if `stopping` turns true. This ends all reading early, too.
         """
@@ -135,9 +133,7 @@ class UndecidedTransactions:
 
     def _may_have_own(self, topic: str) -> bool:
         """Whether this slot may have written to a topic."""
-        if topic in self._shared or topic == self._names.messages:
-            return True
-        return self._names.may_be_table_topic(topic) if self._topics is None else topic in self._topics
+        return topic in self._shared or topic == self._names.messages or topic in self._topics
 
     def _may_be_own(self, place: TopicPartition, begin: int) -> bool:
         """Whether the undecided transaction that begins at `begin` can be this slot's."""

@@ -184,7 +184,7 @@ class Played:
             sink_worker=cast("Any", PlayedWorker),
             is_synchronous=False,
             snapshots=snapshots,
-            requests=RequestIntake("s", lambda: None, snapshots.request),
+            requests=RequestIntake("s", list, snapshots.request),
             topic_watch=cast("Any", self.topic_watch),
             only_snapshot=False,
         )

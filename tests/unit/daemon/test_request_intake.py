@@ -17,11 +17,7 @@ class Intake:
 
     def __init__(self) -> None:
         self.snapshots: list[tuple[str, str]] = []
-        self.is_locked = False
-        self.intake = RequestIntake("s", self.published, lambda *table: self.snapshots.append(table))
-
-    def published(self) -> list[tuple[str, str]] | None:
-        return None if self.is_locked else [T]
+        self.intake = RequestIntake("s", lambda: [T], lambda *table: self.snapshots.append(table))
 
     def take(self, action: str, schema: str = "public", table: str = "t", slot: str = "s") -> list[Request]:
         return self.intake.take([{"slot": slot, "action": action, "table_schema": schema, "table_name": table}])
@@ -61,9 +57,4 @@ def test_a_request_for_a_table_that_is_not_published_is_named_and_passed_over(
 def test_an_unknown_action_stops_no_other_request(it: Intake, caplog: pytest.LogCaptureFixture) -> None:
     assert it.take("drop everything") == []
     assert "its action is unknown" in caplog.text
-    assert it.take(SNAPSHOT) == [Request(SNAPSHOT, T)]
-
-
-def test_a_lock_keeps_no_request_waiting(it: Intake) -> None:
-    it.is_locked = True
     assert it.take(SNAPSHOT) == [Request(SNAPSHOT, T)]

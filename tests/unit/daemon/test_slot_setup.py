@@ -67,7 +67,7 @@ class Start:
         self.stream = PlayedStream()
         self.stops = False
         clients = SimpleNamespace(slot=lambda _: PlayedSlot())
-        publication = SimpleNamespace(tables_if_unlocked=list, tables=list)
+        publication = SimpleNamespace(tables=list)
         self.setup = SlotSetup(
             settings, cast("Any", clients), cast("Any", PlayedSession()), cast("Any", publication), self.kafka,
             lambda: self.stops,
