@@ -148,14 +148,14 @@ class KafkaTakeover:
         check.check(last)
         snapshots, beginning = found.snapshots, found.beginnings.get(slot)
         begins_at = server.confirmed_lsn if beginning is None else beginning.lsn
-        known = check.known(snapshots)
+        known, given_up = check.known(snapshots), check.given_up()
         parked = {(each.schema, each.table) for each in last.parked} if last is not None else set()
         parked |= self._parking.parked.keys() if self._parking is not None else set()
         topics = TableTopics(
             kafka.admin,
             names,
             TopicSettings(sink.partitions, sink.replication_factor, sink.topic_config),
-            {topic: each.snapshot for topic, each in snapshots.items()},
+            {topic: each.snapshot for topic, each in snapshots.items() if topic not in given_up},
             known,
             topic_owners(names, self._tables, {name: topic.table for name, topic in known.items()}, parked),
         )
@@ -171,8 +171,9 @@ class KafkaTakeover:
         )
         places = check.places(known, self._clients.sizes.table_records)
         publisher = Publisher(producer, topics, source, last, tables, snapshots, places)
-        if lost := check.tables_to_snapshot():
-            wanted = publisher.declare_loss(lost, self._clients.monotonic_s())
+        lost = check.tables_to_snapshot()
+        if lost or given_up:
+            wanted = publisher.declare_loss(lost, self._clients.monotonic_s(), given_up.values())
             snapshots |= {each.topic: each for each in wanted}
         schedule = self._delivery.schedule(
             sink.transaction_rows_max, sink.transaction_bytes_max, sink.transaction_linger_ms, timeout_ms

@@ -277,24 +277,32 @@ class Publisher:
             self._commit(gap_lsn=begin_lsn)
         return wanted
 
-    def declare_loss(self, tables: Iterable[Table], now: float) -> list[TableSnapshot]:
+    def declare_loss(self, tables: Iterable[Table], now: float, given_up: Iterable[Topic] = ()) -> list[TableSnapshot]:
         """Record that the topics of `tables` have lost records, and that these tables need a new snapshot.
 
-        The next daemon takes the topics as they are now, and finds which snapshots are wanted. Raises as `publish` and
-        `commit`.
+        The tables of the topics `given_up` are not published. If such a table had a snapshot, it needs another one once
+        it is published again; its topic is not made before. The next daemon takes the topics as they are now, and finds
+        which snapshots are wanted. Raises as `publish` and `commit`.
         """
         assert self._open is None, "a loss is found before the first Kafka transaction"
         tables = list(tables)
         wanted = [self._wanted_snapshot(table) for table in tables if table[0]]  # logical messages have no snapshot
+        later: list[TableSnapshot] = []
         touched = [table for table in tables if table not in self._parked.parked]  # Kafka may refuse the others
         with self._naming_table():
             transaction = self._begin(now)
             self._topics.find(touched)
             transaction.touched |= {self._topics[table].name: self._topics[table] for table in touched}
+            for topic in given_up:
+                transaction.touched[topic.name] = topic
+                if self._keys.has_snapshot(topic.name):
+                    later.append(self._wanted_snapshot(topic.table))
+                    topic.snapshot = later[-1].snapshot
+            self._produce_snapshot_records(later)
             if wanted:
                 self._publish_snapshot_records(transaction, wanted)
             self._commit()
-        return wanted
+        return [*wanted, *later]
 
     def _wanted_snapshot(self, table: Table) -> TableSnapshot:
         return self._keys.kept(wanted_snapshot(self._source.slot, self._topics.names.topic(*table), *table))
@@ -306,8 +314,7 @@ class Publisher:
         if topic is not None:
             topic.snapshot = wanted.snapshot
             transaction.touched[topic.name] = topic
-        message: Message = {"key": wanted.key(), "value": wanted.value()}
-        self._produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, [message])
+        self._produce_snapshot_records([wanted])
 
     def _publish_snapshot_records(self, transaction: KafkaTransaction, snapshots: list[TableSnapshot]) -> None:
         parked = self._parked.parked
@@ -317,8 +324,12 @@ class Publisher:
             topic = self._topics[each.schema, each.table]
             topic.snapshot = each.snapshot
             transaction.touched[topic.name] = topic
+        self._produce_snapshot_records(snapshots)
+
+    def _produce_snapshot_records(self, snapshots: list[TableSnapshot]) -> None:
         messages: list[Message] = [{"key": each.key(), "value": each.value()} for each in snapshots]
-        self._produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, messages)
+        if messages:
+            self._produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, messages)
 
     def replay(self, now: float) -> CommitResult:
         """Replay the next chunk of parked events, in a Kafka transaction of its own.

@@ -51,6 +51,10 @@ class TableKeys:
                 changed.append(self._records[topic])
         return changed
 
+    def has_snapshot(self, topic: str) -> bool:
+        """Whether Kafka has a snapshot record of the topic's table."""
+        return topic in self._records
+
     def kept(self, wanted: TableSnapshot) -> TableSnapshot:
         """The record of a snapshot that is wanted, with the key of the events that Kafka has."""
         known = self._records.get(wanted.topic)

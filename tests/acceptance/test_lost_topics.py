@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 import servers
 from confluent_kafka import TopicPartition
@@ -147,6 +148,24 @@ def test_a_topic_of_a_table_that_is_not_published_any_more_may_go(stream: Stream
         stream.sql("INSERT INTO u VALUES (2)")
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
+
+
+def test_a_table_that_is_published_again_after_its_topic_was_deleted_gets_a_new_snapshot(
+    stream: StreamFixture,
+) -> None:
+    _published(stream)
+    stream.sql("ALTER PUBLICATION cdcd SET TABLE u")
+    _delete(stream, f"{stream.prefix}.public.t")
+    with stream.daemon(snapshot={"mode": "initial"}).start() as daemon:
+        with psycopg.connect(stream.dsn) as other:
+            other.execute("LOCK TABLE u")  # its holder must not hide what is published
+            daemon.wait_for_log("going on")
+        stream.sql("ALTER PUBLICATION cdcd ADD TABLE t", "UPDATE t SET v = 'new' WHERE id = 7")
+        daemon.wait_for_log("the snapshot is complete")
+        stream.sql("UPDATE t SET v = 'new' WHERE id = 8")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    _check(stream)
 
 
 def test_retention_and_deleted_records_are_no_loss(stream: StreamFixture) -> None:

@@ -581,6 +581,15 @@ _MUTATIONS = (
         scene="CutWhileItWrites",
     ),
     Mutation(
+        "keep the snapshot of a topic that its table has left",
+        "cdcd.sink.publisher",
+        """
+        -                if self._keys.has_snapshot(topic.name):
+        +                if not topic.name:
+        """,
+        scene="RepublishedTable",
+    ),
+    Mutation(
         "forget where cdcd's own topics end",
         "cdcd.sink.publisher",
         """
@@ -627,8 +636,8 @@ _MUTATIONS = (
         "take lost topics as they are",
         "cdcd.daemon.kafka_takeover",
         """
-        -        if lost := check.tables_to_snapshot():
-        +        if (lost := check.tables_to_snapshot()) and not names:
+        -        lost = check.tables_to_snapshot()
+        +        lost = []
         """,
     ),
     Mutation(

@@ -325,7 +325,7 @@ class SimPublication:
 
     def tables(self) -> list[Any]:
         self._session.check()
-        return [(each.schema, each.name) for each in self._session.server.tables.values()]
+        return [(each.schema, each.name) for each in self._session.world.database.published()]
 
 
 def postgres_facts(session: Any, source: SourceSettings) -> PostgresFacts:

@@ -16,6 +16,7 @@ from sim.sql import Session
 from sim.world import World
 
 from cdcd.daemon.snapshot_coordinator import SnapshotState
+from cdcd.daemon.wiring import StreamResources
 from cdcd.errors import FatalError, RequestRejected
 
 
@@ -365,6 +366,41 @@ class CutWhileItWrites(LostTopics):
         self._make_good(40, 0)
 
 
+class RepublishedTable(LostTopics):
+    """A table leaves the publication, its topic is deleted, and the table is published again.
+
+    The snapshot record still said that the topic has the table's rows: it got new events only.
+    """
+
+    def contradict(self, choice: float) -> None:
+        self.watches_topics = True
+        tables = [table for table in self.server.tables.values() if self._topic_of(table) in self.broker.topics]
+        table = self.rng.choice(tables)
+        topic = self._topic_of(table)
+        if not any(self._committed(topic)):
+            return
+        if self.rng.random() < 0.5:
+            self._stop_all()
+        earlier = [life.opened for life in self.lives.values() if life is not None]
+        self.database.unpublished.add(table.oid)
+        self.broker.delete(topic)
+        self.checker.lost(topic)
+        self.note(f"not published any more, and deleted: {topic}")
+        self._until(lambda: self._streams_anew(earlier), "no stream after the topic was deleted")
+        if self.rng.random() < 0.3:
+            self._stop_all()
+        self.database.unpublished.clear()
+        self._make_good(20, 0)
+
+    @staticmethod
+    def _topic_of(table: Table) -> str:
+        return f"p.{table.schema}.{table.name}"
+
+    def _streams_anew(self, earlier: list[StreamResources | None]) -> bool:
+        lives = [life for life in self.lives.values() if life is not None and life.state == "streaming"]
+        return any(all(life.opened is not each for each in earlier) for life in lives)
+
+
 class BrokenSnapshots(World):
     """A snapshot breaks many times, while rows move from block to block, and updates leave large values unchanged.
 
@@ -435,7 +471,7 @@ class RewrittenBeforeTheirTurn(World):
 
 
 SCENES = [
-    BrokenSnapshots, SnapshotsUnderFaults, LostTopics, CutWhileItWrites, RolledBackBeforeALargeOne,
+    BrokenSnapshots, SnapshotsUnderFaults, LostTopics, CutWhileItWrites, RepublishedTable, RolledBackBeforeALargeOne,
     PreparedWithoutRows, RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, LostWhileTakingOver,
     ZombieThatPublishes, TornSpool, SubtransactionsByTheThousand, SwappedNames,
     RewrittenBeforeTheirTurn, *CONTRADICTIONS,

@@ -218,7 +218,7 @@ class SimSnapshotExport:
         world = self.world
         server = world.server
         while True:
-            if not any(self._choose(table.schema, table.name) for table in server.tables.values()):
+            if not any(self._choose(table.schema, table.name) for table in world.database.published()):
                 return None
             writing = set(server.running) | server.waiting()
             while writing := writing & (server.running | server.waiting()):
@@ -230,7 +230,8 @@ class SimSnapshotExport:
                 wanted = [
                     (table, copy)
                     for table in snapshot.tables.values()
-                    if (copy := self._choose(table.schema, table.name)) is not None
+                    if table.oid not in world.database.unpublished
+                    and (copy := self._choose(table.schema, table.name)) is not None
                 ]
                 oids = {table.oid for table, _ in wanted}
                 if (yield from self._lock(oids)):
@@ -262,8 +263,8 @@ class SimNewTableScan:
 
     @property
     def found(self) -> bool | None:
-        server = self.world.server
-        return server.up and any(self._choose(table.schema, table.name) for table in server.tables.values())
+        world = self.world
+        return world.server.up and any(self._choose(table.schema, table.name) for table in world.database.published())
 
 
 def _file(found: Mapping[tuple[str, str], File], table: Table) -> File:

@@ -188,7 +188,7 @@ class SnapshotsChecker:
                 topic in self._asked, f"{topic} at {last.lsn:X}: nobody with the right has asked to replace it"
             )
         parked = {(each.schema, each.table) for each in last.incomplete}
-        for table in self._db.server.tables.values():
+        for table in self._db.published():
             topic = self._topic(table)
             name = (table.schema, table.name)
             deferred = bool(self._deferred.get(topic))
@@ -215,7 +215,7 @@ class SnapshotsChecker:
     def done(self) -> bool:
         """Whether every table's snapshot is complete, and no change is deferred."""
         # What Kafka refuses stays parked.
-        topics = [self._topic(table) for table in self._db.server.tables.values() if table.schema != POISON.schema]
+        topics = [self._topic(table) for table in self._db.published() if table.schema != POISON.schema]
         return all(self._is_complete(topic) and not self._deferred.get(topic) for topic in topics)
 
     def _is_complete(self, topic: str) -> bool:

@@ -146,6 +146,8 @@ class Database:
         self.asked: list[Asked] = []
         """In the order of commits."""
         self.number = 0
+        self.unpublished: set[int] = set()
+        """Tables that are not in the publication. Nobody writes to them meanwhile."""
         self.locked: Callable[[], set[int]] = set
         """Tables that others read, so that nobody alters or truncates them."""
         self._exclusive: dict[int, set[int]] = {}
@@ -205,6 +207,10 @@ class Database:
             self.ledger.append(entry)
         return entry
 
+    def published(self) -> list[Table]:
+        """The tables of the publication, as they are now."""
+        return [table for oid, table in self.server.tables.items() if oid not in self.unpublished]
+
     def in_use(self, oid: int, besides: Session | None = None) -> bool:
         """Whether somebody holds a lock on the table that keeps ALTER TABLE waiting."""
         return any(oid in session.used for session in self.sessions if session is not besides) or any(
@@ -257,7 +263,7 @@ class Database:
 
     def request(self) -> str:
         """Ask for a fresh copy of a table, in a transaction alone or in one that does other things, too."""
-        table = self.rng.choice(list(self.server.tables.values()))
+        table = self.rng.choice(self.published())
         session = self.rng.choice(self.sessions) if self.sessions and self.rng.random() < 0.5 else Session(self)
         session.ask(REQUESTS, table.schema, table.name)
         return f"request, {'in a transaction' if session in self.sessions else session.commit()}"

@@ -58,6 +58,8 @@ class TopicCheck:
         """The topics that have what the progress says."""
         self.lost: Mapping[str, str] = {}
         """Topics that lack records which they had, each with what shows it."""
+        self._given_up: frozenset[str] = frozenset()
+        """Topics that lack records, too, but are of tables that are not published any more."""
 
     def check(self, last: SlotRecord | None) -> None:
         """Raise GapError, with the hint, if a topic lost records, or if the progress is of another cluster."""
@@ -82,6 +84,7 @@ class TopicCheck:
             if asked < ASKED - 1:
                 self._pause(PAUSE_S)
         self.lost = lost
+        self._given_up = frozenset(changed.keys() - lost.keys())
         self._found = {topic: state for topic, state in self._found.items() if topic not in changed}
         if not self._resnapshot:
             check_topics(self.lost)
@@ -100,6 +103,17 @@ class TopicCheck:
             for topic, (record, _) in self._records.items()
             if topic in self.lost or (is_own and not self._is_abandoned(topic))
         ]
+
+    def given_up(self) -> dict[str, Topic]:
+        """Return the topics that lost records after their tables had left the publication, by name, as empty topics.
+
+        A person may have deleted them. What the progress says of them does not hold any more.
+        """
+        records = {topic: self._records[topic][0] for topic in sorted(self._given_up)}
+        return {
+            topic: Topic(topic, (record.schema, record.table), [0] * len(record.offsets), None)
+            for topic, record in records.items()
+        }
 
     def known(self, snapshots: Mapping[str, TableSnapshot]) -> dict[str, Topic]:
         """The topics that are as the progress says, by name. `snapshots`: how far the snapshot of each is."""

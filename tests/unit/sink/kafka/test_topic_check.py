@@ -10,6 +10,7 @@ from sim.fake_kafka import FakeBroker, FakeKafkaCluster, FakeProducer
 
 from cdcd.errors import GapError, TopicLost
 from cdcd.progress.records import SlotRecord
+from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.kafka.progress_store import ProgressStore
 from cdcd.sink.kafka.topic_check import ASKED, TopicCheck
@@ -44,6 +45,16 @@ class Started:
             self.builder.add(self.builder.open_table("public", table), ord("c"), b"k", b"row")
         self.builder.commit(self.lsn + 8)
         self.publisher.publish(self.builder.build(), 0.0)
+        self.publisher.commit()
+
+    def snapshot(self, table: str) -> None:
+        """The snapshot of a table is complete."""
+        self.lsn += 0x100
+        self.builder.commit(self.lsn)
+        batch = self.builder.build()
+        topic = NAMES.topic("public", table)
+        batch.snapshot_records = [TableSnapshot("s", topic, "public", table, DONE, self.lsn, key_columns=("id",))]
+        self.publisher.publish(batch, 0.0)
         self.publisher.commit()
 
     @property
@@ -157,6 +168,24 @@ def test_the_topic_of_a_table_that_is_not_published_any_more_may_go() -> None:
     assert check.known({}).keys() == {"p.public.b"}
     with pytest.raises(GapError):
         started.check({"p.public.a", "p.public.b"})
+
+
+def test_a_topic_that_was_given_up_is_no_evidence_any_more_and_its_table_needs_another_snapshot() -> None:
+    started = Started(partitions=2)
+    started.commit("a", "b", "c")
+    started.snapshot("a")
+    started.broker.delete("p.public.a")
+    started.broker.delete("p.public.b")
+    given_up = started.check({"p.public.c"}).given_up()
+    assert {name: topic.offsets for name, topic in given_up.items()} == {"p.public.a": [0, 0], "p.public.b": [0, 0]}
+    [wanted] = started.publisher.declare_loss([], 0.0, given_up.values())
+    assert started.store.snapshots() == {"p.public.a": wanted}
+    assert (wanted.state, wanted.starts_with_truncate, wanted.key_columns) == (WANTED, True, ("id",))
+    assert "p.public.a" not in started.broker.topics
+    again = started.check({"p.public.a", "p.public.b", "p.public.c"})
+    assert not again.lost
+    assert not again.given_up()
+    assert again.known({}).keys() == {"p.public.c"}
 
 
 def test_what_another_daemon_published_meanwhile_is_compared_the_second_time() -> None:
