@@ -44,9 +44,12 @@ def run(settings: Settings) -> None:
         try:
             with signals.handled():
                 stack.callback(MonitoringServer(monitoring.host, monitoring.port, answers).close)
-                stack.callback(ServiceWatch(settings, clients, status, metrics).close)
+                watch = ServiceWatch(settings, clients, status, metrics, wake.set)
+                stack.callback(watch.close)
                 _warn_of_insecure_connections(settings)
-                Supervisor(settings, clients, status, metrics, wake, lambda: signals.received).run()
+                stopping = lambda: signals.received or watch.has_failed  # noqa: E731
+                Supervisor(settings, clients, status, metrics, wake, stopping).run()
+                watch.raise_failure()
         except StopTookTooLong:
             log.warning(
                 "left at once, because stopping took too long: the server sends again what Kafka has not committed"

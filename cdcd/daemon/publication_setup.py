@@ -35,17 +35,17 @@ class PublicationSetup:
     def ensure(self, *, is_judged: bool) -> None:
         """Make the publication if it is missing, and with it the table of requests, if the role may.
 
-        `is_judged`: nothing forbids that. Raises PostgresUnavailable else.
+        `is_judged`: nothing forbids that. Raises PostgresUnavailable else; Locked if a table stays locked.
         """
         source = self._source
         if self._publication.exists():
             return
         if not is_judged:
             raise PostgresUnavailable("a table is locked, so it is not known whether it may be published")
-        if not self._publication.create(source.tables):
-            return
-        log.info("made the publication", extra={"publication": source.publication})
         with self._session.lock_timeout(LOCK_TIMEOUT_S):
+            if not self._publication.create(source.tables):
+                return
+            log.info("made the publication", extra={"publication": source.publication})
             if not self._publication.add_requests_table():
                 log.warning("made no table cdcd.requests: the daemon takes no requests. To see why, run: cdcd check")
 

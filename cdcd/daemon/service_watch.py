@@ -1,6 +1,6 @@
 """Watches the services next to the stream: does PostgreSQL, Kafka, the registry answer, and how is the slot?
 
-Before: `process` starts it, before the first stream.
+Before: `process` starts it, before the first stream, and ends the daemon if a thread of it fails.
 After: `monitoring.reachability` says what is lost; `slot_monitor` shows the slot; `status` gets its samples.
 
 Each service has a thread, because a question may wait as long as its service is silent. One more thread judges, and
@@ -75,8 +75,20 @@ class KafkaWatch:
 class ServiceWatch:
     """Watches until `close`."""
 
-    def __init__(self, settings: Settings, clients: Clients, status: Status, metrics: Metrics) -> None:
-        """Start the threads. Raises SettingsError for properties that a client refuses."""
+    def __init__(
+        self,
+        settings: Settings,
+        clients: Clients,
+        status: Status,
+        metrics: Metrics,
+        wake: Callable[[], None],
+    ) -> None:
+        """Start the threads; `wake` is called when one of them fails.
+
+        Raises SettingsError for properties that a client refuses.
+        """
+        self._failure: Exception | None = None
+        self._wake = wake
         self._status = status
         self._clients = clients
         self._closed = threading.Event()
@@ -99,8 +111,25 @@ class ServiceWatch:
         """Stop watching. Does not wait for an answer that is still on its way: the threads end with the process."""
         self._closed.set()
 
+    @property
+    def has_failed(self) -> bool:
+        """A thread has ended with an error that no service can cause."""
+        return self._failure is not None
+
+    def raise_failure(self) -> None:
+        """Raise the error that has ended a thread, if one has."""
+        if self._failure is not None:
+            raise self._failure
+
     def _run(self, target: Callable[[], None], name: str) -> None:
-        threading.Thread(target=target, name=name, daemon=True).start()
+        def run() -> None:
+            try:
+                target()
+            except Exception as error:  # noqa: BLE001 - handed to the main thread
+                self._failure = error
+                self._wake()
+
+        threading.Thread(target=run, name=name, daemon=True).start()
 
     def _judge(self) -> None:
         status, clients, sampled_s = self._status, self._clients, float("-inf")

@@ -44,7 +44,7 @@ class SlotSetup:
         kafka: KafkaCluster,
         stopping: Callable[[], bool],
     ) -> None:
-        """`stopping` ends the reading of the progress early, and then no slot is made."""
+        """`stopping` ends the reading of the progress early, and then no slot is made. It is called all the time."""
         self._stopping = stopping
         self._settings = settings
         self._session = session

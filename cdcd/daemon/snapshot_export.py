@@ -79,7 +79,10 @@ class NewTableScan:
 
     @property
     def found(self) -> bool | None:
-        """The answer; None while there is none. False if the server could not be asked: the next scan asks again."""
+        """The answer; None while there is none. False if the server could not be asked: the next scan asks again.
+
+        Raises what else the thread raised.
+        """
         return self._found.result() if self._found.done() else None
 
     def _run(self) -> None:
@@ -90,6 +93,8 @@ class NewTableScan:
         except CdcdError as error:
             log.debug("cannot look for new tables: %s", error)
             self._found.set_result(False)
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that asks
+            self._found.set_exception(error)
         self._wake()
 
 

@@ -79,7 +79,7 @@ class StreamStartup:
         heartbeat: Callable[[], None] = lambda: None,
         on_schema: Callable[[str, bytes], None] = lambda _, __: None,
     ) -> None:
-        """`wake` interrupts a wait, and `stopping` ends it. `heartbeat` is called in every turn of a wait.
+        """`wake` interrupts a wait, and `stopping` ends it. `heartbeat` is called in every turn of a wait of `open`.
 
         `on_schema` gets each relation before its events come, with the header that names its schema. Raises
         PostgresUnavailable if the server cannot be reached.
@@ -96,7 +96,7 @@ class StreamStartup:
         kafka = clients.kafka()
         self._stack.callback(kafka.close)
         self._publication = PublicationSetup(settings.source, self._session, clients.publication(self._session))
-        self._slot = SlotSetup(settings, clients, self._session, self._publication, kafka, stopping)
+        self._slot = SlotSetup(settings, clients, self._session, self._publication, kafka, self._is_stopping)
         self._takeover = KafkaTakeover(settings, clients, kafka, wake.set, stopping, fallbacks.parking)
         self._stack.callback(self._takeover.close)
 
@@ -168,6 +168,10 @@ class StreamStartup:
         last = kafka.publisher.last
         log.info("going on", extra={"from": format_lsn(last.lsn if last else confirmed_lsn)})
         return resources
+
+    def _is_stopping(self) -> bool:
+        self._heartbeat()
+        return self._stopping()
 
     def _wait_for_kafka(self, server: ServerConnection) -> KafkaSession | None:
         """Answer the server until Kafka is taken over; None if `stopping` turned true. Raises its error."""

@@ -49,7 +49,7 @@ class TopicWatch:
         self._seen: Mapping[str, TopicState] = {}
         """The `others`, as the brokers had them last."""
         self._suspected: Mapping[str, str] = {}
-        self._loss: TopicLost | None = None
+        self._loss: Exception | None = None
         self._thread = Thread(target=self._run, name="cdcd-topic-watch", daemon=True)
 
     def start(self) -> None:
@@ -57,7 +57,7 @@ class TopicWatch:
         self._thread.start()
 
     def raise_loss(self) -> None:
-        """Raise TopicLost if topics have lost records. For the source thread."""
+        """Raise TopicLost if topics have lost records, or the error that ended the watch. For the source thread."""
         if self._loss is not None:
             raise self._loss
 
@@ -88,7 +88,11 @@ class TopicWatch:
     def _run(self) -> None:
         while not self._closed.wait(self.pause_s) and self._loss is None:
             # Brokers that do not answer are no loss. The sink notices them, too.
-            with suppress(CdcdError):
-                self.check()
+            try:
+                with suppress(CdcdError):
+                    self.check()
+            except Exception as error:  # noqa: BLE001 - handed to the source thread
+                self._loss = error
+                self._wake()
         if self._kafka is not None:
             self._kafka.close()

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
-from typing import cast
+from threading import Event
+from typing import Any, cast
 
 import pytest
 
 from cdcd.config.settings import AvroSettings, Settings, SinkSettings, SourceSettings
-from cdcd.daemon.service_watch import SINK_IDLE_S, SINK_STUCK_S, KafkaWatch, services
+from cdcd.daemon.clients import Clients
+from cdcd.daemon.service_watch import SINK_IDLE_S, SINK_STUCK_S, KafkaWatch, ServiceWatch, services
 from cdcd.errors import KafkaUnavailable
+from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.reachability import KAFKA, POSTGRESQL, REGISTRY, Reachability
 from cdcd.monitoring.status import QueueDepths, Status
 from cdcd.sink.kafka.cluster_probe import ClusterProbe
@@ -84,3 +87,34 @@ def test_the_registry_is_watched_if_there_is_one(url: str | None, more: set[str]
     avro = AvroSettings(registry_url=url)
     settings = Settings(source=SourceSettings(dsn=""), sink=SinkSettings(bootstrap_servers="k:9092"), avro=avro)
     assert set(services(settings)) == {POSTGRESQL, KAFKA} | more
+
+
+class FailingClients(Clients):
+    """Its Kafka is a probe with a bug."""
+
+    def kafka(self) -> Any:
+        return self
+
+    def probe(self, topic: str) -> Any:
+        return self
+
+    def ask(self) -> None:
+        raise ZeroDivisionError
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_thread_of_the_watch_does_not_end_alone() -> None:
+    source = SourceSettings(dsn="host=127.0.0.1 port=1")
+    settings = Settings(source=source, sink=SinkSettings(bootstrap_servers="k:9092"))
+    status, woken = Status("1.0", "slot", "pub", 1000.0), Event()
+    status.reachability = Reachability(services(settings))
+    watch = ServiceWatch(settings, FailingClients(settings), status, Metrics("pure"), woken.set)
+    try:
+        assert woken.wait(10)
+        assert watch.has_failed
+        with pytest.raises(ZeroDivisionError):
+            watch.raise_failure()
+    finally:
+        watch.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from threading import Event
+from typing import cast
 
 import pytest
 from sim.fake_kafka import Entry, FakeBroker, FakeKafkaCluster
@@ -11,6 +12,13 @@ from cdcd.daemon.topic_watch import CONFIRM_S, INTERVAL_S, TopicWatch
 from cdcd.errors import KafkaUnavailable, TopicLost
 from cdcd.progress.records import TopicState
 from cdcd.sink.topics import TopicSpec
+
+
+class NoPauses:
+    """Plays an event that is never set, and that nobody waits for."""
+
+    def wait(self, timeout_s: float) -> bool:
+        return False
 
 
 class Watched:
@@ -50,6 +58,19 @@ def test_topics_that_are_as_they_were_are_no_loss() -> None:
         watched.watch.check()
     watched.watch.raise_loss()
     assert watched.watch.pause_s == INTERVAL_S
+
+
+def test_an_error_that_no_broker_causes_ends_the_stream_and_not_the_watch_alone() -> None:
+    def fail() -> dict[str, TopicState]:
+        raise ZeroDivisionError
+
+    woken = Event()
+    kafka = FakeKafkaCluster(FakeBroker())
+    watch = TopicWatch(lambda: kafka, fail, frozenset(), woken.set, cast("Event", NoPauses()))
+    watch.start()
+    assert woken.wait(10)
+    with pytest.raises(ZeroDivisionError):
+        watch.raise_loss()
 
 
 def test_a_deleted_topic_is_lost() -> None:
