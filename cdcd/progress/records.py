@@ -190,6 +190,8 @@ class TableRecord:
     """As in TopicState."""
     lacks_records: bool = False
     """As in TopicState."""
+    key_columns: tuple[str, ...] | None = None
+    """The key of the table's last events; empty: they have none; None: not known, or the snapshot record has it."""
 
     @property
     def state(self) -> TopicState:
@@ -203,6 +205,7 @@ class TableRecord:
     def value(self) -> bytes:
         """Return the record's value: the JSON that the module describes."""
         snapshot = self.snapshot
+        key = {} if self.key_columns is None else {"key_columns": list(self.key_columns)}
         return _dump(
             {
                 "version": VERSION,
@@ -215,6 +218,7 @@ class TableRecord:
                 "topic_id": self.topic_id,
                 "snapshot": None if snapshot is None else snapshot.document(),
                 **_loss(self.lacks_records),
+                **key,
             }
         )
 
@@ -286,6 +290,13 @@ class _Fields:
                 raise ValueError(f"field {name!r}: offsets were expected, not {each!r}")
         return tuple(found)
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        found = self._get(name, list)
+        for each in found:
+            if type(each) is not str:
+                raise ValueError(f"field {name!r}: texts were expected, not {each!r}")
+        return tuple(found)
+
     def has(self, name: str) -> bool:
         return name in self._document
 
@@ -354,6 +365,7 @@ def _table_record(fields: _Fields) -> TableRecord:
         snapshot=None if snapshot is None else _snapshot_state(snapshot),
         topic_id=fields.text("topic_id"),
         lacks_records=_lacks_records(fields),
+        key_columns=fields.texts("key_columns") if fields.has("key_columns") else None,
     )
 
 

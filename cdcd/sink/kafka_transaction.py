@@ -48,7 +48,13 @@ class Topic:
     """A topic that the daemon writes to, as it is known to be."""
 
     def __init__(
-        self, name: str, table: Table, offsets: list[int], snapshot: SnapshotState | None, topic_id: str = ""
+        self,
+        name: str,
+        table: Table,
+        offsets: list[int],
+        snapshot: SnapshotState | None,
+        topic_id: str = "",
+        key_columns: tuple[str, ...] | None = None,
     ) -> None:
         self.name = name
         self.table = table
@@ -59,6 +65,8 @@ class Topic:
         """As in TopicState: of the topic that the daemon began to write to."""
         self.lacks_records = False
         """As in TopicState."""
+        self.key_columns = key_columns
+        """As in TableRecord, at the start."""
 
     @property
     def state(self) -> TopicState:

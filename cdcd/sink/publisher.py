@@ -81,8 +81,8 @@ class Publisher:
         # If that partition can lose its leader, add it to the transaction only after the rows are written.
         self._opens_progress_early = producer.is_transactional and topics.progress_keeps_leader()
         self._parked = tables or ParkedTables(topics, source.slot, last)
-        self._keys = TableKeys(snapshots or {})
         self._places = places or TableRecordPlaces()
+        self._keys = TableKeys(snapshots or {}, self._places.topics.values())
 
     @property
     def last(self) -> SlotRecord | None:
@@ -408,6 +408,7 @@ class Publisher:
             snapshot=topic.snapshot,
             topic_id=topic.topic_id,
             lacks_records=topic.lacks_records,
+            key_columns=self._keys.of_table_record(topic),
         )
         return {"key": record.key(), "value": record.value()}
 

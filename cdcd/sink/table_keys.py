@@ -1,8 +1,8 @@
-"""Keeps the key that the events of each table had last, in the snapshot records, and says when it changes.
+"""Keeps the key that the events of each table had last, and says when it changes.
 
-Before: `batches` says which key a table's events have; the snapshot records say which they had before this start.
-After: `publisher` writes the records in the Kafka transaction of these events. At a start `transaction.relations` has
-the key where the stream does not name it.
+Before: `batches` says which key a table's events have; the records in Kafka say which they had before this start.
+After: `publisher` writes the key in the Kafka transaction of these events: into the table's snapshot record, or, if it
+has none, into its table record. At a start `transaction.relations` has the key where the stream does not name it.
 
 A change of the key leaves the rows that were not written since under the old key: only a new snapshot mends that.
 """
@@ -10,12 +10,12 @@ A change of the key leaves the rows that were not written since under the old ke
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from cdcd.progress.snapshot_records import RUNNING, WANTED, TableSnapshot
 from cdcd.sink.batches import Batch
-from cdcd.sink.kafka_transaction import Table
+from cdcd.sink.kafka_transaction import Table, Topic
 from cdcd.sink.topics import TopicNames
 from cdcd.source.table_selection import qualified_name
 
@@ -23,12 +23,14 @@ log = logging.getLogger(__name__)
 
 
 class TableKeys:
-    """The last keys of one slot's tables. A table without a snapshot record keeps its key in memory only."""
+    """The last keys of one slot's tables."""
 
-    def __init__(self, snapshots: Mapping[str, TableSnapshot]) -> None:
-        """`snapshots`: the snapshot records in Kafka, by topic."""
+    def __init__(self, snapshots: Mapping[str, TableSnapshot], topics: Iterable[Topic] = ()) -> None:
+        """`snapshots`: the snapshot records in Kafka, by topic. `topics`: as the table records in Kafka have them."""
         self._records = dict(snapshots)
-        self.last: dict[Table, tuple[str, ...]] = {}
+        self.last: dict[Table, tuple[str, ...]] = {
+            topic.table: topic.key_columns for topic in topics if topic.key_columns is not None
+        }
         """The key of each table's last events, where it is known. Any thread may look into it."""
         for each in snapshots.values():
             self._note(each)
@@ -55,11 +57,15 @@ class TableKeys:
         """Whether Kafka has a snapshot record of the topic's table."""
         return topic in self._records
 
+    def of_table_record(self, topic: Topic) -> tuple[str, ...] | None:
+        """The key that the table record of a topic has to keep; None if there is a snapshot record."""
+        return None if topic.name in self._records else self.last.get(topic.table)
+
     def kept(self, wanted: TableSnapshot) -> TableSnapshot:
         """The record of a snapshot that is wanted, with the key of the events that Kafka has."""
-        known = self._records.get(wanted.topic)
-        self._records[wanted.topic] = wanted if known is None else replace(wanted, key_columns=known.key_columns)
-        return self._records[wanted.topic]
+        known = replace(wanted, key_columns=self.last.get((wanted.schema, wanted.table)))
+        self._records[wanted.topic] = known
+        return known
 
     def _of_snapshot(self, record: TableSnapshot) -> TableSnapshot:
         """The record of a snapshot; the stream may have brought another key since the snapshot began.

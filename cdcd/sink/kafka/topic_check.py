@@ -126,6 +126,7 @@ class TopicCheck:
                 [max(ends) for ends in zip(self._found[topic].ends, chain(record.offsets, repeat(0)), strict=False)],
                 snapshots[topic].snapshot if topic in snapshots else None,
                 self._found[topic].topic_id,
+                record.key_columns,
             )
             for topic, (record, _) in self._records.items()
             if topic in self._found

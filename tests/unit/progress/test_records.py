@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -64,6 +65,15 @@ def test_the_format_of_a_table_record_is_stable() -> None:
         b'"snapshot":{"done":true,"lsn":"15/1","rows":99},"table":"orders","topic":"shop.public.orders",'
         b'"topic_id":"AAAAAAAAAAAAAAAAAAAAAQ","version":2}'
     )
+
+
+def test_a_table_record_keeps_a_key_if_it_has_one() -> None:
+    for key in ((), ("id", "tenant")):
+        record = replace(TABLE, key_columns=key)
+        assert f'"key_columns":{json.dumps(list(key), separators=(",", ":"))}' in record.value().decode()
+        assert parse_record(record.key(), record.value()) == record
+    with pytest.raises(GapError, match="texts were expected, not 7"):
+        parse_record(TABLE.key(), TABLE.value().replace(b'"offsets"', b'"key_columns":[7],"offsets"'))
 
 
 lsns = st.integers(0, 2**64 - 1)

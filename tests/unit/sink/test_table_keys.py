@@ -8,6 +8,7 @@ import pytest
 
 from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, TableSnapshot, parse_snapshot_record, wanted_snapshot
 from cdcd.sink.batches import Batch
+from cdcd.sink.kafka_transaction import Topic
 from cdcd.sink.table_keys import TableKeys
 from cdcd.sink.topics import TopicNames
 
@@ -68,12 +69,21 @@ def test_the_command_of_the_warning_names_any_table(caplog: pytest.LogCaptureFix
     assert 'Run: cdcd snapshot "A b"."c.d"' in caplog.text
 
 
-def test_a_table_without_a_snapshot_keeps_its_key_in_memory(caplog: pytest.LogCaptureFixture) -> None:
-    keys = TableKeys({})
-    assert keys.of_batch(streamed("id"), NAMES) == []
+def test_the_table_record_keeps_the_key_of_a_table_without_a_snapshot(caplog: pytest.LogCaptureFixture) -> None:
+    topic = Topic(RECORD.topic, TABLE, [0], None, key_columns=("id",))
+    keys = TableKeys({}, [topic])
+    assert keys.last == {TABLE: ("id",)}
     assert keys.of_batch(streamed("v"), NAMES) == []
     assert keys.last == {TABLE: ("v",)}
+    assert keys.of_table_record(topic) == ("v",)
     assert "changed from (id) to (v)" in caplog.text
+
+
+def test_the_snapshot_record_has_the_key_as_soon_as_there_is_one() -> None:
+    topic = Topic(RECORD.topic, TABLE, [0], None, key_columns=("id",))
+    keys = TableKeys({}, [topic])
+    assert keys.kept(wanted_snapshot("s", RECORD.topic, *TABLE)).key_columns == ("id",)
+    assert keys.of_table_record(topic) is None
 
 
 def test_a_snapshot_with_another_key_is_no_change_to_be_said(caplog: pytest.LogCaptureFixture) -> None:

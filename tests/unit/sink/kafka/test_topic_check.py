@@ -110,6 +110,20 @@ def test_a_topic_that_the_brokers_know_a_moment_later_is_not_lost() -> None:
     assert check.lost == {}
 
 
+def test_a_table_without_a_snapshot_has_the_key_of_its_last_events_after_a_restart() -> None:
+    started = Started()
+    started.builder.set_key("public", "a", ("id",))
+    started.commit("a", "b")
+    started.commit("a")
+    check = started.check()
+    places = check.places(check.known({}), 1000)
+    producer = FakeProducer(started.broker, "p-s")
+    producer.start(lambda: False)
+    topics = TableTopics(started.kafka.admin, NAMES, TopicSettings(1, 1))
+    again = Publisher(producer, topics, Source("s", "1", 1, "sim"), started.last, places=places)
+    assert again.keys == {("public", "a"): ("id",)}
+
+
 def test_a_loss_is_made_good_by_a_snapshot_of_the_table_alone() -> None:
     started = Started()
     started.commit("a", "b")
