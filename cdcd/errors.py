@@ -71,16 +71,25 @@ class Unpublishable(RequestRejected):
     """Kafka or the schema registry refuses events of one table. Other tables are not affected."""
 
     def __init__(
-        self, message: str, hint: str, *, topic: str = "", table: tuple[str, str] | None = None, gone: bool = False
+        self,
+        message: str,
+        hint: str,
+        *,
+        topic: str = "",
+        table: tuple[str, str] | None = None,
+        gone: bool = False,
+        keyless: bool = False,
     ) -> None:
         """`topic` or `table` (schema, name) says which table it is; one of the two is given.
 
-        `gone`: the parked events cannot be read any more, so another try would fail in the same way.
+        `gone`: the parked events cannot be read any more, so another try would fail in the same way. `keyless`: the
+        events are parked without their key, so they must not be replayed.
         """
         super().__init__(message, hint)
         self.topic = topic
         self.table = table
         self.gone = gone
+        self.keyless = keyless
         self.unparking = False
         """Whether the refused events come from the parked topic."""
 

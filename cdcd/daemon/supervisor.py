@@ -195,9 +195,10 @@ class Supervisor:
             parking.parked[table] = error.message
         now = "still cannot be published, so it stays parked" if error.unparking else "is parked"
         hint = f"Run: cdcd unpark --discard {name}, which also takes a new snapshot of the table"
-        if not error.gone:
+        if not (error.gone or error.keyless):
             hint = f"Then run: cdcd unpark {name}"
-        log.warning("the table %s %s: %s. %s", name, now, str(error).rstrip("."), hint)
+        why = error.message if error.keyless else str(error)  # its own hint is for a daemon that stops
+        log.warning("the table %s %s: %s. %s", name, now, why.rstrip("."), hint)
         self._note_restart(error)
 
     def _fall_back_to_text(self, error: BinaryFormatUnsupported) -> None:

@@ -254,4 +254,5 @@ def _unknown_key(table: tuple[str, str], last: set[str]) -> Unpublishable:
         f'Set sink.on_unpublishable = "park", start again, and run: cdcd unpark --discard {name}, which takes a new '
         "snapshot of the table",
         table=table,
+        keyless=True,
     )

@@ -124,6 +124,24 @@ def test_a_daemon_does_not_stop_for_parked_events_that_are_gone_whatever_the_set
     assert daemon.supervisor._fallbacks.parking.refused == {TABLE: "the events were removed"}
 
 
+def test_events_without_their_key_are_to_be_discarded(
+    make: Callable[..., Daemon], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> CdcdError:
+        if daemon.status.errors.restarts:
+            daemon.stops = True
+            return KafkaUnavailable("Kafka is away", "Look at it.")
+        hint = 'Set sink.on_unpublishable = "park"'
+        return Unpublishable("the key of public.a is not known", hint, table=TABLE, keyless=True)
+
+    daemon = make(fail)
+    daemon.supervisor.run()
+    assert caplog.messages[0] == (
+        "the table public.a is parked: the key of public.a is not known. "
+        "Run: cdcd unpark --discard public.a, which also takes a new snapshot of the table"
+    )
+
+
 def test_text_that_cannot_be_converted_is_taken_as_it_is_stored_from_then_on(make: Callable[..., Daemon]) -> None:
     daemon = make(lambda: TextUnconvertible("PostgreSQL cannot convert it", "Correct the filter"))
     daemon.clients.step_s = 1.0  # so that the pause before the next stream ends

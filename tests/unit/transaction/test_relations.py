@@ -190,6 +190,7 @@ def test_an_unknown_key_is_said_and_not_left_out() -> None:
     with pytest.raises(Unpublishable, match=r"had the key \(id\)") as refused:
         table.key(("mid", True), ("v", True))
     assert refused.value.table == ("s", "t")
+    assert refused.value.keyless
     parked = Full("ident", last=("id",), parked=True)
     parked.catalog.published = table.catalog.published
     assert parked.key(("mid", True), ("v", True)) == ()
