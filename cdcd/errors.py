@@ -144,7 +144,14 @@ class StreamingResumed(RetriableError):
 
 
 class SpoolFull(StreamingUnsupported):
-    """The spool has no room left for transactions in progress."""
+    """The spool has no room left for transactions in progress, or for prepared ones."""
+
+    def __init__(self, message: str, remedy: str, *, may_pass: bool = False) -> None:
+        """`remedy` says what makes room. `may_pass`: there may be room again without that."""
+        waits = "Until the daemon is restarted, large transactions wait on the server's own disk instead"
+        super().__init__(message, f"{remedy}. {waits}")
+        self.remedy = remedy
+        self.may_pass = may_pass
 
 
 def without_password(text: str) -> str:

@@ -279,7 +279,7 @@ class SpoolSettings(Section):
         ge=1024**2,
         le=100 * 1024**4,
         description="Disk space for the spool. When it is full, large transactions wait on the server's own disk "
-        "instead, until cdcd restarts.",
+        "instead, until cdcd restarts. Prepared transactions must fit.",
     )
 
 

@@ -31,7 +31,15 @@ from cdcd.daemon.publication_setup import PublicationSetup
 from cdcd.daemon.slot_setup import SlotSetup
 from cdcd.daemon.start_judgement import StartJudgement
 from cdcd.daemon.wiring import ServerConnection, StreamResources, assemble
-from cdcd.errors import CdcdError, GapError, PostgresUnavailable, StreamingResumed, StreamingUnsupported
+from cdcd.errors import (
+    CdcdError,
+    FatalError,
+    GapError,
+    PostgresUnavailable,
+    SpoolFull,
+    StreamingResumed,
+    StreamingUnsupported,
+)
 from cdcd.lsn import format_lsn
 from cdcd.progress.continuity import Server
 from cdcd.sink.parking.state import PendingParking
@@ -58,7 +66,12 @@ class Fallbacks:
     """It knows the warnings that earlier starts have logged."""
 
     def note_streaming(self, error: CdcdError) -> None:
-        """Note what the error that ended a stream means for transactions in progress."""
+        """Note what the error that ended a stream means for transactions in progress.
+
+        Raises FatalError if prepared transactions alone do not fit into the spool: the server sends them again.
+        """
+        if isinstance(error, SpoolFull) and not self.streaming_allowed and not error.may_pass:
+            raise FatalError(f"the prepared transactions do not fit: {error.message}", error.remedy) from error
         if isinstance(error, StreamingUnsupported):
             self.streaming_allowed = False
             self.streaming_resumes_lsn = error.until_lsn

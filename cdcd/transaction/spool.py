@@ -152,8 +152,7 @@ class Spool:
             raise SpoolFull(
                 f"relations, logical messages and the list of what is on disk take {self._index_bytes:,} bytes of the "
                 f"spool's memory, which is half of spool.memory_bytes ({self._memory_bytes_max:,})",
-                "Raise spool.memory_bytes. Until the daemon is restarted, large transactions wait on the server's own "
-                "disk instead",
+                "Raise spool.memory_bytes",
             )
 
     def is_counted(self, known: dict[int, RelationChanges]) -> bool:
@@ -166,12 +165,12 @@ class Spool:
         """A transaction has ended."""
         del self._spooled[number]
 
-    def full_error(self, why: str) -> SpoolFull:
-        """The error of a spool that cannot take more."""
+    def full_error(self, why: str, *, may_pass: bool = False) -> SpoolFull:
+        """The error of a spool that cannot take more; `may_pass` as in SpoolFull."""
         return SpoolFull(
             f"the spool in {self._directory.path} is full ({why}; {self._disk_bytes:,} bytes are on disk)",
-            "Give it more room: raise spool.bytes_max, or use a larger disk for spool.directory. Until the daemon is "
-            "restarted, large transactions wait on the server's own disk instead",
+            "Give it more room: raise spool.bytes_max, or use a larger disk for spool.directory",
+            may_pass=may_pass,
         )
 
     def _spill(self, spooled: SpooledTransaction) -> None:
@@ -360,7 +359,7 @@ class SpooledTransaction:
         try:
             written = self._segments.append(parts, frames, highest)
         except OSError as error:
-            raise self._spool.full_error(error.strerror or str(error)) from error
+            raise self._spool.full_error(error.strerror or str(error), may_pass=True) from error
         self._spool.on_change(0, written)
         self.on_index(SEGMENT_ENTRY_BYTES)
 
@@ -384,7 +383,7 @@ class SpooledTransaction:
         try:
             segments.cut(number)
         except OSError as error:
-            raise self._spool.full_error(error.strerror or str(error)) from error
+            raise self._spool.full_error(error.strerror or str(error), may_pass=True) from error
         self._spool.on_change(-self.memory_bytes, segments.size_bytes - before)
         self.on_index(SEGMENT_ENTRY_BYTES * (number - count))
         self._frames, self._begin_xids, self._begin_frames = segment.frames, segment.begin_xids, segment.begin_frames

@@ -49,3 +49,21 @@ def test_a_full_spool_turns_streaming_off_and_loses_nothing(stream: StreamFixtur
     stream.check(("public", "t"))
     [(streamed,)] = stream.sql(f"SELECT stream_txns FROM pg_stat_replication_slots WHERE slot_name = '{stream.slot}'")
     assert streamed >= 2, "a new daemon streams again"
+
+
+def test_a_prepared_transaction_that_does_not_fit_ends_the_daemon_with_what_to_set(stream: StreamFixture) -> None:
+    stream.sql("CREATE TABLE t (id bigint PRIMARY KEY, pad text)")
+    daemon = stream.daemon(source={"two_phase": True}, spool={"memory_bytes": MEBIBYTE, "bytes_max": 2 * MEBIBYTE})
+    daemon.start().wait_for_log("going on")
+    rows = "INSERT INTO t SELECT n, repeat('p', 200) FROM generate_series(1, 30000) n"
+    stream.sql(f"BEGIN; {rows}; PREPARE TRANSACTION '{stream.slot}'")
+    assert daemon.wait(60.0) == 1
+    last = daemon.log.read_text().splitlines()[-1]
+    assert "the prepared transactions do not fit: the spool in" in last
+    assert "raise spool.bytes_max" in last
+    daemon = stream.daemon(source={"two_phase": True}).start()
+    daemon.wait_for_log("going on")
+    stream.sql(f"COMMIT PREPARED '{stream.slot}'")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    assert len(stream.check(("public", "t"))) == 30_000

@@ -648,6 +648,15 @@ _MUTATIONS = (
         """,
     ),
     Mutation(
+        "start again without end for a prepared transaction that does not fit",
+        "cdcd.daemon.stream_startup",
+        """
+        -        if isinstance(error, SpoolFull) and not self.streaming_allowed and not error.may_pass:
+        +        if isinstance(error, SpoolFull) and self.streaming_allowed and error.may_pass:
+        """,
+        scene="PreparedBeyondTheSpool",
+    ),
+    Mutation(
         "fence before the server is judged",
         "cdcd.daemon.kafka_takeover",
         """

@@ -673,7 +673,11 @@ class Life:
             self.due = world.now + STANDBY_S * world.rng.choice([1, 10])
             self._backoff_s = BACKOFF_MIN_S
         elif isinstance(error, RetriableError):
-            self._fallbacks.note_streaming(error)
+            try:
+                self._fallbacks.note_streaming(error)
+            except FatalError as fatal:
+                world.died(self, fatal)
+                return
             if self.status.published.transactions > self._transactions:
                 self._backoff_s = BACKOFF_MIN_S
             self.due = world.now + self._backoff_s

@@ -255,6 +255,39 @@ class TornSpool(Scene):
         self.resolve(commit=True)
 
 
+class PreparedBeyondTheSpool(Scene):
+    """A prepared transaction is larger than the spool, until a person does what the daemon says.
+
+    The server sends it in one piece, streaming or not: the daemon started again without end.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, times=6)
+        self._give_spool(2000)
+        self.refusals = 0
+
+    def _give_spool(self, bytes_max: int) -> None:
+        spool = self.settings.spool.model_copy(update={"memory_bytes": 200, "bytes_max": bytes_max})
+        self.settings = self.settings.model_copy(update={"spool": spool})
+
+    def act(self) -> None:
+        if self.database.prepared:
+            self.resolve(commit=True)
+        else:
+            self.prepare(60)
+
+    def died(self, life: Life, stop: FatalError | None) -> None:
+        if stop is not None and "the prepared transactions do not fit" in stop.message:
+            assert "raise spool.bytes_max" in stop.hint
+            self.refusals += 1
+            self._give_spool(1 << 20)
+            stop = None
+        super().died(life, stop)
+
+    def contradict(self, choice: float) -> None:
+        assert self.refusals, "a spool of 2,000 bytes has held a larger transaction"
+
+
 class SubtransactionsByTheThousand(Scene):
     """A transaction in progress has thousands of subtransactions, in memory and on disk; some are rolled back.
 
@@ -473,6 +506,6 @@ class RewrittenBeforeTheirTurn(World):
 SCENES = [
     BrokenSnapshots, SnapshotsUnderFaults, LostTopics, CutWhileItWrites, RepublishedTable, RolledBackBeforeALargeOne,
     PreparedWithoutRows, RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, LostWhileTakingOver,
-    ZombieThatPublishes, TornSpool, SubtransactionsByTheThousand, SwappedNames,
+    ZombieThatPublishes, TornSpool, PreparedBeyondTheSpool, SubtransactionsByTheThousand, SwappedNames,
     RewrittenBeforeTheirTurn, *CONTRADICTIONS,
 ]  # fmt: skip
