@@ -34,7 +34,10 @@ class StopSignals:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle the signals within this context. It raises StopTookTooLong LEAVE_AFTER_S after the first one."""
+        """Handle the signals within this context. It raises StopTookTooLong LEAVE_AFTER_S after the first one.
+
+        Once a signal has come, more of them change nothing until the process has ended: the exit code is the daemon's.
+        """
 
         def stop(number: int, _: FrameType | None) -> None:
             if not self.received:
@@ -55,4 +58,6 @@ class StopSignals:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.set_wakeup_fd(wakeup_fd)
             for number, handler in before.items():
-                signal.signal(number, handler)
+                # At its end the interpreter gives up every handler of its own, and a signal would end it.
+                ignores = self.received and number != signal.SIGALRM
+                signal.signal(number, signal.SIG_IGN if ignores else handler)
