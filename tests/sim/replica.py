@@ -108,7 +108,11 @@ class SimEvent:
         return self._is_set
 
     def wait(self, timeout_s: float) -> None:
-        self._world.meanwhile(0.5)
+        world = self._world
+        before_s = world.now
+        world.meanwhile(0.5)
+        if world.now == before_s:
+            world.now += min(timeout_s, 0.01)
 
 
 class SteppedThread:

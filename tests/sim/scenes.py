@@ -145,20 +145,31 @@ class TwoFirstStarts(Scene):
 class RefusedTakeovers(Scene):
     """The first starts make the slot, and then Kafka refuses the daemon, until a person grants what it needs.
 
-    The slot stayed behind, and kept WAL without end. With two replicas, one may use the slot that the other has made.
+    The slot stayed behind, and kept WAL without end. So it did if another replica had taken it meanwhile, and was
+    refused, too.
     """
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, times=6)
-        self.refuses_takeovers_until = self.now + self.rng.random() * 8
+        self.refuses_takeovers_until = self.now + self.rng.random() * 20
         self._kafka_failures = 0.0
+        self._kafka_pauses = 0.8
         self._start_together()
         if seed % 2:
             del self.lives["b"], self.disks["b"], self._starts["b"]
 
+    def _kafka_call(self, step: str) -> None:
+        """Kafka takes its time to refuse."""
+        if step == "start" and self.now < self.refuses_takeovers_until:
+            until = self.now + self.rng.random() * 5
+            while self.now < until:
+                self.step_or_sleep(until)
+        super()._kafka_call(step)
+
     def died(self, life: Life, stop: FatalError | None) -> None:
         super().died(life, stop)
-        if isinstance(stop, RequestRejected) and len(self.lives) == 1 and self.server.up:
+        is_unused = self.checker.last is None and not any(self.lives.values())
+        if isinstance(stop, RequestRejected) and is_unused and self.server.up:
             assert self.server.slot is None, "a start that failed has left its slot"
 
     def act(self) -> None:

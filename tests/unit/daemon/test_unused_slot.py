@@ -26,6 +26,7 @@ class PlayedClients(Clients):
         self._held_until_s = held_until_s
         self.now_s = 0.0
         self.dropped = False
+        self.on_wait: Callable[[], None] = lambda: None
 
     def kafka(self) -> Any:
         return self._cluster()
@@ -47,6 +48,7 @@ class PlayedClients(Clients):
 
     def wait(self, seconds: float) -> None:
         self.now_s += seconds
+        self.on_wait()
 
     def monotonic_s(self) -> float:
         return self.now_s
@@ -77,8 +79,12 @@ def publish(broker: FakeBroker, record: SlotRecord) -> None:
     producer.commit()
 
 
-def test_a_slot_of_which_kafka_holds_nothing_is_dropped_once_the_server_has_let_it_go(broker: FakeBroker) -> None:
-    clients = PlayedClients(SETTINGS, lambda: FakeKafkaCluster(broker), held_until_s=0.5)
+@pytest.mark.parametrize("held_until_s", [0.5, 5.0])
+def test_a_slot_of_which_kafka_holds_nothing_is_dropped_once_its_last_reader_has_let_it_go(
+    broker: FakeBroker, held_until_s: float
+) -> None:
+    """The reader was this start, or another replica that is refused, too."""
+    clients = PlayedClients(SETTINGS, lambda: FakeKafkaCluster(broker), held_until_s)
     assert drop_unused_slot(SETTINGS, clients)
     assert clients.dropped
 
@@ -94,7 +100,14 @@ def test_a_slot_that_another_daemon_streams_from_stays(broker: FakeBroker) -> No
     clients = PlayedClients(SETTINGS, lambda: FakeKafkaCluster(broker), held_until_s=1e9)
     assert drop_unused_slot(SETTINGS, clients)
     assert not clients.dropped
-    assert clients.now_s == pytest.approx(RELEASE_S, abs=0.2)
+    assert clients.now_s == pytest.approx(RELEASE_S, abs=0.3)
+
+
+def test_a_slot_stays_if_another_daemon_publishes_while_it_has_it(broker: FakeBroker) -> None:
+    clients = PlayedClients(SETTINGS, lambda: FakeKafkaCluster(broker), held_until_s=3.0)
+    clients.on_wait = lambda: publish(broker, RECORD)
+    assert drop_unused_slot(SETTINGS, clients)
+    assert not clients.dropped
 
 
 def test_a_slot_stays_if_kafka_cannot_say_whether_it_was_used() -> None:
