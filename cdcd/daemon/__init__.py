@@ -14,6 +14,7 @@ In the order of a start::
       publication_setup    makes the publication if it is missing
       slot_setup           makes the slot if it is missing
       kafka_takeover       fences the earlier daemon, and reads the progress
+      publisher_setup      makes the publisher that goes on from there
       kafka_session        the result of that
       schema_registry      makes the client of the registry
       wiring               builds the parts of the stream

@@ -1,7 +1,7 @@
 """Takes Kafka over: fences the daemon that published for this slot before, and reads what that daemon has committed.
 
 Before: `stream_startup` holds the slot, and answers the server meanwhile.
-After: `stream_startup` hands the publisher to the pipeline.
+After: `publisher_setup` makes the publisher, and `stream_startup` hands it to the pipeline.
 
 It runs in a thread of its own, because it lasts as long as Kafka is away. The thread must not outlive its attempt,
 because it would fence the producers of the next one. So `close` tells the thread to end and waits for it, and only then
@@ -29,7 +29,7 @@ from threading import Thread
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
 from cdcd.daemon.kafka_session import KafkaSession
-from cdcd.daemon.schema_registry import registry_headers
+from cdcd.daemon.publisher_setup import PublisherSetup
 from cdcd.progress.continuity import Remains, Server, check_server, check_start
 from cdcd.reading.slot_progress import delivery, progress_store
 from cdcd.sink.hanging_transactions import decide_hanging
@@ -37,10 +37,8 @@ from cdcd.sink.interfaces import Producer
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.topic_check import TopicCheck
 from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
-from cdcd.sink.parking.state import ParkedTables, PendingParking
-from cdcd.sink.publisher import Publisher, Source
-from cdcd.sink.table_topics import TableTopics, TopicSettings
-from cdcd.sink.topics import TopicNames, own_specs, topic_owners
+from cdcd.sink.parking.state import PendingParking
+from cdcd.sink.topics import TopicNames, own_specs
 
 
 class KafkaTakeover:
@@ -61,7 +59,7 @@ class KafkaTakeover:
         self._kafka = kafka
         self._wake = wake
         self._stopping = stopping
-        self._parking = parking
+        self._publishers = PublisherSetup(settings, clients, kafka, parking)
         self._names = TopicNames(settings.sink.prefix, settings.sink.topic)
         self._tables: Collection[tuple[str, str]] = []
         self._topics: Collection[str] = []
@@ -122,22 +120,12 @@ class KafkaTakeover:
         # The producers connect while the topics are made.
         producers = list(self._delivery.producers(kafka, timeout_ms, names.progress))
         producer = self._producer = self._delivery.combined(producers)
-        kafka.check_own_topics(names)
-        accepts_loss = sink.on_topic_lost == "resnapshot"
-        check = TopicCheck(kafka, self._progress, self._topics, self._pause, resnapshot=accepts_loss)
-        visible = self._progress.visible_record()
-        check_server(visible, server)
-        check.check(visible)
+        check = self._check_before_fencing(server)
         kafka.ensure(*own_specs(names, sink.replication_factor, sink.topic_config))
         if not producer.start(self._ended):
             return None
         if self._delivery.leaves_hanging_transactions:
-            undecided = UndecidedTransactions(
-                kafka, names, slot, self._topics, self._pause, self._ended, self._clients.monotonic_s
-            )
-            undecided.wait_for_others()
-            gather_evidence = partial(undecided.gather_evidence, server.confirmed_lsn)
-            decide_hanging(undecided, producers, gather_evidence, self._pause, self._ended)
+            self._decide_undecided(server, producers)
         last = self._progress.last_record()
         found = self._progress.snapshots_topic()
         remains = self._progress.remains(found, self._topics) if last is None else Remains()
@@ -146,37 +134,29 @@ class KafkaTakeover:
         accepts_gap = self._settings.source.on_slot_lost == "resnapshot"
         is_contiguous = check_start(last, remains, slot, server, names.progress, resnapshot=accepts_gap)
         check.check(last)
-        snapshots, beginning = found.snapshots, found.beginnings.get(slot)
-        begins_at = server.confirmed_lsn if beginning is None else beginning.lsn
-        known, given_up = check.known(snapshots), check.given_up()
-        parked = {(each.schema, each.table) for each in last.parked} if last is not None else set()
-        parked |= self._parking.parked.keys() if self._parking is not None else set()
-        topics = TableTopics(
-            kafka.admin,
-            names,
-            TopicSettings(sink.partitions, sink.replication_factor, sink.topic_config),
-            {topic: each.snapshot for topic, each in snapshots.items() if topic not in given_up},
-            known,
-            topic_owners(names, self._tables, {name: topic.table for name, topic in known.items()}, parked),
-        )
-        rename = registry_headers(self._settings, names)
-        tables = ParkedTables(topics, slot, last, self._parking, kafka.parked_reader(names.parked), rename)
-        source = Source(
-            slot,
-            server.system_id,
-            server.timeline,
-            check.cluster_id,
-            server.database_oid,
-            begins_at if beginning is None else None,
-        )
-        places = check.places(known, self._clients.sizes.table_records)
-        publisher = Publisher(producer, topics, source, last, tables, snapshots, places)
-        lost = check.tables_to_snapshot()
-        if lost or given_up:
-            wanted = publisher.declare_loss(lost, self._clients.monotonic_s(), given_up.values())
-            snapshots |= {each.topic: each for each in wanted}
+        publisher, snapshots = self._publishers.make(server, producer, self._tables, check, last, found)
         schedule = self._delivery.schedule(
             sink.transaction_rows_max, sink.transaction_bytes_max, sink.transaction_linger_ms, timeout_ms
         )
+        beginning = found.beginnings.get(slot)
+        begins_at = server.confirmed_lsn if beginning is None else beginning.lsn
         others = found.slots_of_other_databases(server.system_id, server.database_oid)
         return KafkaSession(publisher, schedule, snapshots, is_contiguous, begins_at, others, check.cluster_id)
+
+    def _check_before_fencing(self, server: Server) -> TopicCheck:
+        """Step 1: raise the error of a start that must fence nobody."""
+        self._kafka.check_own_topics(self._names)
+        accepts_loss = self._settings.sink.on_topic_lost == "resnapshot"
+        check = TopicCheck(self._kafka, self._progress, self._topics, self._pause, resnapshot=accepts_loss)
+        visible = self._progress.visible_record()
+        check_server(visible, server)
+        check.check(visible)
+        return check
+
+    def _decide_undecided(self, server: Server, producers: list[Producer]) -> None:
+        """Steps 3 and 4: wait for other slots, then commit or abort what Kafka left undecided of this one."""
+        slot, clock = self._settings.source.slot, self._clients.monotonic_s
+        undecided = UndecidedTransactions(self._kafka, self._names, slot, self._topics, self._pause, self._ended, clock)
+        undecided.wait_for_others()
+        gather_evidence = partial(undecided.gather_evidence, server.confirmed_lsn)
+        decide_hanging(undecided, producers, gather_evidence, self._pause, self._ended)

@@ -634,7 +634,7 @@ _MUTATIONS = (
     # daemon
     Mutation(
         "take lost topics as they are",
-        "cdcd.daemon.kafka_takeover",
+        "cdcd.daemon.publisher_setup",
         """
         -        lost = check.tables_to_snapshot()
         +        lost = []
@@ -723,7 +723,7 @@ _MUTATIONS = (
         "leave undecided what hangs",
         "cdcd.daemon.kafka_takeover",
         """
-        -            decide_hanging(undecided, producers, gather_evidence, self._pause, self._ended)
+        -        decide_hanging(undecided, producers, gather_evidence, self._pause, self._ended)
         """,
         first_seed=240,
     ),
