@@ -15,7 +15,8 @@ The key, by replica identity:
 - FULL (all columns are flagged) or NOTHING (none are): the primary key, which no message names. The catalog's answer
   holds for transactions that commit behind the position at which it was given. Before, the columns of both keys
   together are the key: of the answer and of the table's last events. So no two rows share a key, whenever the table got
-  the other one. (The answer may also be too early: another session sees a commit only after the stream has it.)
+  the other one. (The answer may also be too early: another session sees a commit only after the stream has it.) Nothing
+  tells of a third key between the two.
 """
 
 from __future__ import annotations
