@@ -125,7 +125,7 @@ class KafkaTakeover:
         if not producer.start(self._ended):
             return None
         if self._delivery.leaves_hanging_transactions:
-            self._decide_undecided(server, producers)
+            self._decide_undecided(server, producers, {*self._topics, *check.recorded})
         last = self._progress.last_record()
         found = self._progress.snapshots_topic()
         remains = self._progress.remains(found, self._topics) if last is None else Remains()
@@ -153,10 +153,10 @@ class KafkaTakeover:
         check.check(visible)
         return check
 
-    def _decide_undecided(self, server: Server, producers: list[Producer]) -> None:
+    def _decide_undecided(self, server: Server, producers: list[Producer], topics: Collection[str]) -> None:
         """Steps 3 and 4: wait for other slots, then commit or abort what Kafka left undecided of this one."""
         slot, clock = self._settings.source.slot, self._clients.monotonic_s
-        undecided = UndecidedTransactions(self._kafka, self._names, slot, self._topics, self._pause, self._ended, clock)
+        undecided = UndecidedTransactions(self._kafka, self._names, slot, topics, self._pause, self._ended, clock)
         undecided.wait_for_others()
         gather_evidence = partial(undecided.gather_evidence, server.confirmed_lsn)
         decide_hanging(undecided, producers, gather_evidence, self._pause, self._ended)

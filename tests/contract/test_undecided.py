@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cdcd.progress.records import SlotRecord, TableRecord
+from cdcd.progress.slot_beginnings import SlotBeginning
 from cdcd.sink.hanging_transactions import committed
 from cdcd.sink.kafka.client_config import KafkaConnection
 from cdcd.sink.kafka.cluster import KafkaCluster
@@ -29,7 +30,7 @@ class Kafka:
         connection = KafkaConnection(broker, "contract")
         self.clients = KafkaCluster(connection)
         self.admin = self.clients.admin
-        for topic in (self.names.progress, self.table):
+        for topic in (self.names.progress, self.names.snapshots, self.table):
             self.admin.ensure(TopicSpec(topic, 1, 1))
         self.ours, self.marker_lost = (KafkaProducer(connection, f"{prefix}-{n}") for n in range(2))
         self.ours.start(never)
@@ -98,6 +99,11 @@ def test_what_is_undecided_is_ours_where_its_first_record_or_the_table_is(
     second = "other" if first == "s" else "s"
     strangers = kafka.names.topic("public", "strangers")
     kafka.admin.ensure(TopicSpec(strangers, 1, 1))
+    beginning = SlotBeginning("other", "1", 1, 0x100)
+    kafka.ours.begin()
+    kafka.ours.produce(kafka.names.snapshots, 0, [{"key": beginning.key(), "value": beginning.value()}])
+    kafka.ours.flush()
+    kafka.ours.commit()
     for producer, slot in ((kafka.marker_lost, first), (kafka.ours, second)):
         producer.begin()
         producer.produce(kafka.names.progress, 0, [{"key": f"{slot}/x".encode(), "value": b"{}"}])

@@ -104,6 +104,11 @@ class TopicCheck:
             if topic in self.lost or (is_own and not self._is_abandoned(topic))
         ]
 
+    @property
+    def recorded(self) -> Collection[str]:
+        """The topics of tables that the progress names."""
+        return self._records.keys()
+
     def given_up(self) -> dict[str, Topic]:
         """Return the topics that lost records after their tables had left the publication, by name, as empty topics.
 

@@ -10,6 +10,8 @@ So:
 
 - An undecided record belongs to this slot only if it is on the topic of one of its tables, whatever its prefix, or if
   its key starts with the slot's name. Schemas have no owner: there, every undecided record may be this slot's.
+- A table may have had another name, or may have left the publication. So if no other slot has published under the
+  prefix, every topic that a table may have is this slot's.
 - If the undecided record on the progress topic belongs to another slot, the daemon waits until it is decided.
 """
 
@@ -55,6 +57,8 @@ class UndecidedTransactions:
         self._pause = pause
         self._stopping = stopping
         self._clock = clock
+        self._is_alone: bool | None = None
+        """No other slot has published under the prefix; None: not known yet."""
         self._shared = frozenset({names.progress, names.schemas, names.snapshots, names.parked})
         """The topics that other slots write to as well."""
 
@@ -82,6 +86,8 @@ class UndecidedTransactions:
 
     def unstable(self) -> dict[TopicPartition, int]:
         """Plays `UnstableOffsets`: partitions whose undecided transaction may be this slot's, and where it begins."""
+        if self._is_alone is None:
+            self._is_alone = self._slots_begun() <= {slot_key(self._slot)}
         found = self._kafka.admin.unstable(self._may_have_own)
         return {place: begin for place, begin in found.items() if self._may_be_own(place, begin)}
 
@@ -108,7 +114,7 @@ class UndecidedTransactions:
             None if seen is None else parse_slot_record(slot_key(slot), seen),
             None if undecided is None else parse_slot_record(slot_key(slot), undecided),
             any(self._rows_visible(record, known.get(topic), hanging) for topic, record in counted.items())
-            or (undecided is not None and seen is None and self._has_begun()),
+            or (undecided is not None and seen is None and slot_key(slot) in self._slots_begun()),
             known,
             {topic: {"key": table_key(slot, ""), "value": None} for topic in self._shared},
         )
@@ -133,7 +139,9 @@ class UndecidedTransactions:
 
     def _may_have_own(self, topic: str) -> bool:
         """Whether this slot may have written to a topic."""
-        return topic in self._shared or topic == self._names.messages or topic in self._topics
+        if topic in self._shared or topic == self._names.messages or topic in self._topics:
+            return True
+        return self._is_alone is True and self._names.may_be_table_topic(topic)
 
     def _may_be_own(self, place: TopicPartition, begin: int) -> bool:
         """Whether the undecided transaction that begins at `begin` can be this slot's."""
@@ -147,10 +155,10 @@ class UndecidedTransactions:
             first = reader.read(consumer, begin, begin + 1, self._stopping)
             return any(self._is_own_key(message.key() or b"") for _, message in first)
 
-    def _has_begun(self) -> bool:
-        """Whether the record of the slot's beginning can be read: it was committed with the first slot record."""
+    def _slots_begun(self) -> set[bytes]:
+        """The slots whose beginning can be read: it was committed with their first slot record."""
         reader = self._kafka.range_reader(self._names.snapshots, end="last_stable")
-        return slot_key(self._slot) in KafkaProgressReader(reader).every(self._stopping)
+        return {key for key in KafkaProgressReader(reader).every(self._stopping) if b"/" not in key}
 
     def _rows_visible(
         self, counted: TableRecord, before: TableRecord | None, hanging: Mapping[TopicPartition, int]

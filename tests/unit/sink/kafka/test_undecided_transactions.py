@@ -60,8 +60,16 @@ def test_schemas_have_no_owner_so_each_may_be_this_slots() -> None:
 @pytest.mark.parametrize(("topics", "found"), [([TABLE], {TABLE}), ([], set())])
 def test_a_tables_topic_belongs_to_the_slot_that_publishes_the_table(topics: list[str], found: set[str]) -> None:
     slot = Slot(topics)
+    slot.write("other", NAMES.snapshots, SlotBeginning("other", "1", 1, 0x100)).commit()
     slot.leave_open("other", TABLE)
     assert slot.found() == found
+
+
+def test_without_another_slot_a_topic_of_a_table_that_had_another_name_is_this_slots() -> None:
+    slot = Slot([])
+    slot.write("s", NAMES.snapshots, SlotBeginning("s", "1", 1, 0x100)).commit()
+    slot.leave_open("s", TABLE)
+    assert slot.found() == {TABLE}
 
 
 def test_the_open_progress_of_another_slot_is_waited_for_but_not_without_end() -> None:
