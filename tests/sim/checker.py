@@ -50,6 +50,10 @@ class Checker:
         self._broker = broker
         self._db = database
         self._prefix = prefix
+        own = ("schemas", "progress", "snapshots", "parked")
+        self._schemas_topic, self._progress_topic, self._snapshots_topic, self._parked_topic = (
+            f"{prefix}.{name}" for name in own
+        )
         self._slot = slot.encode()
         self.strangers: set[str] = set()
         """Producers of other slots or prefixes: what they publish is not looked at."""
@@ -92,15 +96,15 @@ class Checker:
     def _judge(self, transaction: Transaction) -> None:
         schemas, progress, rows, copies, parked, beginnings = [], [], [], [], [], []
         for placed in transaction.records:
-            if placed.topic == f"{self._prefix}.schemas":
+            if placed.topic == self._schemas_topic:
                 schemas.append(placed)
-            elif placed.topic == f"{self._prefix}.progress":
+            elif placed.topic == self._progress_topic:
                 progress.append(placed)
-            elif placed.topic == f"{self._prefix}.snapshots" and placed.key == self._slot:
+            elif placed.topic == self._snapshots_topic and placed.key == self._slot:
                 beginnings.append(parse_beginning(placed.key, placed.value or b""))
-            elif placed.topic == f"{self._prefix}.snapshots":
+            elif placed.topic == self._snapshots_topic:
                 copies.append(placed)
-            elif placed.topic == f"{self._prefix}.parked":
+            elif placed.topic == self._parked_topic:
                 parked.append(placed)
             else:
                 rows.append(placed)
@@ -136,12 +140,14 @@ class Checker:
         for event in seen:
             where = event.topic, event.partition
             before = self._in_partition.get(where, (0, -1))
-            self._demand(event.position > before, f"{where}: {_name(event.position)} comes after {_name(before)}")
+            if event.position <= before:
+                raise BrokenPromise(f"{where}: {_name(event.position)} comes after {_name(before)}")
             self._in_partition[where] = event.position
             if event.value["op"] == "t":
                 continue
             home = self._key_partition.setdefault((event.topic, event.key), event.partition)
-            self._demand(home == event.partition, f"{event.topic}: key {event.key!r} in partitions {home}, {where[1]}")
+            if home != event.partition:
+                raise BrokenPromise(f"{event.topic}: key {event.key!r} in partitions {home}, {where[1]}")
 
     def _judge_rows(self, seen: list[Seen]) -> list[Committed]:
         """The rows are those of the next transactions of the ledger; returns these."""
@@ -155,12 +161,12 @@ class Checker:
             self._demand(self.published < len(self._db.ledger), f"{_name(position)} was never committed")
             wanted = self._db.ledger[self.published]
             for seq, expected in enumerate(wanted.events):
-                self._demand(
-                    position == (wanted.commit_lsn, seq),
-                    f"wanted {_name((wanted.commit_lsn, seq))}, event {seq + 1} of {len(wanted.events)} of transaction "
-                    f"{wanted.xid}; got {_name(position) if position else 'the end of the Kafka transaction'}",
-                )
-                assert position is not None
+                if position != (wanted.commit_lsn, seq):
+                    raise BrokenPromise(
+                        f"wanted {_name((wanted.commit_lsn, seq))}, event {seq + 1} of {len(wanted.events)} of "
+                        f"transaction {wanted.xid}; got "
+                        f"{_name(position) if position else 'the end of the Kafka transaction'}"
+                    )
                 self._judge_event(wanted, expected, seq, by_position[position])
                 position = next(positions, None)
             self.published += 1
@@ -173,11 +179,9 @@ class Checker:
     def _judge_event(self, of: Committed, event: Event, seq: int, seen: list[Seen]) -> None:
         topic = ".".join(filter(None, (self._prefix, *event.table)))
         copies = len(self._broker.topics[topic]) if event.op == "t" and topic in self._broker.topics else 1
-        self._demand(
-            sorted((each.topic, each.partition) for each in seen)
-            == [(topic, seen[0].partition if copies == 1 else number) for number in range(copies)],
-            f"{_name((of.commit_lsn, seq))} of {topic} is in {[(each.topic, each.partition) for each in seen]}",
-        )
+        places = sorted((each.topic, each.partition) for each in seen)
+        if places != [(topic, seen[0].partition if copies == 1 else number) for number in range(copies)]:
+            raise BrokenPromise(f"{_name((of.commit_lsn, seq))} of {topic} is in {places}")
         for each in seen:
             value = dict(each.value)
             source = value.pop("source")
@@ -192,9 +196,9 @@ class Checker:
             }
             if event.op == "t":
                 wanted["truncate"] = {"cascade": False, "restart_identity": False}
-            self._same(f"event {_name((of.commit_lsn, seq))}", value, wanted)
+            self._same(event, value, wanted)
             positions = (source["lsn"], source["xid"], source["origin"])
-            self._same(f"source of {_name((of.commit_lsn, seq))}", positions, (event.lsn, of.xid, of.origin))
+            self._same(event, positions, (event.lsn, of.xid, of.origin))
             if of.commit_us:
                 self._same("commit_ts", source["commit_ts"], _EPOCH + timedelta(microseconds=of.commit_us))
 
@@ -244,9 +248,10 @@ class Checker:
     def _decode(self, data: bytes | None) -> Any:
         assert data is not None, "no tombstones were asked for"
         found = decoder.schema_id(data)
-        self._demand(found is not None, "no Avro")
-        assert found is not None
-        self._demand(found[0] in self._schemas, f"schema {found[0]} was not published yet")
+        if found is None:
+            raise BrokenPromise("no Avro")
+        if found[0] not in self._schemas:
+            raise BrokenPromise(f"schema {found[0]} was not published yet")
         return _decoder().decode(data)
 
     # Acknowledgements
@@ -345,8 +350,9 @@ class Checker:
 
     # Words
 
-    def _same(self, what: str, got: object, wanted: object) -> None:
-        self._demand(got == wanted, f"{what}: wanted {wanted}, got {got}")
+    def _same(self, what: object, got: object, wanted: object) -> None:
+        if got != wanted:
+            raise BrokenPromise(f"{what}: wanted {wanted}, got {got}")
 
     def _demand(self, holds: bool, what: str) -> None:
         if not holds:

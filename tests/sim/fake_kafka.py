@@ -75,6 +75,11 @@ class Entry:
     def state(self) -> str:
         return "committed" if self.transaction is None else self.transaction.state_in(self.place)
 
+    @property
+    def is_readable(self) -> bool:
+        """It is a record, and was not aborted."""
+        return not self.is_marker and self.state != "aborted"
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -184,7 +189,7 @@ class FakeBroker:
 
     def _committed(self, log: list[Entry]) -> Iterator[Seen]:
         for offset, entry in enumerate(log[: self.stable_end(log)]):
-            if not entry.is_marker and entry.state != "aborted":
+            if entry.is_readable:
                 yield Seen(offset, entry.key, entry.value)
 
 
@@ -394,12 +399,14 @@ class FakeReading:
         if start >= stop:
             return
         log = self._broker.log(self.topic, self._partition)
+        entries = enumerate(log[start:stop], start)
         if self._uncommitted:
-            seen = [Seen(at, each.key, each.value) for at, each in enumerate(log) if not each.is_marker]
+            seen = [Seen(at, each.key, each.value) for at, each in entries if not each.is_marker]
         else:
-            seen = list(self._broker._committed(log))
+            end = self._broker.stable_end(log)
+            seen = [Seen(at, each.key, each.value) for at, each in entries if at < end and each.is_readable]
         for record in seen:
-            if start <= record.offset < stop and not stopping():
+            if not stopping():
                 yield record.offset, Read(record)
         if not self._uncommitted and self._broker.stable_end(log) < stop and not stopping():
             raise KafkaUnavailable(f"some producer has left a transaction open in {self.topic}")

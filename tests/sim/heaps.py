@@ -9,7 +9,6 @@ An update or delete of a row that is not there changes no row, but an update of 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -34,21 +33,22 @@ class Fold:
 
     def apply(
         self, op: str, key: Mapping[str, Any] | None, before: Row | None, after: Row | None, same: list[str]
-    ) -> None:
-        """Take an event; `same` are the columns of `after` that are as they were."""
+    ) -> Identity | None:
+        """Take an event; `same` are the columns of `after` that are as they were. Returns the row that it has made."""
         if op == "t":
             self.rows.clear()
-            return
+            return None
         identity: Identity = next(self._numbers) if key is None else tuple(key.values())
         old = self._find(before) if key is None and before is not None else identity
         if op == "d":
             self._deleted = self.rows.pop(old, {})
-            return
+            return None
         base = self.rows.get(old, {}) if op == "u" else self._deleted
         row = {name: base.get(name) if name in same else value for name, value in (after or {}).items()}
         if old != identity:
             self.rows.pop(old, None)
         self.rows[identity] = row
+        return identity
 
     def _find(self, before: Row) -> Identity:
         return next((number for number, row in self.rows.items() if row == before), -1)
@@ -76,19 +76,28 @@ class File:
 
     def apply(self, xid: int, event: Any) -> None:
         """Take an event of a transaction."""
-        before = dict(self.fold.rows)
-        self.fold.apply(event.op, event.key, event.before, event.after, event.unchanged)
+        rows = self.fold.rows
+        made = self.fold.apply(event.op, event.key, event.before, event.after, event.unchanged)
         if event.op == "t":
             self.node += 1
-        for identity, row in self.fold.rows.items():
-            if before.get(identity) is not row:
-                self.places[identity] = Place(self._block(identity), xid)
-        self.places = {identity: self.places[identity] for identity in self.fold.rows}
+            self.places.clear()
+        if made is not None:
+            self.places[made] = Place(self._block(made), xid)
+        if len(self.places) > len(rows):
+            self.places = {identity: self.places[identity] for identity in rows}
 
     def rewrite(self) -> None:
         """Into another file, in another order."""
         self.node += 1
-        self.places = {identity: Place(self._anywhere(), place.xid) for identity, place in self.places.items()}
+        self.places = {identity: Place(self._anywhere(), self.places[identity].xid) for identity in self.fold.rows}
+
+    def copy(self) -> File:
+        """As it is now; only to be read."""
+        found = File()
+        found.fold.rows.update(self.fold.rows)
+        found.node = self.node
+        found.places.update(self.places)
+        return found
 
     @property
     def blocks(self) -> int:
@@ -110,19 +119,37 @@ def table_of(name: tuple[str, str]) -> tuple[str, str]:
     return name[0], name[1].rstrip("x")
 
 
-def files(database: Database) -> dict[tuple[str, str], File]:
-    """The files as everything that has committed left them, by the first name of their table."""
-    found: dict[tuple[str, str], File] = {}
-    rewrites = deque(database.rewrites)
-    for committed in database.ledger:
-        while rewrites and rewrites[0][0] <= committed.commit_lsn:
-            found.setdefault(table_of(rewrites.popleft()[1]), File()).rewrite()
-        for event in committed.events:
-            if event.op != "m":
-                found.setdefault(table_of(event.table), File()).apply(committed.xid, event)
-    for _, name in rewrites:
-        found.setdefault(table_of(name), File()).rewrite()
-    return found
+class Files:
+    """The files of all tables, by the first name of their table."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._files: dict[tuple[str, str], File] = {}
+        self._committed = 0
+        self._rewritten = 0
+        """How many transactions of the ledger, and how many rewrites, they hold."""
+
+    def now(self) -> Mapping[tuple[str, str], File]:
+        """As everything that has committed left them: only until the next one commits."""
+        ledger, rewrites = self._database.ledger, self._database.rewrites
+        while self._committed < len(ledger):
+            committed = ledger[self._committed]
+            self._committed += 1
+            while self._rewritten < len(rewrites) and rewrites[self._rewritten][0] <= committed.commit_lsn:
+                self._rewrite_next()
+            for event in committed.events:
+                if event.op != "m":
+                    self._file(event.table).apply(committed.xid, event)
+        while self._rewritten < len(rewrites):
+            self._rewrite_next()
+        return self._files
+
+    def _rewrite_next(self) -> None:
+        self._file(self._database.rewrites[self._rewritten][1]).rewrite()
+        self._rewritten += 1
+
+    def _file(self, name: tuple[str, str]) -> File:
+        return self._files.setdefault(table_of(name), File())
 
 
 def rows_of(file: File, first: int, end: int | None, since: int | None) -> Iterator[Row]:

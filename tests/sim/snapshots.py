@@ -15,7 +15,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.fake_postgres import Table
-from sim.heaps import File, Row, files, rows_of, table_of
+from sim.heaps import File, Row, rows_of, table_of
 from sim.sql import INT4
 
 from cdcd.daemon.exported_tables import Choose, TableExport
@@ -48,7 +48,7 @@ class SimSnapshot:
         self.taken_us = world.server.time_us + POSTGRES_EPOCH_US
         self.xmin = world.server.oldest_xid()
         self.tables: dict[int, Table] = dict(world.server.tables)
-        self.files = files(world.database)
+        self.files = {name: file.copy() for name, file in world.files.now().items()}
         self.closed = False
         self._crashes = world.server.crashes
         self.connections = [SimConnection(self) for _ in range(world.settings.snapshot.workers)]
@@ -69,10 +69,10 @@ class SimSnapshot:
 
     def is_rewritten(self, table: Table) -> bool:
         """Whether the table has another file now."""
-        return _file(files(self.world.database), table).node != self.file(table).node
+        return _file(self.world.files.now(), table).node != self.file(table).node
 
     def described(self, table: Table, copy: Any, relations: Relations) -> TableExport:
-        now, shown = _file(files(self.world.database), table), self.file(table)
+        now, shown = _file(self.world.files.now(), table), self.file(table)
         blocks = max(shown.blocks, now.blocks)
         heap = Heap(table.oid, table.schema, table.name, now.node, blocks, 0, True, now.node != shown.node)
         relation = relations.resolve(table.message(0))

@@ -23,6 +23,7 @@ from sim.checker import BrokenPromise, Checker
 from sim.fake_disk import Disk
 from sim.fake_kafka import Entry, FakeBroker, Transaction
 from sim.fake_postgres import TIMEOUT_S, Link, Server, ServerCopy, Table
+from sim.heaps import Files
 from sim.replica import Life
 from sim.snapshots import SimSnapshot
 from sim.sql import POISON, TABLES, Database
@@ -83,6 +84,8 @@ class World:
         self.server.nasty = rng.random() < 0.2
         self.database = Database(self.server, rng)
         self.database.key_rng = Random(seed)
+        self.files = Files(self.database)
+        """Where the rows of the tables lie."""
         # Not both: with the identity FULL the stream does not tell the key, so that it may be one of two.
         alters = self.database.key_rng.choice(["keys", "identities", "neither"])
         self.database.key_share = 0.5 if alters == "keys" else 0.0
