@@ -337,7 +337,6 @@ _MUTATIONS = (
         -                found.append(Chunk(table.topic, heap, done.first, done.end, False, table.xmin))
         """,
         scene="BrokenSnapshots",
-        first_seed=320,
     ),
     Mutation(
         "look for what has moved since the last snapshot, not since the first",
@@ -347,7 +346,6 @@ _MUTATIONS = (
         +            return replace(table, lsn=lsn, xmin=xmin, done=kept, starts_with_truncate=False, key_columns=key)
         """,
         scene="BrokenSnapshots",
-        first_seed=320,
     ),
     Mutation(
         "take blocks of a file that is gone for done",
@@ -357,7 +355,6 @@ _MUTATIONS = (
         +        kept = tuple(replace(done, file_node=heaps[0].file_node) for done in table.done)
         """,
         scene="BrokenSnapshots",
-        first_seed=200,
     ),
     # Found by the simulation.
     Mutation(
@@ -368,7 +365,6 @@ _MUTATIONS = (
         +            return replace(table, lsn=lsn, done=kept, key_columns=key)
         """,
         scene="BrokenSnapshots",
-        first_seed=50,
     ),
     Mutation(
         "give rows the lsn of what the snapshot does not show",
@@ -553,7 +549,7 @@ _MUTATIONS = (
         -        for producer in producers:
         +        for producer in producers[:1]:
         """,
-        first_seed=300,
+        scene="MarkersLost",
     ),
     Mutation(
         "forget the tables that no transaction has touched lately",

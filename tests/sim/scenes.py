@@ -12,12 +12,13 @@ from sim.fake_kafka import Transaction
 from sim.fake_postgres import Table
 from sim.replica import Life
 from sim.snapshots import SimSnapshot
-from sim.sql import Session
+from sim.sql import TABLES, Session
 from sim.world import World
 
 from cdcd.daemon.snapshot_coordinator import SnapshotState
 from cdcd.daemon.wiring import StreamResources
 from cdcd.errors import FatalError, RequestRejected
+from cdcd.progress.snapshot_records import RUNNING
 
 
 class Scene(World):
@@ -446,40 +447,57 @@ class RepublishedTable(LostTopics):
 
 
 class BrokenSnapshots(World):
-    """A snapshot breaks many times, while rows move from block to block, and updates leave large values unchanged.
+    """A snapshot breaks many times. Before it goes on, rows move into blocks that are done, or into another file.
 
-    A requested snapshot that broke went on with the truncate event that it had begun with: that removed the rows which
-    were there already.
+    Updates leave large values unchanged: only a snapshot shows these. A requested snapshot that broke went on with the
+    truncate event that it had begun with: that removed the rows which were there already.
     """
 
     def __init__(self, seed: int) -> None:
-        super().__init__(seed, 60)
+        super().__init__(seed)
         if not self.checker.has_snapshots:
             self._take_snapshots()
         while len(self.database.ledger) < 40:
             self.database.act()
         self.database.end_all()
         self.database.unsent_share = 0.9
-        self.database.request_share = 1.0
-        self.snapshot_pace_s = 0.3
-        self._sql_pause = 0.05
+        self.database.blocks_share = 0.0
+        self.snapshot_pace_s = 0.05
+        self._sql_pause = 0.3
         self._is_calm = False
-        self._faults = self.rng.randint(2, 5)
+        self._faults = 3
+        self._left = 1
 
     def _sql(self) -> None:
         super()._sql()
-        if self.seed % 2 and self.rng.random() < (0.08 if self.seed % 4 == 1 else 0.2):
-            self.database.rewrite()
-        if self.seed % 3 == 0 and self.rng.random() < 0.03:
-            self.database.message()
+        if self.server.slot is not None and self.checker.snapshots.done():
+            self.database.request(TABLES[0].oid)
+        self._left = int(self._faults > 0)
 
     def _misfortune(self) -> None:
+        standing = self.checker.snapshots.standing.values()
+        begun = {(each.schema, each.table) for each in standing if each.state == RUNNING and each.done}
+        if self._faults <= 0 or not begun:
+            return
         for name, life in self.lives.items():
             opened = None if life is None else life.opened
             is_reading = opened is not None and opened.snapshots.state is SnapshotState.READING
-            if is_reading and self._faults > 0 and self.rng.random() < 0.01:
+            if is_reading and self.rng.random() < 0.05:
                 self._faults -= 1
                 self.kill(name, quick=True)
+                for oid, table in self.server.tables.items():
+                    if (table.schema, table.name) in begun:
+                        self._move_rows(oid)
+
+    def _move_rows(self, oid: int) -> None:
+        if self.rng.random() < 0.4:
+            self.database.end_all()
+            self.note(self.database.rewrite(oid))
+            return
+        for _ in range(30):
+            session = Session(self.database)
+            session.update(oid)
+            session.commit()
 
 
 class RewrittenBeforeTheirTurn(World):

@@ -231,12 +231,12 @@ class Database:
         held = [each.exclusive for each in sessions]
         return set().union(*held, *self._exclusive.values())
 
-    def rewrite(self) -> str:
-        """VACUUM FULL."""
+    def rewrite(self, wanted: int | None = None) -> str:
+        """VACUUM FULL of the table with this OID, or of any."""
         free = [
             table
             for oid, table in self.server.tables.items()
-            if not self.in_use(oid) and oid not in self.locked() | self.exclusive()
+            if wanted in (None, oid) and not self.in_use(oid) and oid not in self.locked() | self.exclusive()
         ]
         if not free:
             return "no table to rewrite"
@@ -261,9 +261,9 @@ class Database:
         self.ledger.append(Committed(record.end - 1, record.end, 0, 0, None, [event]))
         return "message"
 
-    def request(self) -> str:
-        """Ask for a fresh copy of a table, in a transaction alone or in one that does other things, too."""
-        table = self.rng.choice(self.published())
+    def request(self, wanted: int | None = None) -> str:
+        """Ask for a fresh copy of the table with this OID, or of any: in a transaction alone, or with other things."""
+        table = self.rng.choice([table for table in self.published() if wanted in (None, table.oid)])
         session = self.rng.choice(self.sessions) if self.sessions and self.rng.random() < 0.5 else Session(self)
         session.ask(REQUESTS, table.schema, table.name)
         return f"request, {'in a transaction' if session in self.sessions else session.commit()}"
@@ -390,6 +390,12 @@ class Session:
             self._event(table, "d", lsn, shown, None, identity, key=_key(table, old))
         else:
             self._update(table)
+
+    def update(self, oid: int) -> None:
+        """Update a row of a table, unless somebody has altered it."""
+        if not self._db.altered(oid, self):
+            self.used.add(oid)
+            self._update(self.overlay().get(oid, self._server.tables[oid]))
 
     def blocks(self, times: int) -> str:
         """Write in many subtransactions, some inside others; some fail, and take those inside with them."""
