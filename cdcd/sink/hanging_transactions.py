@@ -18,8 +18,8 @@ The progress tells what became of the transaction:
 2. The progress itself is undecided, and rows that its undecided table records count are visible in a partition that
    got its marker; or it is the slot's first, and the record of the slot's beginning is visible. The transaction was
    committed, and with it everything undecided.
-3. The undecided records of a partition begin below the end offset that the visible table record of its topic gives.
-   They were committed.
+3. The undecided records of a partition begin below its end in the visible progress: in the table record of its topic,
+   or for schemas and snapshots in the slot record. They were committed.
 4. Otherwise the daemon has not acknowledged the rows, and PostgreSQL sends them again. The transaction was aborted.
 
 For each such partition every producer of the slot writes a transaction of one record, because nothing tells which
@@ -28,8 +28,9 @@ never existed. In a table's topic that is to be committed it is a tombstone with
 be aborted, no reader ever sees the record.
 
 Two cases are beyond repair. If a later transaction of this slot has rows in the same partition, and dies before it
-commits, the coordinator may abort both. Or two transactions of this slot hang in one partition, one committed and one
-aborted. Replicated topics do not get there, because their partitions keep a leader.
+commits, the coordinator may abort both. A take-over that dies amid its own marker is such a case. Or two transactions
+of this slot hang in one partition, one committed and one aborted. Replicated topics do not get there, because their
+partitions keep a leader.
 """
 
 from __future__ import annotations
@@ -87,12 +88,13 @@ def committed(hanging: Mapping[TopicPartition, int], evidence: Evidence) -> set[
     """
     if evidence.rows_visible or _was_acknowledged(evidence):
         return set(hanging)
+    ends = {topic: record.offsets for topic, record in evidence.tables.items()}
+    if evidence.visible is not None:
+        ends |= {topic: state.ends for topic, state in evidence.visible.own_topics.items()}
     return {
         (topic, partition)
         for (topic, partition), begin in hanging.items()
-        if (record := evidence.tables.get(topic)) is not None
-        and partition < len(record.offsets)
-        and begin < record.offsets[partition]
+        if begin < max(ends.get(topic, ())[partition : partition + 1], default=0)
     }
 
 

@@ -90,7 +90,8 @@ class Checker:
         while self._at < len(committed):
             transaction = committed[self._at]
             self._at += 1
-            if transaction.producer not in self.strangers:
+            # A start ends what was left undecided by a transaction that holds nothing.
+            if transaction.producer not in self.strangers and any(each.value for each in transaction.records):
                 self._judge(transaction)
 
     def _judge(self, transaction: Transaction) -> None:

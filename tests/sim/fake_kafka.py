@@ -7,7 +7,8 @@ It keeps what matters for exactly once: a log per partition in which aborted row
 last stable offset that an open transaction holds back, and one owner per transactional.id, who fences the one before.
 Faults: `on_call` is called with the name of every step before it takes effect, `on_done` afterwards; either may raise.
 What the broker itself may do meanwhile: end a transaction that took too long (`expire`), commit one whose producer
-has not heard of it (`commit_late`), and forget a transactional.id that was idle for too long (`forget`).
+has not heard of it (`commit_late`), and forget a transactional.id that was idle for too long (`forget`). The
+coordinator may move once it has written that a transaction commits: its heir writes the markers later (`carry_out`).
 """
 
 from __future__ import annotations
@@ -109,7 +110,11 @@ class FakeBroker:
         """In the order of their commits."""
         self.hanging: list[Transaction] = []
         self.loses_markers: Callable[[Transaction], set[tuple[str, int]]] = lambda _: set()
-        """Where the transaction that is being aborted stays undecided."""
+        """Where the transaction that is being ended stays undecided."""
+        self.moves_coordinator: Callable[[Transaction], bool] = lambda _: False
+        """Whether the coordinator moves between its decision to commit and the markers."""
+        self.pending: dict[str, Transaction] = {}
+        """By transactional.id: the transactions whose markers the coordinator's heir has yet to write."""
         self.refused = ""
         """Kafka refuses the topics whose names start so; empty: it refuses none."""
         self.keeps_leaders = True
@@ -152,20 +157,39 @@ class FakeBroker:
         return len(log)
 
     def end(self, transaction: Transaction, state: str) -> None:
-        """Commit or abort: a marker in each partition, which decides what hangs there of the same producer, too."""
+        """Commit or abort: a marker in each partition, but in those that lose it."""
+        self.decide(transaction, state)
+        self.write_markers(transaction, transaction.undecided - self.loses_markers(transaction))
+
+    def decide(self, transaction: Transaction, state: str) -> None:
+        """Write into the coordinator's log how a transaction ends: whoever is the coordinator next carries it out."""
         transaction.state = state
         if state == "committed":
             self.committed.append(transaction)
-        lost = self.loses_markers(transaction) if state == "aborted" else set()
-        transaction.undecided |= lost
-        for place in [each for each in transaction.touched if each not in lost and each[0] in self.topics]:
+        transaction.undecided = set(transaction.touched)
+
+    def write_markers(self, transaction: Transaction, places: Collection[tuple[str, int]]) -> None:
+        """Write its markers into these partitions: they decide what hangs there of the same producer, too."""
+        self.hanging = [each for each in self.hanging if each is not transaction]
+        for place in [each for each in transaction.touched if each in places]:
+            transaction.undecided.discard(place)
+            if place[0] not in self.topics:
+                continue
             self.log(*place).append(Entry(None, None, transaction, place, is_marker=True))
             for other in self.hanging:
                 if place in other.undecided and other.producer == transaction.producer:
                     other.undecided.discard(place)
                     # Its coordinator has decided otherwise, and half of it may be seen by now.
-                    assert other.state == state, f"a marker in {place} decides what was {other.state}: {state}"
+                    assert other.state == transaction.state, (
+                        f"a marker in {place} decides what was {other.state}: {transaction.state}"
+                    )
         self.hanging = [each for each in [*self.hanging, transaction] if each.undecided]
+
+    def carry_out(self, transactional_id: str) -> None:
+        """The coordinator's heir has read what was decided, and writes the markers; some may be lost."""
+        transaction = self.pending.pop(transactional_id, None)
+        if transaction is not None:
+            self.write_markers(transaction, transaction.undecided - self.loses_markers(transaction))
 
     def open_transactions(self) -> list[Transaction]:
         """Those of the present owners; who was fenced has none."""
@@ -214,6 +238,7 @@ class FakeProducer:
         if self._id is not None:
             before = self._broker.owners.get(self._id)
             self._broker.owners[self._id] = self
+            self._broker.carry_out(self._id)
             if before is not None and before._transaction is not None and before._transaction.is_open:
                 self._broker.end(before._transaction, "aborted")
         self._broker.on_done("start")
@@ -222,6 +247,9 @@ class FakeProducer:
     def begin(self) -> None:
         assert self._transaction is None, "a transaction is open"
         self._broker.on_call("begin")
+        if self._id is not None and self._id in self._broker.pending:  # it must end before the next one begins
+            pending = self._broker.pending.pop(self._id)
+            self._broker.write_markers(pending, set(pending.undecided))
         self._offsets = {}
         self._transaction = Transaction(self._id)
         self._broker.on_done("begin")
@@ -251,7 +279,12 @@ class FakeProducer:
     def commit(self) -> None:
         self._step("commit")
         assert self._transaction is not None, "no transaction is open"
-        if self._id is not None:
+        if self._id is not None and self._broker.moves_coordinator(self._transaction):
+            self._broker.decide(self._transaction, "committed")
+            self._broker.write_markers(self._transaction, ())
+            self._broker.pending[self._id] = self._transaction
+            self._broker.on_call("coordinator")
+        elif self._id is not None:
             self._broker.end(self._transaction, "committed")
         self._transaction = None
         self._broker.on_done("commit")

@@ -534,6 +534,52 @@ _MUTATIONS = (
         first_seed=180,
     ),
     Mutation(
+        "abort a commit whose rows readers see",
+        "cdcd.sink.hanging_transactions",
+        """
+        -    if evidence.rows_visible or _was_acknowledged(evidence):
+        +    if _was_acknowledged(evidence):
+        """,
+        scene="CoordinatorMoves",
+    ),
+    Mutation(
+        "abort a commit that postgresql was told of",
+        "cdcd.sink.hanging_transactions",
+        """
+        -    if evidence.rows_visible or _was_acknowledged(evidence):
+        +    if evidence.rows_visible:
+        """,
+        scene="CoordinatorMoves",
+    ),
+    Mutation(
+        "abort rows that the progress counts",
+        "cdcd.sink.hanging_transactions",
+        """
+        -    ends = {topic: record.offsets for topic, record in evidence.tables.items()}
+        +    ends: dict[str, tuple[int, ...]] = {}
+        """,
+        scene="CoordinatorMoves",
+    ),
+    # Found by the simulation.
+    Mutation(
+        "abort schemas that the progress counts",
+        "cdcd.sink.hanging_transactions",
+        """
+        -        ends |= {topic: state.ends for topic, state in evidence.visible.own_topics.items()}
+        +        pass
+        """,
+        scene="CoordinatorMoves",
+    ),
+    Mutation(
+        "abort messages that the progress counts",
+        "cdcd.sink.kafka.undecided_transactions",
+        """
+        -        tables = {topic for topic, _ in hanging} - self._shared
+        +        tables = {topic for topic, _ in hanging} - self._shared - {names.messages}
+        """,
+        scene="CoordinatorMoves",
+    ),
+    Mutation(
         "take the rows of undecided progress for visible",
         "cdcd.sink.kafka.undecided_transactions",
         """

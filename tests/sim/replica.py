@@ -166,6 +166,11 @@ class SimProducer(FakeProducer):
         self._life = world.running[-1]
         self._closed = False
 
+    @property
+    def life_name(self) -> str:
+        """Which replica it is of."""
+        return self._life.name
+
     def produce(self, topic: str, partition: int, messages: list[Any]) -> None:
         self._alive()
         super().produce(topic, partition, messages)

@@ -200,6 +200,25 @@ class MarkersLost(Scene):
         self.commit(2)
 
 
+class CoordinatorMoves(Scene):
+    """The coordinator moves amid commits; some partitions never get the marker of a transaction that is committed.
+
+    The next start must find out that it is: by the rows that readers see, by what PostgreSQL was told, or by the ends
+    that the progress gives. The schemas and the snapshots were taken for aborted, although the progress counts them.
+    """
+
+    faults = 5
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._fault_chance = 0.01
+        self.coordinator.moves = 8
+        self.coordinator.chance = 0.7
+
+    def act(self) -> None:
+        self.commit(self.rng.randint(1, 4))
+
+
 class LostWhileTakingOver(Scene):
     """A connection breaks, unnoticed, while Kafka is being taken over; the other daemon gets the slot and publishes.
 
@@ -534,7 +553,8 @@ class RewrittenBeforeTheirTurn(World):
 
 SCENES = [
     BrokenSnapshots, SnapshotsUnderFaults, LostTopics, CutWhileItWrites, RepublishedTable, RolledBackBeforeALargeOne,
-    PreparedWithoutRows, RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, LostWhileTakingOver,
-    ZombieThatPublishes, TornSpool, PreparedBeyondTheSpool, SubtransactionsByTheThousand, SwappedNames,
+    PreparedWithoutRows, RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, CoordinatorMoves,
+    LostWhileTakingOver, ZombieThatPublishes, TornSpool, PreparedBeyondTheSpool, SubtransactionsByTheThousand,
+    SwappedNames,
     RewrittenBeforeTheirTurn, *CONTRADICTIONS,
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from random import Random
 from typing import Any
 
 from sim.checker import BrokenPromise, Checker
+from sim.coordinator import Coordinator
 from sim.fake_disk import Disk
 from sim.fake_kafka import Entry, FakeBroker, Transaction
 from sim.fake_postgres import TIMEOUT_S, Link, Server, ServerCopy, Table
@@ -101,7 +102,9 @@ class World:
         self.broker.refused = f"p.{POISON.schema}."
         self.broker.on_call = self._kafka_call
         self.broker.on_done = self._kafka_done
-        self.broker.loses_markers = self._lose_markers
+        self.broker.loses_markers = lambda each: (
+            self.coordinator.lost_markers(each) if each.state == "committed" else self._lose_markers(each)
+        )
         self.kafka_up = True
         self._limbo: list[Transaction] = []
         self._kafka_failures = 0.0
@@ -125,6 +128,8 @@ class World:
         self._is_calm = not self._faults and not has_stranger
         if self._is_calm:
             self._kafka_pauses = 0.0
+        self.coordinator = Coordinator(self, seed, moves=not self._is_calm)
+        self.broker.moves_coordinator = self.coordinator.move
         self.has_lost_feature = False
         """A stream has ended because of what it cannot receive, or can receive again."""
         self._stops: list[tuple[str, FatalError]] = []
@@ -203,7 +208,7 @@ class World:
             self.step()
         self._heal()
         until = self.now + HEALED_S
-        while not self.checker.done():
+        while not self.checker.done() or any(each.state == "committed" for each in self.broker.hanging):
             if self.now > until:
                 raise BrokenPromise(f"{HEALED_S:g} s after the faults stopped not everything is in Kafka")
             self.step()
@@ -219,6 +224,7 @@ class World:
         self.note("the faults stop")
         self._faults = 0
         self._kafka_failures = 0.0
+        self.coordinator.rest()
         for disk in self.disks.values():
             disk.full = disk.tearing = False
         self.kafka_up = True
@@ -350,9 +356,9 @@ class World:
         return how
 
     def _committed(self, topic: str) -> list[list[int]]:
-        """The offsets of the committed records of each partition."""
+        """The offsets of the committed records of each partition, without those that only decided what hung."""
         return [
-            [at for at, each in enumerate(log) if not each.is_marker and each.state == "committed"]
+            [at for at, each in enumerate(log) if each.value is not None and each.state == "committed"]
             for log in self.broker.topics[topic]
         ]
 
@@ -550,6 +556,8 @@ class World:
 
     def _kafka_call(self, step: str) -> None:
         life = self.running[-1]
+        if self.coordinator.is_decided_now(step):
+            return
         self.meanwhile(self._kafka_pauses)
         life.check()
         if step == "start" and self.now < self.refuses_takeovers_until:
@@ -561,6 +569,8 @@ class World:
                     self.broker.commit_late(transaction)
         if step == "serve":
             return
+        if step == "coordinator":
+            self.coordinator.answer()
         if life.hurried and self.rng.random() < 0.3:
             raise KafkaUnavailable("no time left")
         if not self.kafka_up:
@@ -573,6 +583,8 @@ class World:
 
     def _kafka_done(self, step: str) -> None:
         life = self.running[-1]
+        if self.coordinator.is_decided_now(step):
+            return
         if step == "commit":
             self.note(f"{life.name} has committed to Kafka")
         self.meanwhile(self._kafka_pauses)
@@ -716,6 +728,7 @@ class World:
     def _forget(self) -> None:
         """Kafka forgets a transactional.id. It knows of no open transaction: no partition has joined one."""
         busy = {transaction.producer for transaction in self.broker.open_transactions() if transaction.touched}
+        busy |= self.broker.pending.keys()
         idle = sorted(self.broker.owners.keys() - busy)
         if idle:
             transactional_id = self.rng.choice(idle)

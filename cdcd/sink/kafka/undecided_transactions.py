@@ -103,7 +103,7 @@ class UndecidedTransactions:
         undecided = progress.pop(slot_key(slot), None)
         # Visible messages say nothing: they may be another slot's.
         counted = {topic: record for topic, record in _table_records(progress).items() if topic != names.messages}
-        tables = {topic for topic, _ in hanging} - self._shared - {names.messages}
+        tables = {topic for topic, _ in hanging} - self._shared
         keys = frozenset(table_key(slot, topic) for topic in tables | counted.keys())
         stable = KafkaProgressReader(self._kafka.range_reader(names.progress, end="last_stable"), None)
         visible = stable.last(keys | {slot_key(slot)}, self._stopping)

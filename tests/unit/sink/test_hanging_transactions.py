@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sim.fake_kafka import FakeBroker, FakeProducer
 
-from cdcd.progress.records import SlotRecord, TableRecord
+from cdcd.progress.records import SlotRecord, TableRecord, TopicState
 from cdcd.sink.hanging_transactions import LOOKS, Evidence, TopicPartition, committed, decide_hanging
 from cdcd.sink.topics import TopicSpec
 
@@ -54,6 +54,16 @@ def test_an_undecided_record_that_does_not_reach_the_slot_explains_nothing() -> 
 def test_rows_that_a_visible_table_record_counts_were_committed() -> None:
     hanging = {("p.t", 0): 10, ("p.t", 1): 5, ("p.u", 0): 0}
     assert committed(hanging, known(confirmed=0x100, visible=0x100, offsets=(11, 5))) == {("p.t", 0)}
+
+
+def test_schemas_and_snapshots_that_the_visible_slot_record_counts_were_committed() -> None:
+    # Found by the simulation: they were aborted, and readers had rows without their schema.
+    visible = replace(
+        slot_record(0x100), own_topics={"p.schemas": TopicState("", (4, 4)), "p.snapshots": TopicState("", (9,))}
+    )
+    hanging = {("p.schemas", 0): 3, ("p.schemas", 1): 4, ("p.schemas", 2): 0, ("p.snapshots", 0): 8, ("p.parked", 0): 0}
+    evidence = replace(known(confirmed=0x100, visible=0x100), visible=visible)
+    assert committed(hanging, evidence) == {("p.schemas", 0), ("p.snapshots", 0)}
 
 
 def test_progress_whose_rows_can_be_read_was_committed_though_postgresql_was_not_told() -> None:

@@ -4,8 +4,9 @@ import pytest
 from sim.fake_kafka import FakeBroker, FakeKafkaCluster, FakeProducer
 
 from cdcd.errors import KafkaUnavailable
-from cdcd.progress.records import SlotRecord
+from cdcd.progress.records import SlotRecord, TableRecord
 from cdcd.progress.slot_beginnings import SlotBeginning
+from cdcd.sink.hanging_transactions import committed
 from cdcd.sink.kafka.undecided_transactions import OTHERS_S, UndecidedTransactions
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
 
@@ -35,7 +36,7 @@ class Slot:
             producer.produce(topic, 0, [{"key": f"{slot}/x".encode(), "value": b"{}"}])
         return producer
 
-    def write(self, slot: str, topic: str, record: SlotRecord | SlotBeginning) -> FakeProducer:
+    def write(self, slot: str, topic: str, record: SlotRecord | TableRecord | SlotBeginning) -> FakeProducer:
         producer = self.leave_open(slot)
         producer.produce(topic, 0, [{"key": record.key(), "value": record.value()}])
         return producer
@@ -104,6 +105,19 @@ def test_the_topics_of_a_longer_prefix_are_never_looked_at() -> None:
     slot.kafka.ensure(*(TopicSpec(topic, 1, 1) for topic in theirs))
     slot.leave_open("s", *theirs)
     assert slot.found() == set()
+
+
+def test_the_slots_own_table_record_counts_its_messages_on_the_topic_that_others_write_to_as_well() -> None:
+    # Found by the simulation: they were aborted, and the server did not send them again.
+    slot = Slot([NAMES.messages, TABLE])
+    slot.kafka.ensure(TopicSpec(NAMES.messages, 1, 1))
+    counted = TableRecord("s", NAMES.messages, "", "messages", 0x100, (1,))
+    slot.write("s", NAMES.progress, counted).commit()
+    slot.leave_open("s", NAMES.messages)
+    hanging = slot.undecided.unstable()
+    evidence = slot.undecided.gather_evidence(0x100, hanging)
+    assert evidence.tables == {NAMES.messages: counted}
+    assert committed(hanging, evidence) == hanging.keys() == {(NAMES.messages, 0)}
 
 
 def test_the_first_slot_record_was_committed_if_the_beginning_can_be_read() -> None:
