@@ -107,6 +107,7 @@ _MUTATIONS = (
         +        return False
         """,
         scene="PutBackServer",
+        first_seed=105,
     ),
     Mutation(
         "take requests that were passed over for rows of another history",
@@ -494,7 +495,7 @@ _MUTATIONS = (
         -        self._defer([(each.schema, each.table) for each in records if each.state == RUNNING], lsn)
         """,
         scene="SnapshotsUnderFaults",
-        first_seed=90,
+        first_seed=210,
     ),
     Mutation(
         "leave deferred what was deferred",
@@ -531,7 +532,7 @@ _MUTATIONS = (
         +        return 0 < evidence.confirmed_lsn <= evidence.undecided.lsn
         """,
         scene="MarkersLost",
-        first_seed=180,
+        first_seed=265,
     ),
     Mutation(
         "abort a commit whose rows readers see",

@@ -22,5 +22,5 @@ def test_every_transaction_is_published_once_and_whole(first: int) -> None:
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_what_was_found_once_does_not_come_back(scene: type[Scene]) -> None:
-    for seed in range(12):
+    for seed in range(36):
         scene(seed).run()
