@@ -8,7 +8,8 @@ Source: PostgreSQL, "Streaming Replication Protocol" (CREATE_REPLICATION_SLOT), 
 
 The server first waits for the end of every transaction that was writing at the request. The stream goes on meanwhile,
 because one of these transactions may wait for cdcd, its synchronous standby. Commits after the snapshot must not be
-published before it. So the stream pauses once everything else is ready, and the snapshot is taken then.
+published before it. So the stream pauses once everything else is ready, and the snapshot is taken then. The stream may
+always come to where the server was when the slot was asked for.
 
 If a table was altered after the snapshot, the export takes a new snapshot. It also takes a new one if it cannot get a
 lock for a moment. The transaction that holds the lock may wait for cdcd, its synchronous standby, while the stream
@@ -43,6 +44,9 @@ log = logging.getLogger(__name__)
 SLOT_TIMEOUT_S: Final = 10.0
 """How long the server may wait for transactions that write. After that the log names them, and the daemon asks
 again."""
+STANDBY_SLOT_TIMEOUT_S: Final = 60.0
+"""How long a standby may wait: while its primary is busy, it needs three of the primary's records of what runs, and the
+primary writes one every 15 s."""
 
 
 @dataclass(frozen=True)
@@ -179,10 +183,11 @@ class SnapshotExport:
                     self._stream_paused.wait()
                 if self._closed.is_set():
                     return None
+                self._note_position(maker)
                 slot = export_snapshot(
                     maker,
                     session,
-                    timeout_s=SLOT_TIMEOUT_S,
+                    timeout_s=STANDBY_SLOT_TIMEOUT_S if maker.standby else SLOT_TIMEOUT_S,
                     meanwhile=partial(self._note_wait, session, maker.backend_pid),
                 )
                 anchor.import_snapshot(slot.snapshot or "")
@@ -210,6 +215,14 @@ class SnapshotExport:
             stack.callback(connection.close)
             made.append(connection)
         return made
+
+    def _note_position(self, maker: Connection) -> None:
+        """Let the stream come to where the server is: the slot, which is asked for next, becomes consistent later.
+
+        A standby tells nothing more while it waits for its primary, which may take as long as a transaction there.
+        """
+        self.safe_stream_lsn = maker.position()
+        self._wake()
 
     def _note_wait(self, session: Session, pid: int) -> None:
         """Find out how far the stream may go while the backend `pid` waits for a transaction to end.

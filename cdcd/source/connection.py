@@ -44,6 +44,11 @@ _SLOT_PARAMETERS: Final = (
     "WHERE name IN ('wal_level', 'max_replication_slots', 'max_wal_senders')"
 )
 
+_POSITION: Final = (
+    "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() "
+    "ELSE pg_catalog.pg_current_wal_flush_lsn() END"
+)
+
 TLS_WAIT_S: Final = 0.1
 """How long to wait with TLS: libpq may hold decrypted bytes that poll does not see."""
 
@@ -122,6 +127,11 @@ class Connection:
         """Ask for the server's identity and the end of its WAL."""
         [(system_id, timeline, wal_lsn, dbname)] = self._query("IDENTIFY_SYSTEM")
         return SystemIdentity(system_id or "", int(timeline or 0), parse_lsn(wal_lsn or ""), dbname or "")
+
+    def position(self) -> int:
+        """The end of the server's WAL: of what it has flushed, or, if it is a standby, replayed."""
+        [(lsn,)] = self._query(_POSITION)
+        return parse_lsn(lsn or "")
 
     def timeline_history(self, timeline: int) -> str:
         """The history file of the server's timeline; empty for the first timeline, which has none."""

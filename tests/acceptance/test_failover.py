@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ import servers
 from psycopg.conninfo import make_conninfo
 from servers.jars import NEWEST
 from support.stream import StreamFixture, Writer, eventually
+
+from cdcd.config.settings import Settings, SinkSettings, SourceSettings
+from cdcd.daemon.snapshot_export import SnapshotExport
+from cdcd.progress.snapshot_records import WANTED, TableSnapshot
 
 PRIMARY = {
     "hot_standby_feedback": "on",
@@ -198,3 +203,39 @@ def test_a_stream_from_a_standby_goes_on_after_its_promotion_and_a_restart(
         assert daemon.stop() == 0
         assert stream.slot_records()[-1]["timeline"] == 2
         assert len(stream.check(("public", "t"))) == 3
+
+
+def test_while_a_standby_makes_a_snapshot_the_stream_may_come_to_where_the_standby_was(pair: Pair) -> None:
+    """It waits for a transaction of its primary, perhaps for hours, and nothing there tells how far the stream may go.
+
+    The stream stood still meanwhile.
+    """
+    primary = pair.primary.dsn("shop")
+    source = SourceSettings(dsn=pair.standby.dsn("shop"), publication="cdcd")
+    settings = Settings(source=source, sink=SinkSettings(bootstrap_servers="unused:9092"))
+    with psycopg.connect(primary, autocommit=True) as session, psycopg.connect(primary) as writer:
+        for statement in ("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION cdcd FOR TABLE t"):
+            session.execute(statement)
+        writer.execute("INSERT INTO t VALUES (1)")
+        [(written,)] = session.execute("SELECT pg_current_wal_flush_lsn() - '0/0'")
+        replayed = "SELECT pg_last_wal_replay_lsn() - '0/0'"
+        eventually(lambda: pair.on_standby(replayed)[0][0] >= written, "the standby")
+        wanted = TableSnapshot("s", "p.public.t", "public", "t", WANTED, 0)
+        export = SnapshotExport(settings, lambda *_: wanted, lambda: None)
+        with closing(export):
+            eventually(lambda: export.needs_pause, "request for a pause")
+            assert export.safe_stream_lsn == 0
+            export.confirm_stream_paused()
+            eventually(lambda: export.safe_stream_lsn, "position up to which the stream may go")
+            assert export.safe_stream_lsn >= written
+            assert not export.done
+            writer.commit()
+
+            def is_done() -> bool:
+                session.execute("SELECT pg_log_standby_snapshot()")
+                return export.done
+
+            eventually(is_done, "snapshot")
+            found = export.result()
+            assert found is not None
+            assert found.lsn > export.safe_stream_lsn
