@@ -131,14 +131,21 @@ class SlotSetup:
         """Raise RequestRejected if one of `slots`, which have published under this prefix, is of another database."""
         check_databases(self._session, slots)
 
-    def held_by(self, server: Server) -> Server:
+    def held_by(self, server: Server, stream: ReplicationStream) -> Server:
         """Return `server` with the slot's position and database, and with the end of the WAL now.
 
-        No other client moves the slot once this daemon streams from it. Raises PostgresUnavailable if the slot is gone.
+        No other client moves the slot once `stream` streams from it. Raises PostgresUnavailable if the slot is gone, or
+        if the session does not see that `stream` holds it: then it may be connected to another server.
         """
         state = self._slot.state()
         if state is None or state.confirmed_flush_lsn is None:
             raise PostgresUnavailable(f"the slot {self._settings.source.slot} disappeared during the start")
+        if state.active_pid != stream.backend_pid:
+            raise PostgresUnavailable(
+                f"the slot {self._settings.source.slot} is not held by the connection that streams from it",
+                "The daemon tries again. If this lasts, source.dsn leads to several servers: name one, or set "
+                "target_session_attrs=read-write in it",
+            )
         return replace(
             server,
             wal_lsn=state.wal_lsn,

@@ -152,7 +152,7 @@ class StreamStartup:
             return None  # the slot may be missing
         stream.enlarge_read_buffer()
         stream.start(source.slot, 0, options)
-        held = self._slot.held_by(here)  # only now, because no other client moves the slot any more
+        held = self._slot.held_by(here, stream)  # only now, because no other client moves the slot any more
         confirmed_lsn = held.confirmed_lsn
         log.info(
             "holding the slot",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,10 +12,11 @@ from sim.fake_kafka import FakeBroker, FakeKafkaCluster, FakeProducer
 
 from cdcd.config.settings import Settings, SinkSettings, SourceSettings
 from cdcd.daemon.slot_setup import SlotSetup
-from cdcd.errors import GapError
+from cdcd.errors import GapError, PostgresUnavailable
 from cdcd.progress.continuity import Server
 from cdcd.progress.records import SlotRecord
 from cdcd.sink.topics import TopicNames, own_specs
+from cdcd.source.slot import SlotState
 
 HERE = Server("1", 1, "", 0x600, 0)
 NAMES = TopicNames("p")
@@ -31,8 +33,10 @@ class PlayedSession:
 class PlayedSlot:
     """There is no slot, until it is made."""
 
-    def state(self) -> None:
-        return None
+    found: SlotState | None = None
+
+    def state(self) -> SlotState | None:
+        return self.found
 
     fitting_state = state
 
@@ -66,7 +70,8 @@ class Start:
         self.kafka.ensure(*own_specs(NAMES, 1, {}))
         self.stream = PlayedStream()
         self.stops = False
-        clients = SimpleNamespace(slot=lambda _: PlayedSlot())
+        self.slot = PlayedSlot()
+        clients = SimpleNamespace(slot=lambda _: self.slot)
         publication = SimpleNamespace(tables=list)
         self.setup = SlotSetup(
             settings, cast("Any", clients), cast("Any", PlayedSession()), cast("Any", publication), self.kafka,
@@ -124,3 +129,31 @@ def test_no_slot_is_made_on_another_server_or_in_another_database(record: SlotRe
     with pytest.raises(GapError, match=r"Check source\.dsn"):
         start.ensure()
     assert start.stream.created == 0
+
+
+def held(active_pid: int | None, confirmed_lsn: int | None = 0x480) -> SlotState:
+    return SlotState(
+        "s", "pgoutput", "d", False, active_pid is not None, active_pid, confirmed_lsn, 0x400, "reserved", None, False,
+        False, "", 0x700, database_oid=5,
+    )  # fmt: skip
+
+
+def test_the_positions_of_the_slot_count_if_the_session_sees_that_the_stream_holds_it() -> None:
+    start = Start()
+    start.slot.found = held(active_pid=7)
+    stream = cast("Any", SimpleNamespace(backend_pid=7))
+    assert start.setup.held_by(HERE, stream) == replace(HERE, wal_lsn=0x700, confirmed_lsn=0x480, database_oid=5)
+
+
+@pytest.mark.parametrize("active_pid", [None, 8])
+def test_a_session_that_was_led_to_another_server_than_the_stream_ends_the_start(active_pid: int | None) -> None:
+    """The primary of before may still answer: its slot stands where the progress ends, whatever the new one lacks."""
+    start = Start()
+    start.slot.found = held(active_pid)
+    with pytest.raises(PostgresUnavailable, match="is not held by the connection that streams from it"):
+        start.setup.held_by(HERE, cast("Any", SimpleNamespace(backend_pid=7)))
+
+
+def test_a_slot_that_the_session_does_not_see_ends_the_start() -> None:
+    with pytest.raises(PostgresUnavailable, match="disappeared during the start"):
+        Start().setup.held_by(HERE, cast("Any", SimpleNamespace(backend_pid=7)))
