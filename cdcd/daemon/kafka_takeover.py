@@ -30,12 +30,12 @@ from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
 from cdcd.daemon.kafka_session import KafkaSession
 from cdcd.daemon.publisher_setup import PublisherSetup
-from cdcd.progress.continuity import Remains, Server, check_server, check_start
+from cdcd.progress.continuity import Remains, Server, check_recorded, check_server, check_start
 from cdcd.reading.slot_progress import delivery, progress_store
 from cdcd.sink.hanging_transactions import decide_hanging
 from cdcd.sink.interfaces import Producer
 from cdcd.sink.kafka.cluster import KafkaCluster
-from cdcd.sink.kafka.topic_check import TopicCheck
+from cdcd.sink.kafka.topic_check import BEYOND_S, TopicCheck
 from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
 from cdcd.sink.parking.state import PendingParking
 from cdcd.sink.topics import TopicNames, own_specs
@@ -112,6 +112,11 @@ class KafkaTakeover:
     def _ended(self) -> bool:
         return self._closed.is_set() or self._stopping()
 
+    def _until(self, within_s: float) -> Callable[[], bool]:
+        """A question that is true once the take-over has ended, or `within_s` seconds have passed."""
+        until_s = self._clients.monotonic_s() + within_s
+        return lambda: self._ended() or self._clients.monotonic_s() >= until_s
+
     def _take_over(self, server: Server) -> KafkaSession | None:
         sink, slot, names, kafka = self._settings.sink, self._settings.source.slot, self._names, self._kafka
         timeout_ms = kafka.transaction_timeout_ms()
@@ -134,6 +139,9 @@ class KafkaTakeover:
         accepts_gap = self._settings.source.on_slot_lost == "resnapshot"
         is_contiguous = check_start(last, remains, slot, server, names.progress, resnapshot=accepts_gap)
         check.check(last)
+        if last is not None and is_contiguous and self._delivery.leaves_hanging_transactions:
+            beyond = check.topic_beyond(last, self._until(BEYOND_S))
+            is_contiguous = check_recorded(last, beyond, names.progress, resnapshot=accepts_gap)
         publisher, snapshots = self._publishers.make(server, producer, self._tables, check, last, found)
         schedule = self._delivery.schedule(
             sink.transaction_rows_max, sink.transaction_bytes_max, sink.transaction_linger_ms, timeout_ms

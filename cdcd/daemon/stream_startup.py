@@ -215,8 +215,11 @@ class StreamStartup:
 
     def _declare_gap(self, kafka: KafkaSession, server: Server) -> KafkaSession:
         last, tables = kafka.publisher.last, self._publication.tables()
-        # Without progress nothing tells which of the slot's changes Kafka has. So the daemon publishes none of them.
-        begin, end = (server.confirmed_lsn, server.wal_lsn) if last is None else (last.lsn, server.confirmed_lsn)
+        begin, end = server.confirmed_lsn if last is None else last.lsn, server.confirmed_lsn
+        if last is None or end <= last.lsn:
+            # Records of the progress are lost. So nothing tells which of the slot's changes Kafka has, and the daemon
+            # publishes none of them.
+            end = server.wal_lsn
         log.warning(
             "changes are missing: taking a new snapshot of all tables",
             extra={"from": format_lsn(begin), "to": format_lsn(end), "tables": len(tables)},

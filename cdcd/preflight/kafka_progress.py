@@ -16,11 +16,12 @@ from cdcd.errors import GapError, RequestRejected
 from cdcd.preflight import progress
 from cdcd.preflight.findings import Finding, of_error, warning
 from cdcd.preflight.postgres_facts import PostgresFacts
-from cdcd.progress.continuity import Server
+from cdcd.progress.continuity import Server, check_recorded
+from cdcd.progress.records import SlotRecord
 from cdcd.progress.topic_evidence import describe
-from cdcd.reading.slot_progress import kafka_cluster, progress_store
-from cdcd.sink.kafka.progress_store import SnapshotsTopic
-from cdcd.sink.kafka.topic_check import TopicCheck
+from cdcd.reading.slot_progress import delivery, kafka_cluster, progress_store
+from cdcd.sink.kafka.progress_store import ProgressStore, SnapshotsTopic
+from cdcd.sink.kafka.topic_check import BEYOND_S, TopicCheck
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot
 from cdcd.source.slot_conflicts import check_databases
@@ -47,8 +48,27 @@ def findings(settings: Settings, published: Collection[str] | None, facts: Postg
             check.check(last)
         except GapError as failure:
             yield of_error("topics", failure)
+        else:
+            yield from _beyond(settings, store, check, last)
         if check.lost and resnapshot:
             yield warning("topics", describe(check.lost), "Run: cdcd run. It takes new snapshots of these tables")
+
+
+def _beyond(settings: Settings, store: ProgressStore, check: TopicCheck, last: SlotRecord | None) -> Iterator[Finding]:
+    """The finding if the progress lacks its last records."""
+    if last is None or not delivery(settings).leaves_hanging_transactions:
+        return
+    until_s = time.monotonic() + BEYOND_S
+    beyond = check.topic_beyond(last, lambda: time.monotonic() >= until_s)
+    if not beyond or store.last_record() != last:
+        return  # a daemon that runs has published meanwhile
+    try:
+        check_recorded(last, beyond, store.names.progress, resnapshot=settings.source.on_slot_lost == "resnapshot")
+    except GapError as failure:
+        yield of_error("progress", failure)
+    else:
+        message = f"The last records of {store.names.progress} are lost: {beyond} has later rows"
+        yield warning("progress", message, "cdcd run takes a new snapshot of all tables, by source.on_slot_lost")
 
 
 def _server_now(

@@ -169,6 +169,24 @@ def check_first_start(slot: str, remains: Remains, progress: str, *, resnapshot:
     )
 
 
+def check_recorded(last: SlotRecord, beyond: str, progress: str, *, resnapshot: bool = False) -> bool:
+    """Whether `last` is the last slot record that was written. `beyond`: a topic with later rows; empty: there is none.
+
+    Returns False only with `resnapshot`, if later records are lost: a new snapshot of the tables replaces all that
+    Kafka holds. Raises GapError, with the hint, if they are lost.
+    """
+    if not beyond:
+        return True
+    if resnapshot:
+        return False
+    raise GapError(
+        f"{beyond} has committed rows behind {format_lsn(last.lsn)}, where the progress of the slot {last.slot} ends: "
+        f"the last records of {progress} are lost, and the stream would publish rows a second time",
+        f'{RESNAPSHOT} Or bring the records of {progress} back. If sink.delivery was "at_least_once" until now, start '
+        "once more with it",
+    )
+
+
 def _check_timeline(last: SlotRecord, server: Server, *, may_have_lived_through: bool) -> None:
     """Raise GapError if the server left the timeline of `last` before the progress ends.
 

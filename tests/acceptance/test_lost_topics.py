@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -30,6 +32,14 @@ def _published(stream: StreamFixture) -> None:
         stream.sql(*(ROWS.format(begin, begin + 9) for begin in range(51, 501, 10)), "INSERT INTO u VALUES (1)")
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
+
+
+def _written_bytes(log: Path) -> int:
+    """The size of a log, once a broker has written to it the end of the last transaction."""
+    size = -1
+    while size != (size := log.stat().st_size):
+        time.sleep(0.5)
+    return size
 
 
 def _done(futures: dict[Any, Any]) -> None:
@@ -191,6 +201,41 @@ def test_a_log_that_a_broker_has_cut_is_refused(
             file.truncate(log.stat().st_size // 2)
     restartable_kafka.start()
     _refusal(stream, f"the topic {topic} ends at offset", "but the daemon has written up to")
+
+
+def test_a_progress_whose_last_records_are_lost_is_refused_and_a_new_snapshot_replaces_them(
+    on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka
+) -> None:
+    """A crash of both: the broker loses what it had not flushed, and the slot is back at its last checkpoint."""
+    stream = on_restartable_kafka
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE u (id int PRIMARY KEY)")
+    stream.sql("CREATE PUBLICATION cdcd FOR TABLE t, u")
+    with stream.daemon().start() as daemon:
+        daemon.wait_for_log("going on")
+        stream.sql(ROWS.format(1, 50))
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+        [log] = restartable_kafka.data.glob(f"{stream.prefix}.progress-*/*.log")
+        flushed_bytes = _written_bytes(log)
+        copy = "SELECT pg_copy_logical_replication_slot('{}', '{}')"
+        stream.sql(copy.format(stream.slot, f"{stream.slot}_saved"))
+        daemon.start()
+        stream.sql(*(ROWS.format(begin, begin + 9) for begin in range(51, 501, 10)), "DELETE FROM t WHERE id < 100")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    stream.sql(f"SELECT pg_drop_replication_slot('{stream.slot}')", copy.format(f"{stream.slot}_saved", stream.slot))
+    stream.sql(f"SELECT pg_drop_replication_slot('{stream.slot}_saved')")
+    restartable_kafka.kill()
+    os.truncate(log, flushed_bytes)
+    restartable_kafka.start()
+    _refusal(stream, f"the last records of {stream.prefix}.progress are lost", "on_slot_lost")
+    with stream.daemon(source={"on_slot_lost": "resnapshot"}).start() as daemon:
+        daemon.wait_for_log("the snapshot is complete")
+        stream.sql("UPDATE t SET v = 'new' WHERE id = 200", "INSERT INTO u VALUES (1)")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    _check(stream)
+    topics.check_exactly_once(stream.events())
 
 
 @pytest.mark.parametrize("own", ["progress", "schemas", "snapshots"])

@@ -10,7 +10,7 @@ from contextlib import suppress
 from math import inf
 
 from sim.fake_disk import Disk
-from sim.fake_kafka import FakeProducer, Transaction, nothing
+from sim.fake_kafka import Entry, FakeProducer, Transaction, nothing
 from sim.fake_postgres import Server
 from sim.replica import Life, SimProducer
 from sim.sql import TABLES
@@ -18,7 +18,7 @@ from sim.world import World
 
 from cdcd.config.settings import Settings
 from cdcd.errors import FatalError, Fenced, GapError, KafkaUnavailable, PostgresUnavailable
-from cdcd.progress.records import SlotRecord, TableRecord
+from cdcd.progress.records import SlotRecord, TableRecord, parse_slot_record, parse_table_record
 from cdcd.progress.slot_beginnings import SlotBeginning
 from cdcd.progress.snapshot_records import DONE, TableSnapshot
 from cdcd.sink.batches import Message
@@ -41,6 +41,75 @@ class LostProgress(World):
 
     def contradict(self, choice: float) -> None:
         self.lose_progress("p.progress", *(["p.snapshots"] if choice < 0.4 else []))
+
+
+class CutProgress(World):
+    """The progress topic loses its last records, in the crash that puts the slot back to its last checkpoint.
+
+    The transactions that they told of were published twice.
+    """
+
+    def contradict(self, choice: float) -> None:
+        self._stop_all()
+        self.database.crash()
+        self.server.restart()
+        assert self.server.slot is not None
+        log = self.broker.log("p.progress", 0)
+        records = {
+            at: parse_slot_record(b"s", entry.value)
+            for at, entry in enumerate(log)
+            if entry.key == b"s" and entry.value and entry.state == "committed" and not entry.is_marker
+        }
+        ends = [at for at, record in records.items() if record.lsn >= self.server.slot.confirmed][:-1]
+        if not ends or self.broker.hanging:
+            return
+        end = self.rng.choice(ends)
+        known = {
+            parse_table_record(entry.key, entry.value).topic
+            for entry in log[:end]
+            if entry.key and entry.key.startswith(b"s/") and entry.value and entry.state == "committed"
+        }
+        is_seen = any(
+            placed.topic in known and self.checker._decode(placed.value)["source"]["commit_lsn"] >= records[end].lsn
+            for transaction in self.broker.committed
+            if any(placed.topic == "p.progress" and placed.offset > end for placed in transaction.records)
+            for placed in transaction.records
+            if placed.topic.count(".") == 2
+        )
+        self.broker.cut("p.progress", 0, end + 1)
+        if is_seen:
+            self._expect_refusal("the last records of the progress are lost")
+
+
+class BroughtBackProgress(World):
+    """The progress topic is lost, and somebody makes it again and brings its records back, as the hint says.
+
+    They lie at lower offsets then. The daemon looked for table records behind the end of the topic, compared no topic
+    with any, and took the progress for cut as soon as it streamed: it started again every few seconds, without end.
+    """
+
+    def contradict(self, choice: float) -> None:
+        self._stop_all()
+        records = {seen.key: seen.value for seen in self.broker.visible("p.progress")[0]}
+        last = self.checker.last
+        if self.broker.hanging or last is None or last.tables_offset <= len(records):
+            return
+        self.broker.create(self.broker.delete("p.progress"))
+        place = "p.progress", 0
+        log = self.broker.log(*place)
+        log += [Entry(key, value, None, place) for key, value in records.items() if value is not None]
+        self.note("the records of the progress are brought back")
+        tables = sorted(topic for topic in self.broker.topics if topic.count(".") == 2 and any(self._committed(topic)))
+        self.watches_topics = True
+        if choice < 0.5 and tables:
+            self.broker.delete(self.rng.choice(tables))
+            self._expect_refusal("a topic is lost")
+            return
+        self._make_good(20, 0)
+        until = self.now + 60
+        while self.now < until:
+            self.step()
+        assert not any("Kafka has lost records" in line for line in self.trace), "a progress that is there was missed"
 
 
 class PutBackServer(World):
@@ -202,4 +271,13 @@ class TwoPrefixes(World):
         self._expect_refusal("the slot's changes went to another prefix")
 
 
-CONTRADICTIONS = [MovedSlot, LostProgress, PutBackServer, Intruder, SharedPrefix, TwoPrefixes]
+CONTRADICTIONS = [
+    MovedSlot,
+    LostProgress,
+    CutProgress,
+    BroughtBackProgress,
+    PutBackServer,
+    Intruder,
+    SharedPrefix,
+    TwoPrefixes,
+]

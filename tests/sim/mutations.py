@@ -288,6 +288,24 @@ _MUTATIONS = (
         """,
         scene="LostProgress",
     ),
+    Mutation(
+        "trust a progress that lacks its last records",
+        "cdcd.progress.continuity",
+        """
+        -    if not beyond:
+        -        return True
+        +    return True
+        """,
+        scene="CutProgress",
+    ),
+    Mutation(
+        "look for table records behind the end of a progress that was brought back",
+        "cdcd.sink.kafka.progress_reader",
+        """
+        -        offset = offset if offset <= stop else start
+        """,
+        scene="BroughtBackProgress",
+    ),
     # Found by the simulation. After a restart the COMMIT PREPARED came alone, which looks as if rows were lost.
     Mutation(
         "let go of a prepared transaction without rows",

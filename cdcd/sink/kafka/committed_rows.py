@@ -1,15 +1,20 @@
-"""Looks for a topic of a table that has committed rows, although no slot has left a record in Kafka.
+"""Looks for committed rows that no progress tells of.
 
-Before: a start has found neither progress nor snapshots.
-After: `progress.continuity` judges it: cdcd's own topics are lost, or another program has written to the topic.
+Before: a start has found neither progress nor snapshots; or a slot record, which may not be the last one written.
+After: `progress.continuity` judges it: cdcd's own topics have lost records, or another program has written to a topic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Final
 
+from cdcd.avro.envelope_head import commit_lsn
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.topics import TopicNames
+
+WINDOW: Final = 1_000
+"""Offsets that are looked at: what is committed lies there, unless it follows a large transaction that was aborted."""
 
 
 def topic_with_rows(
@@ -31,3 +36,18 @@ def topic_with_rows(
                     if any(True for _ in reader.read(consumer, start, stop, stopping)):
                         return [name]
     return []
+
+
+def has_event(
+    kafka: KafkaCluster, topic: str, partition: int, offset: int, lsn: int, stopping: Callable[[], bool]
+) -> bool:
+    """Whether a committed event from `offset` on is of a transaction that commits at `lsn` or later.
+
+    It does not wait for open transactions. Raises as Kafka's readers do.
+    """
+    reader = kafka.range_reader(topic, partition=partition, end="last_stable")
+    _, end = reader.bounds() or (0, 0)
+    with reader.consumer() as consumer:
+        found = reader.read(consumer, offset, min(end, offset + WINDOW), stopping)
+        positions = (commit_lsn(message.value() or b"") for _, message in found)
+        return any(position is not None and position >= lsn for position in positions)

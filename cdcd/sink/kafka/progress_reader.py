@@ -61,8 +61,14 @@ class KafkaProgressReader:
         return {key: value for key, value in found.items() if value is not None}
 
     def records_from(self, offset: int, stopping: Callable[[], bool]) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield offset, key and value of each committed record from `offset` on; tombstones are left out."""
-        start, stop = self._reader.bounds() or (0, 0)
+        """Yield offset, key and value of each committed record from `offset` on; tombstones are left out.
+
+        A record of the topic has named `offset`. If the topic ends before it, then it was made again, and its records
+        were brought back: all are read.
+        """
+        self.bounds = self._reader.bounds()
+        start, stop = self.bounds or (0, 0)
+        offset = offset if offset <= stop else start
         with self._reader.consumer() as consumer:
             for at, message in self._reader.read(consumer, max(start, offset), stop, stopping):
                 key, value = message.key(), message.value()

@@ -9,7 +9,8 @@ Source: `progress.records` and `progress.snapshot_records` have the format.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,6 +54,17 @@ class SnapshotsTopic:
             for each in self.beginnings.values()
             if each.system_id == system_id and database_oid and each.database_oid not in (0, database_oid)
         ]
+
+
+@dataclass(frozen=True)
+class TableRecords:
+    """Table records on the topic `{prefix}.progress`, from some offset on."""
+
+    own: Mapping[str, tuple[TableRecord, int]]
+    """The newest of this slot by topic, each with its own offset."""
+    of_others: AbstractSet[str]
+    """The topics that other slots have records of."""
+    read_from: int
 
 
 class ProgressStore:
@@ -101,19 +113,22 @@ class ProgressStore:
         value = reader.last(frozenset({key}), self._stopping).get(key)
         return None if value is None else parse_slot_record(key, value)
 
-    def table_records(self, offset: int) -> dict[str, tuple[TableRecord, int]]:
-        """The newest table records from `offset` on, by topic, each with its own offset.
+    def table_records(self, offset: int) -> TableRecords:
+        """The newest table records from `offset` on, which is as the last slot record says.
 
         An open transaction hides the records after it, so it does not wait for its end.
         """
-        prefix = table_key(self._slot, "")
+        own = table_key(self._slot, "")
         reader = KafkaProgressReader(self._kafka.range_reader(self.names.progress, end="last_stable"))
-        found = {}
+        found, others = dict[str, tuple[TableRecord, int]](), set[str]()
         for at, key, value in reader.records_from(offset, self._stopping):
-            if key.startswith(prefix):
+            if key.startswith(own):
                 record = parse_table_record(key, value)
                 found[record.topic] = record, at
-        return found
+            else:
+                others.add(key.partition(b"/")[2].decode())
+        start, stop = reader.bounds or (0, 0)
+        return TableRecords(found, others - {""}, offset if offset <= stop else start)
 
     def parked(self) -> dict[str, ParkedTable]:
         """The tables that are parked because Kafka refused their events, as can be read now, by their names."""

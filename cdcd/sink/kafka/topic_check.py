@@ -18,6 +18,7 @@ from cdcd.progress.records import SlotRecord, TableRecord, TopicState
 from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.progress.topic_evidence import check_cluster, check_topics, describe, lost_topics
 from cdcd.sink.kafka.cluster import KafkaCluster
+from cdcd.sink.kafka.committed_rows import has_event
 from cdcd.sink.kafka.progress_store import ProgressStore
 from cdcd.sink.kafka_transaction import Table, Topic
 from cdcd.sink.table_records import TableRecordPlaces
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 ASKED: Final = 6
 """How often the brokers are asked before a topic counts as lost: one that has just started may know less."""
 PAUSE_S: Final = 0.5
+BEYOND_S: Final = 5.0
+"""How long to look for rows behind the progress. They are evidence, and aborted records may take minutes to read."""
 
 
 class TopicCheck:
@@ -45,6 +48,7 @@ class TopicCheck:
 
         `pause` waits. With `resnapshot` a loss is no error: `tables_to_snapshot` names the tables.
         """
+        self._kafka = kafka
         self._admin = kafka.admin
         self.cluster_id = self._admin.cluster_id()
         self._progress = progress
@@ -52,6 +56,8 @@ class TopicCheck:
         self._pause = pause
         self._resnapshot = resnapshot
         self._records: dict[str, tuple[TableRecord, int]] = {}
+        self._shared: set[str] = set()
+        """Topics that other slots have written to, too: a table may go from one slot to another."""
         self._read_from = 0
         self._recorded: Mapping[str, TopicState] = {}
         self._found: Mapping[str, TopicState] = {}
@@ -66,9 +72,10 @@ class TopicCheck:
         if last is None:
             return
         check_cluster(last, self.cluster_id)
-        self._records |= self._progress.table_records(max(self._read_from, last.tables_offset))
-        read_to = (offset + 1 for _, offset in self._records.values())
-        self._read_from = max([self._read_from, last.tables_offset, *read_to])
+        found = self._progress.table_records(max(self._read_from, last.tables_offset))
+        self._records |= found.own
+        self._shared |= found.of_others
+        self._read_from = max([found.read_from, *(offset + 1 for _, offset in self._records.values())])
         recorded = {topic: record.state for topic, (record, _) in self._records.items()} | dict(last.own_topics)
         # The end of an open transaction has been written since to a topic that was cut: its end may hide the loss.
         known = {topic: what for topic, what in self.lost.items() if recorded.get(topic) == self._recorded[topic]}
@@ -92,6 +99,21 @@ class TopicCheck:
     def _is_abandoned(self, topic: str) -> bool:
         """Whether the topic is of a table that is not published any more: a person may delete it."""
         return self._published is not None and topic in self._records and topic not in self._published
+
+    def topic_beyond(self, last: SlotRecord, stopping: Callable[[], bool]) -> str:
+        """Return a table's topic with a committed event behind `last` and behind its table record; empty without one.
+
+        The marker of its own transaction follows the record. Aborted records may follow, too, and take time to read:
+        `stopping` ends that.
+        """
+        for topic, (record, _) in self._records.items():
+            if topic not in self._found or topic in self._shared or not record.schema:  # any slot may write messages
+                continue
+            for partition, end in enumerate(self._found[topic].ends):
+                recorded = record.offsets[partition] if partition < len(record.offsets) else 0
+                if end > recorded + 1 and has_event(self._kafka, topic, partition, recorded, last.lsn, stopping):
+                    return topic
+        return ""
 
     def tables_to_snapshot(self) -> list[Table]:
         """Return the tables whose topics have lost records; all of them if a topic of cdcd's own has."""

@@ -10,6 +10,7 @@ import fastavro
 import pytest
 
 from cdcd.avro.codecs.lookup import TypeOptions
+from cdcd.avro.envelope_head import commit_lsn
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.errors import DecodeError
@@ -72,6 +73,18 @@ def keyed(identity: str = "d") -> Table:
         ResolvedColumn("due", DATE, -1, False),
         identity=identity,
     )
+
+
+def test_the_commit_lsn_of_every_event_is_read_without_its_schema() -> None:
+    table = Table(ResolvedColumn("id", INT4, -1, True))
+    table.insert(b"1")
+    table.delete(b"1")
+    table.changes.truncate(42, False, False)
+    table.encoder.message("p", b"content", True, 42)
+    table.encoder.commit(200)
+    batch = table.batches.build()
+    values = [message["value"] for each in batch.tables for message in each.messages]
+    assert [commit_lsn(value or b"") for value in values] == [100] * 4
 
 
 def test_an_insert_is_a_create_with_its_position() -> None:

@@ -6,10 +6,12 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
-from sim.fake_kafka import FakeBroker, FakeKafkaCluster, FakeProducer
+from librt.strings import BytesWriter
+from sim.fake_kafka import Entry, FakeBroker, FakeKafkaCluster, FakeProducer
 
+from cdcd.avro.codecs.varint import write_long
 from cdcd.errors import GapError, TopicLost
-from cdcd.progress.records import SlotRecord
+from cdcd.progress.records import SlotRecord, TableRecord
 from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.kafka.progress_store import ProgressStore
@@ -20,6 +22,14 @@ from cdcd.sink.table_topics import TableTopics, TopicSettings
 from cdcd.sink.topics import TopicNames
 
 NAMES = TopicNames("p")
+
+
+def event(commit_lsn: int) -> bytes:
+    """The beginning of an event."""
+    out = BytesWriter()
+    out.write(b"\xc3\x01 schema \x02c")
+    write_long(out, commit_lsn)
+    return out.getvalue()
 
 
 class Started:
@@ -42,7 +52,7 @@ class Started:
         self.lsn += 0x100
         self.builder.begin(self.lsn, 1)
         for table in tables:
-            self.builder.add(self.builder.open_table("public", table), ord("c"), b"k", b"row")
+            self.builder.add(self.builder.open_table("public", table), ord("c"), b"k", event(self.lsn))
         self.builder.commit(self.lsn + 8)
         self.publisher.publish(self.builder.build(), 0.0)
         self.publisher.commit()
@@ -210,7 +220,7 @@ def test_what_another_daemon_published_meanwhile_is_compared_the_second_time() -
     check.check(started.last)
     assert {name: topic.offsets for name, topic in check.known({}).items()} == {"p.public.a": [4], "p.public.b": [2]}
     places = check.places(check.known({}), 1000)
-    assert places.record([]) == max(offset for _, offset in started.store.table_records(0).values()) - 1
+    assert places.record([]) == max(offset for _, offset in started.store.table_records(0).own.values()) - 1
 
 
 def test_a_progress_of_another_cluster_is_refused() -> None:
@@ -241,3 +251,75 @@ def test_an_empty_topic_that_was_made_again_has_the_partitions_that_it_has_now()
     check = started.check()
     assert check.lost == {}
     assert check.known({})["p.public.b"].offsets == [0]
+
+
+def beyond(started: Started, last: SlotRecord) -> str:
+    return started.check().topic_beyond(last, lambda: False)
+
+
+def test_nothing_lies_beyond_a_progress_that_is_whole() -> None:
+    started = Started()
+    started.commit("a", "b")
+    started.commit("b")
+    assert beyond(started, started.last) == ""
+
+
+def test_rows_that_no_slot_record_tells_of_show_that_the_progress_was_cut() -> None:
+    started = Started()
+    started.commit("a", "b")
+    end = len(started.broker.log(NAMES.progress, 0))
+    started.commit("b")
+    started.broker.cut(NAMES.progress, 0, end)
+    assert beyond(started, started.last) == "p.public.b"
+
+
+def test_rows_that_were_aborted_show_nothing() -> None:
+    started = Started()
+    started.commit("a")
+    producer = FakeProducer(started.broker, "p-s")
+    producer.start(lambda: False)
+    producer.begin()
+    producer.produce("p.public.a", 0, [{"key": b"k", "value": event(0x1000)}])
+    producer.abort()
+    assert beyond(started, started.last) == ""
+
+
+@pytest.mark.parametrize("value", [None, b"a person's own", event(0x50)])
+def test_records_that_are_no_later_events_of_this_slot_show_nothing(value: bytes | None) -> None:
+    """A person may write the tombstone of a row, and another slot may have had the table before."""
+    started = Started()
+    started.commit("a")
+    producer = FakeProducer(started.broker, None)
+    producer.begin()
+    producer.produce("p.public.a", 0, [{"key": b"k", "value": value}, {"key": b"l", "value": value}])
+    assert beyond(started, started.last) == ""
+
+
+def test_a_topic_that_another_slot_has_written_to_shows_nothing() -> None:
+    started = Started()
+    started.commit("a")
+    producer = FakeProducer(started.broker, "p-t")
+    producer.start(lambda: False)
+    producer.begin()
+    producer.produce("p.public.a", 0, [{"key": b"k", "value": event(0x1000)}])
+    table = TableRecord("t", "p.public.a", "public", "a", 0x1000, (3,))
+    producer.produce(NAMES.progress, 0, [{"key": table.key(), "value": table.value()}])
+    producer.commit()
+    assert beyond(started, started.last) == ""
+
+
+def test_a_progress_that_was_brought_back_is_compared_from_its_beginning() -> None:
+    started = Started(window=20)
+    for _ in range(30):
+        started.commit("a", "b")
+    kept = {seen.key: seen.value for seen in started.broker.visible(NAMES.progress)[0]}
+    started.broker.create(started.broker.delete(NAMES.progress))
+    log = started.broker.log(NAMES.progress, 0)
+    log += [Entry(key, value, None, (NAMES.progress, 0)) for key, value in kept.items()]
+    assert started.last.tables_offset > len(log)
+    check = started.check()
+    assert check.known({}).keys() == {"p.public.a", "p.public.b"}
+    assert check.places(check.known({}), 20).written <= len(log), "else the daemon would take the topic for cut"
+    started.broker.delete("p.public.a")
+    with pytest.raises(GapError, match=r"p\.public\.a does not exist any more"):
+        started.check()
