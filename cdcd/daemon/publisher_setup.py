@@ -54,7 +54,9 @@ class PublisherSetup:
         names = TopicNames(sink.prefix, sink.topic)
         known, given_up = check.known(found.snapshots), check.given_up()
         parked = {(each.schema, each.table) for each in last.parked} if last is not None else set()
-        parked |= self._parking.parked.keys() if self._parking is not None else set()
+        if self._parking is not None:
+            self._parking.begin(0 if last is None else last.lsn)
+            parked |= self._parking.parked.keys()
         topics = TableTopics(
             kafka.admin,
             names,

@@ -241,7 +241,7 @@ class Publisher:
         self._open = None
         self._is_first = False
         self._last = slot_record
-        self._parked.on_commit()
+        self._parked.on_commit(slot_record.lsn)
         # Only now, because no later start can see this loss by itself: the progress has to tell it.
         transaction.raise_if_lost([*transaction.touched.values(), *self._topics.own.values()])
         return transaction.result(slot_record, self.parked)

@@ -47,11 +47,23 @@ class PendingParking:
         """Tables to park, with the reasons."""
         self.refused: dict[Table, str] = {}
         """Parked tables whose replay was refused, with the reasons."""
+        self._lsn = 0
+        """The LSN of the last slot record before these decisions; 0: there was none."""
 
-    def on_commit(self) -> None:
-        """A slot record holds all of these decisions now."""
+    def begin(self, lsn: int) -> None:
+        """A stream begins behind the slot record of `lsn`; 0: there is none.
+
+        Decisions about an earlier one are out of date: another daemon has streamed meanwhile, and may have parked the
+        tables, and replayed their events, too.
+        """
+        if lsn != self._lsn:
+            self.on_commit(lsn)
+
+    def on_commit(self, lsn: int) -> None:
+        """The slot record of `lsn` holds all of these decisions now."""
         self.parked.clear()
         self.refused.clear()
+        self._lsn = lsn
 
 
 class ParkedTables:
@@ -233,11 +245,11 @@ class ParkedTables:
             batch.tables = [replayed]
         return chunk.offset - known.offset
 
-    def on_commit(self) -> None:
-        """A slot record with this state is committed."""
+    def on_commit(self, lsn: int) -> None:
+        """The slot record of `lsn`, with this state, is committed."""
         self.replaying = None
         self._refusal_unreported = False
-        self._pending.on_commit()
+        self._pending.on_commit(lsn)
 
     @contextmanager
     def naming_table(self, table_of: Callable[[str], Table | None]) -> Iterator[None]:

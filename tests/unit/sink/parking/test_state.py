@@ -117,6 +117,7 @@ class Scene:
     def live(self) -> bool:
         """One publisher's life; True if it came to the end of the history."""
         last = self.last()
+        self.parking.begin(0 if last is None else last.lsn)
         producer = BrokenProducer(self)
         producer.start(lambda: False)
         reader = FakeParkedReader(self.broker, self.rng.randint(1, 9))
@@ -191,6 +192,40 @@ def test_the_seeds_park_and_unpark() -> None:
         scene.run()
         parked += scene.parked_once
     assert parked > 10
+
+
+# Decisions of a daemon that is not the last one that streamed
+
+
+def decided(lsn: int) -> PendingParking:
+    """What a daemon has decided behind the slot record of `lsn`."""
+    parking = PendingParking()
+    parking.begin(lsn)
+    parking.parked[A] = "too large"
+    parking.refused[B] = "still too large"
+    return parking
+
+
+@pytest.mark.parametrize("lsn", [0, 0x100])
+def test_decisions_last_until_a_slot_record_holds_them(lsn: int) -> None:
+    parking = decided(lsn)
+    parking.begin(lsn)
+    assert parking.parked
+    assert parking.refused
+    parking.on_commit(lsn + 8)
+    assert not parking.parked
+    parking.parked[A] = "too large again"
+    parking.begin(lsn + 8)
+    assert parking.parked, "the slot record is its own"
+
+
+@pytest.mark.parametrize("lsn", [0, 0x100])
+def test_decisions_are_forgotten_if_another_daemon_has_streamed_meanwhile(lsn: int) -> None:
+    """A table that it has unparked was parked again at once, though its topic takes its rows; and nothing said so."""
+    parking = decided(lsn)
+    parking.begin(lsn + 8)
+    assert not parking.parked
+    assert not parking.refused
 
 
 # A table that is copied while the stream goes on
