@@ -113,9 +113,18 @@ class Publisher:
     @property
     def recorded(self) -> dict[str, TopicState]:
         """The topics that hold what this slot has published, each with how far it reaches at least. For any thread."""
-        topics = {**self._topics.own, **self._places.topics}
-        progress = {self._topics.names.progress: TopicState("", (self._places.written,))}
-        return {name: topic.state for name, topic in topics.items()} | progress
+        tables = {name: topic.state for name, topic in self._places.topics.items()}
+        return {**self._own, **tables, self._topics.names.progress: TopicState("", (self._places.written,))}
+
+    @property
+    def _own(self) -> dict[str, TopicState]:
+        """The topics of cdcd's own that must not lose a record. Without parked events their topic may go."""
+        parked = self._topics.names.parked
+        return {
+            name: topic.state
+            for name, topic in self._topics.own.copy().items()
+            if name != parked or self._parked.has_events
+        }
 
     @property
     def has_replay(self) -> bool:
@@ -221,7 +230,7 @@ class Publisher:
             topic = transaction.touched.get(name) or self._topics.own.get(name)
             if topic is not None:
                 topic.advance(partition, end, transaction.written[name, partition])
-            elif name == self._topics.names.parked:
+            if name == self._topics.names.parked:
                 self._parked.on_parked_end(end)
             elif name == self._topics.names.progress:
                 self._places.reached(end)
@@ -428,7 +437,7 @@ class Publisher:
             gap_lsn=gap_lsn,
             deferred=self._parked.deferred,
             cluster_id=self._source.cluster_id,
-            own_topics={name: topic.state for name, topic in self._topics.own.items()},
+            own_topics=self._own,
             tables_offset=tables_offset,
             database_oid=self._source.database_oid,
         )

@@ -59,7 +59,7 @@ class TableTopics:
         self.own = {
             name: Topic(name, ("", ""), list(state.ends), None, state.topic_id) for name, state in states.items()
         }
-        """Topics of cdcd's own that must not lose a record: schemas and snapshots, by name."""
+        """Topics of cdcd's own that must not lose a record: schemas, snapshots, and parked events, by name."""
 
     def __getitem__(self, table: Table) -> Topic:
         """Return the topic of a table that `find` was asked for."""
@@ -132,13 +132,18 @@ class TableTopics:
         if not self._parked_exists:
             self.parked_end()
 
+    def forget_parked(self) -> None:
+        """No event is parked, so a person may have removed the topic, or may have made it again."""
+        self.own.pop(self.names.parked, None)
+
     def parked_end(self) -> int:
         """Return the offset of the next record on the parked topic; makes the topic if it is missing."""
-        settings = self._settings
+        settings, parked = self._settings, self.names.parked
         self._admin.ensure(parked_spec(self.names, settings.replication_factor, settings.config))
         self._parked_exists = True
-        [offset] = self._admin.end_offsets({self.names.parked: 1})[self.names.parked]
-        return offset
+        state = self._states({parked})[parked]
+        self.own.setdefault(parked, Topic(parked, ("", ""), list(state.ends), None, state.topic_id))
+        return state.ends[0]
 
     def shorten_deadlines(self, within_s: float) -> None:
         """From now on no call to the broker lasts longer than this. May be called by another thread."""

@@ -289,6 +289,15 @@ _MUTATIONS = (
         scene="LostProgress",
     ),
     Mutation(
+        "miss no parked events that are lost",
+        "cdcd.sink.publisher",
+        """
+        -            if name != parked or self._parked.has_events
+        +            if name != parked
+        """,
+        scene="LostParkedEvents",
+    ),
+    Mutation(
         "trust a progress that lacks its last records",
         "cdcd.progress.continuity",
         """

@@ -6,6 +6,8 @@ After: `test_simulation` plays them as they are, `test_mutations` with the bug t
 
 from __future__ import annotations
 
+from random import Random
+
 from sim.contradictions import CONTRADICTIONS
 from sim.fake_disk import Disk
 from sim.fake_kafka import Transaction
@@ -13,7 +15,7 @@ from sim.fake_postgres import Table
 from sim.replica import Life
 from sim.snapshots import SimSnapshot
 from sim.sql import TABLES, Session
-from sim.world import World
+from sim.world import WITH_STRANGER, World
 
 from cdcd.daemon.snapshot_coordinator import SnapshotState
 from cdcd.daemon.wiring import StreamResources
@@ -408,6 +410,25 @@ class LostTopics(World):
             self._take_snapshots()
 
 
+class LostParkedEvents(World):
+    """The topic with the parked events is deleted, made again or cut while a table is parked, and no daemon runs.
+
+    A daemon that ran noticed it, and started again without a word: the next start looked at every topic but this one.
+    """
+
+    def __init__(self, seed: int) -> None:
+        while Random(f"stranger {seed}").random() >= WITH_STRANGER:
+            seed += 1_000
+        super().__init__(seed)
+
+    def contradict(self, choice: float) -> None:
+        last = self.checker.last
+        if last is not None and last.parked and any(self._committed("p.parked")):
+            self._stop_all()
+            self._lose("p.parked")
+            self._expect_refusal("the parked events are lost")
+
+
 class CutWhileItWrites(LostTopics):
     """A topic loses its last records while the daemon writes to it, and is soon longer than before.
 
@@ -552,9 +573,9 @@ class RewrittenBeforeTheirTurn(World):
 
 
 SCENES = [
-    BrokenSnapshots, SnapshotsUnderFaults, LostTopics, CutWhileItWrites, RepublishedTable, RolledBackBeforeALargeOne,
-    PreparedWithoutRows, RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, CoordinatorMoves,
-    LostWhileTakingOver, ZombieThatPublishes, TornSpool, PreparedBeyondTheSpool, SubtransactionsByTheThousand,
-    SwappedNames,
+    BrokenSnapshots, SnapshotsUnderFaults, LostTopics, LostParkedEvents, CutWhileItWrites, RepublishedTable,
+    RolledBackBeforeALargeOne, PreparedWithoutRows, RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost,
+    CoordinatorMoves, LostWhileTakingOver, ZombieThatPublishes, TornSpool, PreparedBeyondTheSpool,
+    SubtransactionsByTheThousand, SwappedNames,
     RewrittenBeforeTheirTurn, *CONTRADICTIONS,
 ]  # fmt: skip

@@ -290,7 +290,8 @@ class World:
         rows = {placed.topic for transaction in broker.committed for placed in transaction.records}
         # The topic of a table that has another name now is nobody's, and may go.
         tables = sorted(rows & {f"p.{table.schema}.{table.name}" for table in self.database.published()})
-        own = sorted(rows & {"p.schemas", "p.snapshots"})
+        is_parked = self.checker.last is not None and self.checker.last.incomplete
+        own = sorted(rows & {"p.schemas", "p.snapshots", *(["p.parked"] if is_parked else [])})
         what = rng.choice(
             ["topic", "topic", "topic", "own topic", "cluster", "policy"] if tables else ["cluster", "policy"]
         )

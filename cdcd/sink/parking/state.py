@@ -99,6 +99,8 @@ class ParkedTables:
         if last is not None:
             self._tables = {(each.schema, each.table): each for each in last.parked}
             self._tables |= {(each.schema, each.table): replace(each, is_replaying=True) for each in last.deferred}
+        if self._tables:
+            self._topics.ensure_parked()  # from now on it must not lose a record
         for table, reason in self._pending.refused.items():
             known = self._tables.get(table)
             if known is not None:
@@ -123,6 +125,8 @@ class ParkedTables:
     def _offsets(self, new: Collection[Table]) -> Iterator[tuple[Table, int]]:
         """Yield each table with the offset from which on its records can be on the parked topic."""
         if new:
+            if not self._tables:
+                self._topics.forget_parked()
             offset = self._topics.parked_end()  # asked before their first record
             for table in new:
                 self._nothing_parked.add(table)
@@ -137,6 +141,11 @@ class ParkedTables:
     def deferred(self) -> tuple[DeferredTable, ...]:
         """The deferred tables."""
         return tuple(each for each in self._tables.values() if isinstance(each, DeferredTable))
+
+    @property
+    def has_events(self) -> bool:
+        """The parked topic may have events that are nowhere else. For any thread."""
+        return bool(self._tables)
 
     @property
     def has_replay(self) -> bool:

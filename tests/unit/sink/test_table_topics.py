@@ -108,7 +108,7 @@ def test_the_parked_topic_is_made_when_it_is_needed_and_its_end_is_always_asked_
     topics.ensure_parked()
     assert topics.calls == []
     assert topics.parked_end() == 0
-    assert topics.calls == ["ensure", "end_offsets"], "somebody may have removed it meanwhile"
+    assert topics.calls == ["ensure", "states"], "somebody may have removed it meanwhile"
 
 
 def test_an_existing_topic_keeps_its_partitions() -> None:

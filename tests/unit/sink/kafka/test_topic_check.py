@@ -11,11 +11,13 @@ from sim.fake_kafka import Entry, FakeBroker, FakeKafkaCluster, FakeProducer
 
 from cdcd.avro.codecs.varint import write_long
 from cdcd.errors import GapError, TopicLost
+from cdcd.progress.daemon_requests import UNPARK, Request
 from cdcd.progress.records import SlotRecord, TableRecord
-from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot
-from cdcd.sink.batches import BatchBuilder
+from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, TableSnapshot
+from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.sink.kafka.progress_store import ProgressStore
 from cdcd.sink.kafka.topic_check import ASKED, TopicCheck
+from cdcd.sink.parking.state import ParkedTables, PendingParking
 from cdcd.sink.publisher import Publisher, Source
 from cdcd.sink.table_records import TableRecordPlaces
 from cdcd.sink.table_topics import TableTopics, TopicSettings
@@ -35,7 +37,7 @@ def event(commit_lsn: int) -> bytes:
 class Started:
     """A broker, and what one publisher left on it."""
 
-    def __init__(self, window: int = 1000, partitions: int = 1) -> None:
+    def __init__(self, window: int = 1000, partitions: int = 1, parked: str = "") -> None:
         self.broker = FakeBroker()
         self.kafka = FakeKafkaCluster(self.broker)
         self.store = ProgressStore(self.kafka, NAMES, "s", None)
@@ -43,7 +45,11 @@ class Started:
         producer.start(lambda: False)
         topics = TableTopics(self.kafka.admin, NAMES, TopicSettings(partitions, 1))
         places = TableRecordPlaces(window=window)
-        self.publisher = Publisher(producer, topics, Source("s", "1", 1, "sim"), None, places=places)
+        parking = PendingParking()
+        if parked:
+            parking.parked["public", parked] = "too large"
+        tables = ParkedTables(topics, "s", None, parking, self.kafka.parked_reader(NAMES.parked))
+        self.publisher = Publisher(producer, topics, Source("s", "1", 1, "sim"), None, tables, places=places)
         self.builder = BatchBuilder(tombstones=False)
         self.lsn = 0
         self.pauses: list[float] = []
@@ -251,6 +257,50 @@ def test_an_empty_topic_that_was_made_again_has_the_partitions_that_it_has_now()
     check = started.check()
     assert check.lost == {}
     assert check.known({})["p.public.b"].offsets == [0]
+
+
+def test_parked_events_that_are_lost_are_missed_as_long_as_their_table_is_parked() -> None:
+    started = Started(parked="b")
+    started.commit("a", "b")
+    assert NAMES.parked in started.last.own_topics
+    spec = started.broker.delete(NAMES.parked)
+    with pytest.raises(GapError, match=r"p\.parked does not exist any more"):
+        started.check()
+    started.broker.create(spec)
+    with pytest.raises(GapError, match=r"p\.parked was deleted and made again"):
+        started.check()
+
+
+def test_the_parked_topic_may_go_once_no_table_is_parked_and_come_back() -> None:
+    started = Started(parked="b")
+    started.commit("a", "b", "b", "b")
+    batch = Batch()
+    batch.end_lsn = started.lsn + 8
+    batch.requests = [Request(UNPARK, ("public", "b"))]
+    started.publisher.publish(batch, 0.0)
+    started.publisher.commit()
+    while started.publisher.has_replay:
+        started.publisher.replay(0.0)
+    assert NAMES.parked not in started.last.own_topics
+    started.broker.delete(NAMES.parked)
+    assert started.check().lost == {}
+    batch = Batch()
+    batch.snapshot_records = [TableSnapshot("s", "p.public.a", "public", "a", RUNNING, started.lsn)]
+    started.publisher.publish(batch, 0.0)
+    started.publisher.commit()
+    started.commit("a")
+    assert started.last.own_topics[NAMES.parked].topic_id == started.broker.ids[NAMES.parked]
+    assert started.check().lost == {}
+
+
+def test_parked_events_that_were_cut_while_the_daemon_ran_are_missed_at_the_next_one() -> None:
+    started = Started(parked="b")
+    started.commit("b")
+    started.broker.cut(NAMES.parked, 0, 0)
+    with pytest.raises(TopicLost, match=r"p\.parked was written to after it had lost records"):
+        started.commit("b")
+    with pytest.raises(GapError, match=r"p\.parked was written to after it had lost records"):
+        started.check()
 
 
 def beyond(started: Started, last: SlotRecord) -> str:
