@@ -18,7 +18,7 @@ from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64, u8
 
 from cdcd.avro.codecs.base import Codec
-from cdcd.avro.codecs.lookup import TypeOptions, codec_for
+from cdcd.avro.codecs.lookup import TypeOptions, codecs_for
 from cdcd.avro.codecs.varint import write_long
 from cdcd.avro.envelope_writer import transaction_bytes, write_losses, write_rest_of_truncate
 from cdcd.avro.key_encoder import KeyEncoder, KeyField, first_field, text_of, write_value
@@ -68,7 +68,7 @@ class EventEncoder(ChangeConsumer):
         self._messages: RowEncoder | None = None
 
     def open_relation(self, relation: ResolvedRelation) -> RowEncoder:
-        return RowEncoder(self, relation, [codec_for(c.pgtype, c.typmod, self._options) for c in relation.columns])
+        return RowEncoder(self, relation, codecs_for(relation.types, self._options))
 
     def begin(self, commit_lsn: i64, commit_ts: i64, xid: i64) -> None:
         self.commit_lsn = commit_lsn

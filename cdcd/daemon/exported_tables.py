@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from psycopg import sql
 
-from cdcd.avro.codecs.lookup import has_known_binary
+from cdcd.avro.codecs.lookup import TypeOptions, codecs_for, is_converted
 from cdcd.pgoutput.tuples import BINARY, TEXT
 from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.snapshot.published_relations import PublishedRelation, published_relations
@@ -79,8 +79,8 @@ def exported_tables(
     tables = []
     for each, record in wanted:
         relation, own = relations.resolve(each.relation), found[each.relation.relation_oid]
-        is_binary = [bool(encoding) and has_known_binary(column.pgtype, encoding) for column in relation.columns]
-        kinds = bytes(BINARY if known else TEXT for known in is_binary)
+        codecs = codecs_for(relation.types, TypeOptions(converted=is_converted(encoding)))
+        kinds = bytes(BINARY if encoding and codec.has_binary else TEXT for codec in codecs)
         tables.append(
             TableExport(record, relation, own, kinds, each.row_filter, {heap.oid: numbers[heap.oid] for heap in own})
         )

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cdcd.avro.codecs.lookup import TypeOptions, codec_for
+from cdcd.avro.codecs.lookup import TypeOptions, codecs_for
 from cdcd.avro.schema import envelope_schema, key_schema
 from cdcd.errors import RequestRejected
 from cdcd.sink.topics import TopicNames
@@ -72,7 +72,7 @@ def _published(
         for table in published_relations(session, publication):
             relation = relations.resolve(table.relation)
             schema, name = relation.schema, relation.name
-            codecs = [codec_for(column.pgtype, column.typmod, types) for column in relation.columns]
+            codecs = codecs_for(relation.types, types)
             schemas = TableSchemas(
                 qualified_name(schema, name),
                 names.topic(schema, name),

@@ -180,26 +180,46 @@ class Catalog(SessionClient):
             self._keys[key] = tuple(name for (name,) in self.session.rows(query, [relation_oid]))
         return self._keys[key]
 
-    def _build(self, oid: int, rows: dict[int, tuple[Any, ...]], asked_lsn: int) -> PgType:
-        if oid in self._types:
-            return self._types[oid]
-        _, schema, name, kind, delimiter, base, typmod, is_array, part, attributes, dropped = rows[oid]
-        has_element = is_array or kind in {"r", "m"}
-        self._types[oid] = PgType(
+    def _build(self, wanted: int, rows: dict[int, tuple[Any, ...]], asked_lsn: int) -> None:
+        """Make a type, its parts first. Not by recursion: whoever makes types decides how deep they are nested."""
+        waiting = [wanted]
+        while waiting:
+            oid = waiting[-1]
+            missing = [part for part in _parts(rows[oid]) if part not in self._types]
+            if missing:
+                waiting += dict.fromkeys(missing)  # PostgreSQL takes no type that contains itself
+                continue
+            waiting.pop()
+            if oid not in self._types:
+                self._types[oid] = self._made(rows[oid], asked_lsn)
+
+    def _made(self, row: tuple[Any, ...], asked_lsn: int) -> PgType:
+        oid, schema, name, kind, delimiter, base, typmod, is_array, element, attributes, dropped = row
+        return PgType(
             oid=oid,
             schema=schema,
             name=name,
             kind=kind,
-            base=self._build(base, rows, asked_lsn) if base else None,
+            base=self._types[base] if base else None,
             base_typmod=typmod,
-            element=self._build(part, rows, asked_lsn) if has_element else None,
+            element=self._types[element] if _has_element(kind, is_array=is_array) else None,
             is_array=is_array,
             fields=tuple(
-                (field, self._build(type_oid, rows, asked_lsn), field_typmod)
-                for field, type_oid, field_typmod in attributes or ()
+                (field, self._types[type_oid], field_typmod) for field, type_oid, field_typmod in attributes or ()
             ),
             dropped=dropped,
             asked_lsn=asked_lsn,
             delimiter=delimiter,
         )
-        return self._types[oid]
+
+
+def _has_element(kind: str, *, is_array: bool) -> bool:
+    return is_array or kind in {"r", "m"}
+
+
+def _parts(row: tuple[Any, ...]) -> list[int]:
+    """The types that a type is made of, by its row of _TYPES."""
+    _, _, _, kind, _, base, _, is_array, element, attributes, _ = row
+    own = [base] if base else []
+    own += [element] if _has_element(kind, is_array=is_array) else []
+    return own + [oid for _, oid, _ in attributes or ()]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 DOMAIN: Final = "d"
+RANGE: Final = "r"
 UNKNOWN: Final = ""
 """The kind of a type that the catalog does not know."""
 
@@ -42,6 +43,21 @@ class PgType:
     """The server's WAL position just before the catalog was asked. A later ALTER TYPE may not show here."""
     delimiter: str = ","
     """`typdelim`: the character between values of this type in an array's text (`;` for box, else `,`)."""
+    parts: int = field(init=False, compare=False)
+    """How many types a value is made of, itself included: each as often as it occurs."""
+    depth: int = field(init=False, compare=False)
+    """How deep types are nested in it, itself included."""
+
+    def __post_init__(self) -> None:
+        inside = [each for _, each, _ in self.fields]
+        if self.element is not None:
+            inside += [self.element] * (2 if self.kind == RANGE else 1)  # two bounds
+        own, parts = 1, sum(each.parts for each in inside)
+        depth = max((each.depth for each in inside), default=0)
+        if self.base is not None:  # a domain's values are those of its underlying type
+            own, parts, depth = 0, self.base.parts, self.base.depth
+        object.__setattr__(self, "parts", own + parts)
+        object.__setattr__(self, "depth", own + depth)
 
     @property
     def qualified(self) -> str:

@@ -28,7 +28,7 @@ from typing import Final, Protocol
 from cdcd.errors import Unpublishable
 from cdcd.pgoutput import messages
 from cdcd.source.pg_types import DOMAIN, UNKNOWN, PgType
-from cdcd.source.table_selection import qualified_name
+from cdcd.source.table_selection import qualified_name, shell_word
 
 IDENTITY_DEFAULT: Final = "d"
 IDENTITY_FULL: Final = "f"
@@ -66,6 +66,11 @@ class ResolvedRelation:
         self.columns = columns
         self.is_provisional = is_provisional
         """The key holds only for transactions that commit before `Relations.settles_lsn`."""
+
+    @property
+    def types(self) -> list[tuple[PgType, int]]:
+        """The type and the typmod of each column."""
+        return [(column.pgtype, column.typmod) for column in self.columns]
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -252,8 +257,8 @@ def _unknown_key(table: tuple[str, str], last: set[str]) -> Unpublishable:
     return Unpublishable(
         f"the key of the next changes of {name} is not known: it has REPLICA IDENTITY FULL, its last events had the "
         f"key ({', '.join(sorted(last))}), and its next changes have neither these columns nor a primary key of now",
-        f'Set sink.on_unpublishable = "park", start again, and run: cdcd unpark --discard {name}, which takes a new '
-        "snapshot of the table",
+        f'Set sink.on_unpublishable = "park", start again, and run: cdcd unpark --discard '
+        f"{shell_word(name)}, which takes a new snapshot of the table",
         table=table,
         keyless=True,
     )

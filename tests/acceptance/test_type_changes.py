@@ -83,6 +83,51 @@ def test_a_lagging_daemon_reads_values_from_before_an_attribute_was_added(stream
 
 
 @both_modes
+def test_a_lagging_daemon_keeps_the_text_of_values_from_before_an_attribute_got_another_type(
+    stream: StreamFixture, mode: Any
+) -> None:
+    daemon = _lagging(
+        stream,
+        mode,
+        "CREATE TABLE gone (id int PRIMARY KEY, c ct)",
+        "INSERT INTO gone VALUES (1, (1, 'x y'))",
+        "DROP TABLE gone",
+        "ALTER TABLE t DROP c, DROP cs",
+        "ALTER TYPE ct ALTER ATTRIBUTE b TYPE int",
+        "INSERT INTO t VALUES (2)",
+    )
+    events = _ended_well(stream, daemon, 0)
+    assert _rows([event for event in events if "c" in event.value["after"]]) == {1: '(1,"x y")'}
+
+
+@both_versions
+def test_types_that_double_with_each_level_stop_nothing(stream: StreamFixture) -> None:
+    stream.sql(
+        "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", "CREATE PUBLICATION cdcd FOR ALL TABLES"
+    )
+    daemon = stream.daemon(snapshot={"mode": "initial"}).start()
+    daemon.wait_for_log("the snapshot is complete")
+    stream.sql(
+        "DO $$ BEGIN CREATE TYPE c0 AS (a int, b text); FOR n IN 1..16 LOOP "
+        "EXECUTE format('CREATE TYPE c%s AS (a c%s, b c%2$s)', n, n - 1); END LOOP; END $$",
+        "CREATE TABLE doubled (id int PRIMARY KEY, v c16, w c2)",
+        "INSERT INTO doubled (id, w.a.a.a) VALUES (1, 7)",
+        "INSERT INTO t VALUES (2)",
+    )
+    daemon.wait_until_confirmed()
+    daemon.kill()
+    stream.sql("UPDATE doubled SET v.a = NULL", "INSERT INTO t VALUES (3)")
+    daemon.start()
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    events = [event for event in stream.events() if event.topic.endswith(".doubled")]
+    assert [field["type"][1] for field in events[0].fields if field["name"] == "v"] == ["string"]
+    assert events[-1].value["after"]["v"] == "(,)"
+    assert events[-1].value["after"]["w"]["a"]["a"]["a"] == 7
+    stream.check(("public", "t"))
+
+
+@both_modes
 def test_a_dropped_type_is_text_also_if_it_is_named_as_that_of_an_extension(stream: StreamFixture, mode: Any) -> None:
     daemon = _lagging(
         stream,

@@ -8,6 +8,7 @@ import pytest
 from servers import PostgreSQL
 from support.fix_postgres import Database
 
+from cdcd.avro.codecs.lookup import TypeOptions, codec_for
 from cdcd.errors import PostgresUnavailable
 from cdcd.source.catalog import Catalog
 from cdcd.source.pg_types import PgType
@@ -46,6 +47,21 @@ def test_a_type_is_resolved_with_all_that_it_is_made_of(database: Database) -> N
         assert span.element is not None
         assert span.element.element is not None
         assert (span.kind, span.element.kind, span.element.element.name) == ("m", "r", "int4")
+
+
+@both
+def test_types_that_are_nested_without_bound_are_resolved(database: Database) -> None:
+    database.execute(
+        "DO $$ BEGIN CREATE DOMAIN d0 AS int; CREATE TYPE c0 AS (a int); "
+        "FOR n IN 1..1200 LOOP EXECUTE format('CREATE DOMAIN d%s AS d%s', n, n - 1); "
+        "EXECUTE format('CREATE TYPE c%s AS (a c%s)', n, n - 1); END LOOP; END $$"
+    )
+    with Catalog(database.dsn) as catalog:
+        domain, composite = (oid(database, "type", name) for name in ("d1200", "c1200"))
+        types = catalog.types([domain, composite])
+        assert codec_for(types[domain], -1, TypeOptions()).schema == "int"
+        assert types[composite].depth == 1_202
+        assert codec_for(types[composite], -1, TypeOptions()).schema == "string"
 
 
 @both

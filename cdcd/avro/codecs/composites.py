@@ -134,11 +134,9 @@ class Composite(Codec):
         try:
             return self.fields[i].text(items.data, items.start, items.size, out)
         except DecodeError:
-            # The bytes may belong to an attribute of another type, which was dropped earlier or added later.
+            # The bytes may belong to an attribute of another type: one that was dropped, or had its type altered.
             self.definition.raise_if_stale()
-            if self.definition.dropped:
-                return False
-            raise
+            return False
 
     def _read_count(self, parts: LengthPrefixedReader, data: bytes) -> i64:
         count: i64 = parts.int4(data)

@@ -8,6 +8,7 @@ To add a family of types, add a file with a function `register` to this package,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from cdcd.avro.codecs import (
@@ -24,11 +25,11 @@ from cdcd.avro.codecs import (
     text,
 )
 from cdcd.avro.codecs.base import Codec
-from cdcd.avro.codecs.registry import TypeOptions, TypeRegistry, is_converted
+from cdcd.avro.codecs.registry import PARTS_MAX, TypeOptions, TypeRegistry, is_converted
 from cdcd.avro.codecs.text_encoding import EscapingColumn, without_encoding
-from cdcd.source.pg_types import PgType
+from cdcd.source.pg_types import UNKNOWN, PgType
 
-__all__ = ["REGISTRY", "TypeOptions", "codec_for", "has_known_binary", "is_converted"]
+__all__ = ["REGISTRY", "TypeOptions", "codec_for", "codecs_for", "has_known_binary", "is_converted"]
 
 
 def _all_families() -> TypeRegistry:
@@ -57,6 +58,21 @@ def codec_for(pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
     if not codec.has_text or not (options.any_encoding or options.to_text is not None):
         return codec
     return EscapingColumn(codec, options.to_text or without_encoding)
+
+
+def codecs_for(columns: Iterable[tuple[PgType, int]], options: TypeOptions) -> list[Codec]:
+    """The codecs of a table's columns, each given by its type and typmod. Never fails.
+
+    A column that has too many types, by itself or together with the columns before it, is text.
+    """
+    codecs = []
+    parts = 0
+    for pgtype, typmod in columns:
+        fits = pgtype.parts == 1 or parts + pgtype.parts <= PARTS_MAX
+        parts += pgtype.parts if fits else 1
+        known = pgtype if fits else PgType(pgtype.oid, pgtype.schema, pgtype.name, UNKNOWN)
+        codecs.append(codec_for(known, typmod, options))
+    return codecs
 
 
 def has_known_binary(pgtype: PgType, encoding: str = "UTF8") -> bool:

@@ -29,6 +29,12 @@ _PSEUDO_ARRAYS: Final = ("int2vector", "oidvector")
 """The catalog says that these are arrays, but they count from 0 and have another text form."""
 
 
+DEPTH_MAX: Final = 32
+PARTS_MAX: Final = 5_000
+"""Whoever makes types decides how deep they are nested, and how many a value has: it doubles with each. A type beyond
+these bounds is text. Readers have bounds, too (`schema_bounds`), and these keep a table's schema well within them."""
+
+
 @dataclass(frozen=True)
 class TypeOptions:
     """The options for codecs, from the settings and the database."""
@@ -119,10 +125,12 @@ class TypeRegistry:
 
     def codec(self, pgtype: PgType, typmod: int, options: TypeOptions) -> Codec:
         """The codec of a column, or of a part of its values. Never fails."""
-        if pgtype.kind == DOMAIN and pgtype.base is not None:
-            return self.codec(pgtype.base, pgtype.base_typmod, options)
+        while pgtype.kind == DOMAIN and pgtype.base is not None:
+            pgtype, typmod = pgtype.base, pgtype.base_typmod
         request = TypeRequest(pgtype, typmod, options, self)
-        factory = self._kinds.get(_kind(pgtype)) or self._named(pgtype)
+        factory: Factory | None = None
+        if pgtype.depth <= DEPTH_MAX and pgtype.parts <= PARTS_MAX:
+            factory = self._kinds.get(_kind(pgtype)) or self._named(pgtype)
         codec = (factory(request) if factory is not None else None) or self._fallback(request)
         if options.to_text is not None:
             return converted(codec, options.to_text)

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcd.avro.codecs.lookup import TypeOptions, codec_for
+from cdcd.avro.codecs.lookup import TypeOptions, codec_for, codecs_for
+from cdcd.avro.codecs.registry import DEPTH_MAX
+from cdcd.avro.codecs.registry import PARTS_MAX as CODEC_PARTS_MAX
 from cdcd.avro.schema import envelope_schema, key_schema
 from cdcd.avro.schema_bounds import PARTS_MAX, TEXT_BYTES_MAX, checked_schema, published_schema
 from cdcd.avro.single_object import fingerprint
@@ -111,6 +113,29 @@ def test_the_schemas_that_cdcd_writes_are_taken() -> None:
         texts = [envelope_schema(relation, codecs), envelope_schema(relation, codecs, of_truncate=True)]
         for text in [*texts, *([key_schema(relation, codecs)] if width else [])]:
             assert checked_schema(text) == json.loads(text)
+
+
+def largest(kind: str, leaf: str) -> PgType:
+    """A type with as many parts as a codec may have, as deep as it may be."""
+    pgtype = PgType(1, "pg_catalog", leaf)
+    for level in range(DEPTH_MAX - 2):
+        part = {"fields": (("a", pgtype, -1),)} if kind == "c" else {"element": pgtype}
+        pgtype = PgType(level, "x" * 60, f"{'é' * 50}{level}", kind, **part)
+    wide = tuple(
+        (f"{'é' * 55}{at}", PgType(1, "pg_catalog", leaf), -1) for at in range(CODEC_PARTS_MAX - pgtype.parts - 1)
+    )
+    return PgType(99, "public", "largest", "c", fields=(("inner", pgtype, -1), *wide))
+
+
+@pytest.mark.parametrize("leaf", ["int4", "interval"])
+@pytest.mark.parametrize("kind", ["c", "m"])
+def test_the_schema_of_the_largest_type_is_taken(kind: str, leaf: str) -> None:
+    pgtype = largest(kind, leaf)
+    relation = ResolvedRelation(7, "s", "t", "f", [ResolvedColumn("v", pgtype, -1, True)])
+    codecs = codecs_for(relation.types, TypeOptions())
+    assert isinstance(codecs[0].schema, dict)
+    for text in (envelope_schema(relation, codecs), key_schema(relation, codecs)):
+        assert checked_schema(text)["type"] == "record"
 
 
 def test_a_schema_may_have_as_many_types_as_are_allowed_and_no_more() -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from support.avro_values import transcode
 
-from cdcd.avro.codecs.lookup import REGISTRY, TypeOptions, codec_for, has_known_binary
+from cdcd.avro.codecs.lookup import REGISTRY, TypeOptions, codec_for, codecs_for, has_known_binary
+from cdcd.avro.codecs.registry import DEPTH_MAX, PARTS_MAX
 from cdcd.errors import BinaryFormatUnsupported
 from cdcd.source.pg_types import PgType
 
@@ -156,3 +157,44 @@ def test_every_built_in_type_is_found_by_its_oid() -> None:
         assert found is not None
         assert found.schema == codec_for(catalog(name), -1, OPTIONS).schema
     assert REGISTRY.built_in_codec(70_000, OPTIONS) is None
+
+
+def doubling(levels: int) -> PgType:
+    """Each type has the one before twice: a few types, whose values have 2**levels parts."""
+    pgtype = catalog("int4")
+    for level in range(levels):
+        pgtype = users(f"t{level}", kind="c", fields=(("a", pgtype, -1), ("b", pgtype, -1)))
+    return pgtype
+
+
+def nested(levels: int, *, kind: str) -> PgType:
+    pgtype = catalog("int4")
+    for level in range(levels):
+        part = {"base": pgtype} if kind == "d" else {"fields": (("a", pgtype, -1),)}
+        pgtype = users(f"t{level}", kind=kind, **(part if kind in "cd" else {"element": pgtype}))
+    return pgtype
+
+
+@pytest.mark.parametrize(
+    "pgtype", [doubling(60), nested(20_000, kind="c"), nested(40, kind="r"), nested(DEPTH_MAX, kind="m")]
+)
+def test_a_type_of_too_many_types_is_text(pgtype: PgType) -> None:
+    assert codec_for(pgtype, -1, OPTIONS).schema == "string"
+    assert not has_known_binary(pgtype)
+    assert codec_for(users("_t", element=pgtype, is_array=True), -1, OPTIONS).schema == "string"
+
+
+def test_types_within_the_bounds_keep_their_structure() -> None:
+    for pgtype in (doubling(10), nested(DEPTH_MAX - 1, kind="c")):
+        assert isinstance(codec_for(pgtype, -1, OPTIONS).schema, dict)
+    assert codec_for(nested(20_000, kind="d"), -1, OPTIONS).schema == "int"
+
+
+def test_a_table_of_too_many_types_has_text_in_columns_that_do_not_fit() -> None:
+    large, small, int4 = doubling(10), doubling(2), catalog("int4")
+    columns = [(doubling(60), -1), *[(large, -1)] * 1_600, (small, -1), *[(int4, -1)] * 9_000]
+    schemas = [codec.schema for codec in codecs_for(columns, OPTIONS)]
+    fitting = PARTS_MAX // large.parts
+    assert [isinstance(schema, dict) for schema in schemas[: fitting + 2]] == [False, *[True] * fitting, False]
+    assert schemas[1:1_601].count("string") == 1_600 - fitting
+    assert schemas[1_602:] == ["int"] * 9_000
