@@ -27,11 +27,11 @@ Export: TypeAlias = "Callable[[Connection, Session], CreatedSlot]"
 APPLICATION: Final = "cdcd-spark"
 
 
-_EXTENSIONS: Final = """
-    SELECT pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(n.nspname), ', ')
+_HSTORE: Final = """
+    SELECT pg_catalog.quote_ident(n.nspname)
     FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
+    WHERE e.extname = 'hstore'
 """
-"""The schemas of extensions. There is always one: pg_catalog, of plpgsql."""
 
 
 class ExportedSnapshot:
@@ -48,8 +48,8 @@ class ExportedSnapshot:
         self.name = ""
         """For SET TRANSACTION SNAPSHOT; empty before the `with` block."""
         self.server_version = 0
-        self.search_path = ""
-        """For the sessions of tasks: they call functions of extensions."""
+        self.hstore_schema = ""
+        """The schema of the extension hstore, quoted; empty if the database does not have it."""
         self.published: dict[str, PublishedTable] = {}
         """The tables as the snapshot shows them, by schema.table."""
         self._open = ExitStack()
@@ -77,7 +77,7 @@ class ExportedSnapshot:
             lock_tables(holder, session, [table.oid for table in wanted], [table.expression for table in wanted])
             self.lsn, self.name, self.published = slot.consistent_lsn, slot.snapshot or "", published
             self.server_version = maker.server_version
-            [(self.search_path,)] = session.rows(_EXTENSIONS)
+            self.hstore_schema = next((schema for (schema,) in session.rows(_HSTORE)), "")
             return stack.pop_all()
 
     def _published(self, asks: QueryRunner) -> dict[str, PublishedTable]:

@@ -6,6 +6,9 @@ Source: Spark, "JDBC To Other Databases" (sessionInitStatement, fetchsize); Post
 
 Each task reads a range of ctids in its own transaction, which has taken the snapshot. This holds only if a fetchsize is
 set. Without a fetchsize Spark commits first, and silently reads live rows. So this module always sets one.
+
+The search path is empty. Otherwise a function that somebody has made for a type of their own could be called, with the
+rights of this role.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from cdcd.sink.topics import TopicNames
 from cdcd.source.exported_snapshot import export_snapshot
 from cdcd.source.identifiers import identifier
 from cdcd.source.published_tables import PARTITIONED, PublishedTable
-from cdcd.source.session import Session, option, parameters, pinning_commands
+from cdcd.source.session import Session, parameters, pinning_commands
 from cdcd.source.table_selection import TablePattern
 from cdcd.spark import sql_expressions as c
 from cdcd.spark.exported_snapshot import APPLICATION, Export, ExportedSnapshot
@@ -107,7 +110,7 @@ class Snapshot:
             name, avro = column["name"], column["type"]
             expression = identifier(c.postgres_name(described[name]))
             fits = c.representable(expression, avro)
-            sent, value = _transported(expression, name, avro, described[name]["pg_type"])
+            sent, value = self._transported(expression, name, avro, described[name]["pg_type"])
             if fits != "true":
                 # CASE forgets a numeric's scale, and JDBC needs it.
                 kept = f"::numeric({avro['precision']},{avro['scale']})" if kind_of(avro) == "decimal" else ""
@@ -148,6 +151,14 @@ class Snapshot:
         ]
         return reduce(DataFrame.unionAll, parts)
 
+    def _transported(self, expression: str, name: str, avro: Any, pg_type: str) -> tuple[str, Column]:
+        """SQL for what PostgreSQL sends of a column, and how Spark makes the value of that."""
+        if kind_of(avro) != "map":
+            return _transported(expression, name, avro, pg_type)
+        # Anybody may make another function of this name for a domain: the cast leaves only the extension's.
+        schema = self._exported.hstore_schema
+        return f"{schema}.hstore_to_json(({expression})::{schema}.hstore)::text", f.from_json(f.col(name), ddl(avro))
+
     def _table(self, table: str) -> PublishedTable:
         if not self._exported.name:
             raise SettingsError("the snapshot is not open", "Use it inside `with cdc.snapshot(...) as snapshot`")
@@ -167,7 +178,6 @@ class Snapshot:
             f" SET TRANSACTION SNAPSHOT '{self._exported.name}'; SET LOCAL extra_float_digits = 1;"
             " SET LOCAL TimeZone = 'UTC'; SET LOCAL IntervalStyle = 'postgres'; SET LOCAL DateStyle = 'ISO,MDY';"
             f" {pinning_commands(self._exported.server_version)}",
-            "options": f"{properties['options']} {option('search_path', self._exported.search_path)}",
         }
 
     def _ranges(self, name: str) -> list[str]:
@@ -234,8 +244,6 @@ def _transported(expression: str, name: str, avro: Any, pg_type: str) -> tuple[s
         texts = f"(SELECT array_agg({item} ORDER BY o) FROM unnest({items}) WITH ORDINALITY u(x, o))"
         array = f"CASE WHEN {expression} IS NOT NULL THEN coalesce({texts}, '{{}}'::text[]) END"
         return f"({array})", f.transform(sent, lambda each: c.value_from(each, avro["items"]))
-    if kind == "map":
-        return f"hstore_to_json({expression})::text", f.from_json(sent, ddl(avro))
     if kind in ("array", "record") and not c.is_comparable(avro, pg_type):
         raise RequestRejected(
             f"column {name} is of type {pg_type}, which cannot be loaded from PostgreSQL directly",

@@ -204,3 +204,29 @@ def test_no_setting_of_the_role_ends_or_changes_a_load(stream: StreamFixture, cd
         assert {(str(row["d"]), *row["h"].items()) for row in rows} == {("2026-01-31", ("a", "1"))}
     finally:
         stream.sql(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_no_function_of_somebody_who_makes_types_is_called(stream: StreamFixture, cdc: Cdc) -> None:
+    """A role that may make functions where an extension is could else run them with the rights of the loader."""
+    trap = "RETURNS {} LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$"
+    stream.sql(
+        "CREATE EXTENSION IF NOT EXISTS hstore",
+        "CREATE DOMAIN moment AS timestamptz",
+        "CREATE DOMAIN bag AS hstore",
+        "CREATE DOMAIN word AS text",
+        f"CREATE FUNCTION public.format(text, public.word) {trap.format('text')}",
+        f"CREATE FUNCTION public.length(public.word) {trap.format('int')}",
+        f"CREATE FUNCTION public.hstore_to_json(public.bag) {trap.format('json')}",
+        f"CREATE FUNCTION public.later(public.moment, timestamptz) {trap.format('bool')}",
+        "CREATE OPERATOR public.>= (LEFTARG = public.moment, RIGHTARG = timestamptz, FUNCTION = public.later)",
+        "CREATE TABLE t (id int PRIMARY KEY, m moment, b bag, w word)",
+        "INSERT INTO t VALUES (1, '2026-01-31 00:00Z', 'a=>1', 'x')",
+        "CREATE PUBLICATION cdcd FOR TABLE t",
+    )
+    daemon = stream.daemon(snapshot={"mode": "initial"}).start()
+    daemon.wait_for_log("the snapshot is complete")
+    with cdc.snapshot(stream.dsn, ["public.t"]) as snapshot:
+        [row] = snapshot.rows("public.t").collect()
+    assert (row["id"], row["b"], row["w"]) == (1, {"a": "1"}, "x")
+    report = cdc.verify(stream.dsn, ["public.t"])
+    assert report.ok, report.as_text()
