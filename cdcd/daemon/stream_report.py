@@ -20,6 +20,7 @@ from cdcd.monitoring.status import QueueDepths, Status
 from cdcd.progress.records import ParkedTable
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.publisher import Publisher
+from cdcd.source.table_selection import qualified_name
 from cdcd.transaction.spool import Spool
 
 log = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ class StreamReport:
 
     def on_parked(self, parked: Mapping[tuple[str, str], ParkedTable]) -> None:
         """These tables are parked from now on, by schema and name."""
-        self._status.parked = {f"{schema}.{name}": table.reason for (schema, name), table in parked.items()}
+        self._status.parked = {qualified_name(*table): each.reason for table, each in parked.items()}
 
     def _note_oldest_pending(self) -> None:
         pending, open_us = self._pending_commits, self._open_commit_us

@@ -40,7 +40,7 @@ from cdcd.errors import (
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import State, Status
 from cdcd.source.server_errors import SlotActive
-from cdcd.source.table_selection import qualified_name
+from cdcd.source.table_selection import qualified_name, shell_word
 from cdcd.wakeup import WakeupPipe
 
 log = logging.getLogger(__name__)
@@ -194,9 +194,9 @@ class Supervisor:
         else:
             parking.parked[table] = error.message
         now = "still cannot be published, so it stays parked" if error.unparking else "is parked"
-        hint = f"Run: cdcd unpark --discard {name}, which also takes a new snapshot of the table"
+        hint = f"Run: cdcd unpark --discard {shell_word(name)}, which also takes a new snapshot of the table"
         if not (error.gone or error.keyless):
-            hint = f"Then run: cdcd unpark {name}"
+            hint = f"Then run: cdcd unpark {shell_word(name)}"
         why = error.message if error.keyless else str(error)  # its own hint is for a daemon that stops
         log.warning("the table %s %s: %s. %s", name, now, why.rstrip("."), hint)
         self._note_restart(error)

@@ -12,6 +12,7 @@ from typing import Final
 from cdcd.lsn import INVALID, format_lsn
 from cdcd.monitoring.history import Sample
 from cdcd.monitoring.status import State, Status
+from cdcd.source.table_selection import shell_word
 from cdcd.terminal.text_format import duration, size
 from cdcd.terminal.visible_text import visible_lines
 
@@ -129,7 +130,7 @@ def _errors(status: Status, now_s: float) -> str:
 def _parked(status: Status) -> str:
     items = "".join(
         f"<li>{escape(table)}: {escape(reason)}. "
-        f"<strong>Correct the cause, then run: cdcd unpark {escape(table)}</strong></li>\n"
+        f"<strong>Correct the cause, then run: cdcd unpark {escape(shell_word(table))}</strong></li>\n"
         for table, reason in status.parked.items()
     )
     return f'<h2>Parked tables</h2>\n<ul class="errors">\n{items}</ul>\n' if items else ""

@@ -14,7 +14,7 @@ from cdcd.lsn import format_lsn
 from cdcd.preflight.findings import Finding, of_error, ok, warning
 from cdcd.progress.continuity import Remains, Server, check_lost_slot, check_start
 from cdcd.progress.records import SlotRecord
-from cdcd.source.table_selection import qualified_name
+from cdcd.source.table_selection import qualified_name, shell_word
 
 
 def judge(
@@ -50,7 +50,7 @@ def judge(
     for table in last.parked:
         name = qualified_name(table.schema, table.table)
         message = f"The table {name} is parked since {format_lsn(table.lsn)}: {table.reason}"
-        yield warning("parked", message, f"Correct the cause, then run: cdcd unpark {name}")
+        yield warning("parked", message, f"Correct the cause, then run: cdcd unpark {shell_word(name)}")
 
 
 def _is_contiguous(

@@ -17,7 +17,7 @@ from cdcd.progress.snapshot_records import RUNNING, WANTED, TableSnapshot
 from cdcd.sink.batches import Batch
 from cdcd.sink.kafka_transaction import Table, Topic
 from cdcd.sink.topics import TopicNames
-from cdcd.source.table_selection import qualified_name
+from cdcd.source.table_selection import qualified_name, shell_word
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def _warn(table: str, before: tuple[str, ...], now: tuple[str, ...]) -> None:
         table,
         _words(before),
         _words(now),
-        table,
+        shell_word(table),
     )
 
 

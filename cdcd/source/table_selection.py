@@ -17,6 +17,7 @@ A pattern is `schema.table`:
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -108,6 +109,18 @@ def qualified_name(schema: str, table: str) -> str:
     return ".".join(part if not part or _PLAIN.fullmatch(part) else identifier(part) for part in (schema, table))
 
 
+def shell_word(name: str) -> str:
+    """The pattern of a table, for a command that a person may paste into a shell. `name` is from `qualified_name`.
+
+    Whoever makes a table chooses its name. Nothing in single quotes means anything to a shell, even where a log in JSON
+    escapes it. A quote inside the name, and all else that is no letter there, becomes a `?`.
+    """
+    if "'" in name:
+        parts = (_QUOTED.sub(_unquoted, part) for part in _TOKEN.findall(name))
+        name = "".join(part if part == "." else re.sub(r"\W", "?", part) for part in parts)
+    return shlex.quote(name)
+
+
 def split_name(name: str) -> tuple[str, str]:
     """Schema and table of a name that `qualified_name` has made."""
     tokens = _TOKEN.findall(name)
@@ -157,7 +170,7 @@ def select_tables(
     for pattern in patterns:
         if not any(pattern.matches(*table) for table in tables):
             nearest = nearest_table(pattern, tables)
-            hint = f"Did you mean {nearest}?" if nearest else f"To see the tables, run: {listing_command}"
+            hint = f"Did you mean {shell_word(nearest)}?" if nearest else f"To see the tables, run: {listing_command}"
             raise RequestRejected(not_found(pattern.text), hint)
     return [table for table in tables if not words or any(pattern.matches(*table) for pattern in patterns)]
 

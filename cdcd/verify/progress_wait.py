@@ -13,7 +13,7 @@ from cdcd.errors import RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import DeferredTable, ParkedTable, SlotRecord, parse_record
 from cdcd.reading.consumer import TopicReader
-from cdcd.source.table_selection import qualified_name
+from cdcd.source.table_selection import qualified_name, shell_word
 from cdcd.terminal.progress_bar import ProgressBar
 
 RECORDS_BACK: Final = 1_000
@@ -67,7 +67,7 @@ def _incomplete(table: ParkedTable | DeferredTable) -> RequestRejected:
     name = qualified_name(table.schema, table.table)
     return RequestRejected(
         f"the topic of {name} is not complete since {format_lsn(table.lsn)}: {table.reason}",
-        f"Wait for its snapshot, or run cdcd unpark {name}; or leave the table out",
+        f"Wait for its snapshot, or run cdcd unpark {shell_word(name)}; or leave the table out",
     )
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import unicodedata
 from collections.abc import Callable, Iterator
+from html import unescape
 from html.parser import HTMLParser
 from typing import TextIO, cast
 
@@ -25,6 +26,7 @@ from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import Status
 from cdcd.monitoring.status_page import render
 from cdcd.preflight.findings import Finding, Level
+from cdcd.source.table_selection import qualified_name
 from cdcd.terminal.output import Output
 from cdcd.terminal.progress_bar import CLEAR, ProgressBar
 from cdcd.verify.comparison import CHANGED, Difference, TableResult
@@ -50,6 +52,10 @@ def printed(write: Callable[[TextIO], object]) -> str:
     out = io.StringIO()
     write(cast("TextIO", Output(out)))
     return out.getvalue()
+
+
+def printed_lines(lines: list[str]) -> str:
+    return printed(lambda out: out.writelines(f"{line}\n" for line in lines))
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +87,35 @@ def test_tail_shows_a_row_in_its_own_lines(topic: str, column: str, value: str) 
     shown = printed(lambda out: out.write(f"{tailed.as_json()}\n"))
     assert_harmless(shown, 1)
     assert json.loads(shown)["value"]["after"][column] == (value if column != "n" else [value])
+
+
+FIELDS = [
+    "op",
+    "source",
+    "commit_lsn",
+    "seq",
+    "xid",
+    "before",
+    "after",
+    "unchanged",
+    "unrepresentable",
+    "truncate",
+    "column",
+]
+anything = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3),
+    lambda inside: st.lists(inside, max_size=2) | st.dictionaries(st.sampled_from(FIELDS), inside, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), anything), anything, st.integers(-(1 << 63), (1 << 63) - 1))
+def test_tail_shows_a_record_that_another_program_has_written(
+    value: dict[str, object], key: object, time_ms: int
+) -> None:
+    for each in (value, {**value, "source": {}}, {**value, "source": {"commit_lsn": 1, "seq": 1, "xid": 1}}):
+        lines = TailedEvent("topic", 0, 5, time_ms, key, each).as_text()
+        assert_harmless(printed_lines(lines), len(lines))
 
 
 @given(hostile, hostile, hostile)
@@ -187,6 +222,14 @@ def test_the_page_has_the_same_elements_whatever_a_name_or_a_message_is(name: st
     shown = page(name, message)
     assert_harmless(shown)
     assert Outline(shown).tags == Outline(page("a", "b")).tags
+
+
+def test_no_command_that_is_shown_runs_what_stands_in_the_name_of_a_table() -> None:
+    name = qualified_name("public", "$(exit 7)")
+    inert = """'public."$(exit 7)"'"""
+    assert f"cdcd unpark {inert}" in unescape(page(name, "too large"))
+    result = TableResult(name, "topic", 16, 1, 1, 1, False, (), other_keys=(("id",),))
+    assert as_text(result)[0].endswith(f"run cdcd snapshot {inert}")
 
 
 @given(hostile)

@@ -27,7 +27,7 @@ from cdcd.progress.snapshot_records import DONE
 from cdcd.reading.slot_progress import open_progress
 from cdcd.source.published_tables import published_names
 from cdcd.source.session import Session
-from cdcd.source.table_selection import qualified_name, select_published
+from cdcd.source.table_selection import qualified_name, select_published, shell_word
 from cdcd.terminal.progress_bar import ProgressBar
 
 POLL_S: Final = 0.5
@@ -76,7 +76,7 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                     )
             if parked := {name for name, _ in requested.values()} & progress.parked().keys():
                 name = min(parked)  # the daemon takes the snapshot only after `cdcd unpark`
-                hint = f"Run `cdcd unpark {name}`: the snapshot then follows by itself"
+                hint = f"Run: cdcd unpark {shell_word(name)}. The snapshot then follows by itself"
                 raise RequestRejected(f"{name} is parked, so the daemon takes no snapshot of it", hint)
             time.sleep(POLL_S)
         for name, _ in requested.values():

@@ -13,6 +13,7 @@ import logging
 import signal
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -68,13 +69,19 @@ class TailedEvent:
         return json.dumps({**self.__dict__, "key": plain(self.key), "value": plain(self.value)}, ensure_ascii=False)
 
     def as_text(self) -> list[str]:
-        """Lines for people: time, operation and table, then the row before and after."""
-        published = datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
-        head = f"{published:%Y-%m-%d %H:%M:%S}.{self.timestamp_ms % 1000:03} {self.topic}"
+        """Lines for people: time, operation and table, then the row before and after.
+
+        A record that another program wrote may look like an event. Such a record is shown as it is.
+        """
+        head = f"{_time_text(self.timestamp_ms)} {self.topic}"
         if self.value is None:
             return [f"{head} tombstone {columns_text(self.key)}"]
-        if not (isinstance(self.value, dict) and isinstance(self.value.get("source"), dict)):
-            return [f"{head} {columns_text(self.key)} {columns_text(self.value)}"]
+        if isinstance(self.value, dict) and isinstance(self.value.get("source"), dict):
+            with suppress(KeyError, TypeError, ValueError, AttributeError):
+                return self._event_lines(head)
+        return [f"{head} {columns_text(self.key)} {columns_text(self.value)}"]
+
+    def _event_lines(self, head: str) -> list[str]:
         event, source = self.value, self.value["source"]
         operation = OPERATIONS.get(event.get("op", ""), event.get("op"))
         position = f"{format_lsn(source['commit_lsn'])} #{source['seq']}"
@@ -90,6 +97,14 @@ class TailedEvent:
             column, text = word(lost["column"]), word(lost["text"])
             lines.append(f"    {lost['image']:9}{column}={text} (not representable in Avro)")
         return lines
+
+
+def _time_text(timestamp_ms: int) -> str:
+    """A record's time. Its producer may choose one that no calendar has."""
+    try:
+        return f"{datetime.fromtimestamp(timestamp_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03}"
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
 
 
 def tail(

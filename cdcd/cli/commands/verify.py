@@ -12,6 +12,7 @@ from typing import TextIO
 
 from cdcd.cli.commands import Load
 from cdcd.lsn import format_lsn
+from cdcd.source.table_selection import shell_word
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.terminal.visible_text import word
 from cdcd.verify.comparison import CHANGED, EXTRA, MISSING, Comparison, Difference, TableResult
@@ -54,7 +55,8 @@ def as_text(result: TableResult) -> list[str]:
         keys = " and ".join(
             f"under the key ({', '.join(key)})" if key else "without a key" for key in result.other_keys
         )
-        hint += f"; the key has changed, and the topic still has events {keys}: run cdcd snapshot {result.table}"
+        command = f"cdcd snapshot {shell_word(result.table)}"
+        hint += f"; the key has changed, and the topic still has events {keys}: run {command}"
     return [f"{result.table}: {summary}{hint}", *map(_difference, result.differences)]
 
 

@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from cdcd.errors import GapError, RequestRejected
 from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
+from cdcd.source.table_selection import qualified_name, shell_word
 from cdcd.spark.reading.cuts import Cuts
 from cdcd.spark.reading.decoding import common_columns, decode, header
 from cdcd.spark.reading.kafka import KafkaReader
@@ -67,10 +68,10 @@ class Topics:
         if len(keys) > 1:
             keys = {each.key for each in self.writers.find(_key_headers(events), *where)}
         if len(keys) > 1:
-            name, kinds = f"{record.schema}.{record.table}", sorted(f"({', '.join(key)})" for key in keys)
+            name, kinds = qualified_name(record.schema, record.table), sorted(f"({', '.join(key)})" for key in keys)
             raise GapError(
                 f"the key of {name} has changed: it has events under {' and '.join(kinds)}",
-                f"Run cdcd snapshot {name}, and ask for a later position",
+                f"Run cdcd snapshot {shell_word(name)}, and ask for a later position",
             )
         return next(iter(keys), ())
 

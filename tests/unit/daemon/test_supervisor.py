@@ -142,6 +142,18 @@ def test_events_without_their_key_are_to_be_discarded(
     )
 
 
+def test_the_command_of_a_hint_runs_nothing_that_stands_in_the_name_of_a_table(
+    make: Callable[..., Daemon], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> CdcdError:
+        daemon.stops = True
+        return Unpublishable("too large", "Make it smaller", table=("public", "$(exit 7)"))
+
+    daemon = make(fail)
+    daemon.supervisor.run()
+    assert caplog.messages[0].endswith("""Then run: cdcd unpark 'public."$(exit 7)"'""")
+
+
 def test_text_that_cannot_be_converted_is_taken_as_it_is_stored_from_then_on(make: Callable[..., Daemon]) -> None:
     daemon = make(lambda: TextUnconvertible("PostgreSQL cannot convert it", "Correct the filter"))
     daemon.clients.step_s = 1.0  # so that the pause before the next stream ends

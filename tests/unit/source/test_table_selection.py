@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+
 import pytest
 
 from cdcd.errors import RequestRejected, SettingsError
 from cdcd.source.table_selection import (
     CandidateTable,
     TablePattern,
+    qualified_name,
     select_candidates,
     select_published,
     select_tables,
+    shell_word,
 )
 
 ITEMS, ORDER, ORDERS = ("public", "items"), ("public", "Order"), ("public", "orders")
@@ -103,3 +108,13 @@ def test_a_partition_is_selected_only_if_its_root_is_not() -> None:
     assert selected("public.*") == [root]
     assert selected("public.orders_*") == [leaf]
     assert selected("other.*", "public.orders") == [root, alone]
+
+
+@pytest.mark.parametrize(
+    "name", ["t", "Order", "two words", "$(exit 7)", "`exit 7`", "a';exit 7;'", '";exit 7;"', "$0\\", "*?"]
+)
+def test_a_command_that_is_pasted_into_a_shell_names_the_table_and_runs_nothing_else(name: str) -> None:
+    word = shell_word(qualified_name("public", name))
+    for pasted in (word, json.dumps(word)[1:-1]):  # as in a log of JSON
+        shown = subprocess.run(["sh", "-c", f"printf %s {pasted}"], capture_output=True, text=True, check=True).stdout
+        assert pasted != word or TablePattern(shown).matches("public", name)
