@@ -13,9 +13,12 @@ Source: PostgreSQL, "pg_lsn Type" and "Streaming Replication Protocol" (Standby 
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 INVALID: Final = 0
+
+_TEXT: Final = re.compile("([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 def format_lsn(lsn: int) -> str:
@@ -25,7 +28,7 @@ def format_lsn(lsn: int) -> str:
 
 def parse_lsn(text: str) -> int:
     """The LSN of PostgreSQL's text form. Raises ValueError (the caller's fault) if `text` is not an LSN."""
-    high, slash, low = text.partition("/")
-    if not slash or not (1 <= len(high) <= 8 and 1 <= len(low) <= 8):
+    match = _TEXT.fullmatch(text)
+    if match is None:
         raise ValueError(f"an LSN looks like 16/B374D848, not {text!r}")
-    return int(high, 16) << 32 | int(low, 16)
+    return int(match[1], 16) << 32 | int(match[2], 16)

@@ -15,9 +15,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-_ESCAPE_LIKE = re.compile(r"_(?=[xX][0-9a-fA-F]+[^A-Za-z0-9])")
-_FORBIDDEN = re.compile(r"[^A-Za-z0-9_]")
-_CAPITAL = re.compile(r"[A-Z]")
+_ESCAPED = re.compile(r"[^A-Za-z0-9_]|_(?=[xX][0-9a-fA-F]+[^A-Za-z0-9])")
+_ESCAPED_IN_SMALL = re.compile(r"[^a-z0-9_]|_(?=[xX][0-9a-fA-F]+[^a-z0-9])")
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -26,19 +25,20 @@ def _escape(match: re.Match[str]) -> str:
 
 def avro_name(name: str) -> str:
     """The Avro name of one PostgreSQL identifier; "" becomes `_x_` (PostgreSQL allows no empty name)."""
-    safe = _FORBIDDEN.sub(_escape, _ESCAPE_LIKE.sub("_x5f_", name))
-    if not safe:
-        return "_x_"
-    return f"_x{ord(safe[0]):x}_{safe[1:]}" if safe[0].isdigit() else safe
+    return _with_escapes(name, _ESCAPED)
 
 
 def field_names(columns: Sequence[str]) -> list[str]:
     """The Avro field names of a table's columns, in their order. No two are equal, even if case is ignored."""
     folded = Counter(column.lower() for column in columns)
-    return [
-        _CAPITAL.sub(_escape, avro_name(column)) if folded[column.lower()] > 1 else avro_name(column)
-        for column in columns
-    ]
+    return [_with_escapes(column, _ESCAPED_IN_SMALL if folded[column.lower()] > 1 else _ESCAPED) for column in columns]
+
+
+def _with_escapes(name: str, escaped: re.Pattern[str]) -> str:
+    safe = escaped.sub(_escape, name)
+    if not safe:
+        return "_x_"
+    return f"_x{ord(safe[0]):x}_{safe[1:]}" if safe[0].isdigit() else safe
 
 
 def namespace(schema: str, table: str) -> str:

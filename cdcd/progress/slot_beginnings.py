@@ -60,7 +60,7 @@ def parse_beginning(key: bytes, value: bytes) -> SlotBeginning:
             database_oid=int(document["database_oid"]),
             lsn=parse_lsn(document["lsn"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise GapError(
             f"the record with the key {key.decode(errors='replace')!r} on the snapshots topic cannot be read: {error}",
             "Run the cdcd version that wrote it, and keep other producers off the snapshots topic",

@@ -127,7 +127,7 @@ def parse_snapshot_record(key: bytes, value: bytes) -> TableSnapshot:
             starts_with_truncate=bool(document["starts_with_truncate"]),
             key_columns=tuple(map(str, document["key_columns"])) if "key_columns" in document else None,
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise GapError(
             f"the snapshot record with the key {key.decode(errors='replace')!r} cannot be read: {error}",
             "Run the cdcd version that wrote it, and keep other producers off the snapshots topic",

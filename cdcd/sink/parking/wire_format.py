@@ -15,6 +15,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from mypy_extensions import u8
@@ -48,23 +49,24 @@ class ParkedEvent:
 def records(key: bytes, reason: str, batch: TableBatch, part_bytes: int = PART_BYTES) -> Iterator[Message]:
     """Yield the records of the parked topic, all under `key`, that hold a table's batch in its order.
 
-    A record holds at most `part_bytes` of a value.
+    A record holds at most `part_bytes` of a key and a value, unless the key alone is larger.
     """
     everywhere = set(batch.everywhere)
     head = {"version": VERSION, "schema": batch.schema, "table": batch.name, "reason": reason[:REASON_MAX]}
     for index, (message, op) in enumerate(zip(batch.messages, batch.ops.getvalue(), strict=True)):
-        value = message["value"]
-        size = len(value or b"")
-        starts = range(0, max(size, 1), part_bytes)
-        for number, start in enumerate(starts):
+        key_of_event, value = message.get("key"), message["value"]
+        # The first part is shorter by the key: an index holds a key of half a megabyte, if it can be compressed.
+        second = max(part_bytes - len(key_of_event or b""), 1)
+        starts = [0, *range(second, len(value or b""), part_bytes)]
+        for number, (start, end) in enumerate(pairwise([*starts, None])):
             document = {
                 **head,
                 "op": op,
                 "everywhere": index in everywhere,
                 "part": number + 1,
                 "parts": len(starts),
-                "key": _text(message.get("key") if number == 0 else None),
-                "value": None if value is None else _text(value[start : start + part_bytes]),
+                "key": _text(key_of_event if number == 0 else None),
+                "value": None if value is None else _text(value[start:end]),
             }
             yield {"key": key, "value": json.dumps(document, ensure_ascii=False).encode()}
 
@@ -116,7 +118,7 @@ class PartAssembler:
             if document["version"] != VERSION:
                 raise ValueError(f"version {document['version']}; this cdcd reads version {VERSION}")
             return self._add(document)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise GapError(
                 f"the parked record at offset {offset} cannot be read: {error}",
                 "Run the cdcd version that wrote it, and keep other producers off the parked topic",

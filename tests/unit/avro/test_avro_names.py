@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cdcd.avro.avro_names import avro_name, field_names, namespace
 
 IDENTIFIER = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
-TRICKY = st.text(st.sampled_from("_xX5fé1 a\"'.-É"), min_size=1, max_size=10)
+TRICKY = st.text(st.sampled_from("_xX5fF4\x041 a\"'.-éÉ"), min_size=1, max_size=10)
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,7 @@ def test_a_namespace_keeps_schema_and_table_apart() -> None:
 
 def test_what_seems_to_start_an_escape_before_a_character_that_gets_one_is_escaped() -> None:
     assert len(set(field_names(["_x20é", " xe9_"]))) == 2
+
+
+def test_a_capital_that_gets_an_escape_ends_what_seems_to_start_one() -> None:
+    assert len(set(field_names(["_x4B", "_x4b", "\x04x42_"]))) == 3

@@ -121,6 +121,18 @@ def test_anything_else_is_a_gap_and_never_another_exception(key: bytes, value: b
         parse_record(key, value)
 
 
+def test_a_record_that_is_nested_without_end_is_a_gap() -> None:
+    with pytest.raises(GapError, match="progress record"):
+        parse_record(b"s", b"[" * 100_000)
+
+
+@pytest.mark.parametrize("lsn", ["-1/0", " 1/0", "1_0/0", "+1/0", "٣/0", "0x1/0", "1/0\n", "123456789/0"])
+def test_a_text_that_is_no_lsn_is_a_gap(lsn: str) -> None:
+    document = json.loads(SLOT.value())
+    with pytest.raises(GapError, match="an LSN looks like"):
+        parse_slot_record(b"s", json.dumps({**document, "lsn": lsn}).encode())
+
+
 @pytest.mark.parametrize("record", [SLOT, TABLE])
 @pytest.mark.parametrize("bad", [None, True, 1.5, -1, "x", [], {}, [-1], [True], ["1"]])
 def test_a_field_that_is_missing_or_of_another_type_is_named(record: SlotRecord | TableRecord, bad: object) -> None:

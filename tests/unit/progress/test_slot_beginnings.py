@@ -15,7 +15,13 @@ def test_what_is_written_is_read_back() -> None:
     assert b"/" not in RECORD.key()
 
 
-@pytest.mark.parametrize("value", [b"", b"[]", b"{}", b'{"version":2}', RECORD.value().replace(b"1/28", b"x")])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"", b"[]", b"{}", b'{"version":2}', b"[" * 100_000),
+        *(RECORD.value().replace(b"1/28", b"x"), RECORD.value().replace(b'"1/28"', b"7")),
+    ],
+)
 def test_a_record_that_cannot_be_understood_is_a_gap(value: bytes) -> None:
     with pytest.raises(GapError, match="the record with the key 'cdcd' on the snapshots topic cannot be read"):
         parse_beginning(b"cdcd", value)

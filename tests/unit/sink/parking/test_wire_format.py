@@ -10,6 +10,7 @@ from cdcd.errors import GapError
 from cdcd.sink.batches import BatchBuilder, TableBatch
 from cdcd.sink.parking import wire_format
 from cdcd.sink.parking.wire_format import ParkedEvent, PartAssembler, batch_of
+from cdcd.sink.topics import PARKED_MESSAGE_BYTES
 
 INSERT = ord("c")
 DELETE = ord("d")
@@ -39,9 +40,17 @@ def test_parked_events_come_back_as_they_were(given_: list[ParkedEvent], part_by
     assert assembler.is_between_events
 
 
+def test_a_record_has_room_for_a_large_key_and_the_first_part_of_a_value() -> None:
+    """A record has to fit into the parked topic, whatever the row is: the topic is the last resort."""
+    for size in (0, 300_000, 680_000):
+        batch = batch_of("public", "a", [ParkedEvent(INSERT, b"k" * size, b"x" * 2_000_000, False)])
+        records = list(wire_format.records(b"s/p.public.a", "too large", batch))
+        assert max(len(record["value"] or b"") for record in records) < PARKED_MESSAGE_BYTES
+
+
 def test_a_part_that_is_missing_is_a_gap() -> None:
     batch = TableBatch("public", "a")
-    batch.messages.append({"key": b"k", "value": b"x" * (wire_format.PART_BYTES * 3)})
+    batch.messages.append({"key": b"k", "value": b"x" * (wire_format.PART_BYTES * 3 - 1)})
     batch.ops.append(INSERT)
     first, _, third = wire_format.records(b"key", "too large", batch)
     assembler = PartAssembler()
@@ -50,7 +59,7 @@ def test_a_part_that_is_missing_is_a_gap() -> None:
         assembler.add(9, third["value"] or b"")
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b'{"version": 2}', b"[1]", b"\xff"])
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"version": 2}', b"[1]", b"\xff", b"[" * 100_000])
 def test_what_is_no_parked_record_is_a_gap(data: bytes) -> None:
     with pytest.raises(GapError, match="cannot be read"):
         PartAssembler().add(0, data)
