@@ -66,7 +66,7 @@ def test_the_command_of_the_warning_names_any_table(caplog: pytest.LogCaptureFix
         batch = Batch()
         batch.keys["A b", "c.d"] = (key,)
         keys.of_batch(batch, NAMES)
-    assert 'Run: cdcd snapshot "A b"."c.d"' in caplog.text
+    assert """Run: cdcd snapshot '"A b"."c.d"'""" in caplog.text
 
 
 def test_the_table_record_keeps_the_key_of_a_table_without_a_snapshot(caplog: pytest.LogCaptureFixture) -> None:
