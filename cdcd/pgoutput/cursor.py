@@ -26,7 +26,8 @@ HINT: Final = (
 )
 ENCODING_HINT: Final = (
     "Connect with client_encoding=UTF8. If `SHOW server_encoding` says SQL_ASCII, PostgreSQL converts nothing: "
-    "rename what this field names, or store the database in UTF8"
+    "rename what this field names. The WAL keeps the old name: go past it with pg_replication_slot_advance, and take a "
+    "new snapshot. Or store the database in UTF8"
 )
 
 

@@ -180,12 +180,20 @@ def dsn_parameters(dsn: str) -> dict[str, str]:
         return {}
 
 
+_NAME_HINT: Final = (
+    "A table, a column or a type has a name without an equivalent in UTF-8: rename it. To find it, run: "
+    "SET client_encoding TO 'SQL_ASCII'; SELECT oid, relname FROM pg_class WHERE relname ~ '[^ -~]'; "
+    "and so on with pg_attribute and pg_type"
+)
+"""The daemon converts no text but that of the catalog by a statement: see `server_errors.UNCONVERTIBLE`."""
+
+
 class StatementRejected(RequestRejected):
     """PostgreSQL refused a statement. The caller may know a hint for the SQLSTATE."""
 
-    def __init__(self, message: str, sqlstate: str) -> None:
+    def __init__(self, message: str, sqlstate: str, hint: str = "") -> None:
         """`sqlstate`: five characters, as in PostgreSQL's appendix of error codes."""
-        super().__init__(message)
+        super().__init__(message, hint)
         self.sqlstate = sqlstate
 
 
@@ -319,7 +327,8 @@ def statement_error(error: psycopg.Error) -> CdcdError:
         return Locked(f"PostgreSQL could not get a lock in time: {message}", "It is free when its holder has ended")
     if server_errors.is_passing(sqlstate) and (sqlstate or isinstance(error, psycopg.OperationalError)):
         return PostgresUnavailable(f"PostgreSQL could not answer: {message}")
-    return StatementRejected(f"PostgreSQL refused a statement: {message} ({sqlstate})", sqlstate)
+    hint = _NAME_HINT if sqlstate in server_errors.UNCONVERTIBLE else ""
+    return StatementRejected(f"PostgreSQL refused a statement: {message} ({sqlstate})", sqlstate, hint)
 
 
 def _message(error: psycopg.Error) -> str:

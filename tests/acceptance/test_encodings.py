@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,3 +78,21 @@ def test_characters_of_several_bytes_are_converted_whole(encoded: StreamFixture)
     found = {event.value["after"]["id"]: event.value for event in encoded.events()}
     assert {number: value["after"]["v"] for number, value in found.items()} == {1: "日本語ｱ", 2: None, 3: "表"}
     assert [each["text"] for each in found[2]["unrepresentable"]] == ["\\xfc\\xfe"]
+
+
+@pytest.mark.parametrize(("encoded", "name"), [("WIN1252", b"n\x81"), ("SQL_ASCII", b"n\xff")], indirect=["encoded"])
+def test_a_name_that_has_no_equivalent_ends_a_start_with_a_hint_that_finds_it(
+    encoded: StreamFixture, name: bytes
+) -> None:
+    encoding = encoded.sql("SHOW server_encoding")[0][0]
+    with psycopg.connect(encoded.dsn, autocommit=True, client_encoding=encoding) as connection:
+        connection.execute(b'CREATE TABLE "' + name + b'" (id int)')
+    encoded.sql("CREATE PUBLICATION cdcd FOR ALL TABLES")
+    run = encoded.run()
+    assert run.returncode == 1
+    found = re.search(r"run: (SET [^;]*); (SELECT [^;]*);", run.stderr)
+    assert found is not None, run.stderr
+    with psycopg.connect(encoded.dsn, autocommit=True) as connection:
+        connection.execute(found[1].encode())
+        [(_, shown)] = connection.execute(found[2].encode()).fetchall()
+    assert shown == name
