@@ -27,6 +27,9 @@ def judge(facts: ServerFacts, slot: SlotState | None, source: SourceSettings) ->
     yield ok("server", f"PostgreSQL {version}, database {facts.database}, role {facts.role} may replicate")
     if source.origin == "none" and facts.version < 160000:
         yield error("origin", 'source.origin "none" needs PostgreSQL 16', 'Set source.origin to "any"')
+    if source.streaming == "parallel" and facts.version < 160000:
+        hint = 'Set source.streaming to "auto"'
+        yield error("streaming", 'source.streaming "parallel" needs PostgreSQL 16', hint)
     level = facts.parameters["wal_level"]
     if level == "logical":
         yield ok("wal_level", "wal_level is logical")
@@ -83,5 +86,8 @@ def _retention(facts: ServerFacts) -> Iterator[Finding]:
         )
     if timeout_s := int(facts.parameters.get("idle_replication_slot_timeout", 0)):
         message = f"idle_replication_slot_timeout invalidates a slot that no client uses for {duration(timeout_s)}"
-        hint = "Run: ALTER SYSTEM SET idle_replication_slot_timeout = 0; or never stop cdcd for that long"
+        hint = (
+            "Run: ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf(); "
+            "or never stop cdcd for that long"
+        )
         yield warning("retention", message, hint)

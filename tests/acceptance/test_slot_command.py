@@ -17,6 +17,8 @@ def test_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(st
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon()
     assert "does not exist" in cdcd(daemon, "slot", "status", code=1)
+    assert "there is no publication cdcd" in cdcd(daemon, "slot", "create", code=1)
+    stream.sql("CREATE PUBLICATION cdcd FOR TABLE t")
     made = json.loads(cdcd(daemon, "slot", "create", "--two-phase", "--failover", "--json"))
     assert (made["name"], made["two_phase"], made["failover"], made["active"]) == (stream.slot, True, True, False)
     assert "already exists" in cdcd(daemon, "slot", "create", code=1)

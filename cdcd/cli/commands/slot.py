@@ -20,6 +20,7 @@ from cdcd.errors import CdcdError, GapError, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import SlotRecord
 from cdcd.reading.slot_progress import last_record
+from cdcd.source.publication import Publication
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.server_errors import SlotActive
 from cdcd.source.session import Session
@@ -42,7 +43,7 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
 def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool, out: TextIO) -> None:
     """Create the slot, with the properties that the options or the settings ask for.
 
-    Raises GapError if Kafka holds progress of a slot of that name, and RequestRejected as
+    Raises GapError if Kafka holds progress of a slot of that name. Raises RequestRejected without a publication, and as
     `ReplicationStream.create_slot` does.
     """
     source = settings.source
@@ -53,6 +54,12 @@ def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool
             raise GapError(
                 f"Kafka holds changes of {source.slot} up to {format_lsn(last.lsn)}: a new slot would begin later",
                 "Use another source.slot or sink.prefix, and take a new snapshot of the tables",
+            )
+        if not Publication(session, source.publication).exists():
+            raise RequestRejected(
+                f"there is no publication {source.publication}, and PostgreSQL ends the stream of a slot at the first "
+                "change that is older than the publication",
+                "Make the publication first (cdcd check has the statement), or run cdcd run, which makes both",
             )
         with ReplicationStream(source.dsn, source.application_name) as walsender:
             walsender.create_slot(
