@@ -119,6 +119,10 @@ class SnapshotPump:
         """See Room."""
         return self._sink.is_idle
 
+    def name_in_stream(self, relation_oid: int) -> tuple[str, str] | None:
+        """See Room."""
+        return self._assembler.announced_name(relation_oid)
+
     def _begin_progress(self) -> SnapshotBar | Summary:
         """Make what shows the progress of one snapshot."""
         if self._bar.on:

@@ -16,6 +16,7 @@ from cdcd.snapshot.copy_format import CopyFormat
 from cdcd.snapshot.encoder import SnapshotEncoder
 from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.transaction.change_consumer import ChangeConsumer
+from cdcd.transaction.relations import ResolvedRelation
 
 BLOCK_BYTES: Final = 8_192
 
@@ -47,6 +48,11 @@ class SnapshotRows:
     def lsn(self) -> int:
         """The consistent point."""
         return self._export.lsn
+
+    @property
+    def relations(self) -> list[ResolvedRelation]:
+        """The tables, as the catalog described them."""
+        return [table.relation for table in self._tables.values()]
 
     def start(self, now: float) -> None:
         """The stream is at the consistent point: the rows come now."""

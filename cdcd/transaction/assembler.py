@@ -126,6 +126,10 @@ class Assembler:
         """The outcomes of prepared transactions; the reader empties the list."""
         return self._spooled.outcomes
 
+    def announced_name(self, relation_oid: int) -> tuple[str, str] | None:
+        """The schema and name under which the stream sends a relation; None if it has not announced it."""
+        return self._router.announced_name(relation_oid)
+
     def pause_before(self, lsn: i64) -> None:
         """Pause before the first transaction that commits at `lsn` or later. A later call replaces the LSN."""
         self._pause_lsn = lsn

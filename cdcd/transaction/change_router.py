@@ -129,6 +129,11 @@ class ChangeRouter:
         self._last = None
         self._shown = None
 
+    def announced_name(self, relation_oid: int) -> tuple[str, str] | None:
+        """The schema and name under which the stream sends a relation; None if it has not announced it."""
+        message = self._announced.get(relation_oid)
+        return None if message is None else _name(message)
+
     def known(self) -> dict[int, RelationChanges]:
         """Return a copy of the relations in force, by OID. Callers share it, so they must not change it."""
         if self._shown is None:

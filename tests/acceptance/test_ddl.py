@@ -79,6 +79,27 @@ def test_a_renamed_table_goes_on_in_a_topic_of_its_new_name(stream: StreamFixtur
     assert topics.fold(events) == stream.content("other", "u")
 
 
+@pytest.mark.postgres_versions("oldest", 15, "newest")
+def test_a_table_whose_schema_is_renamed_goes_on_in_a_topic_of_its_new_name(stream: StreamFixture) -> None:
+    stream.sql(
+        "CREATE SCHEMA before",
+        "CREATE TABLE before.t (id int PRIMARY KEY)",
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        "INSERT INTO before.t VALUES (1)",
+        "CREATE PUBLICATION cdcd FOR ALL TABLES",
+    )
+    daemon = stream.daemon(snapshot={"mode": "initial"}).start()
+    daemon.wait_for_log("the snapshot is complete")
+    stream.sql("INSERT INTO before.t VALUES (2)")
+    daemon.wait_until_confirmed()
+    stream.sql("ALTER SCHEMA before RENAME TO now", "INSERT INTO now.t VALUES (3)", "INSERT INTO u VALUES (1)")
+    daemon.until(lambda: daemon.log.read_text().count("the snapshot is complete") == 2, "a snapshot of now.t", 40)
+    stream.sql("INSERT INTO now.t VALUES (4)", "DELETE FROM now.t WHERE id = 1", "INSERT INTO u VALUES (2)")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    stream.check(("now", "t"), ("public", "u"))
+
+
 @pytest.mark.postgres_versions("oldest", "newest")
 def test_a_table_that_was_dropped_and_made_again_goes_on_in_its_topic(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY, v int)", "CREATE PUBLICATION cdcd FOR ALL TABLES")

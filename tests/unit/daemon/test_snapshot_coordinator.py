@@ -33,6 +33,7 @@ from cdcd.sink.topics import TopicNames
 from cdcd.snapshot.copy_format import SIGNATURE
 from cdcd.source.heaps import Heap
 from cdcd.source.pg_types import PgType
+from cdcd.source.server_errors import SnapshotGone
 from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
 
 LSN = 0x5000
@@ -47,6 +48,10 @@ class PlayedRoom:
     accepts_batch: bool = True
     wants_rows: bool = True
     is_sink_idle: bool = True
+    names: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+    def name_in_stream(self, relation_oid: int) -> tuple[str, str] | None:
+        return self.names.get(relation_oid)
 
 
 class PlayedConnection:
@@ -320,6 +325,24 @@ def test_nothing_is_looked_for_where_no_table_can_want_a_snapshot() -> None:
     it.coordinator.request("public", "t")
     it.turn()
     assert len(it.exports) == 1
+
+
+def test_a_stream_that_uses_the_old_name_of_a_schema_starts_again_before_the_rows() -> None:
+    it = Played()
+    it.room.names[1] = ("before", "t")
+    it.room.is_sink_idle = False
+    assert it.catch_up() == NOTHING, "what has the old name is not in Kafka yet"
+    it.room.is_sink_idle = True
+    with pytest.raises(SnapshotGone, match=r"before\.t is public\.t by now"):
+        it.turn()
+
+
+@pytest.mark.parametrize("name", [("public", "t"), ("public", "renamed"), ("pübl", "t")])
+def test_another_name_in_the_stream_is_no_reason_to_start_again(name: tuple[str, str]) -> None:
+    it = Played()
+    it.room.names[1] = name
+    it.catch_up()
+    assert it.is_in(SnapshotState.READING)
 
 
 def test_what_ends_the_export_ends_the_stream() -> None:
