@@ -11,9 +11,9 @@ what it asked for.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
-from cdcd.progress.daemon_requests import Request, read_request
+from cdcd.progress.daemon_requests import DISCARD, Request, read_request
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +26,17 @@ class RequestIntake:
         slot: str,
         published: Callable[[], Collection[tuple[str, str]]],
         request_snapshot: Callable[[str, str], None],
+        parked: Callable[[], Container[tuple[str, str]]] = frozenset,
     ) -> None:
         """`published` asks for the published tables: their schemas and names.
 
-        `request_snapshot` takes the schema and name of a table.
+        `request_snapshot` takes the schema and name of a table. `parked` returns the parked tables: the events of such
+        a table can be given up even if the table is not published any more.
         """
         self._slot = slot
         self._published = published
         self._request_snapshot = request_snapshot
+        self._parked = parked
 
     def take(self, rows: Iterable[Mapping[str, str]]) -> list[Request]:
         """Return the requests for this slot that the daemon takes."""
@@ -43,7 +46,8 @@ class RequestIntake:
         for row in own:
             try:
                 request = read_request(row)
-                if request.wants_snapshot and request.table not in published:
+                gives_up = request.action == DISCARD and request.table in self._parked()
+                if request.wants_snapshot and request.table not in published and not gives_up:
                     raise ValueError("the publication does not have this table")
             except ValueError as refused:
                 log.warning("passed over a request: %s", refused, extra=_named(row))

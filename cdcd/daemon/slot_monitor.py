@@ -16,7 +16,7 @@ from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import State, Status
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot
-from cdcd.source.synchronous_standby import commits_wait_for
+from cdcd.source.synchronous_standby import commits_wait
 
 
 class SlotMonitor:
@@ -25,12 +25,11 @@ class SlotMonitor:
     def __init__(
         self, source: SourceSettings, status: Status, metrics: Metrics, wall_clock_us: Callable[[], int]
     ) -> None:
-        """COMMITs that wait for `source.application_name` wait for this daemon.
+        """COMMITs that wait for the name of this session wait for the daemon, whose connections all have it.
 
         `wall_clock_us` returns microseconds since 1970 UTC.
         """
         self._session = Session(source.dsn, source.application_name)
-        self._application_name = source.application_name
         self._slot = Slot(self._session, source.slot)
         self._status = status
         self._metrics = metrics
@@ -44,7 +43,7 @@ class SlotMonitor:
     def look(self) -> None:
         """Ask the server, and show what it says. Raises what `Session` raises."""
         if self._status.state is State.STREAMING:
-            self._status.synchronous = commits_wait_for(self._session, self._application_name)
+            self._status.synchronous = commits_wait(self._session)
         state = self._slot.state()
         if state is not None:
             self._was_seen = True

@@ -33,7 +33,7 @@ from cdcd.sink.worker import SinkWorker
 from cdcd.source.catalog import Catalog
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.session import Session
-from cdcd.source.synchronous_standby import commits_wait_for
+from cdcd.source.synchronous_standby import commits_wait
 from cdcd.source.text_conversion import TextConversion
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.event_format import EventFormat
@@ -140,7 +140,7 @@ def assemble(
     )
     return StreamResources(
         server=server,
-        is_synchronous=commits_wait_for(server.session, settings.source.application_name),
+        is_synchronous=commits_wait(server.session),
         assembler=Assembler(
             Decoder(streaming_parallel=server.streaming_mode == "parallel", to_text=to_name),
             Relations(server.catalog, kafka.publisher.keys, parked),
@@ -157,7 +157,12 @@ def assemble(
         sink_worker=partial(clients.sink_worker(), kafka.publisher, kafka.schedule, queue),
         snapshots=snapshots,
         topic_watch=watch,
-        requests=RequestIntake(settings.source.slot, publication.tables, snapshots.request),
+        requests=RequestIntake(
+            settings.source.slot,
+            publication.tables,
+            snapshots.request,
+            lambda: kafka.publisher.parked,
+        ),
         only_snapshot=settings.snapshot.mode == "only",
     )
 

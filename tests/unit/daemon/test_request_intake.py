@@ -17,7 +17,10 @@ class Intake:
 
     def __init__(self) -> None:
         self.snapshots: list[tuple[str, str]] = []
-        self.intake = RequestIntake("s", lambda: [T], lambda *table: self.snapshots.append(table))
+        self.parked: set[tuple[str, str]] = set()
+        self.intake = RequestIntake(
+            "s", lambda: [T], lambda *table: self.snapshots.append(table), lambda: self.parked
+        )
 
     def take(self, action: str, schema: str = "public", table: str = "t", slot: str = "s") -> list[Request]:
         return self.intake.take([{"slot": slot, "action": action, "table_schema": schema, "table_name": table}])
@@ -52,6 +55,14 @@ def test_a_request_for_a_table_that_is_not_published_is_named_and_passed_over(
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     assert "passed over a request" in caplog.text
     assert caplog.records[0].__dict__["table"] == ".".join(table)
+
+
+def test_the_events_of_a_parked_table_that_was_dropped_can_be_given_up(it: Intake) -> None:
+    gone = ("public", "gone")
+    it.parked.add(gone)
+    assert it.take(DISCARD, *gone) == [Request(DISCARD, gone)]
+    assert it.snapshots == [gone], "it needs one if it is published again"
+    assert it.take(SNAPSHOT, *gone) == it.take(DISCARD, "public", "other") == []
 
 
 def test_an_unknown_action_stops_no_other_request(it: Intake, caplog: pytest.LogCaptureFixture) -> None:
