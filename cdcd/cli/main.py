@@ -2,8 +2,8 @@
 
 Before: a shell, or a container's entry point. After: `commands` has one file for each command.
 
-Exit codes: 0 the command succeeded, 1 it failed, 2 a setting or an argument is wrong. `--log-level debug` adds
-tracebacks.
+Exit codes: 0 the command succeeded, 1 it failed, 2 a setting or an argument is wrong, 128 and the number of a signal
+that ended it. `--log-level debug` adds tracebacks.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, TextIO, TypeAlias, cast
+from types import FrameType
+from typing import Any, Final, TextIO, TypeAlias, cast
 
 from cdcd.cli.commands import Load
 from cdcd.cli.parser import build_parser
@@ -26,6 +30,7 @@ from cdcd.terminal.output import Output
 from cdcd.terminal.visible_text import visible, visible_lines
 
 OK, FAILED, BAD_SETTING = 0, 1, 2
+ENDED_BY_SIGNAL: Final = 128
 
 Execute: TypeAlias = "Callable[[argparse.Namespace, Load, TextIO], bool]"
 
@@ -43,9 +48,13 @@ def main(arguments: Sequence[str] | None = None, find: Callable[[str], Execute] 
     args = build_parser().parse_args(arguments)
     out = cast("TextIO", Output(sys.stdout))
     try:
-        return OK if find(args.command)(args, lambda: _load(args), out) else FAILED
+        with _ended_in_order():
+            return OK if find(args.command)(args, lambda: _load(args), out) else FAILED
+    except _Ended as ended:
+        return ENDED_BY_SIGNAL + ended.number
     except KeyboardInterrupt:
-        return OK
+        # Ctrl-C is how `tail` ends. After any other command a shell must not go on as if it had done its work.
+        return OK if args.command == "tail" else ENDED_BY_SIGNAL + signal.SIGINT
     except BrokenPipeError:  # the reader of standard output has ended: `cdcd tail ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
@@ -53,6 +62,33 @@ def main(arguments: Sequence[str] | None = None, find: Callable[[str], Execute] 
         return _fail(args, str(error), BAD_SETTING if isinstance(error, SettingsError) else FAILED)
     except Exception as error:  # noqa: BLE001  # a bug: the user gets a sentence, too
         return _fail(args, f"{type(error).__name__}: {error}. This is a bug in cdcd: please report it", FAILED)
+
+
+class _Ended(KeyboardInterrupt):
+    """A signal asks to end. As with Ctrl-C, psycopg cancels the statement that runs."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does: it leaves no file, and the server does nothing for it."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise _Ended(number)
+
+    numbers: list[signal.Signals] = []
+    if threading.current_thread() is threading.main_thread():
+        numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    try:
+        for number in numbers:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _load(args: argparse.Namespace) -> loading.Loaded:

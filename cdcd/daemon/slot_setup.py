@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
@@ -32,6 +33,14 @@ from cdcd.source.slot_conflicts import SlotConflicts, check_databases
 log = logging.getLogger(__name__)
 
 
+WAIT_SAID_AFTER_S: Final = 5.0
+"""When the server has waited so long for open write transactions, the log names them."""
+
+
+class _Stopped(Exception):
+    """The daemon is to stop while the server makes it wait."""
+
+
 class SlotSetup:
     """One start's view of the slot."""
 
@@ -44,13 +53,17 @@ class SlotSetup:
         kafka: KafkaCluster,
         stopping: Callable[[], bool],
     ) -> None:
-        """`stopping` ends the reading of the progress early, and then no slot is made. It is called all the time."""
+        """`stopping` ends the reading of the progress, and the making of the slot: then no slot is made.
+
+        It is called all the time.
+        """
         self._stopping = stopping
         self._settings = settings
         self._session = session
         self._publication = publication
         self._kafka = kafka
         self._slot = clients.slot(session)
+        self._clock = clients.monotonic_s
         self._progress = progress_store(settings, kafka, stopping)
         self._names = TopicNames(settings.sink.prefix, settings.sink.topic)
         self.slot_created = False
@@ -94,14 +107,35 @@ class SlotSetup:
         self.check_databases(found.slots_of_other_databases(server.system_id, server.database_oid))
         try:
             created = stream.create_slot(
-                source.slot, two_phase=source.two_phase, failover=source.failover, blockers=self._slot.writers
+                source.slot,
+                two_phase=source.two_phase,
+                failover=source.failover,
+                blockers=self._slot.writers,
+                meanwhile=self._while_waiting(),
             )
+        except _Stopped:
+            return
         except RequestRejected:
             if self._slot.state() is None:
                 raise
             return  # another daemon was faster by a moment
         self.slot_created = True
         log.info("made the slot", extra={"slot": source.slot, "lsn": format_lsn(created.consistent_lsn)})
+
+    def _while_waiting(self) -> Callable[[], None]:
+        """What to do while the server waits for open write transactions. Raises _Stopped if the daemon is to stop."""
+        said_at_s = self._clock() + WAIT_SAID_AFTER_S
+
+        def look() -> None:
+            nonlocal said_at_s
+            if self._stopping():
+                raise _Stopped
+            if self._clock() >= said_at_s:
+                said_at_s = float("inf")
+                writers = ", ".join(self._slot.writers())
+                log.warning("the slot waits for the end of open write transactions: %s", writers)
+
+        return look
 
     def _check_before_slot_creation(self, tables: list[tuple[str, str]]) -> None:
         """Raise the error that would end the stream as soon as it begins, if only a person can remove the cause."""

@@ -86,6 +86,8 @@ class Supervisor:
         """Run until `stopping`. Raises the FatalError that ended the daemon."""
         try:
             self._attempts()
+            if self._slot_created and not self._has_streamed:
+                log.warning("%s", _SLOT_REMAINS.format(self._settings.source.slot))
         except FatalError as error:
             if self._slot_created and not self._status.published.transactions and not self._drop_slot(error):
                 error.hint = f"{error.hint.rstrip('.')}. {_SLOT_REMAINS.format(self._settings.source.slot)}"

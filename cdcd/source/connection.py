@@ -37,7 +37,11 @@ INPUT_BUFFER_BYTES: Final = 1 << 20
 """libpq's input buffer has 16 KB at first, and one read never brings more: see `Connection.enlarge_read_buffer`."""
 
 MEANWHILE_S: Final = 0.05
-"""How often `create_temporary_slot` calls `meanwhile`."""
+"""How often `create_slot` and `create_temporary_slot` call `meanwhile`."""
+
+CANCEL_TIMEOUT_S: Final = 5.0
+INTERRUPTED_CANCEL_TIMEOUT_S: Final = 0.5
+"""The same after an interruption: the process is about to end."""
 
 _SLOT_PARAMETERS: Final = (
     "SELECT name, setting FROM pg_catalog.pg_settings "
@@ -148,10 +152,13 @@ class Connection:
         failover: bool = False,
         timeout_s: float = SLOT_TIMEOUT_S,
         blockers: Callable[[], Sequence[str]] = tuple,
+        meanwhile: Callable[[], None] | None = None,
     ) -> CreatedSlot:
         """Make a logical slot of the plugin pgoutput.
 
         The server waits until every write transaction, in any database, has ended that was open at the request.
+        `meanwhile` is called every MEANWHILE_S seconds while it waits. If that raises, or a signal does, the request is
+        cancelled: else the server would make the slot later, and nobody would know of it.
 
         Raises SlotWaits after `timeout_s` seconds: the request is cancelled, and leaves no slot. The error names what
         `blockers()` describes. Raises RequestRejected if the server would refuse the request again.
@@ -167,7 +174,7 @@ class Connection:
         else:
             options = ["SNAPSHOT 'nothing'", *(["TWO_PHASE"] * two_phase), *(["FAILOVER"] * failover)]
             command += f" ({', '.join(options)})"
-        return self._create(slot, command, timeout_s, blockers, None)
+        return self._create(slot, command, timeout_s, blockers, meanwhile)
 
     def create_temporary_slot(
         self,
@@ -220,7 +227,13 @@ class Connection:
         blockers: Callable[[], Sequence[str]],
         meanwhile: Callable[[], None] | None,
     ) -> CreatedSlot:
-        result = self._run(command, timeout_s, meanwhile)
+        try:
+            result = self._run(command, timeout_s, meanwhile)
+        except PostgresUnavailable:
+            raise
+        except BaseException:
+            self._cancel(INTERRUPTED_CANCEL_TIMEOUT_S)
+            raise
         if result is None:
             held_by = tuple(blockers())
             self._cancel()
@@ -301,11 +314,11 @@ class Connection:
             if result.status == pq.ExecStatus.COPY_BOTH:
                 return last
 
-    def _cancel(self) -> None:
+    def _cancel(self, timeout_s: float = CANCEL_TIMEOUT_S) -> None:
         """Cancel the running command and read its results. Close the connection if that fails."""
         try:
-            self._conn.cancel_safe(timeout=5)
-            if self._result(time.monotonic() + 5) is not None:
+            self._conn.cancel_safe(timeout=timeout_s)
+            if self._result(time.monotonic() + timeout_s) is not None:
                 return
         except psycopg.Error:
             pass

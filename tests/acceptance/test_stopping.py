@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
+from collections.abc import Callable
 
 import psycopg
 import pytest
 import servers
-from support.daemon import Daemon
+from support.daemon import Daemon, command, environment
 from support.stream import StreamFixture, Writer
 
+SLOTS = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 
 
@@ -21,6 +24,13 @@ def _end(daemon: Daemon, number: signal.Signals) -> float:
     assert daemon.wait(10.0) == 0
     assert "Traceback" not in daemon.log.read_text()
     return time.monotonic() - began
+
+
+def _until(ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def _lsn(text: str) -> int:
@@ -119,7 +129,29 @@ def test_a_daemon_ends_while_its_slot_waits_for_an_open_transaction(stream: Stre
     with psycopg.connect(stream.dsn) as writing:
         writing.execute("INSERT INTO t VALUES (1)")
         daemon = stream.daemon().start()
-        daemon.wait_for_log("made the publication")
-        time.sleep(1)
-        assert daemon.running()
+        daemon.wait_for_log("the slot waits for the end of open write transactions: session ")
+        began = time.monotonic()
         _end(daemon, signal.SIGTERM)
+        assert time.monotonic() - began < 5
+        writing.commit()
+        time.sleep(0.5)
+        assert stream.sql(SLOTS) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_slot_whose_making_a_person_gives_up_is_not_made_later(stream: StreamFixture, number: signal.Signals) -> None:
+    stream.sql(Writer.TABLE, "CREATE PUBLICATION cdcd FOR TABLE t")
+    with psycopg.connect(stream.dsn) as writing:
+        writing.execute("INSERT INTO t VALUES (1)")
+        config = stream.daemon().config
+        making = subprocess.Popen(
+            [*command(), "slot", "create", "--config", str(config)], env=environment(), stderr=subprocess.PIPE
+        )
+        _until(lambda: stream.sql(SLOTS) != [])  # the server waits
+        making.send_signal(number)
+        _, said = making.communicate(timeout=10)
+        assert making.returncode == 128 + number, said
+        assert b"Traceback" not in said
+        writing.commit()
+        time.sleep(0.5)
+        assert stream.sql(SLOTS) == []

@@ -207,7 +207,7 @@ def test_silence_of_the_reader_is_survived_while_status_is_sent(shop: Database) 
 
 @both
 def test_wal_sender_timeout_is_a_lost_server(shop: Database) -> None:
-    dsn = psycopg.conninfo.make_conninfo(shop.dsn, options="-c wal_sender_timeout=500ms")
+    dsn = psycopg.conninfo.make_conninfo(shop.dsn, options="-c wal_sender_timeout=1s")
     with ReplicationStream(dsn) as walsender:
         walsender.create_slot(slot_of(shop))
         walsender.start(slot_of(shop), 0, OPTIONS)
@@ -406,6 +406,22 @@ def test_a_slot_that_waits_for_a_writer_names_it_and_leaves_nothing(shop: Databa
         assert slot.state() is None
         writer.rollback()
         assert walsender.create_slot(slot_of(shop)).consistent_lsn
+
+
+@both
+def test_a_slot_whose_making_is_interrupted_is_not_made_later(shop: Database) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    writer = shop.connect(autocommit=False)
+    writer.execute("INSERT INTO t VALUES (1, 'x')")
+    with Slot(shop.dsn, slot_of(shop)) as slot:
+        with ReplicationStream(shop.dsn) as walsender, pytest.raises(KeyboardInterrupt):
+            walsender.create_slot(slot.name, meanwhile=interrupt)
+        assert slot.state() is None
+        writer.commit()
+        time.sleep(0.5)
+        assert slot.state() is None
 
 
 @both

@@ -217,11 +217,11 @@ class SimSession:
     def ended(self, readable: list[int]) -> bool:
         return False
 
-    def rows(self, query: object, parameters: object = None) -> list[tuple[str]]:
+    def rows(self, query: object, parameters: object = None) -> list[tuple[str, ...]]:
         self.check()
         text = str(query)
         if "synchronous_standby_names" in text:
-            return [("cdcd" if self.server.synchronous else "",)]
+            return [("cdcd" if self.server.synchronous else "", "cdcd")]
         return [("sim",)] if "current_user" in text else []
 
     def lock_timeout(self, seconds: float) -> AbstractContextManager[None]:
@@ -399,7 +399,7 @@ class SimReplicationStream:
     def enlarge_read_buffer(self) -> None:
         pass
 
-    def create_slot(self, slot: str, *, two_phase: bool, failover: bool, blockers: object) -> Any:
+    def create_slot(self, slot: str, *, two_phase: bool, failover: bool, blockers: object, meanwhile: object) -> Any:
         self._life.check()
         server = self.server
         if not server.up or server.running or server.slot is not None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -50,6 +53,46 @@ def test_a_command_that_fails_exits_1_in_one_line_and_debug_adds_the_traceback(
     assert capsys.readouterr().err == "cdcd: the slot is lost. Drop it\n"
     assert main.main(["config", "--log-level", "debug"], find) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "number", "code"),
+    [
+        ("verify", signal.SIGINT, 130),
+        ("check", signal.SIGINT, 130),
+        ("slot", signal.SIGINT, 130),
+        ("verify", signal.SIGTERM, 143),
+        ("snapshot", signal.SIGHUP, 129),
+        ("tail", signal.SIGTERM, 143),
+        ("tail", signal.SIGINT, 0),
+    ],
+)
+def test_a_command_that_a_signal_ends_has_not_succeeded_and_leaves_no_file(
+    command: str, number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    def wait(*_: object) -> bool:
+        with TemporaryDirectory(dir=tmp_path):
+            signal.raise_signal(number)
+            time.sleep(5)
+        return True
+
+    words = {"slot": ["status"], "snapshot": ["t"], "tail": ["t"]}
+    before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)]
+    assert main.main([command, *words.get(command, [])], lambda _: wait) == code
+    assert list(tmp_path.iterdir()) == []
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_a_signal_that_was_ignored_stays_ignored() -> None:
+    def succeed(*_: object) -> bool:
+        signal.raise_signal(signal.SIGHUP)
+        return True
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        assert main.main(["verify"], lambda _: succeed) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_command_that_is_not_satisfied_exits_1_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,7 +71,7 @@ class Start:
         self.stream = PlayedStream()
         self.stops = False
         self.slot = PlayedSlot()
-        clients = SimpleNamespace(slot=lambda _: self.slot)
+        clients = SimpleNamespace(slot=lambda _: self.slot, monotonic_s=lambda: 0.0)
         publication = SimpleNamespace(tables=list)
         self.setup = SlotSetup(
             settings, cast("Any", clients), cast("Any", PlayedSession()), cast("Any", publication), self.kafka,

@@ -96,6 +96,22 @@ def test_a_stream_that_ends_while_it_is_told_to_stop_is_not_started_again(
     assert "Kafka is away" in line
 
 
+@pytest.mark.parametrize("slot_created", [True, False])
+def test_a_first_start_that_is_stopped_says_that_its_slot_stays(
+    make: Callable[..., Daemon], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, slot_created: bool
+) -> None:
+    def fail() -> CdcdError:
+        daemon.stops = True
+        return KafkaUnavailable("Kafka is away", "Look at it.")
+
+    monkeypatch.setattr(FailingStartup, "slot_created", slot_created)
+    daemon = make(fail)
+    daemon.supervisor.run()
+    assert (
+        "made the slot cdcd, which keeps WAL until it is read; cdcd slot drop --force" in caplog.text
+    ) is slot_created
+
+
 def test_a_daemon_that_never_streamed_gives_up_after_a_minute(make: Callable[..., Daemon]) -> None:
     def fail() -> CdcdError:
         daemon.clients.now_s += FIRST_STREAM_WITHIN_S
