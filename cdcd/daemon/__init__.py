@@ -35,6 +35,6 @@ The loop and its parts::
     snapshot_coordinator   when to take a snapshot, pause the stream, read rows
       snapshot_requests    which tables want a snapshot
       snapshot_export      the thread that takes a snapshot
-      exported_tables      locks and describes its tables
+      exported_tables      its tables that the role may read, described
       snapshot_rows        reads their rows
 """

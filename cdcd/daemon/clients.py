@@ -18,7 +18,7 @@ from typing import Final
 
 from cdcd.clock import monotonic_s, wall_us
 from cdcd.config.settings import Settings
-from cdcd.daemon.exported_tables import Choose
+from cdcd.daemon.exported_tables import Choose, ReadableTables
 from cdcd.daemon.snapshot_export import NewTableScan, SnapshotExport
 from cdcd.reading.slot_progress import kafka_cluster
 from cdcd.sink.batch_queue import BatchQueue
@@ -57,6 +57,7 @@ class Clients:
     def __init__(self, settings: Settings) -> None:
         """Connects to nothing yet."""
         self._settings: Final = settings
+        self._readable: Final = ReadableTables(settings)
         self.text_as_stored = False
         """Replication connections and snapshots get text as it is stored: the server cannot convert all of it."""
 
@@ -86,11 +87,11 @@ class Clients:
 
     def snapshot_export(self, choose: Choose, wake: Callable[[], None]) -> SnapshotExport:
         """The export of a snapshot, in a thread of its own."""
-        return SnapshotExport(self._settings, choose, wake, text_as_stored=self.text_as_stored)
+        return SnapshotExport(self._settings, choose, self._readable, wake, text_as_stored=self.text_as_stored)
 
     def new_table_scan(self, choose: Choose, wake: Callable[[], None]) -> NewTableScan:
         """A scan for newly published tables, in a thread of its own."""
-        return NewTableScan(self._settings, choose, wake)
+        return NewTableScan(self._settings, choose, self._readable, wake)
 
     # Kafka
 

@@ -1,4 +1,4 @@
-"""The tables of one snapshot, described as the stream would announce them.
+"""The tables of one snapshot: those that the role may read, described as the stream would announce them.
 
 Before: `snapshot_export` has connections that see the snapshot.
 After: `snapshot_rows` reads the tables, chunk by chunk.
@@ -6,6 +6,7 @@ After: `snapshot_rows` reads the tables, chunk by chunk.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -13,6 +14,8 @@ from typing import Final, TypeAlias
 from psycopg import sql
 
 from cdcd.avro.codecs.lookup import TypeOptions, codecs_for, is_converted
+from cdcd.config.settings import Settings
+from cdcd.errors import RequestRejected
 from cdcd.pgoutput.tuples import BINARY, TEXT
 from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.snapshot.published_relations import PublishedRelation, published_relations
@@ -20,12 +23,18 @@ from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.source.catalog import Catalog
 from cdcd.source.exported_snapshot import check_unaltered
 from cdcd.source.heaps import Heap, column_numbers
-from cdcd.source.session import Session
+from cdcd.source.privileges import missing_privileges, table_privileges
+from cdcd.source.session import Locked, Session
 from cdcd.transaction.relations import Relations, ResolvedRelation
+
+log = logging.getLogger(__name__)
 
 Choose: TypeAlias = "Callable[[str, str], TableSnapshot | None]"
 """Takes schema and name. Returns how far the table's snapshot is in Kafka; None if the snapshot leaves the table
 out."""
+
+LOCK_TIMEOUT_S: Final = 1.0
+"""How long the question for the privileges waits for a lock of a published table."""
 
 _TEXT: Final = "CASE WHEN {c} IS NOT DISTINCT FROM NULL THEN NULL ELSE pg_catalog.concat({c}) END"
 """`concat` calls the type's output function, as the stream does. A cast to text may call another function."""
@@ -58,6 +67,46 @@ class TableExport:
         selected = {column.name: numbers[column.name] for column in self.relation.columns}
         # A row filter may use other columns, too. A role that may not read all of them cannot check them all.
         return {**selected, **numbers} if self.row_filter and heap.in_blocks else selected
+
+
+class ReadableTables:
+    """Leaves the tables out that the role may not read: whoever makes a table must not stop the daemon with it.
+
+    The log names each once, with the grant. Such a table still wants its snapshot, so a later scan finds the grant. One
+    object serves all snapshots of a process, in any thread.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """A daemon that only takes snapshots leaves no table out."""
+        self._publication = settings.source.publication
+        self._only_snapshot = settings.snapshot.mode == "only"
+        self._said: set[str] = set()
+
+    def among(self, session: Session, wanted: Mapping[tuple[str, str], int]) -> set[tuple[str, str]]:
+        """Schema and name of those that a snapshot can read. `wanted`: OIDs by schema and name.
+
+        Raises RequestRejected for the others if nothing but snapshots is wanted; else what `Session` raises.
+        """
+        if not wanted:
+            return set()
+        [(role,)] = session.rows("SELECT current_user")
+        try:
+            with session.lock_timeout(LOCK_TIMEOUT_S):
+                tables = table_privileges(session, self._publication, list(wanted.values()))
+        except Locked:
+            return set(wanted)  # to read a table that the role may not read ends the snapshot, and not the daemon
+        readable = set()
+        for table in tables:
+            missing = list(missing_privileges(role, [table]))
+            if missing and self._only_snapshot:
+                raise RequestRejected(missing[0].message, missing[0].hint)
+            if not missing:
+                readable.add((table.schema, table.name))
+                self._said.discard(table.quoted)
+            elif table.quoted not in self._said:
+                self._said.add(table.quoted)
+                log.warning("%s. Until it may, the table has no snapshot. %s", missing[0].message, missing[0].hint)
+        return readable
 
 
 def exported_tables(

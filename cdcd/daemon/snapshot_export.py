@@ -29,17 +29,23 @@ from threading import Event, Thread
 from typing import Final
 
 from cdcd.config.settings import Settings
-from cdcd.daemon.exported_tables import Choose, TableExport, exported_tables
-from cdcd.errors import CdcdError
+from cdcd.daemon.exported_tables import Choose, ReadableTables, TableExport, exported_tables
+from cdcd.errors import CdcdError, PostgresUnavailable
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.source.connection import Connection
 from cdcd.source.exported_snapshot import export_snapshot
-from cdcd.source.published_tables import published_names
-from cdcd.source.server_errors import SlotWaits, SnapshotGone
+from cdcd.source.published_tables import published_oids_by_name
+from cdcd.source.server_errors import NoSlotFree, SlotWaits, SnapshotGone
 from cdcd.source.session import Session, connect, parameters
 
 log = logging.getLogger(__name__)
+
+RETRY_S: Final = 5.0
+"""After what keeps the server from a snapshot for now: no slot, walsender or connection is free."""
+
+FOLLOW_S: Final = 0.1
+"""How often the paused stream may go on meanwhile."""
 
 SLOT_TIMEOUT_S: Final = 10.0
 """How long the server may wait for transactions that write. After that the log names them, and the daemon asks
@@ -73,10 +79,11 @@ class ExportedSnapshot:
 class NewTableScan:
     """Finds out in a thread whether a published table wants a snapshot."""
 
-    def __init__(self, settings: Settings, choose: Choose, wake: Callable[[], None]) -> None:
+    def __init__(self, settings: Settings, choose: Choose, readable: ReadableTables, wake: Callable[[], None]) -> None:
         """As SnapshotExport."""
         self._settings = settings
         self._choose = choose
+        self._readable = readable
         self._wake = wake
         self._found: Future[bool] = Future()
         Thread(target=self._run, name="cdcd-new-table-scan", daemon=True).start()
@@ -93,7 +100,7 @@ class NewTableScan:
         source = self._settings.source
         try:
             with Session(source.dsn, source.application_name) as session:
-                self._found.set_result(_any(session, source.publication, self._choose))
+                self._found.set_result(bool(_wanted(session, source.publication, self._choose, self._readable)))
         except CdcdError as error:
             log.debug("cannot look for new tables: %s", error)
             self._found.set_result(False)
@@ -106,15 +113,23 @@ class SnapshotExport:
     """One snapshot that is being taken."""
 
     def __init__(
-        self, settings: Settings, choose: Choose, wake: Callable[[], None], *, text_as_stored: bool = False
+        self,
+        settings: Settings,
+        choose: Choose,
+        readable: ReadableTables,
+        wake: Callable[[], None],
+        *,
+        text_as_stored: bool = False,
     ) -> None:
         """Start the thread. `wake` is called when it is done, and when an attribute has changed.
 
+        `readable` leaves out tables that `choose` wants and the role may not read.
         `text_as_stored`: the rows have text as it is stored, not as UTF-8.
         """
         self._settings = settings
         self._text_as_stored = text_as_stored
         self._choose = choose
+        self._readable = readable
         self._wake = wake
         self._closed = Event()
         self._stream_paused = Event()
@@ -159,20 +174,37 @@ class SnapshotExport:
     def _take(self) -> ExportedSnapshot | None:
         source = self._settings.source
         with Session(source.dsn, source.application_name) as session:
-            if not _any(session, source.publication, self._choose):
+            wanted = _wanted(session, source.publication, self._choose, self._readable)
+            if not wanted:
                 return None
             while not self._closed.is_set():
                 try:
-                    return self._export(session)
+                    return self._export(session, wanted)
                 except SlotWaits as error:
                     log.warning("the snapshot waits for other transactions to end: %s", error.message)
                 except SnapshotGone as error:
                     log.warning("taking another snapshot: %s", error.message)
                     self._closed.wait(0.2)
+                except (NoSlotFree, PostgresUnavailable) as error:
+                    log.warning("the snapshot waits: %s", error)
+                    self._wait_while_streaming(session)
         return None
 
-    def _export(self, session: Session) -> ExportedSnapshot | None:
-        """Take a snapshot; None if `close` gave it up."""
+    def _wait_while_streaming(self, session: Session) -> None:
+        """Wait for RETRY_S, and let the stream go on: no consistent point can come before what the WAL has now.
+
+        Raises PostgresUnavailable if the server is gone.
+        """
+        waited_s = 0.0
+        while waited_s < RETRY_S and not self._closed.wait(FOLLOW_S):
+            waited_s += FOLLOW_S
+            [(lsn,)] = session.rows(_END)
+            if self._stream_paused.is_set():
+                self.safe_stream_lsn = parse_lsn(lsn)
+                self._wake()
+
+    def _export(self, session: Session, wanted: set[tuple[str, str]]) -> ExportedSnapshot | None:
+        """Take a snapshot of those of the `wanted` tables that still want one; None if `close` gave it up."""
         source = self._settings.source
         with ExitStack() as stack:
             with Connection(source.dsn, source.application_name) as maker:
@@ -195,7 +227,13 @@ class SnapshotExport:
             first = connections[0]
             first.import_snapshot(shared)  # the queries lock partitions, and the anchor must not
             as_stored = self._text_as_stored
-            tables = exported_tables(first, session, source.publication, self._choose, text_as_stored=as_stored)
+            tables = exported_tables(
+                first,
+                session,
+                source.publication,
+                lambda *table: self._choose(*table) if table in wanted else None,
+                text_as_stored=as_stored,
+            )
             [(taken_us, xmin)] = first.rows(_TAKEN)
             first.end_transaction()
             for connection in connections:
@@ -236,10 +274,16 @@ class SnapshotExport:
             self._wake()
 
 
-def _any(session: Session, publication: str, choose: Choose) -> bool:
-    return any(choose(schema, name) is not None for schema, name in published_names(session, publication))
+def _wanted(session: Session, publication: str, choose: Choose, readable: ReadableTables) -> set[tuple[str, str]]:
+    """Schema and name of the published tables that want a snapshot, and that it can read."""
+    published = published_oids_by_name(session, publication)
+    return readable.among(session, {table: oid for table, oid in published.items() if choose(*table) is not None})
 
 
+_END: Final = """
+    SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+                 ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text
+"""
 _INSERTED: Final = """
     SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_current_wal_insert_lsn()::text END
 """

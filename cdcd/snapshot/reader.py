@@ -25,7 +25,14 @@ from psycopg import pq, sql
 from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected, TextUnconvertible
 from cdcd.snapshot.chunks import XID_MASK, Chunk
 from cdcd.source.copy_data import read_frames
-from cdcd.source.server_errors import LOCK_NOT_AVAILABLE, UNCONVERTIBLE, UNCONVERTIBLE_HINT, SnapshotGone, is_passing
+from cdcd.source.server_errors import (
+    LOCK_NOT_AVAILABLE,
+    UNCONVERTIBLE,
+    UNCONVERTIBLE_HINT,
+    SnapshotGone,
+    dropped_meanwhile,
+    is_passing,
+)
 
 INPUT_BUFFER_BYTES: Final = 1 << 20
 _READ_BYTES: Final = 1 << 19
@@ -203,11 +210,15 @@ class SnapshotConnection:
         chunk = self.chunk
         what = "the snapshot" if chunk is None else f"the snapshot of {chunk.heap.schema}.{chunk.heap.name}"
         if sqlstate == "42501":
-            return RequestRejected(
-                f"{what} could not be read: {message}",
+            hint = (
                 "GRANT SELECT on the published columns (and USAGE on the schemas) to the role of source.dsn; "
-                "with row security, the role needs BYPASSRLS",
+                "with row security, the role needs BYPASSRLS"
             )
+            # The rights were there before the first row: the next snapshot leaves the table out.
+            kind = RequestRejected if chunk is None else SnapshotGone
+            return kind(f"{what} could not be read: {message}", hint)
+        if dropped_meanwhile(sqlstate, message):
+            return SnapshotGone(f"{what} could not be read, because a table was dropped meanwhile: {message}")
         if sqlstate == LOCK_NOT_AVAILABLE:
             return SnapshotGone(f"{what} could not be read, because a table is being altered: {message}")
         if sqlstate[:2] in ("42", "0A"):

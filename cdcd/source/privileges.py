@@ -36,7 +36,9 @@ _PRIVILEGES: Final = f"""
     )
     SELECT n.nspname, c.relname, pg_catalog.pg_has_role(c.relowner, 'USAGE'),
        {_READABLE.format(of="c")},
-       NOT pg_catalog.row_security_active(c.oid),
+       NOT pg_catalog.row_security_active(c.oid) AND NOT EXISTS (
+           SELECT FROM pg_catalog.pg_partition_tree(c.oid) t
+           WHERE c.relkind = 'p' AND t.isleaf AND pg_catalog.row_security_active(t.relid::pg_catalog.oid)),
        ARRAY(SELECT ARRAY[m.nspname::text, l.relname] FROM pg_catalog.pg_partition_tree(c.oid) t
            JOIN pg_catalog.pg_class l ON l.oid = t.relid JOIN pg_catalog.pg_namespace m ON m.oid = l.relnamespace
            WHERE c.relkind = 'p' AND t.isleaf AND NOT {_READABLE.format(of="l")} ORDER BY 1),
@@ -64,7 +66,7 @@ class TablePrivileges:
     is_readable: bool = True
     """The role may SELECT the published columns, as the snapshot does."""
     shows_all_rows: bool = True
-    """No row security hides rows from the role."""
+    """No row security hides rows from the role: neither the table's nor that of one of its partitions."""
     unreadable_partitions: Sequence[Sequence[str]] = ()
     """Schema and name of each partition that the role may not read. A snapshot reads partitions, not their root."""
     columns: Sequence[str] | None = None

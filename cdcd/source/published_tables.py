@@ -83,7 +83,7 @@ _NAMES: Final = f"""
         JOIN pg_catalog.pg_class c ON c.oid = r.oid AND c.relkind = 'p'
         JOIN pg_catalog.pg_inherits i ON i.inhparent = c.oid
     )
-    SELECT DISTINCT n.nspname::text, c.relname::text
+    SELECT DISTINCT n.nspname::text, c.relname::text, c.oid::bigint
     FROM covered JOIN pg_catalog.pg_class c USING (oid) JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid >= {_FIRST_OID} AND c.relpersistence = 'p' AND {_SENT}
       AND CASE WHEN via_root
@@ -182,8 +182,13 @@ def published_tables(runner: QueryRunner, *publications: str) -> list[PublishedT
 
 def published_names(session: Session, *publications: str) -> list[tuple[str, str]]:
     """Schema and name of each table of these publications, in this order, each once. No lock of a table hides them."""
+    return list(published_oids_by_name(session, *publications))
+
+
+def published_oids_by_name(session: Session, *publications: str) -> dict[tuple[str, str], int]:
+    """The OID of each table of these publications by schema and name, as `published_names` has them."""
     query = _NAMES.format(schemas=_OF_SCHEMAS if session.server_version >= SCHEMAS_VERSION else "")
-    return [(schema, name) for schema, name in session.rows(query, [list(publications)])]
+    return {(schema, name): oid for schema, name, oid in session.rows(query, [list(publications)])}
 
 
 def published_oids(runner: QueryRunner, publication: str) -> list[int]:

@@ -46,6 +46,18 @@ def is_passing(sqlstate: str) -> bool:
     return sqlstate == "" or sqlstate[:2] in {"08", "40", "53", "57"} or sqlstate == LOCK_NOT_AVAILABLE
 
 
+_GONE: Final = re.compile(r"could not open relation with OID|cache lookup failed for ")
+"""PostgreSQL does not translate its internal errors."""
+
+
+def dropped_meanwhile(sqlstate: str, message: str) -> bool:
+    """Whether a question to the catalog failed because another session dropped a table while it ran.
+
+    `pg_publication_tables` lists the tables, and then opens each one (PostgreSQL 16). Ask again.
+    """
+    return sqlstate == "42P01" or (sqlstate == "XX000" and _GONE.search(message) is not None)
+
+
 class SlotActive(PostgresUnavailable):
     """Another connection streams from this slot: wait until the slot is free, as a second daemon does."""
 
@@ -69,6 +81,10 @@ class SlotActive(PostgresUnavailable):
         self.pid = pid
         self.application_name = application_name
         self.is_foreign = is_foreign
+
+
+class NoSlotFree(RequestRejected):
+    """All replication slots of the server are in use. One may become free."""
 
 
 _WRITERS_FIRST: Final = (
@@ -285,7 +301,7 @@ def slot_refused(sqlstate: str, text: str, slot: str, parameters: Mapping[str, s
                 "Use lower-case letters, digits and underscores, 63 at most, in source.slot",
             )
         case "53400":
-            return RequestRejected(
+            return NoSlotFree(
                 f'no replication slot is free for "{slot}": {message}',
                 "Raise max_replication_slots (needs a restart), or drop a slot that is not in use: "
                 "SELECT slot_name, active, restart_lsn FROM pg_replication_slots",

@@ -179,6 +179,35 @@ def test_a_table_that_is_published_later_gets_a_snapshot_by_itself(
     assert sum(event.value["op"] == "r" for event in events if event.value) == 1000
 
 
+def test_a_table_that_the_role_may_not_read_stops_nothing_and_follows_its_grant(
+    database: Database, broker: str, prefix: str, tmp_path: Path
+) -> None:
+    role = f"reader_{database.name}"
+    database.execute(
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        "CREATE TABLE first (id int PRIMARY KEY)",
+        f"GRANT SELECT ON first TO {role}",
+        "CREATE PUBLICATION cdcd FOR ALL TABLES",
+    )
+    dsn = database.server.dsn(database.name, user=role)
+    try:
+        with Daemon(tmp_path, dsn, broker, prefix, snapshot={"mode": "initial"}) as daemon:
+            daemon.start().wait_for_log("the snapshot is complete")
+            database.execute("CREATE TABLE hidden (id int PRIMARY KEY)", "INSERT INTO hidden VALUES (1)")
+            daemon.wait_for_log('may not read "public"."hidden"')
+            database.execute("INSERT INTO first VALUES (1)")
+            daemon.wait_until_confirmed()
+            daemon.kill()
+            daemon.start().wait_until_streaming()
+            database.execute("INSERT INTO hidden VALUES (2)", f"GRANT SELECT ON hidden TO {role}")
+            daemon.until(lambda: daemon.log.read_text().count("the snapshot is complete") == 2, "a second snapshot", 40)
+            daemon.wait_until_confirmed()
+            assert daemon.stop() == 0
+        _check(database, broker, prefix, [("public", "first"), ("public", "hidden")])
+    finally:
+        database.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
 def test_a_requested_snapshot_survives_a_kill(database: Database, broker: str, prefix: str, tmp_path: Path) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
     database.execute("INSERT INTO t SELECT i, 'v' FROM generate_series(1, 3000) i")

@@ -12,8 +12,9 @@ from psycopg import sql
 from support.fix_postgres import Database
 
 from cdcd.config.settings import Settings
+from cdcd.daemon.exported_tables import ReadableTables
 from cdcd.daemon.snapshot_export import ExportedSnapshot, SnapshotExport
-from cdcd.errors import PostgresUnavailable, RequestRejected
+from cdcd.errors import PostgresUnavailable
 from cdcd.progress.snapshot_records import WANTED, TableSnapshot
 from cdcd.snapshot.chunks import Chunk
 from cdcd.snapshot.reader import SnapshotConnection
@@ -165,8 +166,9 @@ def test_a_role_that_may_read_the_columns_reads_them(database: Database, copy: C
             other.start("a")
             assert other.read() == 100
             other.start("b")
-            with pytest.raises(RequestRejected, match="permission denied"):
+            with pytest.raises(SnapshotGone, match="permission denied") as caught:  # the next one leaves it out
                 other.read()
+            assert "GRANT SELECT" in caught.value.hint
     finally:
         database.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
@@ -180,7 +182,10 @@ def exported(database: Database, dsn: str) -> Iterator[ExportedSnapshot]:
         source={"dsn": dsn, "publication": "p", "application_name": "cdcd test"}, sink={"bootstrap_servers": "k:1"}
     )
     export = SnapshotExport(
-        settings, lambda schema, name: TableSnapshot("s", f"t.{name}", schema, name, WANTED, 0), lambda: None
+        settings,
+        lambda schema, name: TableSnapshot("s", f"t.{name}", schema, name, WANTED, 0),
+        ReadableTables(settings),
+        lambda: None,
     )
     try:
         export.confirm_stream_paused()

@@ -18,9 +18,7 @@ class Intake:
     def __init__(self) -> None:
         self.snapshots: list[tuple[str, str]] = []
         self.parked: set[tuple[str, str]] = set()
-        self.intake = RequestIntake(
-            "s", lambda: [T], lambda *table: self.snapshots.append(table), lambda: self.parked
-        )
+        self.intake = RequestIntake("s", lambda: [T], lambda *table: self.snapshots.append(table), lambda: self.parked)
 
     def take(self, action: str, schema: str = "public", table: str = "t", slot: str = "s") -> list[Request]:
         return self.intake.take([{"slot": slot, "action": action, "table_schema": schema, "table_name": table}])

@@ -13,6 +13,7 @@ from cdcd.errors import (
     TextUnconvertible,
 )
 from cdcd.source.server_errors import (
+    NoSlotFree,
     SlotActive,
     SlotFacts,
     SlotWaits,
@@ -127,7 +128,8 @@ def test_an_address_without_a_server_does_not_hide_what_the_host_says() -> None:
 @pytest.mark.parametrize(
     ("sqlstate", "kind"),
     [
-        *((sqlstate, RequestRejected) for sqlstate in ("42710", "42602", "53400", "55000", "42501", "0A000", "XX000")),
+        *((sqlstate, RequestRejected) for sqlstate in ("42710", "42602", "55000", "42501", "0A000", "XX000")),
+        ("53400", NoSlotFree),
         *((sqlstate, PostgresUnavailable) for sqlstate in ("57P01", "53300", "08006", "55P03", "40001", "")),
     ],
 )
