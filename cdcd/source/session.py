@@ -47,6 +47,8 @@ PINNED: Final[tuple[tuple[str, str], ...]] = (
     ("default_transaction_read_only", "off"),
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_deferrable", "off"),
+    ("exit_on_error", "off"),  # the server would end the session at its first error
+    ("local_preload_libraries", ""),  # a library that is not there ends every login
 )
 """Parameters that every connection sets at its login, because ALTER ROLE, ALTER DATABASE or the server's file may have
 changed them. PostgreSQL 13 knows all of them: a server that is too old lets the session in, and tells its version."""
@@ -56,6 +58,9 @@ _PINNED_SINCE: Final[tuple[tuple[str, int], ...]] = (
     ("transaction_timeout", 170_000),  # on a walsender it bounds the time to decode one transaction
 )
 """Timeouts to turn off that not every server knows, each with the first version that does: set after the login."""
+
+TRIES: Final = 10
+"""Tries of a statement, if other sessions drop tables meanwhile."""
 
 _PINNED_BEFORE_DSN: Final = "-c role=none"
 """ALTER ROLE may have set another role, which need not have REPLICATION. The DSN itself may still choose one."""
@@ -81,6 +86,7 @@ def parameters(dsn: str, application_name: str) -> dict[str, Any]:
         raise SettingsError(
             f"source.dsn cannot be read{_why(str(error), dsn)}", "Write it as postgresql://user@host:5432/dbname"
         ) from None
+    params.pop("replication", None)  # some programs have it in their DSN; here each connection knows whether it is one
     params.setdefault("application_name", application_name)
     own = params.get("options") or os.environ.get("PGOPTIONS", "")
     pinned = " ".join(option(name, value) for name, value in PINNED)
@@ -126,13 +132,20 @@ def connect(params: Mapping[str, Any]) -> psycopg.Connection[tuple[Any, ...]]:
     return connection
 
 
+WAL_SENDER_TIMEOUT_MS_MIN: Final = 1_000
+"""With a shorter one the server would end a stream before any client could answer."""
+
+_FLOOR: Final = f"""
+    (SELECT pg_catalog.set_config(name, '{WAL_SENDER_TIMEOUT_MS_MIN}', false) FROM pg_catalog.pg_settings
+     WHERE name = 'wal_sender_timeout' AND setting::bigint BETWEEN 1 AND {WAL_SENDER_TIMEOUT_MS_MIN - 1})
+"""  # noqa: S608 - constants
 _SEARCH_PATH: Final = "pg_catalog.current_setting('search_path')"
 
 
 def pinning_statement(server_version: int) -> str:
-    """SQL that turns off the timeouts that this server knows; its result is for `check_pinned`."""
+    """SQL that turns off the timeouts that this server knows, or makes them long; its result is for `check_pinned`."""
     parts = [f"pg_catalog.set_config('{name}', '0', false)" for name in _timeouts(server_version)]
-    return f"SELECT {', '.join([_SEARCH_PATH, *parts])}"
+    return f"SELECT {', '.join([_SEARCH_PATH, *parts, _FLOOR])}"
 
 
 def pinning_commands(server_version: int) -> str:
@@ -219,8 +232,7 @@ class Session:
         with self._lock:
             connection = self._open()
             try:
-                cursor = connection.execute(query, values)
-                return cursor.fetchall() if cursor.description else []
+                return _execute(connection, query, values)
             except psycopg.Error as error:
                 if connection.closed or connection.broken:
                     self._drop()
@@ -301,6 +313,20 @@ class Session:
                 connection.close()
 
 
+def _execute(
+    connection: psycopg.Connection[tuple[Any, ...]], query: Query, values: Sequence[Any] | None
+) -> list[tuple[Any, ...]]:
+    """Run one statement. If other sessions drop tables that it looks at, run it again: it has changed nothing."""
+    for left in reversed(range(TRIES)):
+        try:
+            cursor = connection.execute(query, values)
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            if not (left and server_errors.dropped_meanwhile(error.sqlstate or "", _message(error))):
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
 class SessionClient:
     """Base of classes that query the server through a session, which may be shared."""
 
@@ -325,6 +351,8 @@ def statement_error(error: psycopg.Error) -> CdcdError:
     message = _message(error)
     if sqlstate == server_errors.LOCK_NOT_AVAILABLE:
         return Locked(f"PostgreSQL could not get a lock in time: {message}", "It is free when its holder has ended")
+    if sqlstate == "XX000" and server_errors.dropped_meanwhile(sqlstate, message):
+        return PostgresUnavailable(f"PostgreSQL could not answer, because other sessions drop tables: {message}")
     if server_errors.is_passing(sqlstate) and (sqlstate or isinstance(error, psycopg.OperationalError)):
         return PostgresUnavailable(f"PostgreSQL could not answer: {message}")
     hint = _NAME_HINT if sqlstate in server_errors.UNCONVERTIBLE else ""

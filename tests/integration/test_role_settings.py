@@ -45,11 +45,19 @@ HOSTILE = {
     "default_transaction_isolation": "serializable",
     "default_transaction_deferrable": "on",
     "idle_session_timeout": "2s",
+    "exit_on_error": "on",
+    "local_preload_libraries": "no_such_library",
+    "wal_sender_timeout": "20ms",
 }
 STYLES = 11
 """The first of them are set for the database, the others for the role."""
 SINCE_17 = {"transaction_timeout": "1s"}
-EXPECTED = dict(PINNED) | {"DateStyle": "ISO, MDY", "search_path": "", "idle_session_timeout": "0"}
+EXPECTED = dict(PINNED) | {
+    "DateStyle": "ISO, MDY",
+    "search_path": "",
+    "idle_session_timeout": "0",
+    "wal_sender_timeout": "1s",
+}
 
 
 @pytest.fixture

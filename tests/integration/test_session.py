@@ -11,7 +11,9 @@ from servers import PostgreSQL
 from support.fix_postgres import Database
 
 from cdcd.errors import PostgresUnavailable, SettingsError
+from cdcd.source.connection import Connection
 from cdcd.source.session import Session, StatementRejected, parameters
+from cdcd.source.synchronous_standby import commits_wait
 
 
 def test_nothing_is_connected_before_the_first_question() -> None:
@@ -49,6 +51,36 @@ def test_a_session_survives_a_restart_of_the_server(start_postgres: Callable[...
         server.start()
         assert session.encoding == "UTF8"
         assert session.rows("SELECT 1") == [(1,)]
+
+
+def test_a_statement_runs_again_if_another_session_drops_a_table_that_it_looks_at(database: Database) -> None:
+    """Before their releases of 2026, PostgreSQL 16 to 18 end a question to pg_publication_tables with this error."""
+    database.execute(
+        "CREATE SEQUENCE tries",
+        "CREATE FUNCTION looks(at_tables int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN"
+        " IF nextval('public.tries') < at_tables THEN"
+        "   RAISE 'could not open relation with OID 12345' USING ERRCODE = 'XX000'; END IF;"
+        " RETURN at_tables; END $$",
+    )
+    with Session(database.dsn) as session:
+        assert session.rows("SELECT public.looks(4)") == [(4,)]
+        with pytest.raises(PostgresUnavailable, match="other sessions drop tables"):
+            session.rows("SELECT public.looks(1000)")
+        assert session.rows("SELECT 1") == [(1,)]
+
+
+def test_a_dsn_for_replication_serves_every_connection(database: Database) -> None:
+    dsn = f"{database.dsn} replication=database"
+    with Session(dsn) as session, Connection(dsn) as walsender:
+        assert session.rows("SELECT %s::int", [7]) == [(7,)]
+        assert walsender.identify().dbname == database.name
+
+
+def test_commits_wait_for_the_name_that_the_dsn_gives(start_postgres: Callable[..., PostgreSQL]) -> None:
+    server = start_postgres(settings={"synchronous_standby_names": "ANY 1 (Shop, other)"})
+    for name, wait in (("shop", True), ("cdcd", False)):
+        with Session(server.dsn(application_name=name), "other") as session:
+            assert commits_wait(session) is wait
 
 
 def test_settings_of_role_and_database_do_not_reach_a_session(database: Database) -> None:
