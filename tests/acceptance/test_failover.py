@@ -21,6 +21,7 @@ from servers.jars import NEWEST
 from support.stream import StreamFixture, Writer, eventually
 
 from cdcd.config.settings import Settings, SinkSettings, SourceSettings
+from cdcd.daemon.exported_tables import ReadableTables
 from cdcd.daemon.snapshot_export import SnapshotExport
 from cdcd.progress.snapshot_records import WANTED, TableSnapshot
 
@@ -221,7 +222,7 @@ def test_while_a_standby_makes_a_snapshot_the_stream_may_come_to_where_the_stand
         replayed = "SELECT pg_last_wal_replay_lsn() - '0/0'"
         eventually(lambda: pair.on_standby(replayed)[0][0] >= written, "the standby")
         wanted = TableSnapshot("s", "p.public.t", "public", "t", WANTED, 0)
-        export = SnapshotExport(settings, lambda *_: wanted, lambda: None)
+        export = SnapshotExport(settings, lambda *_: wanted, ReadableTables(settings), lambda: None)
         with closing(export):
             eventually(lambda: export.needs_pause, "request for a pause")
             assert export.safe_stream_lsn == 0
