@@ -8,11 +8,14 @@ The tree::
      |    +-- DecodeError              the server sent bytes that do not follow the protocol
      |    +-- GapError                 slot, server and progress do not belong together: rows may be missing
      |    +-- RequestRejected          PostgreSQL or Kafka rejects a request, and would reject it every time
+     |    |    +-- AccessDenied        Kafka refuses the user or the credentials; it may pass if it has worked before
      |    |    +-- Unpublishable       Kafka rejects the events of one table: the table may be parked
+     |    |         +-- RecordTooLarge a record, or a batch of records, is larger than its topic allows
      |    +-- Fenced                   another daemon has taken over this transactional.id
      +-- RetriableError                drop uncommitted events, return to the last progress record, restart the stream
           +-- PostgresUnavailable      the connection to PostgreSQL ended, or PostgreSQL does not answer
           +-- KafkaUnavailable         Kafka could not take a record or commit a transaction
+          +-- BatchTooLarge            a topic takes less in one batch: the next producer makes smaller batches
           +-- TopicLost                Kafka lost records while the daemon ran: the next start decides what to do
           +-- BinaryFormatUnsupported  a type has no binary form that cdcd knows: the stream goes on in text mode
           +-- TypeChanged              the catalog's description of a type is out of date: read the catalog again
@@ -94,6 +97,14 @@ class Unpublishable(RequestRejected):
         """Whether the refused events come from the parked topic."""
 
 
+class RecordTooLarge(Unpublishable):
+    """A record, or a batch of records, is larger than `max.message.bytes` of its topic."""
+
+
+class AccessDenied(RequestRejected):
+    """Kafka refuses the user, the credentials or the certificate. If it has worked before, it may pass."""
+
+
 class Fenced(FatalError):
     """Another daemon has taken over this transactional.id. This daemon must not write any more."""
 
@@ -108,6 +119,10 @@ class PostgresUnavailable(RetriableError):
 
 class KafkaUnavailable(RetriableError):
     """Kafka could not take a record or commit a transaction."""
+
+
+class BatchTooLarge(RetriableError):
+    """A topic takes less in one batch than the producer puts into one: the next producer makes smaller batches."""
 
 
 class TopicLost(RetriableError):

@@ -20,7 +20,7 @@ from cdcd.clock import monotonic_s, wall_us
 from cdcd.config.settings import Settings
 from cdcd.daemon.exported_tables import Choose, ReadableTables
 from cdcd.daemon.snapshot_export import NewTableScan, SnapshotExport
-from cdcd.reading.slot_progress import kafka_cluster
+from cdcd.reading.slot_progress import kafka_connection
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.worker import SinkWorker
@@ -60,6 +60,7 @@ class Clients:
         self._readable: Final = ReadableTables(settings)
         self.text_as_stored = False
         """Replication connections and snapshots get text as it is stored: the server cannot convert all of it."""
+        self._kafka: Final = kafka_connection(settings)
 
     # PostgreSQL
 
@@ -97,7 +98,7 @@ class Clients:
 
     def kafka(self) -> KafkaCluster:
         """The clients of the cluster."""
-        return kafka_cluster(self._settings)
+        return KafkaCluster(self._kafka)
 
     # This machine
 

@@ -64,6 +64,7 @@ class PublisherSetup:
             {topic: each.snapshot for topic, each in found.snapshots.items() if topic not in given_up},
             known,
             topic_owners(names, published, {name: topic.table for name, topic in known.items()}, parked),
+            kafka.bounds,
         )
         rename = registry_headers(self._settings, names)
         tables = ParkedTables(topics, slot, last, self._parking, kafka.parked_reader(names.parked), rename)

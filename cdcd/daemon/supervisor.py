@@ -7,7 +7,10 @@ This is the only place that acts on an error's remedy:
 
 - RetriableError: close everything, wait, start again from the last slot record. The wait doubles from BACKOFF_MIN_S to
   BACKOFF_MAX_S. It is BACKOFF_MIN_S again once a stream has published a transaction. A daemon that has streamed retries
-  without end. A daemon that has never streamed gives up after FIRST_STREAM_WITHIN_S, because its settings may be wrong.
+  without end, and so does one that waits for Kafka. Another one that has never streamed gives up after
+  FIRST_STREAM_WITHIN_S, because its settings may be wrong.
+- Kafka denies access: that is fatal, unless a stream had access ACCESS_RETURNS_S ago or later. An ACL, a certificate or
+  a password is changed on one broker after the other, and the next stream reads the files again.
 - The slot is in use: another daemon streams. Stand by, and try again every STANDBY_S. After that the wait begins at
   BACKOFF_MIN_S.
 - A table cannot be published: park it, and start again.
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from math import inf
 from random import uniform
 from typing import Final
 
@@ -29,6 +33,7 @@ from cdcd.daemon.pipeline import Pipeline
 from cdcd.daemon.stream_startup import Fallbacks, StreamStartup
 from cdcd.daemon.unused_slot import drop_unused_slot
 from cdcd.errors import (
+    AccessDenied,
     BinaryFormatUnsupported,
     CdcdError,
     FatalError,
@@ -49,6 +54,9 @@ BACKOFF_MIN_S: Final = 0.2
 BACKOFF_MAX_S: Final = 10.0
 FIRST_STREAM_WITHIN_S: Final = 60.0
 """A daemon that never streamed begins no attempt later than this. The time on standby does not count."""
+
+ACCESS_RETURNS_S: Final = 300.0
+"""So long a daemon that has streamed waits for access to Kafka that it has lost."""
 
 STANDBY_S: Final = 0.5
 
@@ -79,6 +87,8 @@ class Supervisor:
         self._stopping = stopping
         self._startup = startup
         self._has_streamed = False
+        self._streamed_s = -inf
+        """When the last stream ended."""
         self._slot_created = False
         self._fallbacks = Fallbacks(None if settings.source.binary == "auto" else settings.source.binary)
 
@@ -97,7 +107,7 @@ class Supervisor:
 
     def _drop_slot(self, error: FatalError) -> bool:
         """If no stream came about, drop the slot that this daemon has made; returns whether nothing is left behind."""
-        if self._has_streamed or isinstance(error.__cause__, KafkaUnavailable):
+        if self._has_streamed:
             return False
         return drop_unused_slot(self._settings, self._clients)
 
@@ -119,7 +129,9 @@ class Supervisor:
                 backoff_s = BACKOFF_MIN_S  # PostgreSQL answers: the next error has another cause
             except Unpublishable as error:
                 self._park_table(error)
-            except RetriableError as error:
+            except (RetriableError, AccessDenied) as error:
+                if isinstance(error, AccessDenied) and clock() - self._streamed_s >= ACCESS_RETURNS_S:
+                    raise
                 if isinstance(error, BinaryFormatUnsupported):
                     self._fall_back_to_text(error)
                 elif isinstance(error, TextUnconvertible):
@@ -132,7 +144,8 @@ class Supervisor:
                 if self._status.published.transactions > published:
                     backoff_s = BACKOFF_MIN_S
                 self._note_restart(error)
-                if not self._has_streamed and clock() + backoff_s - since_s >= FIRST_STREAM_WITHIN_S:
+                waits = self._has_streamed or isinstance(error, KafkaUnavailable)
+                if not waits and clock() + backoff_s - since_s >= FIRST_STREAM_WITHIN_S:
                     raise _given_up(error) from error
                 log.warning(
                     "starting again in %.1f s: %s", backoff_s, error, exc_info=log.isEnabledFor(logging.DEBUG) and error
@@ -166,7 +179,8 @@ class Supervisor:
         finally:
             self._slot_created = self._slot_created or startup.slot_created
             if self._status.state is State.STREAMING:
-                self._status.end_stream(self._clients.monotonic_s(), self._clients.wall_us())
+                self._streamed_s = self._clients.monotonic_s()
+                self._status.end_stream(self._streamed_s, self._clients.wall_us())
             startup.close()
 
     def _heartbeat(self) -> None:
@@ -238,8 +252,5 @@ def _log_standby(error: SlotActive) -> None:
         log.info("standing by: another daemon has the slot", extra=holder)
 
 
-def _given_up(error: RetriableError) -> FatalError:
-    hint = (
-        "Check sink.bootstrap_servers, and that the brokers run" if isinstance(error, KafkaUnavailable) else error.hint
-    )
-    return FatalError(f"no stream started within {FIRST_STREAM_WITHIN_S:.0f} s: {error.message}", hint)
+def _given_up(error: CdcdError) -> FatalError:
+    return FatalError(f"no stream started within {FIRST_STREAM_WITHIN_S:.0f} s: {error.message}", error.hint)

@@ -18,11 +18,15 @@ from cdcd.sink.kafka.progress_store import ProgressStore
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
 
 
-def kafka_cluster(settings: Settings) -> KafkaCluster:
-    """The clients of the cluster that the settings name. Raises SettingsError for properties that belong to cdcd."""
+def kafka_connection(settings: Settings) -> KafkaConnection:
+    """How the cluster that the settings name is reached."""
     sink = settings.sink
-    connection = KafkaConnection(sink.bootstrap_servers, settings.source.application_name, sink.librdkafka)
-    return KafkaCluster(connection)
+    return KafkaConnection(sink.bootstrap_servers, settings.source.application_name, sink.librdkafka)
+
+
+def kafka_cluster(settings: Settings) -> KafkaCluster:
+    """The clients of that cluster. Raises SettingsError for properties that belong to cdcd."""
+    return KafkaCluster(kafka_connection(settings))
 
 
 def delivery(settings: Settings) -> Delivery:

@@ -10,11 +10,12 @@ and its state. The next one starts from the progress that `read_committed` shows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from cdcd.errors import RecordTooLarge
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import DISCARD
 from cdcd.progress.records import ParkedTable, SlotRecord, TableRecord, TopicState, table_key
@@ -179,6 +180,7 @@ class Publisher:
             transaction.count(table)
             for partition, messages in enumerate(split(table.messages, table.everywhere, topic.partitions)):
                 if messages:
+                    self._topics.limits.note(topic.name, batch.bytes, messages)
                     self._produce(topic.name, partition, messages)
         records = self._keys.of_batch(batch, self._topics.names)
         if records:
@@ -357,8 +359,13 @@ class Publisher:
         for piece in pieces(records(key, reason, table)):
             self._produce(self._topics.names.parked, _PARKED_PARTITION, piece)
 
-    def _naming_table(self) -> AbstractContextManager[None]:
-        return self._parked.naming_table(self._topics.table_of)
+    @contextmanager
+    def _naming_table(self) -> Iterator[None]:
+        with self._parked.naming_table(self._topics.table_of):
+            try:
+                yield
+            except RecordTooLarge as error:
+                raise self._topics.limits.explain(error) from None
 
     def _check_order(self, batch: Batch) -> None:
         """Assert, as `ack_tracker` does, that positions only grow, even if the server sends transactions again."""

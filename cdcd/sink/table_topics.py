@@ -14,6 +14,8 @@ from cdcd.progress.records import SnapshotState, TopicState
 from cdcd.progress.topic_evidence import UNKNOWN_END
 from cdcd.sink.interfaces import TopicAdmin
 from cdcd.sink.kafka_transaction import Table, Topic
+from cdcd.sink.producer_bounds import ProducerBounds
+from cdcd.sink.topic_limits import TopicLimits
 from cdcd.sink.topics import SHARED_TOPIC_HINT, TopicNames, TopicSpec, own_specs, parked_spec
 
 
@@ -37,17 +39,20 @@ class TableTopics:
         snapshots: Mapping[str, SnapshotState] | None = None,
         known: Mapping[str, Topic] | None = None,
         owners: Mapping[str, Table] | None = None,
+        bounds: ProducerBounds | None = None,
     ) -> None:
         """`snapshots` are the states of the tables' snapshots by topic, from the progress; `known` are topics that the
         broker was asked about already.
 
-        `owners` are tables by their topics: no other table gets these topics.
+        `owners` are tables by their topics: no other table gets these topics. `bounds` are those of the producer.
 
         Makes cdcd's own topics if they are missing; raises as TopicAdmin does.
         """
         self.names = names
         self._admin = admin
         self._settings = settings
+        self.limits = TopicLimits(admin, bounds or ProducerBounds())
+        """What the topics take."""
         self._snapshots = dict(snapshots or {})
         self._known = dict(known or {})
         self._owners = dict(owners or {})
@@ -79,10 +84,11 @@ class TableTopics:
     def find(self, tables: Iterable[Table]) -> None:
         """Make the topics of these tables if they are missing. One request asks for all: they can be many.
 
-        Raises Unpublishable for a table whose topic another table has, or whose topic Kafka refuses; else as TopicAdmin
-        does.
+        Raises Unpublishable for a table whose topic another table has, or whose topic Kafka refuses; BatchTooLarge if a
+        topic takes less than the producer puts into one batch; else as TopicAdmin does.
         """
         new: dict[str, Table] = {}
+        there: list[str] = []
         for table in tables:
             if table in self._by_table:
                 continue
@@ -97,8 +103,13 @@ class TableTopics:
                 )
             if known is not None and known.table == table and name not in self._by_name:
                 self._by_name[name] = self._by_table[table] = known
+                there.append(name)
             else:
                 new[name] = table
+        self._make(new)
+        self.limits.look([*there, *new])
+
+    def _make(self, new: Mapping[str, Table]) -> None:
         if not new:
             return
         settings = self._settings

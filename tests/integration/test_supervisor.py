@@ -5,6 +5,7 @@ The minute is shortened, in the process that runs the daemon, so that the test n
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -43,31 +44,35 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-@pytest.mark.parametrize("missing", ["postgres", "broker"])
-def test_a_server_that_was_never_there_ends_the_daemon_with_the_hint(
-    postgres: servers.PostgreSQL, broker: str, log: Path, prefix: str, missing: str
-) -> None:
-    dsn = postgres.dsn()
-    if missing == "postgres":
-        process = _start(f"host=127.0.0.1 port={servers.free_port()} dbname=x user=x", broker, log, prefix)
-    else:
-        process = _start(dsn, f"127.0.0.1:{servers.free_port()}", log, prefix)
+def test_a_postgresql_that_was_never_there_ends_the_daemon_with_the_hint(broker: str, log: Path, prefix: str) -> None:
+    process = _start(f"host=127.0.0.1 port={servers.free_port()} dbname=x user=x", broker, log, prefix)
     try:
         assert process.wait(60) == 1
     finally:
         process.kill()
     *before, last = log.read_text().splitlines()
     assert "ERROR cdcd: no stream started" in last
-    assert ("source.dsn" if missing == "postgres" else "sink.bootstrap_servers") in last
+    assert "source.dsn" in last
     assert "Traceback" not in log.read_text()
-    if missing == "postgres":
-        assert sum("WARNING daemon.supervisor: starting again" in line for line in before) >= 3
-    else:
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute("DROP PUBLICATION cdcd")
-            query = "SELECT slot_name FROM pg_replication_slots WHERE slot_name = %s"
-            slots = connection.execute(query, [prefix.replace("-", "_")]).fetchall()
-            assert slots == [], "a slot that nobody reads keeps WAL"
+    assert sum("WARNING daemon.supervisor: starting again" in line for line in before) >= 3
+
+
+def test_a_kafka_that_was_never_there_is_waited_for(postgres: servers.PostgreSQL, log: Path, prefix: str) -> None:
+    process = _start(postgres.dsn(), f"127.0.0.1:{servers.free_port()}", log, prefix)
+    try:
+        _until(lambda: log.read_text().count("starting again") >= 2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+    assert "sink.bootstrap_servers" in log.read_text()
+    assert "Traceback" not in log.read_text()
+    with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
+        connection.execute("DROP PUBLICATION IF EXISTS cdcd")
+        query = "SELECT slot_name FROM pg_replication_slots WHERE slot_name = %s"
+        slots = connection.execute(query, [prefix.replace("-", "_")]).fetchall()
+        assert slots == [], "a slot that nobody reads keeps WAL"
 
 
 def test_a_server_that_was_there_once_is_waited_for(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from cdcd.errors import SettingsError
+from cdcd.sink.producer_bounds import ProducerBounds
 
 Property: TypeAlias = "str | int | float | bool"
 
@@ -26,6 +27,8 @@ class KafkaConnection:
     client_id: str
     properties: Mapping[str, Property] = field(default_factory=dict)
     """The user's settings under `sink.librdkafka`."""
+    bounds: ProducerBounds = field(default_factory=ProducerBounds)
+    """Those of the next producer: they follow the cluster."""
 
 
 _RESERVED: Final[dict[str, str]] = {
@@ -42,9 +45,6 @@ _RESERVED: Final[dict[str, str]] = {
     "retry.backoff.max.ms": "nothing: it tells whether a request may have been sent twice",
 }
 """Properties that would break a promise, and what decides them instead."""
-
-RETRY_BACKOFF_MS: Final = 1_000
-"""How long a producer waits before it repeats a request: longer than a healthy broker takes to answer."""
 
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MS: Final = 900_000
@@ -78,13 +78,32 @@ LIBRDKAFKA_LOG: Final = logging.getLogger("cdcd.sink.librdkafka")
 LIBRDKAFKA_LOG.addFilter(_RateLimit(every_s=30.0))
 
 
+_FUNCTIONS: Final = frozenset(
+    {"default_topic_conf", "interceptors", "logger", "on_commit", "on_delivery", "opaque", "ssl_engine_callback_data"}
+)
+"""Properties of confluent-kafka, besides those that end in `_cb`, whose value is no text and no number."""
+
+_OAUTH_HINT: Final = (
+    "Set sasl.oauthbearer.method = oidc under sink.librdkafka, and with it sasl.oauthbearer.client.id, "
+    "sasl.oauthbearer.client.secret and sasl.oauthbearer.token.endpoint.url."
+)
+
+
 def check_properties(properties: Mapping[str, Property]) -> None:
-    """Raise SettingsError if the user sets a property that cdcd decides."""
+    """Raise SettingsError if the user sets a property that cdcd decides, or one that cannot work."""
     for name in properties:
         if name in _RESERVED:
             raise SettingsError(
                 f"sink.librdkafka may not hold {name!r}", f"Take it out: it follows from {_RESERVED[name]}."
             )
+        if name in _FUNCTIONS or name.endswith("_cb"):
+            instead = f" {_OAUTH_HINT}" if name == "oauth_cb" else ""
+            raise SettingsError(f"sink.librdkafka may not hold {name!r}: it takes a function", f"Take it out.{instead}")
+    mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms"))
+    by_itself = properties.get("sasl.oauthbearer.method") == "oidc"
+    unsecured = str(properties.get("enable.sasl.oauthbearer.unsecure.jwt", "false")).lower() == "true"
+    if mechanism == "OAUTHBEARER" and not (by_itself or unsecured):
+        raise SettingsError("sink.librdkafka asks for OAUTHBEARER and does not say how to get a token", _OAUTH_HINT)
 
 
 def transaction_timeout_ms(allowed_ms: int | None, properties: Mapping[str, Property]) -> int:
@@ -121,6 +140,7 @@ def transactional_producer_config(
 def idempotent_producer_config(connection: KafkaConnection) -> dict[str, object]:
     """Return the properties of a producer without transactions. Raises as `check_properties`."""
     check_properties(connection.properties)
+    bounds = connection.bounds
     config: dict[str, object] = {
         "bootstrap.servers": connection.bootstrap,
         "client.id": connection.client_id,
@@ -132,16 +152,18 @@ def idempotent_producer_config(connection: KafkaConnection) -> dict[str, object]
         "queue.buffering.max.kbytes": 128 * 1024,
         "queue.buffering.max.messages": 100_000,
         "batch.num.messages": 100_000,
-        "batch.size": 1_000_000,
+        "batch.size": bounds.batch_bytes,
         # The topic's own max.message.bytes decides, and the broker's refusal names it; the client sets no limit.
         "message.max.bytes": 256 * 1024 * 1024,
         "statistics.interval.ms": 0,
         "socket.nagle.disable": True,
         "reconnect.backoff.max.ms": 2_000,
-        "retry.backoff.ms": RETRY_BACKOFF_MS,
-        "retry.backoff.max.ms": RETRY_BACKOFF_MS,
+        "retry.backoff.ms": bounds.retry_backoff_ms,
+        "retry.backoff.max.ms": bounds.retry_backoff_ms,
     }
     config.update(connection.properties)
+    if str(config["batch.size"]).isdigit():  # else librdkafka refuses it
+        config["batch.size"] = min(int(str(config["batch.size"])), bounds.batch_bytes)
     config["enable.idempotence"] = True
     return config
 

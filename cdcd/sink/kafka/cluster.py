@@ -19,6 +19,7 @@ from cdcd.sink.kafka.parked_reader import KafkaParkedReader
 from cdcd.sink.kafka.producer import KafkaProducer
 from cdcd.sink.kafka.range_reader import End, Isolation, RangeReader
 from cdcd.sink.own_topics import faults
+from cdcd.sink.producer_bounds import ProducerBounds
 from cdcd.sink.topics import TopicNames, TopicSpec
 
 
@@ -30,6 +31,11 @@ class KafkaCluster:
         self._connection = connection
         self._existing: frozenset[str] = frozenset()
         self.admin = KafkaAdmin(connection)
+
+    @property
+    def bounds(self) -> ProducerBounds:
+        """The bounds of the next producer."""
+        return self._connection.bounds
 
     def ensure(self, *specs: TopicSpec) -> None:
         """Make the topics that are missing. Readers made later assume that they exist. Raises as admin."""

@@ -29,15 +29,21 @@ from confluent_kafka import Message as DeliveryReport
 
 from cdcd.errors import Fenced, KafkaUnavailable
 from cdcd.sink.batches import Message
-from cdcd.sink.kafka.client_config import RETRY_BACKOFF_MS, KafkaConnection, transactional_producer_config
+from cdcd.sink.kafka.client_config import KafkaConnection, transactional_producer_config
 from cdcd.sink.kafka.deadline import SLICE_S
 from cdcd.sink.kafka.errors import kafka_error, refuses_credentials, unanswered
 from cdcd.sink.kafka.producer_client import ProducerClient, unwrap
 from cdcd.sink.kafka.stuck_client import StuckClient
 
 _ABORT_S: Final = 5.0
-_SENT_ONCE_S: Final = 0.8 * RETRY_BACKOFF_MS / 1000
-"""librdkafka repeats no request sooner: it takes up to a fifth off the backoff."""
+_SENT_ONCE_SHARE: Final = 0.8
+"""librdkafka repeats no request before this share of its backoff has passed."""
+
+
+_VAGUE: Final = frozenset(
+    {KafkaError._FATAL, KafkaError._STATE, KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD}
+)
+"""The error of the transaction says more than these: also of a record, if the broker refused all of its batch."""
 
 
 class KafkaProducer(ProducerClient):
@@ -59,6 +65,8 @@ class KafkaProducer(ProducerClient):
         `known_topic`, which exists, makes starting quicker. Connects in the background; nothing is asked of the broker
         yet. Raises SettingsError for properties that librdkafka does not know or that belong to cdcd.
         """
+        self._bounds = connection.bounds
+        self._sent_once_s = _SENT_ONCE_SHARE * self._bounds.retry_backoff_ms / 1000
         config = transactional_producer_config(connection, transactional_id, transaction_timeout_ms)
         super().__init__(connection, config, timeout_s, stuck_client)
         self._transactional_id = transactional_id
@@ -111,12 +119,12 @@ class KafkaProducer(ProducerClient):
 
         Raises KafkaUnavailable if the end of the last one may have been sent twice.
         """
-        if self._ended_in_s >= _SENT_ONCE_S:
+        if self._ended_in_s >= self._sent_once_s:
             raise KafkaUnavailable(
                 f"Kafka ({self._bootstrap}) took {self._ended_in_s:.1f} s to end a transaction, so librdkafka may have "
                 "sent the request twice; a duplicate could end the next transaction",
-                "The daemon restarts with a new producer by itself; if it happens often, look at the load of the "
-                "brokers.",
+                "The daemon restarts with a new producer by itself, and a longer backoff if commits stay slow; if it "
+                "happens often, look at the load of the brokers.",
             )
         self._offsets = {}
         self._stuck_client.topics.clear()
@@ -171,6 +179,7 @@ class KafkaProducer(ProducerClient):
         self._raise_if_undelivered(doing)
         self._began_at = None
         self._ended_in_s = time.monotonic() - self._end_sent_at
+        self._bounds.note_commit(self._ended_in_s)
 
     def abort(self) -> None:
         """Give up the open transaction, if there is one.
@@ -231,7 +240,7 @@ class KafkaProducer(ProducerClient):
         )
 
     def _cause_in_transaction(self, error: KafkaError) -> KafkaError:
-        if error.code() not in (KafkaError._FATAL, KafkaError._STATE):
+        if error.code() not in _VAGUE:
             return error
         try:
             self._producer().begin_transaction()  # as above: the error tells why

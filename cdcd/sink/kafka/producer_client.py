@@ -27,7 +27,8 @@ from cdcd.errors import CdcdError, FatalError, Unpublishable
 from cdcd.sink.interfaces import Offsets
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, KafkaConnection
 from cdcd.sink.kafka.deadline import SLICE_S, Deadline
-from cdcd.sink.kafka.errors import SIZE_HINT, Reports, closed, kafka_error, to_cdcd_error, unanswered
+from cdcd.sink.kafka.errors import Reports, closed, kafka_error, to_cdcd_error, unanswered
+from cdcd.sink.kafka.refusals import SIZE
 from cdcd.sink.kafka.stuck_client import StuckClient
 
 log = logging.getLogger(__name__)
@@ -223,6 +224,6 @@ def _too_large(record: dict[str, object], topic: str) -> Unpublishable:
     size = sum(len(part) for part in (record.get("key"), record["value"]) if isinstance(part, bytes))
     return Unpublishable(
         f"a row of {size:,} bytes does not fit into the producer's queue, producing to {topic}",
-        f"Raise queue.buffering.max.kbytes and message.max.bytes under sink.librdkafka. {SIZE_HINT}",
+        f"Raise queue.buffering.max.kbytes and message.max.bytes under sink.librdkafka. {SIZE}",
         topic=topic,
     )

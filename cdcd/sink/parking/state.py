@@ -89,6 +89,8 @@ class ParkedTables:
         self._rename = rename
         self.replaying: Table | None = None
         """The table whose events are on their way to its own topic at this moment."""
+        self._replayed: list[tuple[str, str, int]] = []
+        """Message, table and number of events, to log when they are committed."""
         self.needs_new_stream = False
         """A table was unparked. Only a new stream writes the right schema headers for it."""
         self._refusal_unreported = False
@@ -242,7 +244,7 @@ class ParkedTables:
             message = "publishing the changes made during the snapshot"
             if is_parked:
                 message = "unparked" if chunk.is_last else "unparking"
-            log.info(message, extra={"table": ".".join(table), "events": len(chunk.events)})
+            self._replayed.append((message, ".".join(table), len(chunk.events)))
         if chunk.events:
             replayed = batch_of(*table, chunk.events)
             if rename is not None:
@@ -256,6 +258,9 @@ class ParkedTables:
 
     def on_commit(self, lsn: int) -> None:
         """The slot record of `lsn`, with this state, is committed."""
+        for message, table, events in self._replayed:
+            log.info(message, extra={"table": table, "events": events})
+        self._replayed.clear()
         self.replaying = None
         self._refusal_unreported = False
         self._pending.on_commit(lsn)

@@ -8,8 +8,16 @@ import pytest
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
-from cdcd.daemon.supervisor import FIRST_STREAM_WITHIN_S, Supervisor
-from cdcd.errors import CdcdError, FatalError, KafkaUnavailable, TextUnconvertible, Unpublishable
+from cdcd.daemon.supervisor import ACCESS_RETURNS_S, BACKOFF_MAX_S, FIRST_STREAM_WITHIN_S, Supervisor
+from cdcd.errors import (
+    AccessDenied,
+    CdcdError,
+    FatalError,
+    KafkaUnavailable,
+    PostgresUnavailable,
+    TextUnconvertible,
+    Unpublishable,
+)
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import State, Status
 from cdcd.source.server_errors import SlotActive
@@ -115,12 +123,47 @@ def test_a_first_start_that_is_stopped_says_that_its_slot_stays(
 def test_a_daemon_that_never_streamed_gives_up_after_a_minute(make: Callable[..., Daemon]) -> None:
     def fail() -> CdcdError:
         daemon.clients.now_s += FIRST_STREAM_WITHIN_S
+        return PostgresUnavailable("PostgreSQL is away", "Look at it.")
+
+    daemon = make(fail)
+    with pytest.raises(FatalError, match="no stream started within 60 s: PostgreSQL is away"):
+        daemon.supervisor.run()
+    assert daemon.status.state is State.FAILED
+
+
+def test_a_daemon_that_never_streamed_waits_for_kafka_without_end(make: Callable[..., Daemon]) -> None:
+    def fail() -> CdcdError:
+        daemon.clients.now_s += FIRST_STREAM_WITHIN_S
+        daemon.stops = daemon.status.errors.restarts == 100
         return KafkaUnavailable("Kafka is away", "Look at it.")
 
     daemon = make(fail)
-    with pytest.raises(FatalError, match="no stream started within 60 s: Kafka is away"):
+    daemon.clients.step_s = BACKOFF_MAX_S
+    daemon.supervisor.run()
+    assert daemon.status.state is State.STOPPING
+
+
+def test_access_that_a_stream_has_had_may_come_back(make: Callable[..., Daemon]) -> None:
+    def fail() -> CdcdError:
+        denied.append(daemon.clients.now_s)
+        return AccessDenied("Kafka refused writing records", "Grant Write.")
+
+    denied: list[float] = []
+    daemon = make(fail)
+    daemon.clients.step_s = 5.0
+    daemon.supervisor._has_streamed = True
+    daemon.supervisor._streamed_s = daemon.clients.now_s
+    with pytest.raises(AccessDenied):
         daemon.supervisor.run()
-    assert daemon.status.state is State.FAILED
+    assert denied[-1] - denied[0] > ACCESS_RETURNS_S - 3 * BACKOFF_MAX_S
+    assert daemon.status.errors.restarts > 10
+
+
+def test_access_that_no_stream_has_had_is_refused_at_once(make: Callable[..., Daemon]) -> None:
+    daemon = make(lambda: AccessDenied("Kafka refused writing records", "Grant Write."))
+    with pytest.raises(AccessDenied):
+        daemon.supervisor.run()
+    assert daemon.status.errors.restarts == 0
 
 
 @pytest.mark.parametrize("setting", ["stop", "park"])

@@ -43,13 +43,13 @@ def test_a_table_is_asked_about_once() -> None:
     assert topics[B].snapshot is None
 
 
-def test_a_topic_that_is_known_already_is_not_asked_about() -> None:
+def test_a_topic_that_is_known_already_is_only_asked_for_its_limit() -> None:
     topics, known = Topics(), Topic("p.public.a", A, [3, 4], None, "id")
     topics.broker.create(TopicSpec("p.public.a", 2, 1))
     knowing = TableTopics(FakeAdmin(topics.broker), topics.names, TopicSettings(2, 1), known={known.name: known})
     topics.calls.clear()
     knowing.find([A, A])
-    assert topics.calls == []
+    assert topics.calls == ["configs"]
     assert knowing[A] is known
     other = TableTopics(
         FakeAdmin(topics.broker), TopicNames("p", "p.public.{table}"), TopicSettings(2, 1), known={known.name: known}
