@@ -10,8 +10,10 @@ Traps that this module knows:
 - A future keeps the exception that it raised, and the exception keeps its stack frames. If one of these frames keeps
   the future, they are a cycle, and the client in it lives on with its four threads. So no future keeps a name here.
 - If a leader is lost during ListOffsets, librdkafka 2.16 answers the offset -1001, without an error.
-- A broker that has just started answers a metadata request without a broker and without a topic. librdkafka 2.16 aborts
-  the process if DescribeTopics or DescribeCluster gets that answer. So a plain metadata request comes first.
+- A broker that has just started answers a metadata request without a broker. librdkafka 2.16 aborts the process if
+  DescribeCluster gets that answer, or DescribeTopics if no topic is in it either. So nothing here uses DescribeCluster,
+  and a plain metadata request comes before DescribeTopics: only that one tells the topics' ids. Brokers answer it with
+  every topic that it names.
 - The client still fills the dict of futures that it has returned. So futures are taken out of a copy.
 """
 
@@ -163,7 +165,7 @@ class KafkaAdmin:
         if all(len(each.replicas) > 1 for each in found.partitions):
             return True
         with self._asking("asking for the brokers"):
-            return len(self._cluster().nodes) == 1
+            return len(self._metadata(topic).brokers) == 1
 
     def exists(self, topic: str) -> bool:
         """Whether the topic exists, with leaders or without."""
@@ -171,8 +173,10 @@ class KafkaAdmin:
 
     def _described(self, topics: list[str]) -> dict[str, Any]:  # the client's TopicDescription of those that exist
         described: dict[str, Any] = {}
+        if not topics:
+            return described
         with self._asking("describing topics"):
-            self._wait_for_brokers()
+            self._wait_for_brokers(topics[0])
             futures = {**self._admin().describe_topics(TopicCollection(topics), request_timeout=self._timeout_s)}
             for topic in topics:
                 with self._asking(f"describing the topic {topic}"):
@@ -217,7 +221,6 @@ class KafkaAdmin:
         wanted = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
         configs = {}
         with self._asking("reading the settings of topics"):
-            self._wait_for_brokers()
             futures = {**self._admin().describe_configs(wanted, request_timeout=self._timeout_s)} if wanted else {}
             for resource in wanted:
                 try:
@@ -238,7 +241,7 @@ class KafkaAdmin:
         """Return how many partitions each topic of the cluster has whose name is `wanted`."""
         with self._asking("asking for the cluster's topics"):
             self._wait_for_brokers()
-            listed = self._answers({"": self._metadata()})[""].topics
+            listed = self._metadata().topics
         return {name: len(topic.partitions) for name, topic in listed.items() if wanted(name)}
 
     def unstable(self, looked_at: Callable[[str], bool]) -> dict[tuple[str, int], int]:
@@ -269,9 +272,8 @@ class KafkaAdmin:
         None if the user may not see it: the user needs the ACL DescribeConfigs on the cluster.
         """
         with self._asking("reading transaction.max.timeout.ms"):
-            brokers = self._brokers()
-            if not brokers:  # a broker that has just started knows of none for a moment
-                raise self._unanswered("looking for the brokers")
+            self._wait_for_brokers()
+            brokers = self._metadata().brokers
             resource = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
             try:
                 (entries,) = self._answers(
@@ -287,7 +289,9 @@ class KafkaAdmin:
     def cluster_id(self) -> str:
         """Return the cluster's id; empty if it has none."""
         with self._asking("asking for the cluster's id"):
-            return str(self._cluster().cluster_id or "")
+            self._wait_for_brokers()
+            found: str | None = self._metadata().cluster_id
+            return found or ""
 
     def _offsets(
         self,
@@ -333,7 +337,7 @@ class KafkaAdmin:
     def _raise_if_temporary_or_forbidden(self, spec: TopicSpec, found: KafkaError) -> None:
         if found.code() == KafkaError.INVALID_REPLICATION_FACTOR:
             # The broker also gives this error for a moment while all brokers are starting or stopping.
-            brokers = self._brokers()
+            brokers = self._metadata(spec.name).brokers
             if not brokers or spec.replication_factor <= len(brokers):
                 raise KafkaUnavailable(f"Kafka cannot create {spec.name} now: {found.str()}", TRY_AGAIN) from None
         if found.code() in _NOT_ALLOWED:
@@ -346,36 +350,23 @@ class KafkaAdmin:
             refused = to_cdcd_error(found, f"creating the topic {spec.name}", self._bootstrap)
             raise Unpublishable(refused.message, refused.hint, topic=spec.name) from None
 
-    def _brokers(self) -> list[int]:
-        return [node.id for node in self._cluster().nodes]
+    def _wait_for_brokers(self, topic: str | None = None) -> None:
+        """Wait until the cluster names a broker: before that, it does not know its topics either.
 
-    def _wait_for_brokers(self) -> None:
-        """Wait until the cluster names a broker: before that, librdkafka would abort the process (see above)."""
+        The question is about `topic`, or about all topics.
+        """
         if time.monotonic() < self._brokers_known_s + _BROKERS_KNOWN_S:
             return
         deadline = self._deadline.of_call()
-        while not self._answers({"": self._metadata()})[""].brokers:
+        while not self._metadata(topic).brokers:
             if self._deadline.is_over(deadline):
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the cluster names no broker"))
             time.sleep(_PAUSE_S)
         self._brokers_known_s = time.monotonic()
 
-    def _metadata(self) -> Future[ClusterMetadata]:
-        """Ask for the metadata in a thread: librdkafka blocks its caller, and signals wait for the main thread."""
-        answer: Future[ClusterMetadata] = Future()
-
-        def ask(client: AdminClient, timeout_s: float) -> None:
-            try:
-                answer.set_result(client.list_topics(timeout=timeout_s))
-            except KafkaException as error:
-                answer.set_exception(error.with_traceback(None))  # its frames keep the future
-
-        Thread(target=ask, args=(self._admin(), self._timeout_s), name="cdcd-metadata", daemon=True).start()
-        return answer
-
-    def _cluster(self) -> Any:  # the client's DescribeClusterResult
-        self._wait_for_brokers()
-        return self._answers({"": self._admin().describe_cluster(request_timeout=self._timeout_s)})[""]
+    def _metadata(self, topic: str | None = None) -> ClusterMetadata:
+        """Ask for the metadata of one topic, or of all."""
+        return self._answers({"": _metadata(self._admin(), topic, self._timeout_s)})[""]
 
     def _answers(self, futures: dict[Any, Future[T]]) -> dict[Any, T]:
         """Wait for all futures, and return their results; raises the error of the first that failed."""
@@ -420,6 +411,20 @@ class KafkaAdmin:
     def _unanswered(self, doing: str) -> Exception:
         self._admin().poll(0)
         return unanswered(doing, self._bootstrap, self._reports.last(self._timeout_s))
+
+
+def _metadata(client: AdminClient, topic: str | None, timeout_s: float) -> Future[ClusterMetadata]:
+    """Ask in a thread: librdkafka blocks its caller, and signals wait for the main thread."""
+    answer: Future[ClusterMetadata] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(client.list_topics(*([] if topic is None else [topic]), timeout=timeout_s))
+        except KafkaException as error:
+            answer.set_exception(error.with_traceback(None))  # its frames keep the future
+
+    Thread(target=ask, name="cdcd-metadata", daemon=True).start()
+    return answer
 
 
 def _requests(specs: Iterable[TopicSpec], records_max: int) -> Iterator[list[TopicSpec]]:

@@ -41,6 +41,7 @@ _RESERVED: Final[dict[str, str]] = {
     "isolation.level": "nothing: cdcd reads committed records only",
     "enable.auto.commit": "nothing: cdcd uses no consumer group",
     "delivery.report.only.error": "nothing: the progress needs the reports",
+    "allow.auto.create.topics": "nothing: cdcd makes the topics itself",
     "retry.backoff.ms": "nothing: it tells whether a request may have been sent twice",
     "retry.backoff.max.ms": "nothing: it tells whether a request may have been sent twice",
 }
@@ -51,7 +52,7 @@ _TRANSACTION_TIMEOUT_MS: Final = 900_000
 """Kafka's default for the brokers' `transaction.max.timeout.ms`; used if the user may not see the brokers' value."""
 
 _CONNECTION: Final = (
-    "allow.", "api.", "broker.", "client.", "connections.", "debug", "enable.sasl", "enable.ssl", "https.", "log",
+    "api.", "broker.", "client.", "connections.", "debug", "enable.sasl", "enable.ssl", "https.", "log",
     "max.in.flight.requests", "metadata.", "oauthbearer", "reconnect.", "resolve.", "sasl.", "security.",
     "socket.", "ssl.", "topic.metadata.",
 )  # fmt: skip
@@ -162,6 +163,7 @@ def idempotent_producer_config(connection: KafkaConnection) -> dict[str, object]
         "retry.backoff.max.ms": bounds.retry_backoff_ms,
     }
     config.update(connection.properties)
+    config["allow.auto.create.topics"] = False  # the broker would make a deleted topic again, with its own defaults
     if str(config["batch.size"]).isdigit():  # else librdkafka refuses it
         config["batch.size"] = min(int(str(config["batch.size"])), bounds.batch_bytes)
     config["enable.idempotence"] = True
@@ -180,4 +182,5 @@ def client_config(bootstrap: str, client_id: str, properties: Mapping[str, Prope
         "reconnect.backoff.max.ms": 2_000,
     }
     config.update({name: value for name, value in properties.items() if name.startswith(_CONNECTION)})
+    config["allow.auto.create.topics"] = False  # a question makes no topic
     return config

@@ -43,7 +43,6 @@ class ClusterProbe:
         }
         own = {
             "group.id": connection.client_id,  # the client demands one; without a subscription no broker sees it
-            "allow.auto.create.topics": False,  # a question makes no topic
             "error_cb": self._reports,
         }
         try:

@@ -74,7 +74,6 @@ class RangeReader:
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 5,  # only an empty answer shows the end of the partition, where most ranges end
-            "allow.auto.create.topics": False,
             "check.crcs": True,
             "error_cb": self._reports,
         }

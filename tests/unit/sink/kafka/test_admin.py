@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -15,21 +14,16 @@ from cdcd.sink.kafka.client_config import KafkaConnection
 
 
 class JustStarted:
-    """A cluster that names no broker in its first answers. A description before that aborts the process."""
+    """A cluster that names no broker in its first answers."""
 
     def __init__(self, empty_answers: float) -> None:
         self.empty_answers = empty_answers
 
-    def list_topics(self, timeout: float) -> SimpleNamespace:
+    def list_topics(self, *topics: str, timeout: float) -> SimpleNamespace:
         assert timeout > 0
         self.empty_answers -= 1
-        return SimpleNamespace(brokers={1: "broker"} if self.empty_answers < 0 else {}, topics={})
-
-    def describe_cluster(self, request_timeout: float) -> Future[Any]:
-        assert self.empty_answers < 0, "librdkafka aborts the process"
-        answer: Future[Any] = Future()
-        answer.set_result(SimpleNamespace(cluster_id="c", nodes=[]))
-        return answer
+        names_broker = self.empty_answers < 0
+        return SimpleNamespace(brokers={1: "broker"} if names_broker else {}, topics={}, cluster_id="c" * names_broker)
 
     def poll(self, timeout: float) -> int:
         return 0
@@ -41,7 +35,7 @@ def admin_of(cluster: JustStarted, timeout_s: float) -> KafkaAdmin:
     return admin
 
 
-def test_a_cluster_is_described_only_once_it_names_a_broker() -> None:
+def test_a_cluster_is_believed_only_once_it_names_a_broker() -> None:
     assert admin_of(JustStarted(2), 5.0).cluster_id() == "c"
 
 
