@@ -192,10 +192,10 @@ class SinkSettings(Section):
     )
     replication_factor: int = Field(
         1,
-        ge=1,
+        ge=-1,
         le=100,
         description="Replicas of the topics that cdcd creates. Use 3 in a cluster that must survive the loss of a "
-        "broker.",
+        "broker. -1: the brokers' default.replication.factor.",
     )
     topic_config: dict[str, str] = Field(
         default_factory=dict,

@@ -9,18 +9,27 @@ It judges transactions by the brokers' settings. To try one would fence a runnin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from cdcd.preflight.findings import Finding, error, ok, warning
 from cdcd.sink.kafka.cluster_facts import ClusterFacts
-from cdcd.sink.own_topics import faults
+from cdcd.sink.own_topics import altering_command, faults
 from cdcd.sink.topics import TopicNames
 from cdcd.terminal.text_format import plural, size
 
 TRANSACTION_TIMEOUT_MS_MIN: Final = 60_000
 """Below this limit of the brokers, a Kafka transaction may be too short for a large PostgreSQL transaction."""
 
+SLOW_ANSWER_S: Final = 0.2
+"""A cluster in the same region answers within milliseconds."""
+
+HOUR_MS: Final = 3_600_000
+CLOCKS_DIFFER_MS: Final = 10_000
+"""Clocks differ, and records wait in the producer: a topic that allows less refuses rows sooner or later."""
+
+DEFAULT_RECORD_BYTES: Final = 1_048_588
+"""Kafka's default."""
 RECORD_BYTES_MIN: Final = 1_000_000
 """Below this limit of the brokers, which is about Kafka's default, there is a warning."""
 
@@ -30,6 +39,7 @@ def judge(
 ) -> Iterator[Finding]:
     """The findings about brokers and topics for these settings. `tables` are the topics of the tables."""
     yield ok("brokers", f"Kafka answers, {plural(facts.brokers, 'broker')}")
+    yield from _answers(facts)
     if replication_factor > facts.brokers:
         message = (
             f"sink.replication_factor is {replication_factor}, more than the cluster has brokers ({facts.brokers})"
@@ -41,6 +51,17 @@ def judge(
     yield from _transactions(facts)
     yield from _sizes(facts)
     yield from _topics(facts, names, tables, partitions)
+    for topic in tables:
+        yield from _refused_rows(topic, facts.topic_configs.get(topic, {}))
+
+
+def _answers(facts: ClusterFacts) -> Iterator[Finding]:
+    if facts.unwritable:
+        hint = "Start the brokers that are missing, or lower the topic's min.insync.replicas"
+        yield error("brokers", f"Kafka takes no records now: {facts.unwritable}", hint)
+    if facts.answer_s >= SLOW_ANSWER_S:
+        message = f"The brokers take {facts.answer_s:.1f} s for an answer: a commit takes several"
+        yield warning("brokers", message, "Run cdcd near the brokers, or expect events to be later by seconds")
 
 
 def _transactions(facts: ClusterFacts) -> Iterator[Finding]:
@@ -79,8 +100,24 @@ def _sizes(facts: ClusterFacts) -> Iterator[Finding]:
         yield ok("sizes", message)
 
 
+def _refused_rows(topic: str, config: Mapping[str, str]) -> Iterator[Finding]:
+    """What the settings of a table's topic refuse."""
+    limit = config.get("max.message.bytes", "")
+    if limit.isdigit() and int(limit) < RECORD_BYTES_MIN:
+        message = f"{topic} takes rows of at most {size(int(limit))} (max.message.bytes)"
+        raised = altering_command(topic, f"max.message.bytes={DEFAULT_RECORD_BYTES}")
+        yield warning("sizes", message, f"If rows may be larger, run: {raised}")
+    if config.get("message.timestamp.type") == "LogAppendTime":
+        return
+    for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
+        allowed = config.get(name, "")
+        if allowed.isdigit() and int(allowed) < CLOCKS_DIFFER_MS:
+            message = f"{topic} refuses records if the clocks differ by more than {int(allowed) / 1000:g} s ({name})"
+            yield error("topics", message, f"Run: {altering_command(topic, f'{name}={HOUR_MS}')}")
+
+
 def _topics(facts: ClusterFacts, names: TopicNames, tables: Sequence[str], partitions: int) -> Iterator[Finding]:
-    for fault in faults(names, facts.topics, facts.own_configs):
+    for fault in faults(names, facts.topics, facts.topic_configs):
         yield (error if fault.is_fatal else warning)("topics", fault.message, fault.hint)
     existing = [topic for topic in tables if topic in facts.topics]
     missing = len(tables) - len(existing)

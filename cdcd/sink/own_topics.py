@@ -43,22 +43,23 @@ def faults(
         if policy != "compact":
             yield TopicFault(
                 f"{topic} has cleanup.policy={policy}: Kafka would delete records that cdcd needs at each start",
-                _altering_command(topic, "cleanup.policy=compact"),
+                f"Run: {altering_command(topic, 'cleanup.policy=compact')}",
             )
     parked = configs.get(names.parked, {})
     if "compact" in parked.get("cleanup.policy", "delete"):
         yield TopicFault(
             f"{names.parked} has cleanup.policy={parked['cleanup.policy']}: Kafka would delete parked events",
-            _altering_command(names.parked, "cleanup.policy=delete"),
+            f"Run: {altering_command(names.parked, 'cleanup.policy=delete')}",
         )
     for name in ("retention.ms", "retention.bytes"):
         if (value := parked.get(name, "-1")) != "-1":
             yield TopicFault(
                 f"{names.parked} has {name}={value}: Kafka deletes events that are parked for longer",
-                _altering_command(names.parked, f"{name}=-1"),
+                f"Run: {altering_command(names.parked, f'{name}=-1')}",
                 is_fatal=False,
             )
 
 
-def _altering_command(topic: str, config: str) -> str:
-    return f"Run: kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {config}"
+def altering_command(topic: str, config: str) -> str:
+    """Return the command of Kafka's own tools that gives a topic a setting."""
+    return f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {config}"

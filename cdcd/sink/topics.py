@@ -49,6 +49,13 @@ class TopicSpec:
     partitions: int
     replication_factor: int
     config: Mapping[str, str] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
+    """Names in `config` that may be left out if the cluster does not allow them."""
+
+    def without_optional(self) -> TopicSpec:
+        """Return the topic with the cluster's own values instead of these."""
+        kept = {name: value for name, value in self.config.items() if name not in self.optional}
+        return replace(self, config=kept, optional=frozenset())
 
 
 def encode_identifier(name: str) -> str:
@@ -165,7 +172,7 @@ def shared_topics(
 def progress_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
     """Return the progress topic: one partition, in the order of the cuts; readers find a week uncompacted."""
     config = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(WEEK_MS)}
-    return TopicSpec(names.progress, 1, replication_factor, config)
+    return TopicSpec(names.progress, 1, replication_factor, config, frozenset({"min.compaction.lag.ms"}))
 
 
 def schemas_spec(names: TopicNames, replication_factor: int) -> TopicSpec:
@@ -193,7 +200,8 @@ def parked_spec(names: TopicNames, replication_factor: int, table_config: Mappin
     `table_config` is the setting for the tables' topics.
     """
     config = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(PARKED_MESSAGE_BYTES)}
-    return _as_safe(TopicSpec(names.parked, 1, replication_factor, config), table_config)
+    spec = TopicSpec(names.parked, 1, replication_factor, config, frozenset({"max.message.bytes"}))
+    return _as_safe(spec, table_config)
 
 
 def _as_safe(spec: TopicSpec, table_config: Mapping[str, str]) -> TopicSpec:

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from support.background_thread import BackgroundThread
@@ -114,7 +114,8 @@ class _Client(BackgroundThread):
                 while len(data) >= 4 and len(data) >= 4 + (size := struct.unpack(">i", data[:4])[0]):
                     answer = self._broker.answer(data[4 : 4 + size])
                     data = data[4 + size :]
-                    connection.sendall(struct.pack(">i", len(answer)) + answer)
+                    with suppress(OSError):  # the client may have left
+                        connection.sendall(struct.pack(">i", len(answer)) + answer)
 
 
 def _text(text: str) -> bytes:

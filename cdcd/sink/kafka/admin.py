@@ -19,6 +19,8 @@ Traps that this module knows:
 
 from __future__ import annotations
 
+import logging
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
@@ -47,6 +49,8 @@ from cdcd.sink.topics import TopicSpec
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 _PAUSE_S: Final = 0.05
 """The pause between two questions whether the cluster knows a new topic."""
 _BROKERS_KNOWN_S: Final = 1.0
@@ -65,10 +69,13 @@ _NOT_YET: Final = frozenset(  # a broker may not know yet that it is the leader 
         *_UNKNOWN,
     }
 )
+_LACKS_BROKERS: Final = re.compile(r"only \d+ broker|available brokers|fenced")
+"""How Kafka says that too few brokers are there."""
 _NO_ANSWER: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
 _NO_ID: Final = str(Uuid(0, 0))
 """The topic id that a broker before 2.8 gives."""
 _NAME_REFUSED: Final = frozenset({KafkaError.TOPIC_EXCEPTION, KafkaError.POLICY_VIOLATION})
+_CONFIG_REFUSED: Final = frozenset({KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG})
 _NOT_ALLOWED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 
 
@@ -321,6 +328,17 @@ class KafkaAdmin:
                 return {(each.topic, each.partition): answer.offset for each, answer in answers.items()}
 
     def _create(self, specs: list[TopicSpec], *, validate_only: bool = False) -> None:
+        """Make topics; those that the cluster does not allow, once more without what they can do without."""
+        refused = self._try_to_create(specs, validate_only=validate_only)
+        for spec in refused:
+            left_out = ", ".join(sorted(spec.optional))
+            log.warning("the cluster does not allow %s for %s: its own value counts", left_out, spec.name)
+        if refused:
+            self._try_to_create([spec.without_optional() for spec in refused], validate_only=validate_only)
+
+    def _try_to_create(self, specs: list[TopicSpec], *, validate_only: bool) -> list[TopicSpec]:
+        """Return the topics that were refused and have something optional."""
+        refused = []
         with self._asking("creating topics"):
             new = [NewTopic(s.name, s.partitions, s.replication_factor, config=dict(s.config)) for s in specs]
             futures = {**self._admin().create_topics(new, request_timeout=self._timeout_s, validate_only=validate_only)}
@@ -330,15 +348,19 @@ class KafkaAdmin:
                         self._answers({spec.name: futures.pop(spec.name)})
                     except KafkaException as error:
                         found = kafka_error(error)
-                        if found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                        if found.code() in _CONFIG_REFUSED and spec.optional:
+                            refused.append(spec)
+                        elif found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                             self._raise_if_temporary_or_forbidden(spec, found)
                             raise
+        return refused
 
     def _raise_if_temporary_or_forbidden(self, spec: TopicSpec, found: KafkaError) -> None:
         if found.code() == KafkaError.INVALID_REPLICATION_FACTOR:
-            # The broker also gives this error for a moment while all brokers are starting or stopping.
+            # The broker also gives this error for a moment while all brokers are starting or stopping. A policy may
+            # give it, too, and will not change its mind.
             brokers = self._metadata(spec.name).brokers
-            if not brokers or spec.replication_factor <= len(brokers):
+            if not brokers or (spec.replication_factor <= len(brokers) and _LACKS_BROKERS.search(found.str())):
                 raise KafkaUnavailable(f"Kafka cannot create {spec.name} now: {found.str()}", TRY_AGAIN) from None
         if found.code() in _NOT_ALLOWED:
             raise Unpublishable(

@@ -47,6 +47,27 @@ def test_a_property_that_kafkas_client_does_not_know_is_a_wrong_setting() -> Non
         cluster_facts.gather("127.0.0.1:1", {"security.protocl": "SSL"}, [])
 
 
+@pytest.mark.parametrize(
+    ("config", "level", "said"),
+    [
+        ({"max.message.bytes": "100000"}, Level.WARNING, "cdcd.public.orders takes rows of at most 97.7 KiB"),
+        ({"message.timestamp.before.max.ms": "1"}, Level.ERROR, "if the clocks differ by more than 0.001 s"),
+        ({"message.timestamp.after.max.ms": "5000"}, Level.ERROR, "(message.timestamp.after.max.ms)"),
+    ],
+)
+def test_a_topic_that_refuses_rows_is_told_with_the_command(config: dict[str, str], level: Level, said: str) -> None:
+    [found] = bad(brokers(topic_configs={"cdcd.public.orders": config}))
+    assert found.level is level
+    assert said in found.message
+    assert "kafka-configs.sh --alter --entity-type topics --entity-name cdcd.public.orders" in found.hint
+    assert bad(brokers(topic_configs={"another": config})) == []
+
+
+def test_a_topic_with_the_brokers_time_refuses_no_clock() -> None:
+    config = {"message.timestamp.before.max.ms": "1", "message.timestamp.type": "LogAppendTime"}
+    assert bad(brokers(topic_configs={"cdcd.public.orders": config})) == []
+
+
 def test_topics_are_not_counted_where_the_tables_are_not_known() -> None:
     assert [told for told in brokers(tables=[]) if told.about == "topics"] == []
 
@@ -55,13 +76,15 @@ def test_topics_are_not_counted_where_the_tables_are_not_known() -> None:
     ("changed", "level", "said"),
     [
         ({"replication_factor": 4}, Level.ERROR, "sink.replication_factor is 4, more than the cluster has brokers (3)"),
+        ({"replication_factor": -1, "answer_s": 0.9}, Level.WARNING, "The brokers take 0.9 s for an answer"),
+        ({"unwritable": "partition 0 of t has no leader"}, Level.ERROR, "takes no records now: partition 0 of t has"),
         ({"replication_factor": 1}, Level.WARNING, "a lost broker takes topics with it"),
         ({"config": {}}, Level.WARNING, "transactions not checked"),
         ({"config": {"transaction.max.timeout.ms": "5000"}}, Level.WARNING, "allow a transaction 5 s"),
         ({"topics": {"cdcd.progress": 3}}, Level.ERROR, "cdcd.progress has 3 partitions"),
         (
             {
-                "own_configs": {
+                "topic_configs": {
                     "cdcd.progress": {"cleanup.policy": "delete"},
                     "cdcd.schemas": {"cleanup.policy": "compact"},
                 }
@@ -70,12 +93,12 @@ def test_topics_are_not_counted_where_the_tables_are_not_known() -> None:
             "cdcd.progress has cleanup.policy=delete",
         ),
         (
-            {"own_configs": {"cdcd.snapshots": {"cleanup.policy": "compact,delete"}}},
+            {"topic_configs": {"cdcd.snapshots": {"cleanup.policy": "compact,delete"}}},
             Level.ERROR,
             "cleanup.policy=compact,delete",
         ),
-        ({"own_configs": {"cdcd.parked": {"cleanup.policy": "compact"}}}, Level.ERROR, "delete parked events"),
-        ({"own_configs": {"cdcd.parked": {"retention.ms": "604800000"}}}, Level.WARNING, "retention.ms=604800000"),
+        ({"topic_configs": {"cdcd.parked": {"cleanup.policy": "compact"}}}, Level.ERROR, "delete parked events"),
+        ({"topic_configs": {"cdcd.parked": {"retention.ms": "604800000"}}}, Level.WARNING, "retention.ms=604800000"),
         (
             {"denied": {"cdcd.public.orders": frozenset({"WRITE"})}},
             Level.ERROR,
