@@ -45,6 +45,7 @@ from cdcd.progress.topic_evidence import UNKNOWN_END
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, KafkaConnection, client_config
 from cdcd.sink.kafka.deadline import SLICE_S, Deadline
 from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, closed, kafka_error, refuses_for_good, to_cdcd_error, unanswered
+from cdcd.sink.kafka.token_endpoint import endpoint_error
 from cdcd.sink.topics import TopicSpec
 
 T = TypeVar("T")
@@ -94,6 +95,7 @@ class KafkaAdmin:
         Raises SettingsError for properties that librdkafka does not know or that belong to cdcd.
         """
         self._bootstrap = connection.bootstrap
+        self._properties = connection.properties
         self._request_records_max = request_records_max
         self._deadline = Deadline(timeout_s)
         self._reports = Reports()
@@ -432,7 +434,8 @@ class KafkaAdmin:
 
     def _unanswered(self, doing: str) -> Exception:
         self._admin().poll(0)
-        return unanswered(doing, self._bootstrap, self._reports.last(self._timeout_s))
+        lost = endpoint_error(self._properties, doing)
+        return lost or unanswered(doing, self._bootstrap, self._reports.last(self._timeout_s))
 
 
 def _metadata(client: AdminClient, topic: str | None, timeout_s: float) -> Future[ClusterMetadata]:

@@ -1,0 +1,44 @@
+"""Finds out whether the token endpoint is why no broker answers: without a token, librdkafka asks none.
+
+Before: `admin`, `cluster_facts` and `cluster_probe` got no answer in time.
+After: their errors name the endpoint.
+Source: librdkafka CONFIGURATION.md, `sasl.oauthbearer.method=oidc`; RFC 6749, section 5.2.
+
+librdkafka tells nothing for 20 s and more: it asks the endpoint five times before it reports a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from cdcd.errors import KafkaUnavailable, without_password
+
+_URL: Final = "sasl.oauthbearer.token.endpoint.url"
+_TIMEOUT_S: Final = 3.0
+_SERVER_ERROR: Final = 500
+
+
+def endpoint_error(properties: Mapping[str, object], doing: str) -> KafkaUnavailable | None:
+    """Return the error if these properties name a token endpoint that does not work; else None.
+
+    The request has no credentials: a working endpoint refuses it with a status of 400 to 499.
+    """
+    url = str(properties.get(_URL, ""))
+    if not url.startswith(("http://", "https://")):
+        return None
+    try:
+        with urlopen(Request(url, b"", method="POST"), timeout=_TIMEOUT_S):  # noqa: S310 - http or https, see above
+            return None
+    except HTTPError as error:
+        if error.code < _SERVER_ERROR:
+            return None
+        why = f"answers {error.code}"
+    except OSError as error:
+        why = f"does not answer: {error}"
+    return KafkaUnavailable(
+        f"the token endpoint {without_password(url)} {why}; so no broker could be asked, {doing}",
+        f"Look at the endpoint ({_URL} under sink.librdkafka): a daemon that runs tries again by itself.",
+    )
