@@ -96,6 +96,11 @@ class Clients:
 
     # Kafka
 
+    @property
+    def retry_backoff_s(self) -> float:
+        """The pause of the next stream's producers before they repeat a request, in seconds."""
+        return self._kafka.bounds.retry_backoff_ms / 1000
+
     def kafka(self) -> KafkaCluster:
         """The clients of the cluster."""
         return KafkaCluster(self._kafka)

@@ -172,6 +172,7 @@ class Supervisor:
             if resources is None:
                 return False
             self._has_streamed = True
+            self._metrics.retry_backoff(self._clients.retry_backoff_s)
             self._status.begin_stream(self._clients.monotonic_s())
             clock, wall_clock_us = self._clients.monotonic_s, self._clients.wall_us
             Pipeline(resources, self._status, self._metrics, self._wake, clock, wall_clock_us).run(self._stopping)

@@ -95,6 +95,11 @@ METRICS: Final = (
         (),
         _FAST,
     ),
+    Metric(
+        "cdcd_kafka_retry_backoff_seconds",
+        "gauge",
+        "The pause before a producer repeats a request: longer if commits are slow.",
+    ),
     Metric("cdcd_queue_batches", "gauge", "Batches that wait for the producer."),
     Metric("cdcd_queue_bytes", "gauge", "Memory of the encoded events that wait for the producer."),
     Metric("cdcd_queue_max_bytes", "gauge", "The bound of cdcd_queue_bytes: sink.queue_bytes_max."),
@@ -189,6 +194,10 @@ class Metrics:
         self._gauges["cdcd_queue_max_bytes"].set(queue_bytes)
         self._gauges["cdcd_spool_max_bytes"].labels("memory").set(spool_memory_bytes)
         self._gauges["cdcd_spool_max_bytes"].labels("disk").set(spool_disk_bytes)
+
+    def retry_backoff(self, retry_backoff_s: float) -> None:
+        """The pause of the stream's producers before a repetition, which follows the cluster."""
+        self._gauges["cdcd_kafka_retry_backoff_seconds"].set(retry_backoff_s)
 
     def slot(
         self, *, active: bool, lost: bool, wal_status: str, retained_bytes: int, lag_bytes: int, safe_bytes: int | None

@@ -1033,6 +1033,37 @@ def test_a_record_that_reaches_the_broker_late_is_of_no_later_transaction() -> N
 
 
 @pytest.mark.slow
+def test_commits_that_are_all_slow_cost_one_new_producer_and_not_one_each() -> None:
+    # 0.45 s each way: a commit takes 0.9 s, longer than the pause after which librdkafka may repeat its request.
+    with proxied_kafka() as (kafka, proxy):
+        world = RealWorld(kafka.bootstrap, "slow")
+        orders = topic_of(world, "orders")
+        connection = KafkaConnection(f"127.0.0.1:{proxy.port}", "contract")
+        proxy.delay(0.45)
+        written, renewed = [], 0
+        producer = KafkaProducer(connection, "slow", timeout_s=60)
+        assert producer.start(never)
+        for number in range(4):
+            try:
+                producer.begin()
+            except KafkaUnavailable as error:
+                assert "may have sent the request twice" in error.message  # noqa: PT017
+                renewed += 1
+                producer.close()
+                producer = KafkaProducer(connection, "slow", timeout_s=60)
+                assert producer.start(never)
+                producer.begin()
+            written.append(b"%d" % number)
+            producer.produce(orders, 0, [{"value": written[-1]}])
+            producer.commit()
+        producer.close()
+        proxy.delay(0.0)
+        assert renewed == 1
+        assert values(world.visible(orders, 1)[0]) == written
+        world.close()
+
+
+@pytest.mark.slow
 def test_an_offset_that_nobody_answered_is_asked_for_again() -> None:
     # librdkafka says -1001, and no error: an empty progress it would be, and all that it tells of be published again.
     with proxied_kafka() as (kafka, proxy):
