@@ -10,6 +10,7 @@ because the sink must not wait for its questions.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Event, Thread
@@ -19,6 +20,8 @@ from cdcd.errors import CdcdError, TopicLost
 from cdcd.progress.records import TopicState
 from cdcd.progress.topic_evidence import describe, lost_topics
 from cdcd.sink.kafka.cluster import KafkaCluster
+
+log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 15.0
 CONFIRM_S: Final = 2.0
@@ -49,6 +52,8 @@ class TopicWatch:
         self._seen: Mapping[str, TopicState] = {}
         """The `others`, as the brokers had them last."""
         self._suspected: Mapping[str, str] = {}
+        self._grown: set[str] = set()
+        """The topics that have more partitions than this stream writes to."""
         self._loss: Exception | None = None
         self._thread = Thread(target=self._run, name="cdcd-topic-watch", daemon=True)
 
@@ -73,12 +78,22 @@ class TopicWatch:
         recorded = self._recorded()  # before the question, because ends only grow
         found = self._kafka.admin.states({*recorded, *self._others})
         lost = lost_topics(recorded, found) | lost_topics(self._seen, found)
+        self._note_new_partitions(recorded, found)
         certain = {topic: what for topic, what in lost.items() if topic in self._suspected}
         self._suspected = lost
         self._seen = {**self._seen, **{topic: found[topic] for topic in found.keys() & self._others - lost.keys()}}
         if certain:
             self._loss = TopicLost(describe(certain), "The daemon starts again, and looks what is left")
             self._wake()
+
+    def _note_new_partitions(self, recorded: Mapping[str, TopicState], found: Mapping[str, TopicState]) -> None:
+        for topic in recorded.keys() & found.keys() - self._grown:
+            if len(found[topic].ends) > len(recorded[topic].ends):
+                self._grown.add(topic)
+                log.warning(
+                    "the topic has more partitions: from the next start on, a key may go to another one than before",
+                    extra={"topic": topic, "partitions": len(found[topic].ends)},
+                )
 
     @property
     def pause_s(self) -> float:

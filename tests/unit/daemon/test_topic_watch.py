@@ -73,6 +73,16 @@ def test_an_error_that_no_broker_causes_ends_the_stream_and_not_the_watch_alone(
         watch.raise_loss()
 
 
+def test_a_topic_that_gets_more_partitions_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    watched = Watched()
+    watched.broker.topics["p.t"].append([])
+    for _ in range(3):
+        watched.watch.check()
+    watched.watch.raise_loss()
+    [line] = [record for record in caplog.records if "more partitions" in record.message]
+    assert (line.__dict__["topic"], line.__dict__["partitions"]) == ("p.t", 2)
+
+
 def test_a_deleted_topic_is_lost() -> None:
     watched = Watched()
     watched.broker.delete("p.t")
