@@ -223,6 +223,8 @@ class Assembler:
             self._router.other(message, read_i64_be(frame, 1))
         elif state.changes == SPOOLED:
             self._spooled.append(message, frame)
+        elif self._sent_again.expects_no_rows and self._router.is_other_event(message):
+            self._sent_again.check_rows()
 
     def _outside_transaction(self, message: messages.Message, frame: bytes) -> None:
         """The messages that come between transactions only; Begin is the most frequent, and `_dispatch` has it."""
@@ -274,6 +276,8 @@ class Assembler:
             self._consumer.begin(commit_lsn, sent_us + POSTGRES_EPOCH_US, 0)
             self._consumer.message(message.prefix, message.content, False, message.lsn)
             self._consumer.commit(message.lsn)
+        else:
+            self._sent_again.check_rows()
         self._transaction_ended(message.lsn)
 
     def _transaction_ended(self, end_lsn: i64) -> None:

@@ -80,6 +80,12 @@ class ChangeRouter:
             return True
         return gives_events(self._known.get(i64(read_i32_be(frame, at)) & 0xFFFFFFFF))
 
+    def is_other_event(self, message: messages.Message) -> bool:
+        """Whether a message that is no row is published as an event: a Truncate, or a logical message."""
+        if isinstance(message, messages.Truncate):
+            return any(gives_events(self._known.get(oid)) for oid in message.relation_oids)
+        return isinstance(message, messages.LogicalMessage)
+
     def other(self, message: messages.Message, lsn: i64) -> None:
         """Hand on a Truncate, an Origin or a transactional Message. `lsn`: the position in its XLogData header."""
         if isinstance(message, messages.Truncate):

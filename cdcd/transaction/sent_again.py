@@ -13,8 +13,8 @@ server sends again everything from the confirmed LSN on. So:
 
 1. The last published transaction must come again: the same commit LSN, the same commit time. It had rows: PostgreSQL
    15 and later leaves out a transaction without rows, but not if it streamed it while it was in progress.
-2. After it, up to the position of the last slot record, no transaction has rows: the record says that there was nothing
-   to publish. Rows of the table of requests do not count: a request that is passed over is published nowhere.
+2. After it, up to the position of the last slot record, no transaction has rows, truncates or messages: the record says
+   that there was nothing to publish. Changes of the table of requests do not count: they are published nowhere.
 
 A logical message outside of transactions has no commit time: its position is not aligned, and its time is not compared.
 """
@@ -84,7 +84,7 @@ class SentAgain:
         """That transaction has rows. Raises GapError if it cannot have any."""
         if self.expects_no_rows:
             raise GapError(
-                f"the server has a transaction with rows that commits at {format_lsn(self._skipped_lsn)}, but the "
+                f"the server has a transaction with events that commits at {format_lsn(self._skipped_lsn)}, but the "
                 f"progress in Kafka, up to {format_lsn(self._durable_lsn)}, says that there is none",
                 HINT,
             )

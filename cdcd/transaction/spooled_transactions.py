@@ -39,6 +39,8 @@ from cdcd.transaction.spool import Spool, SpooledTransaction
 from cdcd.transaction.spooled_relations import SpooledRelation
 
 _XID_BYTES: Final = 4
+_TRUNCATE_HEAD_BYTES: Final[i64] = 5
+"""In a Truncate, the number of tables and a byte of options come before the OIDs."""
 
 
 @final
@@ -332,7 +334,10 @@ class SpooledTransactions:
 
 
 def _has_events(spooled: SpooledTransaction) -> bool:
-    """Whether a row's change, and not one of the table of requests, is among the frames; reads them all."""
+    """Whether there is an event among the frames: a row, a truncate or a message, but not of the table of requests.
+
+    Reads them all.
+    """
     requests = {oid for oid, changes in spooled.prior_relations.items() if not gives_events(changes)}
     for announced in spooled.relations():
         if is_requests(announced.relation.nspname, announced.relation.relname):
@@ -341,10 +346,20 @@ def _has_events(spooled: SpooledTransaction) -> bool:
     for frames in spooled.frames():
         for frame in frames:
             kind: i64 = frame[XLOGDATA_HEADER_BYTES]
-            if kind != messages.INSERT and kind != messages.UPDATE and kind != messages.DELETE:
-                continue
-            if len(frame) < oid_at + 4 or i64(read_i32_be(frame, oid_at)) & 0xFFFFFFFF not in requests:
+            if kind == messages.MESSAGE:
                 return True
+            at: i64 = oid_at
+            if kind == messages.TRUNCATE:
+                at += _TRUNCATE_HEAD_BYTES
+            elif kind != messages.INSERT and kind != messages.UPDATE and kind != messages.DELETE:
+                continue
+            # A Truncate may have several tables, and the others one.
+            while True:
+                if len(frame) < at + 4 or i64(read_i32_be(frame, at)) & 0xFFFFFFFF not in requests:
+                    return True
+                at += 4
+                if kind != messages.TRUNCATE or at >= len(frame):
+                    break
     return False
 
 

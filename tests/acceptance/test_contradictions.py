@@ -162,7 +162,7 @@ def test_rows_of_a_server_that_was_put_back_are_not_dropped_where_it_had_written
     rows(own, 1000, 1010)
     fill(own, end + 1)
     said = refusal(own)
-    assert "the server has a transaction with rows that commits at" in said
+    assert "the server has a transaction with events that commits at" in said
     assert len(own.check()) == 50
 
 

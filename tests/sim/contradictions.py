@@ -122,6 +122,20 @@ class PutBackServer(World):
         self.put_server_back()
 
 
+class PutBackBeforeMessages(PutBackServer):
+    """The new history has messages outside of transactions, and no rows.
+
+    They were dropped, too: only rows were taken for a sign of another history.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 2)  # often nothing is published before
+
+    def write_another_history(self) -> None:
+        self.database.request_share = 0.0
+        self.database.message()
+
+
 class Intruder(World):
     """A daemon with the same slot and prefix is led to another server, which has a slot of that name, too.
 
@@ -277,6 +291,7 @@ CONTRADICTIONS = [
     CutProgress,
     BroughtBackProgress,
     PutBackServer,
+    PutBackBeforeMessages,
     Intruder,
     SharedPrefix,
     TwoPrefixes,

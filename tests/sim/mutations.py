@@ -110,6 +110,16 @@ _MUTATIONS = (
         first_seed=105,
     ),
     Mutation(
+        "drop messages where nothing was published",
+        "cdcd.transaction.assembler",
+        """
+                     self._consumer.commit(message.lsn)
+        -        else:
+        -            self._sent_again.check_rows()
+        """,
+        scene="PutBackBeforeMessages",
+    ),
+    Mutation(
         "take requests that were passed over for rows of another history",
         "cdcd.transaction.assembler",
         """

@@ -155,7 +155,7 @@ def test_a_request_that_was_passed_over_is_no_row_that_kafka_lacks(tmp_path: Pat
         elif way == "prepared":
             messages = [begin_prepare(700, 90), *rows, *more, prepare(700, 90), commit_prepared(700, 100)]
         if more:
-            with pytest.raises(GapError, match="a transaction with rows"):
+            with pytest.raises(GapError, match="a transaction with events"):
                 it.feed(*messages)
         else:
             it.feed(*messages)

@@ -69,7 +69,7 @@ def test_rows_where_the_progress_says_that_there_is_nothing_are_another_history(
     assert sent.has(LAST, LAST_TS)
     sent.check_rows()
     assert sent.has(LAST + 8, LAST_TS)  # a server before 15 sends transactions without rows, too
-    with pytest.raises(GapError, match=r"a transaction with rows that commits at 0/808, but the progress in Kafka"):
+    with pytest.raises(GapError, match=r"a transaction with events that commits at 0/808, but the progress in Kafka"):
         sent.check_rows()
 
 
@@ -97,14 +97,48 @@ WAYS = pytest.mark.parametrize("messages", [STREAMED, PLAIN, PREPARED], ids=["st
 def test_rows_of_another_history_end_the_stream_however_they_come(tmp_path: Path, messages: list[m.Message]) -> None:
     stream = Assembly(tmp_path, sent_again=after_restart(confirmed=LAST + 8))
     stream.feed(m.Begin(0x810, 0, 7), m.Commit(0x810, 0x818, 0))
-    with pytest.raises(GapError, match="a transaction with rows"):
+    with pytest.raises(GapError, match="a transaction with events"):
         stream.feed(*messages)
+
+
+@WAYS
+@pytest.mark.parametrize("kind", ["truncate", "truncate of several", "message"])
+def test_truncates_and_messages_of_another_history_end_the_stream_too(
+    tmp_path: Path, messages: list[m.Message], kind: str
+) -> None:
+    stream = Assembly(tmp_path, sent_again=after_restart(confirmed=LAST + 8))
+    requests = m.Relation(0, 9, "cdcd", "requests", "d", relation().columns)
+    stream.feed(requests, relation())
+    xid = next((each.xid for each in messages if isinstance(each, m.Insert)), 0)
+    oid = relation().relation_oid
+    event = {
+        "truncate": m.Truncate(xid, (oid,), False, False),
+        "truncate of several": m.Truncate(xid, (9, oid), False, False),
+        "message": m.LogicalMessage(xid, True, 0x818, "p", b"x"),
+    }[kind]
+    with pytest.raises(GapError, match="a transaction with events"):
+        stream.feed(*(event if isinstance(each, m.Insert) else each for each in messages))
+
+
+def test_a_message_outside_of_transactions_where_there_is_nothing_is_another_history(tmp_path: Path) -> None:
+    stream = Assembly(tmp_path, sent_again=after_restart(confirmed=LAST + 8))
+    with pytest.raises(GapError, match="a transaction with events that commits at 0/817"):
+        stream.feed(m.LogicalMessage(0, False, 0x818, "p", b"x"))
 
 
 def as_request(message: m.Message) -> m.Message:
     if not isinstance(message, m.Relation):
         return message
     return m.Relation(message.xid, message.relation_oid, "cdcd", "requests", "d", message.columns)
+
+
+@WAYS
+def test_a_truncate_of_the_requests_is_no_event(tmp_path: Path, messages: list[m.Message]) -> None:
+    stream = Assembly(tmp_path, sent_again=after_restart(confirmed=LAST + 8))
+    xid = next((each.xid for each in messages if isinstance(each, m.Insert)), 0)
+    event = m.Truncate(xid, (relation().relation_oid,), False, False)
+    stream.feed(*(event if isinstance(each, m.Insert) else as_request(each) for each in messages))
+    assert not stream.take().rows
 
 
 @WAYS
@@ -127,7 +161,7 @@ def test_a_row_beside_a_request_is_one_of_another_history(tmp_path: Path, messag
     xid = next((each.xid for each in messages if isinstance(each, m.Insert)), 0)
     at = next(at for at, each in enumerate(messages) if isinstance(each, m.Insert))
     more = [relation(xid, oid=9), insert(2, xid, oid=9)]
-    with pytest.raises(GapError, match="a transaction with rows"):
+    with pytest.raises(GapError, match="a transaction with events"):
         stream.feed(*map(as_request, messages[: at + 1]), *more, *messages[at + 1 :])
 
 
