@@ -146,6 +146,7 @@ class Intruder(World):
         super().__init__(seed, 30)
         self._is_calm = False
         self._faults = 0
+        self.coordinator.moves = 0  # nobody can see a first commit that is not decided yet
         self.disks = {"a": Disk(self.rng), "x": Disk(self.rng)}
         self.lives = {"a": None}
         self._starts = {"a": self.now}

@@ -673,7 +673,7 @@ _MUTATIONS = (
         "forget where cdcd's own topics end",
         "cdcd.sink.publisher",
         """
-        -            own_topics={name: topic.state for name, topic in self._topics.own.items()},
+        -            own_topics=self._own,
         """,
     ),
     Mutation(
@@ -870,7 +870,7 @@ _MUTATIONS = (
         "take requests for tables that are not published",
         "cdcd.daemon.request_intake",
         """
-        -                if request.wants_snapshot and request.table not in published:
+        -                if request.wants_snapshot and request.table not in published and not gives_up:
         -                    raise ValueError("the publication does not have this table")
         """,
     ),

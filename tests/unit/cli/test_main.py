@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -55,6 +55,19 @@ def test_a_command_that_fails_exits_1_in_one_line_and_debug_adds_the_traceback(
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.fixture
+def signals_as_in_a_terminal() -> Iterator[None]:
+    """Let signals end a command, though whoever started the tests may ignore some: nohup, or `&` in a script."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals_as_in_a_terminal")
 @pytest.mark.parametrize(
     ("command", "number", "code"),
     [
