@@ -175,6 +175,7 @@ class SlotSetup:
         if state is None or state.confirmed_flush_lsn is None:
             raise PostgresUnavailable(f"the slot {self._settings.source.slot} disappeared during the start")
         if state.active_pid != stream.backend_pid:
+            stream.raise_if_ended()  # its own error says more
             raise PostgresUnavailable(
                 f"the slot {self._settings.source.slot} is not held by the connection that streams from it",
                 "The daemon tries again. If this lasts, source.dsn leads to several servers: name one, or set "

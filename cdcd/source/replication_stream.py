@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Final
 
 import psycopg
 from psycopg import pq
@@ -33,6 +34,9 @@ from cdcd.source.connection import COMMAND_TIMEOUT_S, Connection, error_of
 from cdcd.source.copy_data import read_frames
 from cdcd.source.identifiers import identifier, literal
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA, StatusUpdate
+
+_DROPPED_FRAMES: Final = 1_000
+_DROPPED_BYTES: Final = 1 << 20
 
 
 def status_interval_s(wanted_s: float, wal_sender_timeout_s: float) -> float:
@@ -127,6 +131,12 @@ class ReplicationStream(Connection):
         if self._fault is not None and not frames:
             raise self._fault
         return frames
+
+    def raise_if_ended(self, within_s: float = 1.0) -> None:
+        """Raise the error with which the server has ended the stream, if it has. Changes that came before are lost."""
+        deadline = time.monotonic() + within_s
+        while (left_s := deadline - time.monotonic()) > 0 and self.fileno() in self.wait(left_s):
+            self.read(_DROPPED_FRAMES, _DROPPED_BYTES)
 
     def send_status(self, written: int, flushed: int, applied: int, reply: bool = False) -> None:
         """Confirm positions to the server: LSNs, end-exclusive, `applied <= flushed <= written`. Never blocks.

@@ -426,6 +426,10 @@ class SimReplicationStream:
             raise self.link.lost
         return taken
 
+    def raise_if_ended(self) -> None:
+        if self.link.lost is not None:
+            raise self.link.lost
+
     def send_status(self, written: int, flushed: int, applied: int, reply: bool = False) -> None:
         assert written == flushed == applied
         assert flushed >= self.told, "the acknowledgement went back"

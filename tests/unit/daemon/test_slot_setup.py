@@ -12,7 +12,7 @@ from sim.fake_kafka import FakeBroker, FakeKafkaCluster, FakeProducer
 
 from cdcd.config.settings import Settings, SinkSettings, SourceSettings
 from cdcd.daemon.slot_setup import SlotSetup
-from cdcd.errors import GapError, PostgresUnavailable
+from cdcd.errors import GapError, PostgresUnavailable, RequestRejected
 from cdcd.progress.continuity import Server
 from cdcd.progress.records import SlotRecord
 from cdcd.sink.topics import TopicNames, own_specs
@@ -150,8 +150,19 @@ def test_a_session_that_was_led_to_another_server_than_the_stream_ends_the_start
     """The primary of before may still answer: its slot stands where the progress ends, whatever the new one lacks."""
     start = Start()
     start.slot.found = held(active_pid)
+    stream = SimpleNamespace(backend_pid=7, raise_if_ended=lambda: None)
     with pytest.raises(PostgresUnavailable, match="is not held by the connection that streams from it"):
-        start.setup.held_by(HERE, cast("Any", SimpleNamespace(backend_pid=7)))
+        start.setup.held_by(HERE, cast("Any", stream))
+
+
+def test_a_stream_that_the_server_has_ended_already_says_why() -> None:
+    def ended() -> None:
+        raise RequestRejected("the server cannot decode it", "Set source.two_phase = false")
+
+    start = Start()
+    start.slot.found = held(None)
+    with pytest.raises(RequestRejected, match="cannot decode"):
+        start.setup.held_by(HERE, cast("Any", SimpleNamespace(backend_pid=7, raise_if_ended=ended)))
 
 
 def test_a_slot_that_the_session_does_not_see_ends_the_start() -> None:
