@@ -15,6 +15,7 @@ from psycopg import sql
 
 from cdcd.avro.codecs.lookup import TypeOptions, codecs_for, is_converted
 from cdcd.config.settings import Settings
+from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S
 from cdcd.errors import RequestRejected
 from cdcd.pgoutput.tuples import BINARY, TEXT
 from cdcd.progress.snapshot_records import TableSnapshot
@@ -32,9 +33,6 @@ log = logging.getLogger(__name__)
 Choose: TypeAlias = "Callable[[str, str], TableSnapshot | None]"
 """Takes schema and name. Returns how far the table's snapshot is in Kafka; None if the snapshot leaves the table
 out."""
-
-LOCK_TIMEOUT_S: Final = 1.0
-"""How long the question for the privileges waits for a lock of a published table."""
 
 _TEXT: Final = "CASE WHEN {c} IS NOT DISTINCT FROM NULL THEN NULL ELSE pg_catalog.concat({c}) END"
 """`concat` calls the type's output function, as the stream does. A cast to text may call another function."""

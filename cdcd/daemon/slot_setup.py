@@ -123,7 +123,7 @@ class SlotSetup:
         log.info("made the slot", extra={"slot": source.slot, "lsn": format_lsn(created.consistent_lsn)})
 
     def _while_waiting(self) -> Callable[[], None]:
-        """What to do while the server waits for open write transactions. Raises _Stopped if the daemon is to stop."""
+        """Called while the server waits for open write transactions. Raises _Stopped if the daemon is to stop."""
         said_at_s = self._clock() + WAIT_SAID_AFTER_S
 
         def look() -> None:

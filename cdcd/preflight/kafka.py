@@ -101,7 +101,7 @@ def _sizes(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _refused_rows(topic: str, config: Mapping[str, str]) -> Iterator[Finding]:
-    """What the settings of a table's topic refuse."""
+    """The findings about settings of a table's topic that refuse rows."""
     limit = config.get("max.message.bytes", "")
     if limit.isdigit() and int(limit) < RECORD_BYTES_MIN:
         message = f"{topic} takes rows of at most {size(int(limit))} (max.message.bytes)"

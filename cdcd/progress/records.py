@@ -388,10 +388,8 @@ def _parsed(key: bytes, value: bytes, build: Callable[[_Fields], T]) -> T:
         if version != VERSION:
             raise ValueError(f"version {version}; this cdcd reads version {VERSION}")
         record = build(fields)
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # json.JSONDecodeError, UnicodeDecodeError and parse_lsn's are ValueErrors too
+    # The errors of json.loads, of decode and of parse_lsn are ValueErrors, too.
+    except (ValueError, RecursionError) as error:
         raise GapError(
             f"the progress record with the key {key.decode(errors='replace')!r} cannot be read: {error}",
             "Run the cdcd version that wrote it, and keep other producers off the progress topic.",

@@ -52,7 +52,7 @@ class TableTopics:
         self._admin = admin
         self._settings = settings
         self.limits = TopicLimits(admin, bounds or ProducerBounds())
-        """What the topics take."""
+        """Keeps batches below the limits of the topics."""
         self._snapshots = dict(snapshots or {})
         self._known = dict(known or {})
         self._owners = dict(owners or {})

@@ -24,7 +24,7 @@ _SHARE: Final = 0.96
 
 
 class TopicLimits:
-    """What the topics of one daemon take. For the thread of the sink."""
+    """The limits of one daemon's topics. For the thread of the sink."""
 
     def __init__(self, admin: TopicAdmin, bounds: ProducerBounds) -> None:
         self._admin = admin

@@ -112,8 +112,8 @@ def qualified_name(schema: str, table: str) -> str:
 def shell_word(name: str) -> str:
     """The pattern of a table, for a command that a person may paste into a shell. `name` is from `qualified_name`.
 
-    Whoever makes a table chooses its name. Nothing in single quotes means anything to a shell, even where a log in JSON
-    escapes it. A quote inside the name, and all else that is no letter there, becomes a `?`.
+    The maker of a table chooses its name. A shell finds no meaning in single quotes, even where a log in JSON escapes
+    the name. A quote inside the name, and all else that is no letter there, becomes a `?`.
     """
     if "'" in name:
         parts = (_QUOTED.sub(_unquoted, part) for part in _TOKEN.findall(name))

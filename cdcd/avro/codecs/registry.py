@@ -31,8 +31,8 @@ _PSEUDO_ARRAYS: Final = ("int2vector", "oidvector")
 
 DEPTH_MAX: Final = 32
 PARTS_MAX: Final = 5_000
-"""Whoever makes types decides how deep they are nested, and how many a value has: it doubles with each. A type beyond
-these bounds is text. Readers have bounds, too (`schema_bounds`), and these keep a table's schema well within them."""
+"""The maker of types decides how deep they are nested. The number of types in a value can double with each level. A
+type beyond these bounds is text. Readers have bounds, too (`schema_bounds`): a table's schema stays within them."""
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ from cdcd.progress.records import TopicState
 from cdcd.progress.topic_evidence import UNKNOWN_END
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, KafkaConnection, client_config
 from cdcd.sink.kafka.deadline import SLICE_S, Deadline
-from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, closed, kafka_error, refuses_for_good, to_cdcd_error, unanswered
-from cdcd.sink.kafka.token_endpoint import endpoint_error
+from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, closed, kafka_error, refuses_for_good, to_cdcd_error
+from cdcd.sink.kafka.token_endpoint import no_answer
 from cdcd.sink.topics import TopicSpec
 
 T = TypeVar("T")
@@ -185,7 +185,8 @@ class KafkaAdmin:
         if not topics:
             return described
         with self._asking("describing topics"):
-            self._wait_for_brokers(topics[0])
+            if time.monotonic() >= self._brokers_known_s + _BROKERS_KNOWN_S:
+                self._cluster(topics[0])
             futures = {**self._admin().describe_topics(TopicCollection(topics), request_timeout=self._timeout_s)}
             for topic in topics:
                 with self._asking(f"describing the topic {topic}"):
@@ -249,8 +250,7 @@ class KafkaAdmin:
     def partitions_of_all(self, wanted: Callable[[str], bool]) -> dict[str, int]:
         """Return how many partitions each topic of the cluster has whose name is `wanted`."""
         with self._asking("asking for the cluster's topics"):
-            self._wait_for_brokers()
-            listed = self._metadata().topics
+            listed = self._cluster().topics
         return {name: len(topic.partitions) for name, topic in listed.items() if wanted(name)}
 
     def unstable(self, looked_at: Callable[[str], bool]) -> dict[tuple[str, int], int]:
@@ -281,8 +281,7 @@ class KafkaAdmin:
         None if the user may not see it: the user needs the ACL DescribeConfigs on the cluster.
         """
         with self._asking("reading transaction.max.timeout.ms"):
-            self._wait_for_brokers()
-            brokers = self._metadata().brokers
+            brokers = self._cluster().brokers
             resource = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
             try:
                 (entries,) = self._answers(
@@ -298,8 +297,7 @@ class KafkaAdmin:
     def cluster_id(self) -> str:
         """Return the cluster's id; empty if it has none."""
         with self._asking("asking for the cluster's id"):
-            self._wait_for_brokers()
-            found: str | None = self._metadata().cluster_id
+            found: str | None = self._cluster().cluster_id
             return found or ""
 
     def _offsets(
@@ -374,19 +372,18 @@ class KafkaAdmin:
             refused = to_cdcd_error(found, f"creating the topic {spec.name}", self._bootstrap)
             raise Unpublishable(refused.message, refused.hint, topic=spec.name) from None
 
-    def _wait_for_brokers(self, topic: str | None = None) -> None:
-        """Wait until the cluster names a broker: before that, it does not know its topics either.
+    def _cluster(self, topic: str | None = None) -> ClusterMetadata:
+        """Return the first answer that names a broker: before that, the cluster does not know its topics either.
 
         The question is about `topic`, or about all topics.
         """
-        if time.monotonic() < self._brokers_known_s + _BROKERS_KNOWN_S:
-            return
         deadline = self._deadline.of_call()
-        while not self._metadata(topic).brokers:
+        while not (answer := self._metadata(topic)).brokers:
             if self._deadline.is_over(deadline):
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the cluster names no broker"))
             time.sleep(_PAUSE_S)
         self._brokers_known_s = time.monotonic()
+        return answer
 
     def _metadata(self, topic: str | None = None) -> ClusterMetadata:
         """Ask for the metadata of one topic, or of all."""
@@ -434,8 +431,7 @@ class KafkaAdmin:
 
     def _unanswered(self, doing: str) -> Exception:
         self._admin().poll(0)
-        lost = endpoint_error(self._properties, doing)
-        return lost or unanswered(doing, self._bootstrap, self._reports.last(self._timeout_s))
+        return no_answer(self._properties, doing, self._bootstrap, self._reports.last(self._timeout_s))
 
 
 def _metadata(client: AdminClient, topic: str | None, timeout_s: float) -> Future[ClusterMetadata]:

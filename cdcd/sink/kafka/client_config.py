@@ -28,7 +28,7 @@ class KafkaConnection:
     properties: Mapping[str, Property] = field(default_factory=dict)
     """The user's settings under `sink.librdkafka`."""
     bounds: ProducerBounds = field(default_factory=ProducerBounds)
-    """Those of the next producer: they follow the cluster."""
+    """The bounds of the next producer: they follow the cluster."""
 
 
 _RESERVED: Final[dict[str, str]] = {

@@ -19,9 +19,9 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource
 from cdcd.clock import monotonic_s
 from cdcd.errors import KafkaUnavailable
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, Property, client_config
-from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, kafka_error, to_cdcd_error, unanswered
+from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, kafka_error, to_cdcd_error
 from cdcd.sink.kafka.refusals import Refusal, refusal
-from cdcd.sink.kafka.token_endpoint import endpoint_error
+from cdcd.sink.kafka.token_endpoint import no_answer
 from cdcd.sink.kafka.unwritable_topics import why_unwritable
 
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -68,8 +68,7 @@ def gather(
         found = kafka_error(failure)
         if found.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
             admin.poll(0)  # serves the report that tells why
-            lost = endpoint_error(properties, doing)
-            raise (lost or unanswered(doing, bootstrap, reports.last(REQUEST_TIMEOUT_S))) from None
+            raise no_answer(properties, doing, bootstrap, reports.last(REQUEST_TIMEOUT_S)) from None
         raise to_cdcd_error(found, doing, bootstrap) from failure
 
 

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient
 
 from cdcd.errors import KafkaUnavailable
 from cdcd.sink.kafka.client_config import KafkaConnection, client_config
-from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, kafka_error, to_cdcd_error, unanswered
-from cdcd.sink.kafka.token_endpoint import endpoint_error
+from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, kafka_error, to_cdcd_error
+from cdcd.sink.kafka.token_endpoint import no_answer
 from cdcd.sink.kafka.unwritable_topics import why_unwritable
 
 TIMEOUT_S: Final = 3.0
@@ -60,8 +60,7 @@ class ClusterProbe:
             self._client.poll(0)  # serves the report that tells why
             found = kafka_error(error)
             last = self._reports.last(TIMEOUT_S * 2)
-            lost = endpoint_error(self._config, doing)
-            raise (lost or unanswered(doing, self._bootstrap, last if last is not None else found)) from None
+            raise no_answer(self._config, doing, self._bootstrap, last if last is not None else found) from None
 
     def raise_if_unwritable(self, topics: Collection[str]) -> None:
         """Raise KafkaUnavailable, with the name, if one of `topics` takes no records as far as the cluster tells."""

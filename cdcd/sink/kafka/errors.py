@@ -27,7 +27,7 @@ from cdcd.sink.kafka.refusals import CREDENTIALS, SIZE, TLS, Refusal, hint, refu
 
 TRY_AGAIN: Final = "Look at the brokers and at sink.bootstrap_servers: a daemon that runs tries again by itself."
 
-_ENDPOINT_HINT: Final = (
+ENDPOINT_HINT: Final = (
     "Look at the token endpoint (sasl.oauthbearer.token.endpoint.url under sink.librdkafka): a daemon that runs tries "
     "again by itself."
 )
@@ -65,29 +65,29 @@ def to_cdcd_error(error: KafkaError, doing: str, bootstrap: str) -> CdcdError:
         match = _TOPIC.search(text)
         error_class = RecordTooLarge if hint(code) == SIZE else Unpublishable
         return error_class(refused, hint(code), topic=match[1] if match else "")
-    if kind is Refusal.OF_ACCESS and not is_passing(error):
+    if kind is Refusal.OF_ACCESS and not _is_passing(error):
         return AccessDenied(refused, hint(code))
     if kind is Refusal.OF_REQUEST:
         return RequestRejected(refused, hint(code))
-    try_again = _ENDPOINT_HINT if _lacks_token(error) else TRY_AGAIN
+    try_again = ENDPOINT_HINT if _lacks_token(error) else TRY_AGAIN
     return KafkaUnavailable(f"Kafka ({bootstrap}) failed {doing}: {text} ({error.name()})", try_again)
 
 
 def refuses_credentials(error: KafkaError | None) -> bool:
     """Whether the brokers refuse the credentials: librdkafka goes on trying, but a person should know at once."""
-    return error is not None and hint(error.code()) in (CREDENTIALS, TLS) and not is_passing(error)
+    return error is not None and hint(error.code()) in (CREDENTIALS, TLS) and not _is_passing(error)
 
 
 def refuses_for_good(error: KafkaError | None) -> bool:
     """Whether every other try must fail, too. (A broken handshake may only mean that a broker restarts.)"""
     if error is None:
         return False
-    return (error.code() in _AUTHENTICATION and not is_passing(error)) or (
+    return (error.code() in _AUTHENTICATION and not _is_passing(error)) or (
         error.code() == KafkaError._SSL and "certificate verify failed" in error.str()
     )
 
 
-def is_passing(error: KafkaError) -> bool:
+def _is_passing(error: KafkaError) -> bool:
     """Whether no broker has refused anybody, though librdkafka gives that code.
 
     It does so when a broker goes away in SASL's handshake, and when the token endpoint gives no token.

@@ -14,11 +14,19 @@ from typing import Final
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from cdcd.errors import KafkaUnavailable, without_password
+from confluent_kafka import KafkaError
+
+from cdcd.errors import CdcdError, KafkaUnavailable, without_password
+from cdcd.sink.kafka.errors import ENDPOINT_HINT, unanswered
 
 _URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _TIMEOUT_S: Final = 3.0
 _SERVER_ERROR: Final = 500
+
+
+def no_answer(properties: Mapping[str, object], doing: str, bootstrap: str, last: KafkaError | None) -> CdcdError:
+    """Return the error of a call that got no answer in time: the endpoint's, if that is why, or else `unanswered`."""
+    return endpoint_error(properties, doing) or unanswered(doing, bootstrap, last)
 
 
 def endpoint_error(properties: Mapping[str, object], doing: str) -> KafkaUnavailable | None:
@@ -40,5 +48,5 @@ def endpoint_error(properties: Mapping[str, object], doing: str) -> KafkaUnavail
         why = f"does not answer: {error}"
     return KafkaUnavailable(
         f"the token endpoint {without_password(url)} {why}; so no broker could be asked, {doing}",
-        f"Look at the endpoint ({_URL} under sink.librdkafka): a daemon that runs tries again by itself.",
+        ENDPOINT_HINT,
     )

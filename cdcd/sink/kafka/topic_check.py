@@ -134,7 +134,7 @@ class TopicCheck:
     def given_up(self) -> dict[str, Topic]:
         """Return the topics that lost records after their tables had left the publication, by name, as empty topics.
 
-        A person may have deleted them. What the progress says of them does not hold any more.
+        A person may have deleted them. The progress does not hold for them any more.
         """
         records = {topic: self._records[topic][0] for topic in sorted(self._given_up)}
         return {
