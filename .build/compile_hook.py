@@ -5,7 +5,8 @@ After: the wheel holds every module as Python and the hot ones also as native co
 `cdcd.build_info` tells at run time which of the two an installation runs.
 
 The environment variable CDCD_COMPILE decides: unset or `auto` compiles where a C compiler and Python's headers are,
-and builds the pure wheel where they are not; `0` builds the pure wheel; `require` fails if it cannot compile.
+and builds the pure wheel where they are not, or do not work; `0` builds the pure wheel; `require` fails if it cannot
+compile.
 Editable installs are always pure: they run the sources as they are.
 
 Source: hatch.pypa.io, "Custom build hook"; mypyc.readthedocs.io, "Using mypyc with setuptools".
@@ -62,9 +63,14 @@ class CompileHotModules(BuildHookInterface):
         self._scratch = Path(mkdtemp(prefix="cdcd-build-"))
         try:
             libraries = self._compile(modules)
-        except BaseException:
+        except BaseException as problem:
             shutil.rmtree(self._scratch, ignore_errors=True)
-            raise
+            if mode == "require" or not isinstance(problem, Exception):
+                raise
+            self.app.display_warning(
+                f"cdcd: pure Python wheel, about 10 times slower: compiling failed: {str(problem)[:300]}"
+            )
+            return
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
         build_data["force_include"].update(libraries)

@@ -21,7 +21,9 @@ The packages around the flow, each above the flow and the ones before it::
     spark        the topics as DataFrames and lake tables (not part of the daemon)
     cli          the commands
 
-Below all packages: `terminal` (progress bars, sizes and durations in words), and the modules directly in `cdcd`.
+Below all packages: `terminal` (progress bars, sizes and durations in words), `manual` (the pages of
+`cdcd help`, and what `cdcd explain` takes from them), and
+the modules directly in `cdcd`.
 
 `cdcd/README.md` is the architecture.
 """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
+from cdcd.cli.main import program
 
-from cdcd.cli.main import main
-
-sys.exit(main())
+program()

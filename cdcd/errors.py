@@ -1,14 +1,14 @@
-"""Every error of cdcd, grouped by its remedy. The supervisor acts on the class; a person reads the message.
+"""Every error of cdcd, grouped by its remedy. The supervisor acts on the class; a person reads message, hint and code.
 
 The tree::
 
-    CdcdError                          message and hint, one sentence each; `str()` joins them
+    CdcdError                          message, hint and code; `str()` joins them
      +-- FatalError                    a person must act; the daemon exits 1
      |    +-- SettingsError            the settings are wrong; exits 2, before anything is touched
      |    +-- DecodeError              the server sent bytes that do not follow the protocol
      |    +-- GapError                 slot, server and progress do not belong together: rows may be missing
      |    +-- RequestRejected          PostgreSQL or Kafka rejects a request, and would reject it every time
-     |    |    +-- AccessDenied        Kafka refuses the user or the credentials; it may pass if it has worked before
+     |    |    +-- AccessDenied        PostgreSQL or Kafka refuses the login; it may pass if it has worked before
      |    |    +-- Unpublishable       Kafka rejects the events of one table: the table may be parked
      |    |         +-- RecordTooLarge a record, or a batch of records, is larger than its topic allows
      |    +-- Fenced                   another daemon has taken over this transactional.id
@@ -29,22 +29,32 @@ The tree::
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
+
+from cdcd.error_codes import Code
+
+OR_PARK: Final = 'Or set sink.on_unpublishable = "park"'
+"""Begins the last sentence of a hint about one table. A daemon that parks the table leaves it out."""
 
 BUG_HINT: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
 """The hint of an error that can only be a bug."""
 
 
 class CdcdError(Exception):
-    """The base of all errors of cdcd. `message` says what happened, `hint` what to do."""
+    """The base of all errors of cdcd. `message` says what happened, `hint` what to do.
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    `code` names the kind of trouble: `cdcd explain CODE` says more than the hint can. A code has one cure.
+    """
+
+    def __init__(self, message: str, hint: str = "", *, code: Code) -> None:
         super().__init__(message, hint)
         self.message = message
         self.hint = hint
+        self.code = code
 
     def __str__(self) -> str:
-        return f"{self.message}. {self.hint}" if self.hint else self.message
+        return sentence(self.message, self.hint, self.code)
 
 
 class FatalError(CdcdError):
@@ -60,6 +70,9 @@ class DecodeError(FatalError):
 
     The message names the message type, the field, the offset, the expected and the actual content, but no row values.
     """
+
+    def __init__(self, message: str, hint: str = "", *, code: Code = "stream-malformed") -> None:
+        super().__init__(message, hint, code=code)
 
 
 class GapError(FatalError):
@@ -78,6 +91,7 @@ class Unpublishable(RequestRejected):
         message: str,
         hint: str,
         *,
+        code: Code,
         topic: str = "",
         table: tuple[str, str] | None = None,
         gone: bool = False,
@@ -88,7 +102,7 @@ class Unpublishable(RequestRejected):
         `gone`: the parked events cannot be read any more, so another try would fail in the same way. `keyless`: the
         events are parked without their key, so they must not be replayed.
         """
-        super().__init__(message, hint)
+        super().__init__(message, hint, code=code)
         self.topic = topic
         self.table = table
         self.gone = gone
@@ -102,7 +116,7 @@ class RecordTooLarge(Unpublishable):
 
 
 class AccessDenied(RequestRejected):
-    """Kafka refuses the user, the credentials or the certificate. If it has worked before, it may pass."""
+    """PostgreSQL or Kafka refuses the user, the credentials or the certificate. It may pass if it has worked before."""
 
 
 class Fenced(FatalError):
@@ -128,6 +142,11 @@ class BatchTooLarge(RetriableError):
 class TopicLost(RetriableError):
     """A topic lost records while the daemon ran: it was deleted, made again, or cut. The next start looks at it."""
 
+    def __init__(self, message: str, hint: str = "", lost: Mapping[str, str] | None = None, *, code: Code) -> None:
+        """`lost`: the topics, each with what shows it; the abort of the open Kafka transaction may hide it."""
+        super().__init__(message, hint, code=code)
+        self.lost = lost or {}
+
 
 class BinaryFormatUnsupported(RetriableError):
     """A value came in a binary form that cdcd does not know: the stream restarts in text mode."""
@@ -148,9 +167,9 @@ class TextUnconvertible(RetriableError):
 class StreamingUnsupported(RetriableError):
     """cdcd cannot spool transactions in progress: the stream restarts without them, and PostgreSQL keeps them."""
 
-    def __init__(self, message: str, hint: str = "", *, until_lsn: int = 0) -> None:
+    def __init__(self, message: str, hint: str = "", *, code: Code, until_lsn: int = 0) -> None:
         """`until_lsn`: where the transaction ends that cannot be spooled; 0: any other could fail in the same way."""
-        super().__init__(message, hint)
+        super().__init__(message, hint, code=code)
         self.until_lsn = until_lsn
 
 
@@ -164,9 +183,15 @@ class SpoolFull(StreamingUnsupported):
     def __init__(self, message: str, remedy: str, *, may_pass: bool = False) -> None:
         """`remedy` says what makes room. `may_pass`: there may be room again without that."""
         waits = "Until the daemon is restarted, large transactions wait on the server's own disk instead"
-        super().__init__(message, f"{remedy}. {waits}")
+        super().__init__(message, f"{remedy}. {waits}", code="spool-full")
         self.remedy = remedy
         self.may_pass = may_pass
+
+
+def sentence(message: str, hint: str, code: str | None) -> str:
+    """What a person reads of an error or a finding: it ends in the code."""
+    said = f"{message}. {hint}" if hint else message
+    return f"{said} [{code}]" if code else said
 
 
 def without_password(text: str) -> str:

@@ -15,7 +15,13 @@ from hypothesis import settings
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE)]
 
-pytest_plugins = ["support.fix_postgres", "support.fix_kafka", "support.fix_spark"]
+pytest_plugins = [
+    "support.fix_aws",
+    "support.fix_kafka",
+    "support.fix_postgres",
+    "support.fix_registry",
+    "support.fix_spark",
+]
 
 # How long an example takes is the machine's affair: others may be busy on it.
 settings.register_profile("cdcd", deadline=None)

@@ -9,5 +9,6 @@ After: `sink.batches` takes the keys and events.
 - `codecs`: the values of each PostgreSQL type.
 - `schema`, `avro_names`: the schemas of a relation, and the names in them.
 - `schema_store`, `registry_store`, `single_object`: make schemas known to readers, and name them in each record.
+- `registry_ids`, `registry_requests`, `registry_answers`, `registry_subjects`: ask a schema registry.
 - `type_forms`: the way back from Avro to PostgreSQL, for readers.
 """

@@ -120,12 +120,15 @@ class RowEncoder(RelationChanges):
         """Make topic and schemas known. This waits for the first event, because a relation may never have one."""
         relation, schemas = self._relation, self._encoder.schemas
         schema, name = relation.schema, relation.name
+        key_text = key_schema(relation, self._codecs) if self._key.has_key else ""
+        if key_text:
+            schemas.expect(schema, name, "key", key_text)
         self._table = self._encoder.records.open_table(schema, name)
         self._value_header = schemas.header_for(schema, name, "value", envelope_schema(relation, self._codecs))
         if schema:
-            self._encoder.records.set_key(schema, name, relation.key)
-        if self._key.has_key:
-            self._key.header = schemas.header_for(schema, name, "key", key_schema(relation, self._codecs))
+            self._encoder.records.set_key(schema, name, relation.key, relation.oid, relation.added)
+        if key_text:
+            self._key.header = schemas.header_for(schema, name, "key", key_text)
 
     def _announce_truncate(self) -> None:
         """Make the schema of truncates known: it differs from that of rows."""
@@ -278,9 +281,11 @@ class RowEncoder(RelationChanges):
         else:
             out.append(0)
             out.append(0)
-        encoder.records.add(self._table, op, key, out.getvalue())
         if len(out) > _KEPT_BYTES:
             encoder.value = BytesWriter()
+            encoder.records.add_large(self._table, op, key, out)
+        else:
+            encoder.records.add(self._table, op, key, out.getvalue())
 
     # Tuples
 

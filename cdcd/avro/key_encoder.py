@@ -86,12 +86,18 @@ class KeyEncoder:
 
     def missing(self, field: KeyField) -> CdcdError:
         """The error of a row without a value for a column of the key."""
-        return DecodeError(f"a row of {self._table} has no value for the key column {field.name}", _PARTITION_HINT)
+        return DecodeError(
+            f"a row of {self._table} has no value for the key column {field.name}",
+            _PARTITION_HINT,
+            code="partition-identity-lesser",
+        )
 
     def unknown(self) -> CdcdError:
         """The error of an old row of which only the key came, for a table without a key: no reader could find it."""
         return DecodeError(
-            f"an old row of {self._table} came with its key only, and the table has no key", _PARTITION_HINT
+            f"an old row of {self._table} came with its key only, and the table has no key",
+            _PARTITION_HINT,
+            code="partition-identity-lesser",
         )
 
     def encode(self, frame: bytes, at: i64, old: i64) -> bytes | None:

@@ -1,86 +1,163 @@
-"""Puts schemas into a Confluent-compatible registry, under the subjects `{topic}-key` and `{topic}-value`.
+"""Names the schemas of records by their ids in a Confluent-compatible schema registry.
 
 Before: `schema` makes the JSON text of a relation's schemas. `schema_store` has the base class.
 After: `event_encoder` starts every record with 00 and the schema's id, in Confluent's wire format.
-Source: Confluent, "Schema Registry: Wire format". The client of `confluent-kafka[schemaregistry]` talks to it.
+Source: Confluent, "Schema Registry: Wire format".
+
+The registry is asked in other threads (`registry_ids`). The thread that needs an id waits for it here, and may do
+something else meanwhile. A failure that passes is waited for, as long as PATIENCE_S; then the stream starts again.
+Every schema is whole: it defines each type that it uses, so it refers to no schema of another subject. A type that two
+tables share may change in one table's subject before it does in the other's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import shlex
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
 
+from cdcd.avro.registry_answers import Meaning, RegistryError
+from cdcd.avro.registry_ids import RegistryIds
+from cdcd.avro.registry_subjects import SubjectNames
 from cdcd.avro.schema_store import SchemaStore
-from cdcd.errors import KafkaUnavailable, RequestRejected, Unpublishable, without_password
-from cdcd.schema_registry_client import registry_client
+from cdcd.clock import monotonic_s
+from cdcd.errors import CdcdError, KafkaUnavailable, RequestRejected, Unpublishable
+from cdcd.source.table_selection import qualified_name
 
-_CONFLICT = 409
-_LATER = (408, 429)
-_SERVER_ERROR = 500
-_INVALID = 42201
+log = logging.getLogger(__name__)
+
+PATIENCE_S: Final = 20.0
+"""How long a failure is waited for before the stream starts again."""
+
+PAUSE_MIN_S: Final = 0.2
+PAUSE_MAX_S: Final = 5.0
+"""Between two requests for the same schema, unless the registry asks for more."""
+
+Wait: TypeAlias = "Callable[[Future[Any] | None, float], object]"
+"""Waits for a future, at most so many seconds; None: for as long as that."""
+
+
+def blocking_wait(future: Future[Any] | None, seconds: float) -> None:
+    """Do nothing else meanwhile."""
+    wait([future or Future()], seconds)
 
 
 class RegistryStore(SchemaStore):
-    """Registers a schema under its topic's subject. The registry checks that it is compatible with earlier ones."""
+    """The registry, for one thread."""
 
     def __init__(
-        self, url: str, topic_of: Callable[[str, str], str], extra: Mapping[str, object] | None = None
+        self,
+        ids: RegistryIds,
+        subjects: SubjectNames,
+        wait: Wait = blocking_wait,
+        clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """`topic_of(schema, name)` gives the table's topic. `extra` has more properties of the client.
+        """`wait` may raise an error that ends the waiting for good. `clock` returns seconds and never goes back."""
+        self._ids = ids
+        self._subjects = subjects
+        self._wait = wait
+        self._clock = clock
 
-        Raises what `registry_client` raises.
-        """
-        self._shown_url = without_password(url)
-        self._topic_of = topic_of
-        self._client = registry_client({"url": url, **(extra or {})})
+    def expect(self, schema: str, name: str, subject: str, text: str) -> None:
+        if self._ids.requests.silent_s() <= 0:
+            self._ids.schema_id(self._subjects.name(schema, name, subject, text), text)
 
     def header_for(self, schema: str, name: str, subject: str, text: str) -> bytes:
-        from confluent_kafka.schema_registry import Schema, SchemaRegistryError
-
-        full_subject = f"{self._topic_of(schema, name)}-{subject}"
+        full_subject = self._subjects.name(schema, name, subject, text)
         try:
-            schema_id = self._client.register_schema(full_subject, Schema(text, "AVRO"))
-            return b"\x00" + schema_id.to_bytes(4, "big")
-        except SchemaRegistryError as error:
-            status = error.http_status_code
-            if status >= _SERVER_ERROR or status in _LATER:
-                raise self._unavailable(error) from error
-            if status == _CONFLICT or error.error_code == _INVALID:
-                why = "invalid for" if error.error_code == _INVALID else self._incompatible_with(full_subject)
-                raise Unpublishable(
-                    f"the registry refuses the new schema of {schema}.{name} as {why} subject {full_subject}; nothing "
-                    "was published with it",
-                    "Allow the change (set the subject's compatibility to NONE for a moment) or undo it in PostgreSQL: "
-                    f"{error.error_message}",
-                    table=(schema, name),
-                ) from error
-            raise RequestRejected(
-                f"the registry at {self._shown_url} refuses subject {full_subject}: {error.error_message}",
-                "Check the registry's URL, credentials and rights",
-            ) from error
-        except Exception as error:  # the client also raises errors of its HTTP library, and of its JSON parser
-            raise self._unavailable(error) from error
+            found = self._patiently(full_subject, text)
+        except RegistryError as error:
+            raise self._error(error, (schema, name), full_subject) from error
+        if found is None:
+            raise self._missing((schema, name), full_subject, "avro.register is false")
+        return b"\x00" + found.to_bytes(4, "big")
 
-    def ask(self) -> None:
-        """Ask for the compatibility level, which every registry has. Raises KafkaUnavailable if none comes."""
-        from confluent_kafka.schema_registry import SchemaRegistryError
+    def _patiently(self, subject: str, text: str) -> int | None:
+        """The schema's id, or None. Raises KafkaUnavailable if none comes in time, RegistryError if none will come."""
+        if (known := self._ids.known(subject, text)) is not None:
+            return known
+        requests, pause_s = self._ids.requests, PAUSE_MIN_S
+        until_s = self._clock() + PATIENCE_S
+        failure: KafkaUnavailable | None = None
+        while (left_s := until_s - self._clock()) > 0:
+            if (silent_s := requests.silent_s()) > 0:
+                self._wait(None, min(silent_s, left_s))
+                continue
+            future = self._ids.schema_id(subject, text)
+            self._wait(future, left_s)
+            if not future.done():
+                break
+            try:
+                return future.result()
+            except RegistryError as error:
+                if error.meaning is not Meaning.PASSING:
+                    raise
+                if failure is None:
+                    log.warning(
+                        "waiting for the schema registry at %s: %s [registry-unavailable]",
+                        requests.url,
+                        error.words,
+                        extra={"code": "registry-unavailable"},
+                    )
+                failure = requests.unavailable(error)
+            self._wait(None, min(pause_s, left_s))
+            pause_s = min(PAUSE_MAX_S, pause_s * 2)
+        silence = RegistryError(Meaning.PASSING, f"no answer came in {PATIENCE_S:.0f} s")
+        raise failure or requests.unavailable(silence)
 
-        try:
-            self._client.get_compatibility()
-        except SchemaRegistryError as error:
-            if error.http_status_code >= _SERVER_ERROR:
-                raise self._unavailable(error) from error
-        except Exception as error:  # the client also raises errors of its HTTP library, and of its JSON parser
-            raise self._unavailable(error) from error
-
-    def _incompatible_with(self, full_subject: str) -> str:
-        try:
-            return f"incompatible with version {self._client.get_latest_version(full_subject).version} of"
-        except Exception:  # noqa: BLE001  # the role may not read; the caller reports the conflict
-            return "incompatible with earlier versions of"
-
-    def _unavailable(self, error: Exception) -> KafkaUnavailable:
-        message = without_password(str(error))
-        return KafkaUnavailable(
-            f"the schema registry at {self._shown_url} does not answer: {message}",
-            "Look at the registry, and at avro.registry_url",
+    def _error(self, error: RegistryError, table: tuple[str, str], subject: str) -> CdcdError:
+        url, name = self._ids.requests.url, qualified_name(*table)
+        if error.meaning in (Meaning.REFUSED, Meaning.MISSING):
+            earlier = "earlier versions" if error.version is None else f"version {error.version}"
+            how = f"incompatible with {earlier} of" if error.is_conflict else "invalid for"
+            hint = f"Look at the schema, which this prints: cdcd schema --json {name}"
+            if error.is_conflict:
+                hint = (
+                    f"Allow the change: {allow_command(url, subject)}. When the registry has the schema, give the "
+                    "subject back the level that it had"
+                )
+            return Unpublishable(
+                f"the registry refuses the new schema of {name} as {how} subject {subject}: {error.words}",
+                hint,
+                table=table,
+                code="schema-incompatible",
+            )
+        if error.meaning is Meaning.FORBIDDEN and error.is_registration:
+            return self._missing(table, subject, f"the registry does not let this user register it: {error.words}")
+        if error.meaning is Meaning.FORBIDDEN:
+            return Unpublishable(
+                f"the registry does not let this user look up schemas of {name} in subject {subject}: {error.words}",
+                "Give the user of avro.registry_config the right to read and to write that subject",
+                table=table,
+                code="registry-access-denied",
+            )
+        if error.meaning is Meaning.UNKNOWN_USER:
+            return RequestRejected(
+                f"the registry at {url} does not accept the credentials: {error.words}",
+                "Correct the user in avro.registry_config, such as basic.auth.user.info",
+                code="registry-access-denied",
+            )
+        return RequestRejected(
+            f"no schema registry answers at {url}: {error.words}",
+            "Correct avro.registry_url; curl URL/subjects shows a list where a registry is",
+            code="registry-unavailable",
         )
+
+    def _missing(self, table: tuple[str, str], subject: str, why: str) -> Unpublishable:
+        name = qualified_name(*table)
+        return Unpublishable(
+            f"the registry lacks a schema of {name} in subject {subject}, and {why}",
+            f"Register it, as a user that may: cdcd schema --register {name}",
+            table=table,
+            code="schema-not-registered",
+        )
+
+
+def allow_command(url: str, subject: str) -> str:
+    """The command that lets a subject take any schema. `url` without users and passwords."""
+    content = "-H 'Content-Type: application/vnd.schemaregistry.v1+json'"
+    where = f"{url.partition(',')[0].rstrip('/')}/config/{quote(subject, safe='')}"
+    return f"""curl -X PUT {content} -d '{{"compatibility": "NONE"}}' {shlex.quote(where)}"""

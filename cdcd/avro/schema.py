@@ -7,6 +7,9 @@ Source: Apache Avro specification, "Schema Declaration".
 Every field of a row has the properties `pg_type` and `pg_typmod`, and `pg_name` if Avro's name differs from
 PostgreSQL's. From these a reader can rebuild the table's DDL. Every union is of null and one type: Spark reads it as a
 nullable column.
+
+A column that was added with a default has `pg_missing_value`, too: the default at that moment, as PostgreSQL's text.
+Older rows hold it, and no event says so: it is the value in each row whose last event lacks the column.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ def envelope_schema(relation: ResolvedRelation, codecs: list[Codec], *, of_trunc
     names = field_names([column.name for column in relation.columns])
     row: Fields = []
     for column, name, codec in zip(relation.columns, names, codecs, strict=True):
-        row.append(_nullable(name, codec.schema) | _postgres_properties(column, name))
+        row.append(_nullable(name, codec.schema) | _postgres_properties(column, name) | _missing_value(column))
     fields = _fields(TRUNCATE_ENVELOPE if of_truncate else ENVELOPE, _record(ROW, row))
     return _json(relation, _record("Envelope", fields))
 
@@ -102,6 +105,11 @@ def _postgres_properties(column: ResolvedColumn, name: str) -> dict[str, object]
     """The properties from which a reader can rebuild the column's DDL."""
     properties: dict[str, object] = {"pg_type": column.pgtype.qualified, "pg_typmod": column.typmod}
     return properties if name == column.name else properties | {"pg_name": column.name}
+
+
+def _missing_value(column: ResolvedColumn) -> dict[str, object]:
+    """The property of a column that is younger than rows of its table."""
+    return {} if column.missing_value is None else {"pg_missing_value": column.missing_value}
 
 
 def _record(name: str, fields: Fields) -> dict[str, object]:

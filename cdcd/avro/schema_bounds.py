@@ -157,5 +157,7 @@ def _counted(parts: int) -> int:
 
 def _refused(why: str) -> DecodeError:
     return DecodeError(
-        f"a schema {why}", "cdcd writes no such schema: let no other program write where its schemas are kept"
+        f"a schema {why}",
+        "cdcd writes no such schema: let no other program write where its schemas are kept",
+        code="event-foreign",
     )

@@ -23,6 +23,9 @@ from cdcd.transaction.record_consumer import RecordConsumer
 class SchemaStore:
     """Makes schemas known to readers."""
 
+    def expect(self, schema: str, name: str, subject: str, text: str) -> None:
+        """Say what `header_for` will soon be called with: a store that has to ask somebody begins now."""
+
     def header_for(self, schema: str, name: str, subject: str, text: str) -> bytes:
         """Make an Avro schema known, and return the header: the bytes with which every record of this schema starts.
 
@@ -55,9 +58,14 @@ class PerTableStore(SchemaStore):
         self._fingerprints = fingerprints
         self._parked = parked
 
+    def expect(self, schema: str, name: str, subject: str, text: str) -> None:
+        self._of(schema, name).expect(schema, name, subject, text)
+
     def header_for(self, schema: str, name: str, subject: str, text: str) -> bytes:
-        store = self._fingerprints if (schema, name) in self._parked else self._store
-        return store.header_for(schema, name, subject, text)
+        return self._of(schema, name).header_for(schema, name, subject, text)
+
+    def _of(self, schema: str, name: str) -> SchemaStore:
+        return self._fingerprints if (schema, name) in self._parked else self._store
 
 
 class ObservedStore(SchemaStore):
@@ -67,6 +75,9 @@ class ObservedStore(SchemaStore):
         """`on_schema` gets `schema.table` and the header of its events."""
         self._store = store
         self._on_schema = on_schema
+
+    def expect(self, schema: str, name: str, subject: str, text: str) -> None:
+        self._store.expect(schema, name, subject, text)
 
     def header_for(self, schema: str, name: str, subject: str, text: str) -> bytes:
         value_header = self._store.header_for(schema, name, subject, text)

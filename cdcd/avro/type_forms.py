@@ -34,13 +34,13 @@ class TypeForm(NamedTuple):
 TYPE_FORMS: Final[dict[str, TypeForm]] = {
     "bool": TypeForm("boolean", "boolean"),
     **dict.fromkeys(("int2", "int4"), TypeForm("int")),
-    **dict.fromkeys(("int8", "oid", "xid", "cid", "xid8"), TypeForm("long")),
+    **dict.fromkeys(("int8", "oid", "xid", "cid"), TypeForm("long")),
     "float4": TypeForm("float", "float4"),
     "float8": TypeForm("double", "float8"),
     "numeric": TypeForm("decimal", "decimal", is_fallible=True),
     **dict.fromkeys(("text", "varchar", "bpchar", "name", "char", "xml", "json", "jsonb"), TypeForm("string")),
     **dict.fromkeys(("citext", "ltree", "lquery", "ltxtquery", "tsvector", "timetz"), TypeForm("string")),
-    **dict.fromkeys(("inet", "cidr", "macaddr", "macaddr8", "bit", "varbit", "pg_lsn"), TypeForm("string")),
+    **dict.fromkeys(("inet", "cidr", "macaddr", "macaddr8", "bit", "varbit", "pg_lsn", "xid8"), TypeForm("string")),
     "box": TypeForm("string", delimiter=";"),
     "uuid": TypeForm("uuid"),
     "bytea": TypeForm("bytes", "hex"),
@@ -63,8 +63,12 @@ _FORMS_OF_KINDS: Final[dict[str, TypeForm]] = {
 }
 """For each kind, the form of its first type in TYPE_FORMS."""
 
-FALLIBLE_KINDS: Final = frozenset([form.kind for form in TYPE_FORMS.values() if form.is_fallible])
-"""All arrays, maps and records are fallible, because a part of them may be."""
+FALLIBLE_KINDS: Final = frozenset(["string", *(form.kind for form in TYPE_FORMS.values() if form.is_fallible)])
+"""All arrays, maps and records are fallible, because a part of them may be.
+
+So are all strings, because their schema does not tell the database's encoding: in one that is not UTF8 text may be no
+UTF-8. `TypeForm.is_fallible` is about a database in UTF8.
+"""
 
 INTERVAL_FIELDS: Final = ("months", "days", "micros")
 """The fields of an interval's record."""

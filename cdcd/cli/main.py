@@ -16,10 +16,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FrameType
-from typing import Any, Final, TextIO, TypeAlias, cast
+from typing import Any, Final, NoReturn, TextIO, TypeAlias, cast
 
 from cdcd.cli.commands import Load
 from cdcd.cli.parser import build_parser
@@ -51,17 +51,34 @@ def main(arguments: Sequence[str] | None = None, find: Callable[[str], Execute] 
         with _ended_in_order():
             return OK if find(args.command)(args, lambda: _load(args), out) else FAILED
     except _Ended as ended:
-        return ENDED_BY_SIGNAL + ended.number
+        # The daemon is asked to stop, and it does: also if it has only begun to start.
+        return OK if args.command == "run" else ENDED_BY_SIGNAL + ended.number
     except KeyboardInterrupt:
-        # Ctrl-C is how `tail` ends. After any other command a shell must not go on as if it had done its work.
-        return OK if args.command == "tail" else ENDED_BY_SIGNAL + signal.SIGINT
+        # Ctrl-C is how `tail` and `top` end. After any other command a shell must not go on as if it had done its work.
+        return OK if args.command in ("run", "tail", "top") else ENDED_BY_SIGNAL + signal.SIGINT
     except BrokenPipeError:  # the reader of standard output has ended: `cdcd tail ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except CdcdError as error:
-        return _fail(args, str(error), BAD_SETTING if isinstance(error, SettingsError) else FAILED)
+        return _fail(args, error, BAD_SETTING if isinstance(error, SettingsError) else FAILED)
     except Exception as error:  # noqa: BLE001  # a bug: the user gets a sentence, too
-        return _fail(args, f"{type(error).__name__}: {error}. This is a bug in cdcd: please report it", FAILED)
+        bug = CdcdError(
+            f"{type(error).__name__}: {error}", "This is a bug in cdcd: please report it", code="internal-error"
+        )
+        return _fail(args, bug, FAILED)
+
+
+def program() -> NoReturn:
+    """Run the command of this process, and end the process."""
+    code = main()
+    if any(thread.daemon and thread.is_alive() for thread in threading.enumerate()):
+        # Such a thread waits for a server, in librdkafka or libpq. The interpreter's end would take away what it uses.
+        logging.shutdown()
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 class _Ended(KeyboardInterrupt):
@@ -97,18 +114,18 @@ def _load(args: argparse.Namespace) -> loading.Loaded:
         options["log.level"] = "--log-level", args.log_level
     if getattr(args, "snapshot_only", False):
         options["snapshot.mode"] = "--snapshot-only", "only"
-    loaded = loading.load(args.config, options)
+    loaded = loading.load(loading.settings_file(args.config), options)
     log_setup.set_up(loaded.settings.log.level, loaded.settings.log.format)
     return loaded
 
 
-def _fail(args: argparse.Namespace, sentence: str, code: int) -> int:
+def _fail(args: argparse.Namespace, error: CdcdError, exit_code: int) -> int:
     logger = logging.getLogger("cdcd")
     debug = args.log_level == "debug" or logger.isEnabledFor(logging.DEBUG)
     if args.command == "run" and logger.handlers:  # the daemon reports its last error in its log
-        logger.error(sentence, exc_info=debug)
-        return code
+        logger.error("%s", error, exc_info=debug)
+        return exit_code
     if debug:
         sys.stderr.write(visible_lines(traceback.format_exc()))
-    sys.stderr.write(f"cdcd: {visible(sentence)}\n")
-    return code
+    sys.stderr.write(f"cdcd: {visible(str(error))}\n")
+    return exit_code

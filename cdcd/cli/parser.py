@@ -6,29 +6,80 @@ Before: `main` has the arguments. After: `args.command` names the file in `comma
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
+from cdcd.manual import TOPICS
 from cdcd.monitoring.log_setup import LEVELS
 
 COUNT_MAX: Final = 100_000
 
 _TABLES: Final = "schema.table; * stands for any characters"
-_CONFIG: Final = "the TOML file of settings; the environment overrides it"
+_CONFIG: Final = (
+    "the TOML file of settings; the environment overrides it. Default: $CDCD_CONFIG, ./cdcd.toml or /etc/cdcd/cdcd.toml"
+)
 _ONE_OBJECT: Final = "one JSON object"
 _NO_WAIT: Final = "send the request to the daemon, and do not wait for the result"
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `cdcd`. Its result has `command`, `log_level`, and the options of the command."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="cdcd",
         description="Streams PostgreSQL's logical replication into Kafka: every transaction whole and exactly once.",
-        epilog="To start: cdcd config --reference > cdcd.toml; edit it; cdcd check --config cdcd.toml; "
-        "cdcd run --config cdcd.toml",
+        epilog="To start: cdcd init; cdcd check; cdcd run. The manual: cdcd help",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the versions, and whether cdcd is compiled")
     commands = _Commands(parser.add_subparsers(title="commands", required=True, metavar="COMMAND"))
+
+    init = commands.add_bare(
+        "init",
+        "look at PostgreSQL and Kafka, and write the settings, and the SQL and ACLs that they need; on a terminal, ask "
+        "for what the options do not say",
+        "cdcd init --dsn 'host=db dbname=shop user=postgres' --brokers kafka:9092",
+    )
+    init.set_defaults(log_level=None)
+    init.add_argument(
+        "--dsn",
+        metavar="DSN",
+        help="how to connect now, to look and to --apply: as a superuser, or as the owner of the tables",
+    )
+    init.add_argument("--brokers", metavar="HOST:PORT,...", help="Kafka's brokers")
+    init.add_argument("--role", help="the role that the daemon connects as (default: cdcd)")
+    init.add_argument("--tables", nargs="+", metavar="TABLE", help=_TABLES)
+    init.add_argument("--prefix", help="the first part of the topics' names (default: the name of the database)")
+    init.add_argument("--slot", help="the replication slot (default: cdcd)")
+    init.add_argument("--publication", help="the publication (default: cdcd, or the name of another slot)")
+    init.add_argument("--port", type=int, help="the port of the daemon's page, monitoring.port (default: 9478)")
+    init.add_argument(
+        "--no-messages",
+        action="store_true",
+        help="another daemon of this prefix publishes the logical messages (source.messages = false)",
+    )
+    init.add_argument(
+        "--kafka",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a property of librdkafka, such as security.protocol=SASL_SSL; a password is used now, and not written",
+    )
+    init.add_argument(
+        "--kafka-admin",
+        metavar="FILE",
+        help="properties of an administrator of Kafka, NAME=VALUE a line, to look and to --apply",
+    )
+    init.add_argument("--principal", help="the user for the ACLs (default: User: and sasl.username, or the role)")
+    init.add_argument("--topics", action="store_true", help="also write the commands that make the topics")
+    init.add_argument(
+        "--config",
+        metavar="FILE",
+        default="cdcd.toml",
+        help="the file to write (default: cdcd.toml); others lie next to it",
+    )
+    init.add_argument("--apply", action="store_true", help="run the SQL and make the ACLs, as far as the users may")
+    init.add_argument("--force", action="store_true", help="overwrite files that are there")
 
     run = commands.add("run", "stream the slot into Kafka until SIGTERM or Ctrl-C", "cdcd run --config cdcd.toml")
     run.add_argument(
@@ -61,13 +112,49 @@ def build_parser() -> argparse.ArgumentParser:
     )
     schema.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLES)
     schema.add_argument("--json", action="store_true", help="one JSON object a table, with its key and value schemas")
+    schema.add_argument(
+        "--register", action="store_true", help="put the schemas into the registry that the settings name"
+    )
 
     tail = commands.add(
         "tail", "show the events of topics as they are committed", "cdcd tail --config cdcd.toml 'cdcd.public.*'"
     )
     tail.add_argument("topics", nargs="+", metavar="TOPIC", help="a topic; * stands for any characters")
-    tail.add_argument("--from-beginning", action="store_true", help="start at the oldest event; default: at new events")
+    start = tail.add_mutually_exclusive_group()
+    start.add_argument(
+        "--from-beginning", action="store_true", help="start at the oldest event; default: at new events"
+    )
+    start.add_argument(
+        "-n", "--last", type=_count, metavar="N", help="start with the last N events of all these topics together"
+    )
+    start.add_argument(
+        "--since",
+        type=_moment_ms,
+        metavar="TIME",
+        help="start with the events that were published since then: 90s, 10m, 2h, 3d ago, or 2026-11-26T10:00 (UTC)",
+    )
+    tail.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        metavar="VALUE",
+        help="only events with this key: 7, or id=7; several times for several columns",
+    )
+    tail.add_argument("--no-follow", action="store_true", help="end with the last event that is there now")
     tail.add_argument("--json", action="store_true", help="one JSON object an event")
+
+    top = commands.add(
+        "top", "show the status of the running daemon, live, until Ctrl-C", "cdcd top --config cdcd.toml"
+    )
+    top.add_argument("--once", action="store_true", help="show it once, as cdcd status does")
+    top.add_argument("--interval", type=_seconds, default=2.0, metavar="SECONDS", help="between two looks (default: 2)")
+    status = commands.add(
+        "status", "show the status of the running daemon once; exit code 1 unless changes flow, or it stands by",
+        "cdcd status --config cdcd.toml --json",
+    )  # fmt: skip
+    for shown in (top, status):
+        shown.add_argument("--json", action="store_true", help=_ONE_OBJECT)
+        shown.add_argument("--url", metavar="URL", help="the daemon's page; default: as monitoring.host and .port say")
 
     snapshot = commands.add(
         "snapshot", "ask the daemon for a new snapshot of tables, and wait until Kafka has it",
@@ -91,6 +178,41 @@ def build_parser() -> argparse.ArgumentParser:
 
     _add_slot(commands)
 
+    adopt = commands.add(
+        "adopt",
+        "let the stream go on at the server that source.dsn names now, after an upgrade, a move or a restore; compares "
+        "its tables with the topics, and fences the old server's daemon",
+        "cdcd adopt --config cdcd.toml",
+    )
+    how = adopt.add_mutually_exclusive_group()
+    how.add_argument(
+        "--drained",
+        action="store_true",
+        help="compare nothing: you know that Kafka has everything of the old server, and that nobody wrote to the new "
+        "one before its slot was made",
+    )
+    how.add_argument(
+        "--repair",
+        action="store_true",
+        help="compare nothing: the daemon compares the tables with the topics, and publishes what differs",
+    )
+    how.add_argument(
+        "--resnapshot", action="store_true", help="compare nothing: the daemon takes new snapshots of all tables"
+    )
+    adopt.add_argument("--json", action="store_true", help=_ONE_OBJECT)
+
+    page = commands.add_bare("help", "show a page of the manual, or list the pages", "cdcd help events")
+    page.set_defaults(log_level=None)
+    page.add_argument("topic", nargs="?", choices=TOPICS, metavar="TOPIC", help="which page; default: list them")
+
+    explain = commands.add_bare(
+        "explain", "say what the code of an error means, what cures it, and how to see that it is cured",
+        "cdcd explain slot-lost",
+    )  # fmt: skip
+    explain.set_defaults(log_level=None)
+    explain.add_argument("code", nargs="?", metavar="CODE", help="the code at the end of a message; default: list them")
+    explain.add_argument("--json", action="store_true", help="one JSON object a code")
+
     completion = commands.add_bare(
         "completion", "print the script with which a shell completes cdcd's commands and options",
         "cdcd completion bash > /etc/bash_completion.d/cdcd",
@@ -111,6 +233,24 @@ def build_parser() -> argparse.ArgumentParser:
         help="how long Kafka may take to reach the LSN (default: 60)",
     )
     verify.add_argument("--json", action="store_true", help="one JSON object a key that differs, and one a table")
+    repair = verify.add_argument_group("repair")
+    repair.add_argument(
+        "--repair",
+        action="store_true",
+        help="ask the daemon to publish the rows that differ, and wait until Kafka has them",
+    )
+    repair.add_argument(
+        "--dry-run", action="store_true", help="say how many rows would be repaired, and ask for nothing"
+    )
+    repair.add_argument(
+        "--max-rows",
+        type=_count,
+        default=10_000,
+        metavar="N",
+        help="repair no table in which more rows differ (default: 10000)",
+    )
+    repair.add_argument("--key-from", metavar="VALUE", help="only rows whose key begins with this value or a later one")
+    repair.add_argument("--key-to", metavar="VALUE", help="only rows whose key begins with an earlier value")
 
     _add_spark(commands)
     return parser
@@ -164,6 +304,13 @@ def _add_spark(commands: _Commands) -> None:
     snapshot.add_argument("tables", nargs="*", metavar="TABLE", help="schema.table; default: all of mirror.tables")
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors end in their code. The parsers of the commands are of this class, too."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(f"{message} [arguments-invalid]")
+
+
 class _Commands:
     """Adds commands to the parser."""
 
@@ -215,8 +362,29 @@ def _sentence(about: str) -> str:
     return f"{about[0].upper()}{about[1:]}."
 
 
+_AGO: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def _moment_ms(text: str) -> int:
+    """A time, or how long ago it was, in milliseconds since 1970-01-01 UTC."""
+    if ago := re.fullmatch(r"([0-9]{1,9})([smhd])", text):
+        return int((datetime.now(UTC).timestamp() - int(ago[1]) * _AGO[ago[2]]) * 1000)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 10m, 2h, 3d or 2026-11-26T10:00") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
 def _count(text: str) -> int:
     number = int(text)
     if not 0 < number <= COUNT_MAX:
         raise argparse.ArgumentTypeError(f"must be 1 to {COUNT_MAX:,}")
     return number
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError("must be 0.1 to 3600")
+    return seconds

@@ -10,14 +10,16 @@ setting, because it may be secret.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
+from cdcd.config.wrong_values import wanted
 from cdcd.errors import SettingsError
 
 M = TypeVar("M", bound=BaseModel)
@@ -64,11 +66,19 @@ class SettingNames(Generic[M]):
         """The environment variable that sets `key`."""
         return f"{self.env_prefix}{key.replace('.', '__', 1).upper()}"
 
-    def refuse_unknown(self, key: str, spelled: str, place: str) -> None:
-        """Raise SettingsError, with the nearest name, if `key` is no setting. `spelled`: as the user wrote it."""
+    def refuse_unknown(self, key: str, spelled: str, place: str, *, is_table: bool = False) -> None:
+        """Raise SettingsError, with the nearest name, if `key` is no setting. `spelled`: as the user wrote it.
+
+        `is_table`: the user wrote it as a table of TOML.
+        """
         known = self.known()
         if key in known or key in self.sections or any(key.startswith(f"{free}__") for free in self.free_form):
             return
+        section = key.partition(".")[0]
+        if is_table and section not in self.sections:
+            sections = get_close_matches(section, self.sections, n=1, cutoff=0.5)
+            hint = f"Did you mean [{sections[0]}]?" if sections else f"There are [{'], ['.join(self.sections)}]"
+            raise SettingsError(f"There is no section [{section}] ({place})", hint, code="setting-unknown")
         # For `slot`, `source.slot` is nearer than a name with similar letters: the name is right, the section is
         # missing.
         name = key.rpartition(".")[2]
@@ -77,7 +87,7 @@ class SettingNames(Generic[M]):
             hint = f"{self.reference} lists every setting"
         else:
             hint = f"Did you mean {self.variable(nearest[0]) if place == 'environment' else nearest[0]}?"
-        raise SettingsError(f"There is no setting {spelled} ({place})", hint)
+        raise SettingsError(f"There is no setting {spelled} ({place})", hint, code="setting-unknown")
 
     def leaves(self, content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         """Each key in `content`, with its value. A free-form table is one value, and an empty section is one value.
@@ -94,10 +104,15 @@ class SettingNames(Generic[M]):
 
 @dataclass(frozen=True)
 class Loaded(Generic[M]):
-    """The settings in force. `origins`: the origin of each value, by its key. Other keys have their default."""
+    """The settings in force."""
 
     settings: M
     origins: Mapping[str, str]
+    """The origin of each value, by its key. Other keys have their default."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The files and folders that were read: the path of each by a name for it."""
+    again: Callable[[], Loaded[M]] | None = None
+    """Reads the same layers once more, as they are then. Raises SettingsError."""
 
 
 class Layers(Generic[M]):
@@ -134,26 +149,23 @@ class Layers(Generic[M]):
             problems = error.errors(include_url=False, include_input=False)
         # After the `except`, not in it: a chained ValidationError would show the values.
         missing: list[str] = []
-        wrong: dict[str, list[str]] = {}
+        wrong: dict[str, list[ErrorDetails]] = {}
         for problem in problems:
             place = ".".join(str(part) for part in problem["loc"][:2])
             if problem["type"] == "missing":
                 missing.append(self._required(place))
             else:
-                message = problem["msg"].removeprefix("Value error, ")
-                wrong.setdefault(place, []).append(message[0].lower() + message[1:])
+                wrong.setdefault(place, []).append(problem)
         messages, hints = [], []
         if missing:
             are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
             messages.append(f"{' and '.join(missing)} {are} not set")
             hints.append(f"Set {them} {self._places(missing)}")
         if wrong:
-            # A field with several types has one message for each type; one of them is enough.
-            messages += [
-                f"{key}: {', or '.join(wanted)} ({self._origins.get(key, 'default')})" for key, wanted in wrong.items()
-            ]
+            # A field with several types has one problem for each type; one of them is enough.
+            messages += [f"{key} {wanted(found)} ({self._origins.get(key, 'default')})" for key, found in wrong.items()]
             hints.append(f"{self._names.reference} describes {'it' if len(wrong) == 1 else 'them'}")
-        raise SettingsError("; ".join(messages), ". ".join(hints))
+        raise SettingsError("; ".join(messages), ". ".join(hints), code="setting-invalid")
 
     def _required(self, place: str) -> str:
         """The missing setting. If a whole section is missing, the first required setting of the section."""
@@ -176,14 +188,20 @@ def from_file(path: str, names: SettingNames[M]) -> Iterator[Setting]:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         hint = "Name another file with --config FILE"
-        raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}", hint) from error
+        raise SettingsError(
+            f"The settings file {path} cannot be read: {error.strerror}", hint, code="settings-unreadable"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         hint = f"{names.reference} shows the form"
-        raise SettingsError(f"The settings file {path} is not TOML: {error}", hint) from error
+        raise SettingsError(
+            f"The settings file {path} is not TOML: {error}", hint, code="settings-unreadable"
+        ) from error
     except RecursionError:
-        raise SettingsError(f"The settings file {path} is nested too deep", "No setting needs that") from None
+        raise SettingsError(
+            f"The settings file {path} is nested too deep", "No setting needs that", code="settings-unreadable"
+        ) from None
     for key, value in names.leaves(content):
-        names.refuse_unknown(key, key, f"file {path}")
+        names.refuse_unknown(key, key, f"file {path}", is_table=isinstance(value, dict))
         yield key, value, f"file {path}"
 
 

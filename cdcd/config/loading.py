@@ -10,27 +10,43 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pydantic_settings import EnvSettingsSource
 
 from cdcd.config import layers
 from cdcd.config.layers import Layers, Setting, from_file
-from cdcd.config.settings import NAMES, Settings
+from cdcd.config.settings import NAMES, Settings, SinkSettings
 from cdcd.errors import SettingsError
 from cdcd.sink.kafka.client_config import check_properties
 from cdcd.sink.topics import TopicNames
 
 Loaded: TypeAlias = "layers.Loaded[Settings]"
 
-OTHER_VARIABLES = re.compile(r"CDCD_(COMPILE|TEST_\w*|SPARK_DSN)", re.ASCII)
-"""Variables that are not settings of the daemon: those of the build, the tests and `cdcd spark`."""
+FILE_VARIABLE: Final = "CDCD_CONFIG"
+"""The variable that names the settings file."""
+FILES: Final = ("cdcd.toml", "/etc/cdcd/cdcd.toml")
+"""Where the settings file is looked for if nothing names one."""
+
+OTHER_VARIABLES = re.compile(r"CDCD_(COMPILE|CONFIG|TEST_\w*|SPARK_DSN)", re.ASCII)
+"""Variables that are not settings of the daemon: the settings file, those of the build, the tests and `cdcd spark`."""
 
 KUBERNETES = re.compile(r"CDCD_(?!.*__)(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)", re.ASCII)
 """Variables that Kubernetes sets in every pod if a Service's name begins with cdcd: CDCD_SERVICE_HOST, CDCD_PORT.
 
 They are not settings: a setting has two underscores after its section."""
+
+
+def settings_file(named: str | None) -> str | None:
+    """The path of the settings file: the one that the command line names, or CDCD_CONFIG, or the first of FILES.
+
+    None if there is none: the environment may have all settings.
+    """
+    found = (path for path in FILES if Path(path).is_file())
+    return named or os.environ.get(FILE_VARIABLE) or next(found, None)
 
 
 def load(path: str | None, options: Mapping[str, tuple[str, Any]] | None = None) -> Loaded:
@@ -40,19 +56,25 @@ def load(path: str | None, options: Mapping[str, tuple[str, Any]] | None = None)
 
     Raises SettingsError (the user's fault) if a file cannot be read, a key is unknown, or a value is missing or wrong.
     """
-    merged = Layers(NAMES)
+    merged, files = Layers(NAMES), {}
     if path is not None:
+        files["the settings file"] = path
         merged.add(from_file(path, NAMES))
     merged.add(_from_environment())
     if secrets_dir := merged.values.get("secrets_dir"):
         merged.add(_from_secrets(str(secrets_dir)))
+        files["secrets_dir"] = str(secrets_dir)
+        files |= {each.name: str(each) for each in Path(str(secrets_dir)).iterdir() if not each.name.startswith(".")}
     merged.add((key, value, option) for key, (option, value) in (options or {}).items())
     loaded = merged.validated()
-    # The checks of the sink run now, before the daemon connects to any server.
-    sink = loaded.settings.sink
+    check_sink(loaded.settings.sink)  # now, before the daemon connects to any server
+    return replace(loaded, files=files, again=partial(load, path, options))
+
+
+def check_sink(sink: SinkSettings) -> None:
+    """Raise SettingsError for names of topics and properties of Kafka's client that cannot be used."""
     TopicNames(sink.prefix, sink.topic)
-    check_properties(sink.librdkafka)
-    return loaded
+    check_properties(sink.client_properties)
 
 
 def _from_environment() -> Iterator[Setting]:
@@ -64,7 +86,7 @@ def _from_environment() -> Iterator[Setting]:
         key = _key(name.removeprefix(NAMES.env_prefix).lower())
         if key in NAMES.sections:
             hint = f"Set one of its keys, as {NAMES.variable(NAMES.known(key)[0])}"
-            raise SettingsError(f"{variable} is a section, not a setting", hint)
+            raise SettingsError(f"{variable} is a section, not a setting", hint, code="setting-unknown")
         NAMES.refuse_unknown(key, variable, "environment")
     for key, value in NAMES.leaves(EnvSettingsSource(Settings)()):
         origin = f"environment {NAMES.variable(key)}"
@@ -73,7 +95,11 @@ def _from_environment() -> Iterator[Setting]:
 
 def _from_secrets(directory: str) -> Iterator[Setting]:
     if not Path(directory).is_dir():
-        raise SettingsError(f"The secrets directory {directory} does not exist", "Mount it, or leave out secrets_dir")
+        raise SettingsError(
+            f"The secrets directory {directory} does not exist",
+            "Mount it, or leave out secrets_dir",
+            code="settings-unreadable",
+        )
     for entry in sorted(Path(directory).iterdir()):
         if entry.name.startswith(".") or not entry.is_file():
             continue  # Kubernetes keeps the mounted files in `..data`
@@ -83,7 +109,9 @@ def _from_secrets(directory: str) -> Iterator[Setting]:
             value = entry.read_text(encoding="utf-8").strip()  # editors add a line break
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise SettingsError(f"The secret {entry} cannot be read: {why}", "Mount it as readable text") from None
+            raise SettingsError(
+                f"The secret {entry} cannot be read: {why}", "Mount it as readable text", code="settings-unreadable"
+            ) from None
         free, _, name = entry.name.replace("__", ".", 1).partition("__")
         if name and free in NAMES.free_form:
             yield free, {name: value}, origin
@@ -103,4 +131,6 @@ def _decoded(key: str, value: Any, origin: str) -> Any:
         return json.loads(value)
     except (json.JSONDecodeError, RecursionError):
         example = '{"name": "value"}' if key in NAMES.free_form else '["public.*"]'
-        raise SettingsError(f"{key} is not JSON ({origin})", f"Write it like {example}") from None
+        raise SettingsError(
+            f"{key} is not JSON ({origin})", f"Write it like {example}", code="setting-invalid"
+        ) from None

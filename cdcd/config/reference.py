@@ -29,6 +29,7 @@ SECRET_WORDS = (
     "key.pem",
     "passphrase",
     "keystore.key",
+    "oauthbearer.config",  # a text for sink.token_function
 )
 """If the key of a free-form setting contains one of these, the value is secret."""
 
@@ -40,7 +41,7 @@ _HEAD = """\
 
 
 def reference() -> str:
-    """The default file with its comments. It can be loaded as it is, and gives the defaults."""
+    """The default file with its comments. The two required settings are comments, too: only a person knows them."""
     lines = [_HEAD, *_described("secrets_dir", Settings.model_fields["secrets_dir"])]
     for section, model in NAMES.sections.items():
         lines += ["", f"# {model.__doc__}", f"[{section}]"]
@@ -65,7 +66,7 @@ def as_toml(value: Any) -> str:
     if value is None:
         return "(not set)"
     if isinstance(value, dict):
-        inside = ", ".join(f"{_toml_key(key)} = {as_toml(item)}" for key, item in value.items())
+        inside = ", ".join(f"{toml_key(key)} = {as_toml(item)}" for key, item in value.items())
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(as_toml(item) for item in value)}]"
@@ -76,9 +77,17 @@ def masked(name: str, value: Any) -> Any:
     """`value` without its secrets: passwords in connection strings, and secret keys of free-form settings."""
     if isinstance(value, dict):
         return {key: masked(key, item) for key, item in value.items()}
-    if any(word in name.lower() for word in SECRET_WORDS):
+    if name == "password_command":  # the name of the program is no secret; its other words may be
+        return [*value[:1], *[MASK for _ in value[1:]]]
+    if is_secret(name):
         return MASK
     return mask_connection(value) if isinstance(value, str) else value
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a free-form setting with this key is secret."""
+    # The name of a function is none.
+    return not name.endswith("_function") and any(word in name.lower() for word in SECRET_WORDS)
 
 
 def mask_connection(text: str) -> str:
@@ -89,40 +98,40 @@ def mask_connection(text: str) -> str:
     return re.sub(r"(\w*password\s*=\s*)('(?:\\.|[^'\\])*'?|(?:\\.|[^\s&])*)", rf"\1{MASK}", text, flags=re.IGNORECASE)
 
 
-def _toml_key(key: str) -> str:
+def toml_key(key: str) -> str:
+    """A key as TOML: in quotes if it needs them."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
 
 
 def _described(name: str, field: FieldInfo) -> list[str]:
     lines = [
         f"# {line}"
-        for line in textwrap.wrap(f"{field.description}{_bounds(name, field)}{_default_size(name, field)}", 110)
+        for line in textwrap.wrap(f"{field.description}{bounds(name, field)}{_default_size(name, field)}", 110)
     ]
     example = field.examples[0] if field.examples else None
-    if field.is_required():
-        return [*lines, f"{name} = {as_toml(example)}"]
-    default = field.get_default(call_default_factory=True)
-    if default is None:
+    default = None if field.is_required() else field.get_default(call_default_factory=True)
+    if default is None:  # no example is in force by accident
         return [*lines, f"# {name} = {as_toml(example)}"]
     if example is not None:
         lines.append(f"# Example: {name} = {as_toml(example)}")
     return [*lines, f"{name} = {as_toml(default)}"]
 
 
-def _bounds(name: str, field: FieldInfo) -> str:
+def bounds(name: str, field: FieldInfo) -> str:
     """Text such as ` From 1 to 100.`, from the constraints of the field."""
     low = next((rule.ge for rule in field.metadata if isinstance(rule, Ge)), None)
     high = next((rule.le for rule in field.metadata if isinstance(rule, Le)), None)
     if low is None or high is None:
         return ""
-    return f" From {_quantity(name, low)} to {_quantity(name, high)}."
+    return f" From {quantity(name, low)} to {quantity(name, high)}."
 
 
 def _default_size(name: str, field: FieldInfo) -> str:
-    return f" Default: {_quantity(name, field.default)}." if "bytes" in name else ""
+    return f" Default: {quantity(name, field.default)}." if "bytes" in name else ""
 
 
-def _quantity(name: str, number: Any) -> str:
+def quantity(name: str, number: Any) -> str:
+    """A number as text: a setting of bytes has its unit, such as `64 MiB`."""
     if "bytes" not in name:
         return f"{number:_}" if isinstance(number, int) else str(number)
     unit, size = next((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if number >= s)

@@ -9,13 +9,22 @@ edits that file. Names end in their unit. Every buffer has a bound.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+import warnings
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from cdcd.config.layers import SettingNames
+from cdcd.sink.kafka.client_config import Property, with_token_function
+from cdcd.sink.kafka.token_function import MSK_IAM, TokenFunction
+from cdcd.source.login import BUILT_IN, Login, password_maker
 from cdcd.source.table_selection import TablePattern
+
+# `AvroSettings.register` has the name of a method of its metaclass, which no instance sees.
+warnings.filterwarnings("ignore", 'Field name "register"', UserWarning)
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -35,10 +44,30 @@ def _table_pattern(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return patterns
 
 
+def _function(*built_in: str) -> AfterValidator:
+    """Check the name of a function: one of `built_in`, or module:function."""
+
+    def check(name: str | None) -> str | None:
+        module, _, path = (name or "").partition(":")
+        is_path = all(part.isidentifier() for part in [*module.split("."), *path.split(".")])
+        if name is not None and name not in built_in and not is_path:
+            raise ValueError(f"must be written as module:function, or be {' or '.join(built_in)}")
+        return name
+
+    return AfterValidator(check)
+
+
 class Section(BaseModel):
     """One table of the TOML file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy in which the cached properties follow from its own values."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
 
 class SourceSettings(Section):
@@ -50,6 +79,28 @@ class SourceSettings(Section):
         description="The database, as libpq takes it: a conninfo string or a postgresql:// URI. Required. Keep the "
         "password out of this file: put it into ~/.pgpass or PGPASSWORD, or put the whole dsn into a "
         "secrets file.",
+    )
+    primary_dsn: str | None = Field(
+        None,
+        repr=False,
+        examples=["host=primary dbname=shop user=cdcd"],
+        description="If dsn leads to a standby (PostgreSQL 16 or later): the same database on its primary. While a "
+        "slot of the standby waits for a record of the primary, cdcd runs pg_log_standby_snapshot() there. The role "
+        "needs EXECUTE on that function. cdcd snapshot and cdcd unpark make their requests there.",
+    )
+    password_command: tuple[str, ...] = Field(
+        (),
+        repr=False,
+        examples=[["gcloud", "sql", "generate-login-token"]],
+        description="A command that prints the password: the first line of its output. cdcd runs it without a shell, "
+        "for at most 20 s, when it logs in to PostgreSQL, and uses the password for a minute. If it fails, a daemon "
+        "that has streamed tries again. The log then shows the last line of its standard error.",
+    )
+    password_function: Annotated[str | None, _function(*BUILT_IN)] = Field(
+        None,
+        examples=["aws-rds-iam"],
+        description='The same as a function: "aws-rds-iam" for the IAM of Amazon RDS and Aurora (pip install '
+        "'cdcd[aws]'), or module:function for one of yours, which gets host, port and user, and returns the password.",
     )
     slot: Annotated[str, AfterValidator(_slot_name)] = Field(
         "cdcd",
@@ -95,12 +146,16 @@ class SourceSettings(Section):
         "continues after a failover. The dsn then needs several hosts and "
         "target_session_attrs=read-write.",
     )
-    on_slot_lost: Literal["stop", "resnapshot"] = Field(
+    on_slot_lost: Literal["stop", "resnapshot", "repair"] = Field(
         "stop",
         description="The reaction if the slot is gone, if it has lost WAL with changes that Kafka does not have, or if "
         "Kafka has lost the slot's progress. "
         '"stop" reports it and ends the daemon. "resnapshot" creates a new slot if it is gone, '
-        "records the gap on {prefix}.progress, and takes a new snapshot of all tables.",
+        "records the gap on {prefix}.progress, and takes a new snapshot of all tables. "
+        '"repair" compares each table with its topic instead, and publishes only what differs. It takes a new snapshot '
+        "of a table that cannot be repaired row by row: without a key, with another key than before, whose topic has "
+        "lost its oldest events or its snapshot was not complete, or in which more than 100,000 rows differ. It does "
+        "so with all tables if the progress is lost.",
     )
     messages: bool = Field(
         True, description="Publish logical decoding messages (pg_logical_emit_message) on {prefix}.messages."
@@ -124,6 +179,33 @@ class SourceSettings(Section):
         "wal_sender_timeout applies instead if it is shorter.",
     )
 
+    @model_validator(mode="after")
+    def _one_password(self) -> Self:
+        if not (self.password_command or self.password_function):
+            return self
+        if self.password_command and self.password_function:
+            raise ValueError("password_command and password_function exclude each other")
+        from cdcd.source.session import dsn_parameters  # here: most settings need no libpq
+
+        if "password" in dsn_parameters(self.dsn):
+            raise ValueError("dsn has a password, and another setting makes one: they exclude each other")
+        return self
+
+    @cached_property
+    def login(self) -> Login:
+        """How the server is logged in to."""
+        return Login(self.dsn, password_maker(self.password_command, self.password_function))
+
+    @cached_property
+    def primary_login(self) -> Login | None:
+        """The same of the primary, if dsn leads to a standby; the same command or function makes its password."""
+        return Login(self.primary_dsn, self.login.maker) if self.primary_dsn else None
+
+    @property
+    def accepts_gap(self) -> bool:
+        """Whether the stream goes on although changes are missing."""
+        return self.on_slot_lost != "stop"
+
 
 class SnapshotSettings(Section):
     """Snapshots: the rows that a table already has."""
@@ -144,6 +226,26 @@ class SnapshotSettings(Section):
     )
 
 
+class TablesSettings(Section):
+    """Tables: what the daemon does about what becomes of them."""
+
+    on_key_change: Literal["copy", "stop"] = Field(
+        "copy",
+        description="The reaction if a table gets another primary key or replica identity. The rows that were not "
+        'written since are in Kafka under the old key. "copy" takes a new snapshot of the table, which begins with a '
+        'truncate event: that ends the old keys. "stop" ends the daemon before the first event under the new key. A '
+        'table whose topic has no snapshot (snapshot.mode = "never") is not copied; the log says so.',
+    )
+    on_replaced: Literal["copy", "stop"] = Field(
+        "copy",
+        description="The reaction if a topic does not have the rows of its table any more, and no change in the stream "
+        "says so: another table has the name, the publication was without the table for a time, ALTER TABLE has "
+        "written all rows again, or a partition of a root came with its rows, or left. "
+        '"copy" takes a new snapshot of the table, which begins with a truncate event. "stop" ends the daemon before '
+        "the first event of the new table.",
+    )
+
+
 class AvroSettings(Section):
     """The format of events."""
 
@@ -158,7 +260,20 @@ class AvroSettings(Section):
         repr=False,
         examples=[{"basic.auth.user.info": "user:password"}],
         description="More properties of the registry's client, by confluent-kafka's names. Unless they are set here, "
-        "timeout is 5 (seconds) and max.retries is 1, because the stream waits for the registry.",
+        "timeout is 5 (seconds) and max.retries is 0, because the stream waits for the registry. The daemon repeats "
+        "requests itself.",
+    )
+    register: bool = Field(
+        True,
+        description="Register schemas that the registry lacks. cdcd always looks a schema up first. false is for "
+        "registries that others fill, with `cdcd schema --register` for example: a table whose schema is missing is "
+        "then handled as sink.on_unpublishable says.",
+    )
+    subject_strategy: Literal["topic", "record", "topic-record"] = Field(
+        "topic",
+        description='The subjects in the registry. "topic": {topic}-key and {topic}-value. "record": the full name of '
+        'the record, such as public.orders.Envelope. "topic-record": {topic}- and the full name. Confluent calls these '
+        "TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy.",
     )
     numeric: Literal["decimal", "string"] = Field(
         "decimal",
@@ -204,7 +319,9 @@ class SinkSettings(Section):
         "only min.insync.replicas from here.",
     )
     tombstones: bool = Field(
-        False, description="Publish a record with the same key and no value after each delete, for compacted topics."
+        False,
+        description="Publish a record with the same key and no value after each delete, for compacted topics. A "
+        "truncate event then has a key of no bytes: a compacted topic takes no record without a key.",
     )
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         "exactly_once",
@@ -220,7 +337,7 @@ class SinkSettings(Section):
     on_unpublishable: Literal["stop", "park"] = Field(
         "park",
         description="The reaction if a record is too large for its topic, if Kafka refuses the topic of a table, or if "
-        'the registry refuses its schema. "park" sends all further events of that table to {prefix}.parked, '
+        'the registry refuses or lacks its schema. "park" sends all further events of that table to {prefix}.parked, '
         'in order, until `cdcd unpark TABLE`. The other tables continue. "stop" ends the daemon: then whoever may '
         "write a row can stop it.",
     )
@@ -255,6 +372,21 @@ class SinkSettings(Section):
         "property that would break a guarantee. Put passwords into a secrets file: "
         "sink__librdkafka__sasl.password.",
     )
+    token_function: Annotated[str | None, _function(MSK_IAM)] = Field(
+        None,
+        examples=["aws-msk-iam"],
+        description='A function that makes the tokens of SASL/OAUTHBEARER: "aws-msk-iam" for the IAM of Amazon MSK '
+        "(pip install 'cdcd[aws]'), or module:function for one of yours, which is called as confluent-kafka's "
+        "oauth_cb: it gets the text of sasl.oauthbearer.config, and returns the token and when it expires, in seconds "
+        "since 1970. security.protocol is then SASL_SSL, unless librdkafka sets it. A token is renewed when 80% of its "
+        "time have passed. If that fails, the daemon tries again every ten seconds.",
+    )
+
+    @cached_property
+    def client_properties(self) -> Mapping[str, Property]:
+        """The properties of all clients of Kafka: `librdkafka`, and what `token_function` adds."""
+        made = TokenFunction(self.token_function, self.bootstrap_servers) if self.token_function else None
+        return with_token_function(self.librdkafka, made)
 
 
 class SpoolSettings(Section):
@@ -288,13 +420,14 @@ class MonitoringSettings(Section):
 
     host: str = Field(
         "127.0.0.1",
-        description="The address to listen on. Everyone who reaches it sees the names of tables and the last errors, "
-        "but no rows. 0.0.0.0 lets Prometheus on another machine in; the container image sets it.",
+        description="The address to listen on. Everyone who reaches it sees the names of tables and servers, and the "
+        "last errors, but no rows and no passwords. 0.0.0.0 lets Prometheus on another machine in; the container image "
+        "sets it.",
     )
     port: Port = Field(
         9478,
-        description="The port of /metrics, /healthz, /readyz, /availablez and /. With 0, cdcd takes a free port and "
-        "logs it.",
+        description="The port of /, /status.json, /metrics, /healthz, /readyz and /availablez. With 0, cdcd takes a "
+        "free port and logs it.",
     )
     stalled_after_s: float = Field(
         120,
@@ -314,6 +447,12 @@ class LogSettings(Section):
         description="The least severe level that is written. debug adds tracebacks. Row values are never logged.",
     )
     format: Literal["text", "json"] = Field("text", description="text for people; json for one JSON object a line.")
+    progress_interval_s: float = Field(
+        10,
+        ge=1,
+        le=86_400,
+        description="While rows flow, one line an interval says how many Kafka has got since the last line.",
+    )
 
 
 class Settings(BaseSettings):
@@ -331,6 +470,7 @@ class Settings(BaseSettings):
     )
     source: SourceSettings
     snapshot: SnapshotSettings = Field(default_factory=SnapshotSettings)
+    tables: TablesSettings = Field(default_factory=TablesSettings)
     avro: AvroSettings = Field(default_factory=AvroSettings)
     sink: SinkSettings
     spool: SpoolSettings = Field(default_factory=SpoolSettings)

@@ -18,10 +18,11 @@ _LOCAL = re.compile(r"|/.*|@.*|localhost|127\.\d+\.\d+\.\d+|\[?::1\]?")
 
 
 def insecure_connections(
-    dsn: Mapping[str, str], bootstrap: str, properties: Mapping[str, object], registry_url: str | None
+    dsns: Mapping[str, Mapping[str, str]], bootstrap: str, properties: Mapping[str, object], registry_url: str | None
 ) -> Iterator[tuple[str, str]]:
-    """Each connection that is not protected, with a hint. `dsn` has the parameters of the DSN, by name."""
-    yield from _postgres(dsn)
+    """Each connection that is not protected, with a hint. `dsns`: by setting, the parameters of the DSN, by name."""
+    for setting, dsn in dsns.items():
+        yield from _postgres(dsn, setting)
     yield from _kafka(bootstrap, properties)
     if registry_url is not None:
         url = urlsplit(registry_url)
@@ -29,7 +30,7 @@ def insecure_connections(
             yield "The schema registry is reached without TLS", "Write avro.registry_url with https://"
 
 
-def _postgres(parameters: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _postgres(parameters: Mapping[str, str], setting: str) -> Iterator[tuple[str, str]]:
     mode = parameters.get("sslmode") or os.environ.get("PGSSLMODE", "")
     hosts = (parameters.get("host") or parameters.get("hostaddr") or os.environ.get("PGHOST", "")).split(",")
     if mode in ("verify-full", "verify-ca") or parameters.get("gssencmode") == "require":
@@ -38,7 +39,7 @@ def _postgres(parameters: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         return
     yield (
         f"PostgreSQL's certificate is not verified (sslmode={mode or 'prefer'})",
-        "Set sslmode=verify-full and sslrootcert=FILE (or =system) in source.dsn",
+        f"Set sslmode=verify-full and sslrootcert=FILE (or =system) in {setting}",
     )
 
 

@@ -3,10 +3,14 @@
 In the order of a start::
 
     process                signals, monitoring and memory around the supervisor
-    stop_signals           SIGTERM and SIGINT
+    stop_signals           SIGTERM, SIGINT and SIGHUP
+    settings_watch         looks for changed settings, and tries them out
+    settings_reload        runs the supervisor under the settings in force, and under new ones
+    start_announcement     says where the daemon stands
     service_watch          asks PostgreSQL, Kafka and the registry whether they are there
       slot_monitor         watches the slot from outside the stream
     supervisor             runs one stream after another
+    fallbacks              what an error says about the next stream
     unused_slot            drops the slot again if no stream came about
     clients                makes the connections, files, threads and clocks
     stream_startup         knows the order of a start
@@ -16,8 +20,11 @@ In the order of a start::
       kafka_takeover       fences the earlier daemon, and reads the progress
       publisher_setup      makes the publisher that goes on from there
       kafka_session        the result of that
-      schema_registry      makes the client of the registry
+      schema_registry      the schema registry of the settings, and what it is asked in advance
+      gap_declaration      records that changes are missing
       wiring               builds the parts of the stream
+    adoption               cdcd adopt: lets the stream go on at another server
+    adoption_proof         where it goes on there, and what the tables need
 
 The loop and its parts::
 
@@ -31,10 +38,18 @@ The loop and its parts::
       server_watch         ends the stream if the server shuts down, by server_shutdown
       topic_watch          ends the stream if Kafka loses a topic
       stream_report        status, metrics and log of the stream
+      registry_wait        lets the loop answer the server while an event waits for the registry
       snapshot_pump        does what the coordinator decides
     snapshot_coordinator   when to take a snapshot, pause the stream, read rows
       snapshot_requests    which tables want a snapshot
+      recopies             which of them because their key or the table itself changed
       snapshot_export      the thread that takes a snapshot
+      new_table_scan       looks for tables that want one
       exported_tables      its tables that the role may read, described
       snapshot_rows        reads their rows
+      repair_requests      which rows are to be repaired
+      repair_reading       reads them by their keys
+      keyed_rows           the SQL for that
+    gap_repairs            which tables are compared after a gap
+      table_comparison     the thread that compares one
 """

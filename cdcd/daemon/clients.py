@@ -16,16 +16,26 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Final
 
+from cdcd.avro.registry_ids import RegistryIds
 from cdcd.clock import monotonic_s, wall_us
 from cdcd.config.settings import Settings
-from cdcd.daemon.exported_tables import Choose, ReadableTables
-from cdcd.daemon.snapshot_export import NewTableScan, SnapshotExport
+from cdcd.daemon.exported_tables import ReadableTables
+from cdcd.daemon.new_table_scan import NewTableScan, Wants
+from cdcd.daemon.recopies import Table
+from cdcd.daemon.schema_registry import look_up_published, registry_ids
+from cdcd.daemon.snapshot_export import ChooseRepairs, SnapshotExport
+from cdcd.daemon.table_comparison import TableComparison
+from cdcd.file_watch import FileWatch
+from cdcd.progress.snapshot_records import Choose, PublishedTables
 from cdcd.reading.slot_progress import kafka_connection
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.kafka.cluster import KafkaCluster
+from cdcd.sink.kafka.cluster_probe import ClusterProbe
+from cdcd.sink.kafka.tls_files import watch_tls_files
 from cdcd.sink.worker import SinkWorker
 from cdcd.source.catalog import Catalog
 from cdcd.source.publication import Publication
+from cdcd.source.published_incarnations import published_incarnations
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot
@@ -61,13 +71,14 @@ class Clients:
         self.text_as_stored = False
         """Replication connections and snapshots get text as it is stored: the server cannot convert all of it."""
         self._kafka: Final = kafka_connection(settings)
+        self._registry: RegistryIds | None = None
 
     # PostgreSQL
 
     def session(self) -> Session:
         """A connection for questions."""
         source = self._settings.source
-        return Session(source.dsn, source.application_name)
+        return Session(source.login, source.application_name)
 
     def slot(self, session: Session) -> Slot:
         """The slot, seen through a session."""
@@ -81,18 +92,36 @@ class Clients:
         """The publication, seen through a session."""
         return Publication(session, self._settings.source.publication)
 
+    def incarnations(self, session: Session) -> PublishedTables:
+        """The published tables as the catalog describes them now, by schema and name."""
+        return published_incarnations(session, session.server_version, self._settings.source.publication)
+
     def replication_stream(self) -> ReplicationStream:
         """A replication connection that does not stream yet."""
         source = self._settings.source
-        return ReplicationStream(source.dsn, source.application_name, as_stored=self.text_as_stored)
+        return ReplicationStream(source.login, source.application_name, as_stored=self.text_as_stored)
 
-    def snapshot_export(self, choose: Choose, wake: Callable[[], None]) -> SnapshotExport:
-        """The export of a snapshot, in a thread of its own."""
-        return SnapshotExport(self._settings, choose, self._readable, wake, text_as_stored=self.text_as_stored)
+    def snapshot_export(
+        self, choose: Choose, repairs: ChooseRepairs, wake: Callable[[], None], lsn_base: int
+    ) -> SnapshotExport:
+        """The export of a snapshot, in a thread of its own. `lsn_base` is added to its LSNs."""
+        return SnapshotExport(
+            self._settings,
+            choose,
+            self._readable,
+            wake,
+            text_as_stored=self.text_as_stored,
+            lsn_base=lsn_base,
+            repairs=repairs,
+        )
 
-    def new_table_scan(self, choose: Choose, wake: Callable[[], None]) -> NewTableScan:
-        """A scan for newly published tables, in a thread of its own."""
-        return NewTableScan(self._settings, choose, self._readable, wake)
+    def new_table_scan(self, wants: Wants, wake: Callable[[], None]) -> NewTableScan:
+        """A scan for tables that want a snapshot, in a thread of its own."""
+        return NewTableScan(self._settings, wants, self._readable, wake)
+
+    def table_comparison(self, table: Table, system_id: str, wake: Callable[[], None]) -> TableComparison:
+        """The comparison of a table (schema and name) with its topic, in a thread of its own."""
+        return TableComparison(self._settings, table, system_id, wake)
 
     # Kafka
 
@@ -104,6 +133,29 @@ class Clients:
     def kafka(self) -> KafkaCluster:
         """The clients of the cluster."""
         return KafkaCluster(self._kafka)
+
+    def probe(self, topic: str) -> ClusterProbe:
+        """A client that asks whether the cluster is there. It asks for `topic`, which need not exist."""
+        return ClusterProbe(self._kafka, topic)
+
+    def tls_files(self) -> FileWatch:
+        """Watches the files that the clients of the cluster read, from now on."""
+        return watch_tls_files(self._kafka, self.monotonic_s)
+
+    def registry(self) -> RegistryIds | None:
+        """The schema registry, the same one for the whole process; None without one.
+
+        Raises SettingsError for properties that its client refuses.
+        """
+        if self._registry is None:
+            self._registry = registry_ids(self._settings, self.thread)
+        return self._registry
+
+    def look_up_schemas(self) -> None:
+        """Let the registry be asked for the schemas of all published tables, if the process knows none yet."""
+        ids = self.registry()
+        if ids is not None and ids.is_empty:
+            self.thread(partial(look_up_published, self._settings, ids), "cdcd-schemas").start()
 
     # This machine
 

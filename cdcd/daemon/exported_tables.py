@@ -7,35 +7,28 @@ After: `snapshot_rows` reads the tables, chunk by chunk.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
 
 from psycopg import sql
 
 from cdcd.avro.codecs.lookup import TypeOptions, codecs_for, is_converted
 from cdcd.config.settings import Settings
 from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S
-from cdcd.errors import RequestRejected
+from cdcd.errors import RequestRejected, sentence
 from cdcd.pgoutput.tuples import BINARY, TEXT
-from cdcd.progress.snapshot_records import TableSnapshot
+from cdcd.progress.snapshot_records import Choose, TableSnapshot
 from cdcd.snapshot.published_relations import PublishedRelation, published_relations
-from cdcd.snapshot.reader import SnapshotConnection
+from cdcd.snapshot.reader import SnapshotConnection, copied_columns
 from cdcd.source.catalog import Catalog
 from cdcd.source.exported_snapshot import check_unaltered
 from cdcd.source.heaps import Heap, column_numbers
 from cdcd.source.privileges import missing_privileges, table_privileges
+from cdcd.source.published_incarnations import published_incarnations
 from cdcd.source.session import Locked, Session
 from cdcd.transaction.relations import Relations, ResolvedRelation
 
 log = logging.getLogger(__name__)
-
-Choose: TypeAlias = "Callable[[str, str], TableSnapshot | None]"
-"""Takes schema and name. Returns how far the table's snapshot is in Kafka; None if the snapshot leaves the table
-out."""
-
-_TEXT: Final = "CASE WHEN {c} IS NOT DISTINCT FROM NULL THEN NULL ELSE pg_catalog.concat({c}) END"
-"""`concat` calls the type's output function, as the stream does. A cast to text may call another function."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +45,14 @@ class TableExport:
     numbers: Mapping[int, Mapping[str, int]]
     """By heap and name, the numbers of its columns: see `heaps.column_numbers`."""
 
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether it is the root of partitions."""
+        return any(heap.oid != self.relation.oid for heap in self.heaps)
+
     def columns(self) -> list[sql.Composable]:
         """The expressions that COPY selects."""
-        return [
-            sql.SQL(_TEXT if kind == TEXT else "{c}").format(c=sql.Identifier(column.name))
-            for column, kind in zip(self.relation.columns, self.kinds, strict=True)
-        ]
+        return copied_columns([column.name for column in self.relation.columns], self.kinds)
 
     def column_numbers(self, heap: Heap) -> dict[str, int]:
         """By name, the numbers of the columns of a heap that COPY uses."""
@@ -97,13 +92,15 @@ class ReadableTables:
         for table in tables:
             missing = list(missing_privileges(role, [table]))
             if missing and self._only_snapshot:
-                raise RequestRejected(missing[0].message, missing[0].hint)
+                raise RequestRejected(missing[0].message, missing[0].hint, code=missing[0].code)
             if not missing:
                 readable.add((table.schema, table.name))
                 self._said.discard(table.quoted)
             elif table.quoted not in self._said:
                 self._said.add(table.quoted)
-                log.warning("%s. Until it may, the table has no snapshot. %s", missing[0].message, missing[0].hint)
+                message = f"{missing[0].message}. Until it may, the table has no snapshot"
+                said = sentence(message, missing[0].hint, missing[0].code)
+                log.warning("%s", said, extra={"code": missing[0].code})
         return readable
 
 
@@ -116,8 +113,10 @@ def exported_tables(
     SnapshotGone if the snapshot cannot show one of them any more.
     """
     wanted: list[tuple[PublishedRelation, TableSnapshot]] = []
+    incarnations = published_incarnations(snapshot, session.server_version, publication)
     for each in published_relations(snapshot, publication):
-        record = choose(each.relation.nspname, each.relation.relname)
+        table = each.relation.nspname, each.relation.relname
+        record = choose(*table, incarnations.get(table))
         if record is not None:
             wanted.append((each, record))
     found = check_unaltered(snapshot, session, [each.relation.relation_oid for each, _ in wanted])

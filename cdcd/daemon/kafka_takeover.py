@@ -21,23 +21,24 @@ This order makes the progress final:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
 from threading import Thread
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
+from cdcd.daemon.fallbacks import Fallbacks
 from cdcd.daemon.kafka_session import KafkaSession
 from cdcd.daemon.publisher_setup import PublisherSetup
-from cdcd.progress.continuity import Remains, Server, check_recorded, check_server, check_start
+from cdcd.errors import Fenced
+from cdcd.progress.continuity import Remains, Server, adopted_base, check_recorded, check_server, check_start
 from cdcd.reading.slot_progress import delivery, progress_store
-from cdcd.sink.hanging_transactions import decide_hanging
+from cdcd.sink.hanging_transactions import Evidence, TopicPartition, decide_hanging
 from cdcd.sink.interfaces import Producer
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.topic_check import BEYOND_S, TopicCheck
 from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
-from cdcd.sink.parking.state import PendingParking
 from cdcd.sink.topics import TopicNames, own_specs
 
 
@@ -51,35 +52,46 @@ class KafkaTakeover:
         kafka: KafkaCluster,
         wake: Callable[[], None],
         stopping: Callable[[], bool],
-        parking: PendingParking | None = None,
+        fallbacks: Fallbacks,
+        *,
+        adopts: bool = False,
     ) -> None:
-        """`wake` is called at the end; `stopping` ends the take-over early; `parking` adds tables to park."""
+        """`wake` is called at the end; `stopping` ends the take-over early.
+
+        `fallbacks` adds tables to park, and topics that lost records. `adopts`: for `adoption`, which decides by itself
+        whether the stream goes on at another server.
+        """
+        self._adopts = adopts
         self._settings = settings
         self._clients = clients
         self._kafka = kafka
-        self._wake = wake
         self._stopping = stopping
-        self._publishers = PublisherSetup(settings, clients, kafka, parking)
+        self._lost = fallbacks.lost
+        self._publishers = PublisherSetup(settings, clients, kafka, fallbacks.parking)
         self._names = TopicNames(settings.sink.prefix, settings.sink.topic)
         self._tables: Collection[tuple[str, str]] = []
-        self._topics: Collection[str] = []
         self._closed = clients.event()
         self._done: Future[KafkaSession | None] = Future()
+        self._done.add_done_callback(lambda _: wake())
         self._thread: Thread | None = None
         self._producer: Producer | None = None
         self._delivery = delivery(settings)
         self._progress = progress_store(settings, kafka, self._ended)
 
-    def start(self, server: Server, tables: Collection[tuple[str, str]]) -> None:
+    def start(self, server: Server, tables: Collection[tuple[str, str]], confirmed_lsn: Callable[[], int]) -> None:
         """Start the thread. The take-over fails with GapError if `server` and progress do not belong together.
 
-        `tables` are published now: this slot alone writes to their topics.
+        `tables` are published now: this slot alone writes to their topics. `confirmed_lsn` asks for the slot's position
+        once more, and raises PostgresUnavailable if this daemon does not hold the slot any more.
         """
-        names = self._names
         self._tables = tables
-        self._topics = [names.messages, *(names.topic(*table) for table in tables)]
-        self._thread = self._clients.thread(partial(self._run, server), "cdcd-kafka-takeover")
+        self._thread = self._clients.thread(partial(self._run, server, confirmed_lsn), "cdcd-kafka-takeover")
         self._thread.start()
+
+    @property
+    def _topics(self) -> list[str]:
+        """The topics of the published tables, and that of logical messages."""
+        return [self._names.messages, *(self._names.topic(*table) for table in self._tables)]
 
     @property
     def done(self) -> bool:
@@ -99,12 +111,11 @@ class KafkaTakeover:
         if self._producer is not None:
             self._producer.close()
 
-    def _run(self, server: Server) -> None:
+    def _run(self, server: Server, confirmed_lsn: Callable[[], int]) -> None:
         try:
-            self._done.set_result(self._take_over(server))
+            self._done.set_result(self._take_over(server, confirmed_lsn))
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
             self._done.set_exception(error)
-        self._wake()
 
     def _pause(self, seconds: float) -> None:
         self._closed.wait(seconds)
@@ -117,7 +128,7 @@ class KafkaTakeover:
         until_s = self._clients.monotonic_s() + within_s
         return lambda: self._ended() or self._clients.monotonic_s() >= until_s
 
-    def _take_over(self, server: Server) -> KafkaSession | None:
+    def _take_over(self, server: Server, confirmed_lsn: Callable[[], int]) -> KafkaSession | None:
         sink, slot, names, kafka = self._settings.sink, self._settings.source.slot, self._names, self._kafka
         timeout_ms = kafka.transaction_timeout_ms()
         if self._ended():
@@ -130,41 +141,75 @@ class KafkaTakeover:
         if not producer.start(self._ended):
             return None
         if self._delivery.leaves_hanging_transactions:
-            self._decide_undecided(server, producers, {*self._topics, *check.recorded})
+            self._decide_undecided(confirmed_lsn, producers, {*self._topics, *check.recorded})
         last = self._progress.last_record()
         found = self._progress.snapshots_topic()
-        remains = self._progress.remains(found, self._topics) if last is None else Remains()
+        beginning = found.beginnings.get(slot)
+        remains = Remains(None if beginning is None else beginning.lsn)
+        if last is None:
+            remains = self._progress.remains(found, self._topics)
         if self._ended():
             return None
-        accepts_gap = self._settings.source.on_slot_lost == "resnapshot"
-        is_contiguous = check_start(last, remains, slot, server, names.progress, resnapshot=accepts_gap)
+        accepts_gap = self._settings.source.accepts_gap
+        is_contiguous = True
+        if self._adopts:
+            server = server.rebased(adopted_base(last, server))
+        else:
+            is_contiguous = check_start(last, remains, slot, server, names.progress, accepts_gap=accepts_gap)
+            server = server.rebased(0 if last is None else last.lsn_base)
         check.check(last)
         if last is not None and is_contiguous and self._delivery.leaves_hanging_transactions:
             beyond = check.topic_beyond(last, self._until(BEYOND_S))
-            is_contiguous = check_recorded(last, beyond, names.progress, resnapshot=accepts_gap)
+            if beyond and self._adopts and self._progress.last_record() != last:
+                # An adoption does not hold the old server's slot.
+                raise Fenced(
+                    "a daemon of the old server has started, and publishes",
+                    "Stop it, and run cdcd adopt again",
+                    code="daemon-fenced",
+                )
+            is_contiguous = check_recorded(last, beyond, names.progress, accepts_gap=accepts_gap)
         publisher, snapshots = self._publishers.make(server, producer, self._tables, check, last, found)
         schedule = self._delivery.schedule(
             sink.transaction_rows_max, sink.transaction_bytes_max, sink.transaction_linger_ms, timeout_ms
         )
-        beginning = found.beginnings.get(slot)
         begins_at = server.confirmed_lsn if beginning is None else beginning.lsn
         others = found.slots_of_other_databases(server.system_id, server.database_oid)
-        return KafkaSession(publisher, schedule, snapshots, is_contiguous, begins_at, others, check.cluster_id)
+        return KafkaSession(
+            publisher,
+            schedule,
+            snapshots,
+            is_contiguous,
+            begins_at,
+            found.repairs,
+            others,
+            check.cluster_id,
+            server.lsn_base,
+        )
 
     def _check_before_fencing(self, server: Server) -> TopicCheck:
         """Step 1: raise the error of a start that must fence nobody."""
         self._kafka.check_own_topics(self._names)
-        accepts_loss = self._settings.sink.on_topic_lost == "resnapshot"
-        check = TopicCheck(self._kafka, self._progress, self._topics, self._pause, resnapshot=accepts_loss)
+        accepts_loss = self._settings.sink.on_topic_lost == "resnapshot" and not self._adopts
+        check = TopicCheck(self._kafka, self._progress, self._topics, self._pause, self._lost, resnapshot=accepts_loss)
         visible = self._progress.visible_record()
-        check_server(visible, server)
+        if not self._adopts:
+            check_server(visible, server)
         check.check(visible)
         return check
 
-    def _decide_undecided(self, server: Server, producers: list[Producer], topics: Collection[str]) -> None:
-        """Steps 3 and 4: wait for other slots, then commit or abort what Kafka left undecided of this one."""
+    def _decide_undecided(
+        self, confirmed_lsn: Callable[[], int], producers: list[Producer], topics: Collection[str]
+    ) -> None:
+        """Steps 3 and 4: wait for other slots, then commit or abort what Kafka left undecided of this one.
+
+        The position is asked for only now, because the other daemon may have committed and acknowledged until it was
+        fenced. If it has done so after this start began, it has the slot, and this start ends.
+        """
         slot, clock = self._settings.source.slot, self._clients.monotonic_s
         undecided = UndecidedTransactions(self._kafka, self._names, slot, topics, self._pause, self._ended, clock)
         undecided.wait_for_others()
-        gather_evidence = partial(undecided.gather_evidence, server.confirmed_lsn)
+
+        def gather_evidence(hanging: Mapping[TopicPartition, int]) -> Evidence:
+            return undecided.gather_evidence(None if self._adopts else confirmed_lsn(), hanging)
+
         decide_hanging(undecided, producers, gather_evidence, self._pause, self._ended)

@@ -69,10 +69,17 @@ class Pipeline:
         self._stream = stream
         self._assembler = resources.assembler
         self._tracker = tracker
-        self._report = StreamReport(status, metrics, wall_clock_us)
+        self._report = StreamReport(status, metrics, wall_clock_us, resources.progress_interval_s)
         self.sink = SinkLink(resources.queue, resources.sink_worker, wake.set, clock)
         self._snapshots = SnapshotPump(
-            resources.snapshots, stream, resources.assembler, tracker, self.sink, only=resources.only_snapshot
+            resources.snapshots,
+            stream,
+            resources.assembler,
+            tracker,
+            self.sink,
+            resources.gap_repairs,
+            only=resources.only_snapshot,
+            progress_interval_s=resources.progress_interval_s,
         )
         self._reader = StreamReader(
             stream,
@@ -89,7 +96,9 @@ class Pipeline:
         self._streaming_pause = StreamingPause(clock(), server.streaming_resumes_lsn)
         self._server = ServerWatch(server.session, is_standby=stream.standby, recovery_check_interval_s=interval_s)
         self._topic_watch = resources.topic_watch
+        resources.registry_wait.turn = self.answer
         status.synchronous = resources.is_synchronous
+        status.positions.lsn_base = server.lsn_base
         self._report.on_start(tracker.durable_lsn)
         self._report.show_depths(resources.queue, resources.spool, resources.snapshots, resources.publisher)
         self._report.on_parked(resources.publisher.parked)
@@ -105,12 +114,15 @@ class Pipeline:
                 is_promoted = self._server.is_promoted(self._clock())
             self.finish()
             if is_promoted:
-                raise PostgresUnavailable("the standby was promoted, and writes on another timeline now")
+                raise PostgresUnavailable(
+                    "the standby was promoted, and writes on another timeline now", code="postgres-interrupted"
+                )
         finally:
             self.sink.stop(0.0)
             self.sink.join(1.0)
             while (commit := self.sink.next_commit()) is not None:  # committed while the stream ended
                 self._report.on_published(self._clock(), commit)
+            self._report.end()
 
     def turn(self) -> None:
         """Do what can be done without waiting, then wait for more. Raises the error that ends the stream."""
@@ -118,18 +130,32 @@ class Pipeline:
         reader, sink, assembler = self._reader, self.sink, self._assembler
         self._take_commits(now)
         if self._streaming_pause.is_over(now, self._tracker.durable_lsn):
-            raise StreamingResumed("Kafka has the transaction that could not be spooled")
+            raise StreamingResumed("Kafka has the transaction that could not be spooled", code="stream-restarted")
         sink.retry()
         self._snapshots.turn(now)
+        now = self._clock()  # a row may have waited for the schema registry
         pause_s = 0.0 if assembler.is_busy else reader.pause_s(now)
         if not sink.is_blocked and pause_s <= 0 and not assembler.is_paused:
             if reader.read(now, synchronous=self._status.synchronous):
+                now = self._clock()  # and so may an event
                 self._updates.on_data(now)
             pause_s = reader.pause_s(now)
         self._advance_idle(now)
         self._send_status(now)
         self._note_stages(now)
         self._wait_for_work(now, pause_s)
+
+    def answer(self, wait_s: float) -> None:
+        """Take commits, answer the server, and wait for `wait_s` at most, while the reading of an event has to wait.
+
+        Nothing is read. Raises the error that ends the stream.
+        """
+        now = self._clock()
+        self._take_commits(now)
+        self._send_status(now)
+        self._note_stages(now)
+        update_s = self._updates.wait_s(now, reply_requested=self._assembler.reply_requested)
+        self._wait(min(wait_s, update_s), is_reading=False)
 
     def finish(self) -> None:
         """Let the sink finish its Kafka transaction, acknowledge it, and end the stream as the protocol asks."""
@@ -156,12 +182,19 @@ class Pipeline:
         self._report.flush(now)
 
     def _advance_idle(self, now: float) -> None:
-        is_due = self._assembler.reply_requested or self._idle.is_due(now, synchronous=self._status.synchronous)
+        is_due = self._assembler.reply_requested or self._idle.is_due(now, synchronous=self._is_awaited)
         if self.sink.is_blocked or not is_due:
             return
         lsn = self._tracker.idle_position()
+        if lsn > self._idle.lsn and self._server.is_promoted(now, at_once=True):
+            return  # the position may be one of the new timeline, and the slot record would name the old one
         if self._idle.advance(now, lsn):
             self.sink.put_position(lsn)
+
+    @property
+    def _is_awaited(self) -> bool:
+        """A COMMIT, or a comparison of a table, waits for the position of the progress."""
+        return self._status.synchronous or self._snapshots.awaits_progress
 
     def _send_status(self, now: float) -> None:
         ack = self._tracker.ack()
@@ -199,7 +232,7 @@ class Pipeline:
             self._wait(wait_s, is_reading=False)
             return
         idle_lsn = self._tracker.idle_position()
-        wait_s = min(wait_s, self._idle.wait_s(now, idle_lsn, synchronous=self._status.synchronous))
+        wait_s = min(wait_s, self._idle.wait_s(now, idle_lsn, synchronous=self._is_awaited))
         rows = self._snapshots.sockets()
         if rows and self._snapshots.may_have_more_rows:
             self._wait(0.0, is_reading=False)

@@ -41,13 +41,19 @@ class PublicationSetup:
         if self._publication.exists():
             return
         if not is_judged:
-            raise PostgresUnavailable("a table is locked, so it is not known whether it may be published")
+            raise PostgresUnavailable(
+                "a table is locked, so it is not known whether it may be published", code="table-locked"
+            )
         with self._session.lock_timeout(LOCK_TIMEOUT_S):
             if not self._publication.create(source.tables):
                 return
             log.info("made the publication", extra={"publication": source.publication})
             if not self._publication.add_requests_table():
-                log.warning("made no table cdcd.requests: the daemon takes no requests. To see why, run: cdcd check")
+                log.warning(
+                    "made no table cdcd.requests: the daemon takes no requests. To see why, run: cdcd check "
+                    "[requests-not-taken]",
+                    extra={"code": "requests-not-taken"},
+                )
 
     def choose_binary(self, catalog: Catalog) -> bool:
         """Whether every published type has a binary form that cdcd reads. False if a lock hides the types."""

@@ -66,7 +66,7 @@ class PublisherSetup:
             topic_owners(names, published, {name: topic.table for name, topic in known.items()}, parked),
             kafka.bounds,
         )
-        rename = registry_headers(self._settings, names)
+        rename = registry_headers(self._settings, names, self._clients.registry())
         tables = ParkedTables(topics, slot, last, self._parking, kafka.parked_reader(names.parked), rename)
         source = Source(
             slot,
@@ -75,6 +75,7 @@ class PublisherSetup:
             check.cluster_id,
             server.database_oid,
             server.confirmed_lsn if slot not in found.beginnings else None,
+            server.lsn_base,
         )
         places = check.places(known, self._clients.sizes.table_records)
         publisher = Publisher(producer, topics, source, last, tables, found.snapshots, places)

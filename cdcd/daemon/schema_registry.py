@@ -1,32 +1,68 @@
 """The schema registry, by the settings: for the records of the stream, and for parked records that are replayed.
 
 Before: the settings name the registry, or none.
-After: `avro.registry_store` asks the registry; without one the schemas travel in Kafka.
+After: `avro.registry_store` waits for its answers; without one the schemas travel in Kafka.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from threading import Thread
+
+from cdcd.avro.registry_ids import RegistryIds
+from cdcd.avro.registry_requests import RegistryRequests
 from cdcd.avro.registry_store import RegistryStore
+from cdcd.avro.registry_subjects import SubjectNames
 from cdcd.config.settings import Settings
+from cdcd.errors import CdcdError
 from cdcd.reading.schema_finder import SchemaFinder
+from cdcd.reading.table_schemas import published_texts
 from cdcd.sink.kafka.client_config import client_config
 from cdcd.sink.parking.registry_headers import RegistryHeaders
 from cdcd.sink.topics import TopicNames
 
+log = logging.getLogger(__name__)
 
-def registry_store(settings: Settings, names: TopicNames) -> RegistryStore | None:
-    """The store of the registry; None without a registry. Raises SettingsError for properties it does not know."""
+
+def registry_ids(
+    settings: Settings, thread: Callable[[Callable[[], None], str], Thread], *, may_register: bool | None = None
+) -> RegistryIds | None:
+    """The ids of schemas; None without a registry. Raises SettingsError for properties that the client refuses.
+
+    `may_register`: whatever `avro.register` says.
+    """
     avro = settings.avro
     if avro.registry_url is None:
         return None
-    return RegistryStore(avro.registry_url, names.topic, avro.registry_config)
+    requests = RegistryRequests(avro.registry_url, avro.registry_config)
+    return RegistryIds(requests, thread, may_register=avro.register if may_register is None else may_register)
 
 
-def registry_headers(settings: Settings, names: TopicNames) -> RegistryHeaders | None:
-    """Translates replayed records' headers to the registry's; None without a registry. Raises as `registry_store`."""
-    registry = registry_store(settings, names)
-    if registry is None:
+def look_up_published(settings: Settings, ids: RegistryIds) -> None:
+    """Let the schemas of all published tables be looked up, because the stream may soon need them.
+
+    The catalog tells what they are now. If the stream's are others, nothing is gained, and nothing lost.
+    """
+    source, names = settings.source, subject_names(settings)
+    try:
+        found = list(published_texts(source.login, source.application_name, source.publication, settings.avro.numeric))
+    except CdcdError as error:
+        log.debug("the schemas of the published tables are not known: %s", error)
+        return
+    ids.look_up((names.name(each.schema, each.name, part, text), text) for each in found for part, text in each.parts())
+
+
+def subject_names(settings: Settings) -> SubjectNames:
+    """The names of the subjects."""
+    return SubjectNames(settings.avro.subject_strategy, TopicNames(settings.sink.prefix, settings.sink.topic).topic)
+
+
+def registry_headers(settings: Settings, names: TopicNames, ids: RegistryIds | None) -> RegistryHeaders | None:
+    """Translates replayed records' headers to the registry's; None without a registry."""
+    if ids is None:
         return None
     sink = settings.sink
-    config = client_config(sink.bootstrap_servers, settings.source.application_name, sink.librdkafka)
-    return RegistryHeaders(registry, SchemaFinder(config, names.schemas, None).find)
+    config = client_config(sink.bootstrap_servers, settings.source.application_name, sink.client_properties)
+    store = RegistryStore(ids, subject_names(settings))
+    return RegistryHeaders(store, SchemaFinder(config, names.schemas, None).find)

@@ -25,6 +25,7 @@ class ServerWatch:
         self._is_standby = is_standby
         self._recovery_check_interval_s = recovery_check_interval_s
         self._last_recovery_check_s = 0.0
+        self._is_promoted = False
         self._policy = ShutdownPolicy()
 
     def sockets(self) -> list[int]:
@@ -43,7 +44,10 @@ class ServerWatch:
     def on_reply_request(self, now: float, wal_end: int, *, is_held_only_by_prepares: bool) -> None:
         """The server asked for a reply. Raises PostgresUnavailable if it waits too long for a prepared transaction."""
         if self._policy.leaves_for_prepared(now, wal_end, is_held_only_by_prepares=is_held_only_by_prepares):
-            raise PostgresUnavailable("PostgreSQL is shutting down, and would wait for a prepared transaction to end")
+            raise PostgresUnavailable(
+                "PostgreSQL is shutting down, and would wait for a prepared transaction to end",
+                code="postgres-interrupted",
+            )
 
     def check_shutdown(self, now: float, *, has_work: bool) -> None:
         """Raises PostgresUnavailable if the server shuts down and waits too long for Kafka.
@@ -56,12 +60,19 @@ class ServerWatch:
         try:
             self._session.rows("SELECT 1")
         except PostgresUnavailable as error:
-            raise PostgresUnavailable("PostgreSQL is shutting down, and Kafka does not take the rest") from error
+            raise PostgresUnavailable(
+                "PostgreSQL is shutting down, and Kafka does not take the rest", code="postgres-interrupted"
+            ) from error
         self._policy.on_session_open()
 
-    def is_promoted(self, now: float) -> bool:
-        """Whether the server was a standby when the stream began, and is a primary now. Asks once an interval."""
-        if not self._is_standby or now - self._last_recovery_check_s < self._recovery_check_interval_s:
-            return False
-        self._last_recovery_check_s = now
-        return self._session.rows("SELECT pg_catalog.pg_is_in_recovery()") == [(False,)]
+    def is_promoted(self, now: float, *, at_once: bool = False) -> bool:
+        """Whether the server was a standby when the stream began, and is a primary now.
+
+        Asks once an interval, or `at_once`: if it is a standby still, then all that was received is of its timeline.
+        """
+        if not self._is_standby or self._is_promoted:
+            return self._is_promoted
+        if at_once or now - self._last_recovery_check_s >= self._recovery_check_interval_s:
+            self._last_recovery_check_s = now
+            self._is_promoted = self._session.rows("SELECT pg_catalog.pg_is_in_recovery()") == [(False,)]
+        return self._is_promoted

@@ -12,15 +12,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from functools import partial
 from typing import Final
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
-from cdcd.daemon.schema_registry import registry_store
 from cdcd.daemon.slot_monitor import SlotMonitor
-from cdcd.errors import CdcdError, KafkaUnavailable, PostgresUnavailable
+from cdcd.errors import AccessDenied, CdcdError, KafkaUnavailable, PostgresUnavailable
+from cdcd.monitoring.identity import kafka_cluster
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.reachability import JUDGED_EVERY_S, KAFKA, POSTGRESQL, REGISTRY
 from cdcd.monitoring.status import Status
@@ -56,13 +55,15 @@ class KafkaWatch:
 
     def ask(self, now_s: float) -> None:
         """Ask at `now_s` (monotonic). Raises KafkaUnavailable if Kafka does not answer, or takes nothing."""
-        self._probe.ask()
+        self._status.servers.kafka = kafka_cluster(*self._probe.ask())
         stalled_s = self._status.stages.sink.stalled_s(now_s)
         try:
             if stalled_s >= SINK_IDLE_S:
                 self._probe.raise_if_unwritable([*self._status.depths().topics, *self._own_topics])
             if stalled_s >= SINK_STUCK_S:
-                raise KafkaUnavailable(f"Kafka answers, but has taken nothing for {stalled_s:.0f} s", TRY_AGAIN)
+                raise KafkaUnavailable(
+                    f"Kafka answers, but has taken nothing for {stalled_s:.0f} s", TRY_AGAIN, code="kafka-unavailable"
+                )
         except KafkaUnavailable as error:
             self._status.reachability.failed(KAFKA, now_s - stalled_s, error)
             raise
@@ -94,15 +95,14 @@ class ServiceWatch:
         self._closed = threading.Event()
         self._slot = SlotMonitor(settings.source, status, metrics, clients.wall_us)
         names = TopicNames(settings.sink.prefix, settings.sink.topic)
-        with closing(clients.kafka()) as kafka:
-            self._kafka = KafkaWatch(kafka.probe(names.progress), status, [names.progress])
+        self._kafka = KafkaWatch(clients.probe(names.progress), status, [names.progress])
         questions: dict[str, Callable[[], None]] = {
             POSTGRESQL: self._ask_postgres,
             KAFKA: lambda: self._kafka.ask(clients.monotonic_s()),
         }
-        registry = registry_store(settings, names)
+        registry = clients.registry()
         if registry is not None:
-            questions[REGISTRY] = registry.ask
+            questions[REGISTRY] = registry.requests.ask
         self._run(self._judge, "cdcd-service-watch")
         for service, ask in questions.items():
             self._run(partial(self._watch, service, ask), f"cdcd-watch-{service}")
@@ -110,6 +110,13 @@ class ServiceWatch:
     def close(self) -> None:
         """Stop watching. Does not wait for an answer that is still on its way: the threads end with the process."""
         self._closed.set()
+
+    def wait_for_servers(self, within_s: float) -> None:
+        """Wait until PostgreSQL and Kafka have said what they are, for `within_s` seconds at most."""
+        servers, until_s = self._status.servers, self._clients.monotonic_s() + within_s
+        while not (servers.postgresql and servers.kafka) and self._clients.monotonic_s() < until_s:
+            if self.has_failed or self._closed.wait(0.02):
+                return
 
     @property
     def has_failed(self) -> bool:
@@ -159,7 +166,7 @@ class ServiceWatch:
     def _ask_postgres(self) -> None:
         try:
             self._slot.look()
-        except PostgresUnavailable:
+        except (PostgresUnavailable, AccessDenied):  # a server that refuses the log-in is no better than none
             raise
         except CdcdError as error:  # it answers
             log.debug("the slot cannot be looked at: %s", error)

@@ -4,6 +4,7 @@ Before: the loop hands on batches. After: `sink.batch_queue` holds them, `sink.w
 wakes the loop when a Kafka transaction is committed, so that the acknowledgement leaves at once.
 
 A full queue takes no batch. The link keeps the refused batch, and the loop reads nothing until the queue has taken it.
+Nor does it read while a batch is under way that is larger than the queue: several large rows would be too much memory.
 So a slow Kafka slows the walsender down, but the daemon still answers it.
 """
 
@@ -51,7 +52,8 @@ class SinkLink:
         self._committed: deque[Commit] = deque()
         self._refused: Batch | None = None
         self.is_blocked = False
-        """The queue has refused a batch: hand on nothing else before `retry` has placed it."""
+        """The queue has refused a batch, or has one that is larger than the queue. Hand on and read nothing
+        before `retry` has placed the one, or the producer has the other."""
         self.handed_over = 0
         """Batches that were handed on, the refused one included."""
         self.worker = make_worker(self._on_durable, wake)
@@ -62,7 +64,7 @@ class SinkLink:
         self.handed_over += 1
         if not self._queue.put(batch):
             self._refused = batch
-            self.is_blocked = True
+        self.is_blocked = self._refused is not None or self._queue.is_overfull
 
     def put_position(self, lsn: int) -> None:
         """Hand on a batch without rows: nothing before `lsn` is missing."""
@@ -74,7 +76,7 @@ class SinkLink:
         """Offer the refused batch to the queue again, if there is one."""
         if self._refused is not None and self._queue.put(self._refused):
             self._refused = None
-            self.is_blocked = False
+        self.is_blocked = self._refused is not None or self._queue.is_overfull
 
     @property
     def has_work(self) -> bool:

@@ -18,22 +18,29 @@ stream up to that LSN. A row that is read twice has a later LSN the second time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Protocol
 
-from cdcd.daemon.exported_tables import Choose
-from cdcd.daemon.snapshot_export import NewTableScan, SnapshotExport
+from cdcd.daemon.new_table_scan import NewTableScan, Wants
+from cdcd.daemon.recopies import Table
+from cdcd.daemon.repair_requests import RepairRequests
+from cdcd.daemon.snapshot_export import ChooseRepairs, SnapshotExport
 from cdcd.daemon.snapshot_requests import SnapshotRequests
 from cdcd.daemon.snapshot_rows import SnapshotRows
 from cdcd.lsn import format_lsn
-from cdcd.sink.batches import Batch, BatchBuilder
+from cdcd.progress.daemon_requests import SNAPSHOT, Request
+from cdcd.progress.repair_records import RepairKeys
+from cdcd.progress.snapshot_records import Choose
+from cdcd.sink.batches import AnnouncedTable, Batch, BatchBuilder, RepairBatch
+from cdcd.snapshot.table_progress import SnapshotProgress
+from cdcd.source.incarnations import Incarnation
 from cdcd.source.server_errors import SnapshotGone
 from cdcd.transaction.change_consumer import ChangeConsumer
 
 SCAN_INTERVAL_S: Final = 10.0
-"""Between two scans for newly published tables."""
+"""Between two scans for tables that are newly published, or were replaced."""
 
 KEEPALIVE_INTERVAL_S: Final = 0.05
 """Between two requests for a keepalive. A keepalive says how far the server is, and an idle server sends few
@@ -67,6 +74,10 @@ class Room(Protocol):
         """A batch can be handed on."""
 
     @property
+    def is_history_known(self) -> bool:
+        """The stream has shown that the server's history is the one that Kafka has. The catalog cannot show that."""
+
+    @property
     def wants_rows(self) -> bool:
         """A batch can be handed on, and the sink's queue is short, so that the stream's rows do not wait long."""
 
@@ -85,6 +96,7 @@ class Finished:
     lsn: int
     tables: int
     rows: int
+    message: str = "the snapshot is complete"
 
     def as_log(self) -> dict[str, object]:
         """Return the fields of the log line."""
@@ -108,7 +120,7 @@ class Action:
     left: Mapping[str, object] | None = None
     """The amount left to read after the batch, for the log and the progress bar."""
     finished: Finished | None = None
-    """The batch was the last one of a snapshot."""
+    """The batch was the last one of a snapshot, or has all repairs of one."""
 
 
 NOTHING: Final = Action()
@@ -127,23 +139,27 @@ class SnapshotLimits:
 
 
 class SnapshotCoordinator:
-    """The snapshots of one stream. For the thread that owns the stream; `tables_left` and `bytes_left` for any."""
+    """The snapshots of one stream. For the thread that owns the stream; `tables_left`, `bytes_left` and `progress`
+    for any.
+    """
 
     def __init__(
         self,
         requests: SnapshotRequests,
         encoder: ChangeConsumer,
         batches: BatchBuilder,
-        start_export: Callable[[Choose], SnapshotExport],
-        start_scan: Callable[[Choose], NewTableScan],
+        start_export: Callable[[Choose, ChooseRepairs], SnapshotExport],
+        start_scan: Callable[[Wants], NewTableScan],
         limits: SnapshotLimits,
+        repairs: RepairRequests,
         *,
         only: bool = False,
     ) -> None:
         """`encoder` writes to `batches`; both serve snapshots alone. With `only` the stream never resumes.
 
-        `start_export` starts to export a snapshot of the tables that its argument chooses. `start_scan` starts a scan
-        for such a table.
+        `start_export` starts to export a snapshot of the tables that its first argument chooses, with the rows to
+        repair that the second one chooses. `start_scan` starts a scan for a table that wants either. `repairs`: the
+        rows to repair.
         """
         self._requests = requests
         self._encoder = encoder
@@ -151,6 +167,7 @@ class SnapshotCoordinator:
         self._start_export = start_export
         self._start_scan = start_scan
         self._limits = limits
+        self._repairs = repairs
         self._only = only
         self._scan: NewTableScan | None = None
         self._next_scan_s = 0.0
@@ -158,20 +175,39 @@ class SnapshotCoordinator:
         self._safe_stream_lsn = 0
         self._rows: SnapshotRows | None = None
         self._last_keepalive_request_s = 0.0
-        self.state = SnapshotState.REQUESTED if requests.may_want_tables else SnapshotState.IDLE
+        self.state = SnapshotState.REQUESTED if self._may_want_tables else SnapshotState.IDLE
 
     def request(self, schema: str, table: str) -> None:
-        """Take a request for a new snapshot of a table."""
+        """Take a request for a new snapshot of a table. The stream has brought everything before it."""
         self._requests.request(schema, table)
         if self.state is SnapshotState.IDLE:
             self._begin()
 
-    def turn(self, now: float, room: Room) -> Action:
-        """Advance without waiting; call it once a turn. Raises what export and reading raise."""
+    def announce(self, announced: Iterable[AnnouncedTable]) -> list[Table]:
+        """Take the tables whose events come next, in order; return those that get a new snapshot because of it.
+
+        Raises FatalError if a key has changed or a table was replaced, and the daemon is to stop then.
+        """
+        copied = self._requests.announce(announced)
+        if copied and self.state is SnapshotState.IDLE:
+            self._begin()
+        return copied
+
+    def request_repair(self, schema: str, table: str, keys: RepairKeys) -> None:
+        """Take a request for the repair of some rows of a table."""
+        self._repairs.request(schema, table, keys)
         if self.state is SnapshotState.IDLE:
-            self._poll_new_tables(now)
+            self._begin()
+
+    def turn(self, now: float, room: Room) -> Action:
+        """Advance without waiting; call it once a turn. Raises what export and reading raise.
+
+        Raises FatalError, too, if a table was replaced, and the daemon is to stop then.
+        """
+        if self.state is SnapshotState.IDLE and (news := self._poll_scan(now, room)):
+            return news
         if self.state is SnapshotState.REQUESTED:
-            self._export = self._start_export(self._requests.choose)
+            self._export = self._start_export(self._requests.choose, self._repairs.choose)
             self.state = SnapshotState.EXPORTING
         elif self.state is SnapshotState.EXPORTING:
             return self._poll_export(now)
@@ -182,19 +218,35 @@ class SnapshotCoordinator:
         return NOTHING
 
     def _begin(self) -> None:
-        self._export = self._rows = None
+        self._export = self._rows = self._scan = None
         self.state = SnapshotState.REQUESTED
 
-    def _poll_new_tables(self, now: float) -> None:
-        """Scan for newly published tables, once an interval."""
+    def _poll_scan(self, now: float, room: Room) -> Action | None:
+        """Scan for tables that are newly published, or were replaced, once an interval.
+
+        Returns the action that records what else the catalog says, if that is news.
+        """
         if self._scan is None:
-            if now >= self._next_scan_s and self._requests.may_want_tables:
-                self._scan = self._start_scan(self._requests.choose)
-        elif (found := self._scan.found) is not None:
-            if found:
-                self._begin()
+            if now >= self._next_scan_s and self._may_want_tables:
+                self._scan = self._start_scan(self._wants)
+        elif room.accepts_batch and (found := self._scan.found) is not None:
             self._scan = None
             self._next_scan_s = now + SCAN_INTERVAL_S
+            if found.wants_snapshot:
+                self._begin()
+            elif room.is_history_known and found.incarnations is not None:
+                batch = Batch()
+                batch.snapshot_records = self._requests.compare(found.incarnations)
+                return Action(batch=batch) if batch.snapshot_records else None
+        return None
+
+    @property
+    def _may_want_tables(self) -> bool:
+        return self._requests.may_want_tables or self._repairs.has_any
+
+    def _wants(self, schema: str, table: str, seen: Incarnation) -> bool:
+        asked = {(each.schema, each.table) for each in self._repairs.choose()}
+        return (schema, table) in asked or self._requests.choose(schema, table, seen) is not None
 
     def _poll_export(self, now: float) -> Action:
         export = self._export
@@ -209,6 +261,7 @@ class SnapshotCoordinator:
                 self.state = SnapshotState.IDLE
                 return Action(resumes=True)
             self._requests.begin([table.record for table in exported.tables])
+            self._repairs.begin(exported.repairs)
             self._rows = SnapshotRows(exported, self._encoder, self._batches, self._limits.chunk_bytes)
             self.state = SnapshotState.CATCHING_UP
             return Action(pause_before_lsn=exported.lsn, requests_keepalive=self._may_request_keepalive(now))
@@ -221,16 +274,52 @@ class SnapshotCoordinator:
         if not (room.is_stream_paused and room.accepts_batch):
             return Action(requests_keepalive=True) if self._may_request_keepalive(now) else NOTHING
         assert self._rows is not None
-        for relation in self._rows.relations:
-            name = room.name_in_stream(relation.oid)
-            if name is not None and _has_another_schema(name, (relation.schema, relation.name)):
-                if not room.is_sink_idle:
-                    return NOTHING  # then the next stream begins behind everything that has the old name
-                now_named = f"{relation.schema}.{relation.name}"
-                raise SnapshotGone(f"{'.'.join(name)} is {now_named} by now, but the stream still uses the old name")
+        renamed = self._renamed_tables(room)
+        if (renamed or self._requests.stops_here) and not room.is_sink_idle:
+            return NOTHING  # then the next stream begins behind everything of the old name, or of the old table
+        if renamed:
+            raise SnapshotGone(f"the stream still uses an old name: {renamed[0]}")
+        if self._rows.has_repairs:
+            return self._repair(self._rows)
+        anew = self._requests.reach(self._rows.tables)
         self.state = SnapshotState.READING
-        self._rows.start(now)
+        self._rows.start(now, anew)
         return self._read_rows(now, room, consistent_lsn=self._rows.lsn)
+
+    def _repair(self, rows: SnapshotRows) -> Action:
+        """Publish all repairs of the snapshot: the stream stands at its consistent point until they are handed on."""
+        gathered, outcomes = rows.repair(self._repairs.is_wanted)
+        batch = RepairBatch(gathered, self._repairs.finish(outcomes, rows.lsn))
+        # The rows may be of another table, or under another key, than the last events, as those of the stream may.
+        copied = self._requests.announce(batch.announced)
+        copied += self._requests.refused(each.pending for each in outcomes if each.refused)
+        batch.requests = [Request(SNAPSHOT, table) for table in copied]
+        batch.snapshots = self._requests.repaired(outcomes, self._repairs.topics_left(), rows.lsn)
+        is_over = not rows.tables
+        if is_over:
+            self._end(rows)
+        tables, changed = {each.pending.topic for each in outcomes}, sum(each.rows + each.deletes for each in outcomes)
+        return Action(
+            consistent_lsn=rows.lsn,
+            resumes=is_over,
+            batch=batch,
+            finished=Finished(rows.lsn, len(tables), changed, "repaired rows"),
+        )
+
+    def _renamed_tables(self, room: Room) -> list[str]:
+        """The tables of the snapshot that the stream would go on to send under an old name.
+
+        A walsender of PostgreSQL 14 and 15 does not notice that a schema was renamed. No walsender announces the new
+        name of a root for partitions that it has announced. The topic of the new name would end with the snapshot. A
+        new walsender knows all new names.
+        """
+        assert self._rows is not None
+        found = []
+        for relation, is_partitioned in self._rows.relations:
+            now, name = (relation.schema, relation.name), room.name_in_stream(relation.oid)
+            if name is not None and (_has_another_schema(name, now) or (is_partitioned and name != now)):
+                found.append(f"{'.'.join(name)} is {'.'.join(now)} by now")
+        return found
 
     def _may_request_keepalive(self, now: float) -> bool:
         if now - self._last_keepalive_request_s < KEEPALIVE_INTERVAL_S:
@@ -260,11 +349,14 @@ class SnapshotCoordinator:
     def _finish(self, rows: SnapshotRows) -> Finished:
         tables = rows.tables
         self._requests.finish(tables)
+        self._end(rows)
+        return Finished(rows.lsn, len(tables), sum(table.rows for table in tables))
+
+    def _end(self, rows: SnapshotRows) -> None:
         rows.close()
         self.state = SnapshotState.IDLE
-        if self._requests.has_requests:
+        if self._requests.has_requests or self._repairs.has_requests or rows.leaves_repairs:
             self._begin()
-        return Finished(rows.lsn, len(tables), sum(table.rows for table in tables))
 
     def sockets(self) -> list[int]:
         """Return the sockets that rows come from."""
@@ -283,9 +375,19 @@ class SnapshotCoordinator:
 
     @property
     def bytes_left(self) -> int:
-        """The part of these tables that no connection has begun to read."""
+        """The part of these tables that was not read yet, as far as it can be estimated."""
         rows = self._rows
         return 0 if rows is None else rows.bytes_left
+
+    def progress(self, now: float) -> SnapshotProgress | None:
+        """How far the snapshot that is under way is; None if there is none. For any thread."""
+        state, rows = self.state, self._rows
+        if state is SnapshotState.IDLE:
+            return None
+        if rows is None:
+            return SnapshotProgress(is_read=False)
+        is_read = state is SnapshotState.READING
+        return SnapshotProgress(is_read, rows.lsn, rows.progress, rows.seconds_left(now) if is_read else None)
 
     def close(self) -> None:
         """Give the snapshot up, and close its connections."""
@@ -294,9 +396,5 @@ class SnapshotCoordinator:
 
 
 def _has_another_schema(in_stream: tuple[str, str], now: tuple[str, str]) -> bool:
-    """Whether a table's schema was renamed: a walsender of PostgreSQL 14 and 15 does not notice that.
-
-    It would send the next changes under the old name, and the topic of the new name would end with the snapshot. A new
-    walsender knows the new name. Names that are not ASCII may differ by their encoding alone.
-    """
+    """Whether a table's schema was renamed. Names that are not ASCII may differ by their encoding alone."""
     return in_stream[0] != now[0] and in_stream[1] == now[1] and (in_stream[0] + now[0]).isascii()

@@ -20,26 +20,34 @@ meanwhile.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Event, Thread
-from typing import Final
+from typing import Final, TypeAlias
 
 from cdcd.config.settings import Settings
-from cdcd.daemon.exported_tables import Choose, ReadableTables, TableExport, exported_tables
-from cdcd.errors import CdcdError, PostgresUnavailable
+from cdcd.daemon.exported_tables import ReadableTables, TableExport, exported_tables
+from cdcd.daemon.new_table_scan import wanted_tables
+from cdcd.daemon.repair_reading import RepairReader
+from cdcd.errors import PostgresUnavailable
 from cdcd.lsn import format_lsn, parse_lsn
+from cdcd.progress.repair_records import PendingRepair
+from cdcd.progress.snapshot_records import Choose, TableSnapshot, wanted_snapshot
 from cdcd.snapshot.reader import SnapshotConnection
+from cdcd.snapshot.repair_events import RepairRows
 from cdcd.source.connection import Connection
 from cdcd.source.exported_snapshot import export_snapshot
-from cdcd.source.published_tables import published_oids_by_name
 from cdcd.source.server_errors import NoSlotFree, SlotWaits, SnapshotGone
 from cdcd.source.session import Session, connect, parameters
+from cdcd.source.slot_wait import SlotWait
 
 log = logging.getLogger(__name__)
+
+ChooseRepairs: TypeAlias = "Callable[[], Sequence[PendingRepair]]"
+"""Returns the repairs that are wanted."""
 
 RETRY_S: Final = 5.0
 """After what keeps the server from a snapshot for now: no slot, walsender or connection is free."""
@@ -69,44 +77,15 @@ class ExportedSnapshot:
     connections: list[SnapshotConnection]
     anchor: SnapshotConnection
     """Keeps the snapshot, so that the others can import it for each heap. It holds no lock."""
+    repairs: list[RepairRows] = field(default_factory=list)
+    """The rows of repairs, which are read already."""
+    leaves_repairs: bool = False
+    """More rows are to be repaired, for which this snapshot had no room."""
 
     def close(self) -> None:
         """End the connections, and with them the snapshot."""
         for connection in (*self.connections, self.anchor):
             connection.close()
-
-
-class NewTableScan:
-    """Finds out in a thread whether a published table wants a snapshot."""
-
-    def __init__(self, settings: Settings, choose: Choose, readable: ReadableTables, wake: Callable[[], None]) -> None:
-        """As SnapshotExport."""
-        self._settings = settings
-        self._choose = choose
-        self._readable = readable
-        self._wake = wake
-        self._found: Future[bool] = Future()
-        Thread(target=self._run, name="cdcd-new-table-scan", daemon=True).start()
-
-    @property
-    def found(self) -> bool | None:
-        """The answer; None while there is none. False if the server could not be asked: the next scan asks again.
-
-        Raises what else the thread raised.
-        """
-        return self._found.result() if self._found.done() else None
-
-    def _run(self) -> None:
-        source = self._settings.source
-        try:
-            with Session(source.dsn, source.application_name) as session:
-                self._found.set_result(bool(_wanted(session, source.publication, self._choose, self._readable)))
-        except CdcdError as error:
-            log.debug("cannot look for new tables: %s", error)
-            self._found.set_result(False)
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that asks
-            self._found.set_exception(error)
-        self._wake()
 
 
 class SnapshotExport:
@@ -120,15 +99,20 @@ class SnapshotExport:
         wake: Callable[[], None],
         *,
         text_as_stored: bool = False,
+        lsn_base: int = 0,
+        repairs: ChooseRepairs = tuple,
     ) -> None:
         """Start the thread. `wake` is called when it is done, and when an attribute has changed.
 
         `readable` leaves out tables that `choose` wants and the role may not read.
-        `text_as_stored`: the rows have text as it is stored, not as UTF-8.
+        `text_as_stored`: the rows have text as it is stored, not as UTF-8. `lsn_base` is added to the LSNs that others
+        see (`cdcd.lsn`).
         """
+        self._lsn_base = lsn_base
         self._settings = settings
         self._text_as_stored = text_as_stored
         self._choose = choose
+        self._repairs = repairs
         self._readable = readable
         self._wake = wake
         self._closed = Event()
@@ -173,17 +157,24 @@ class SnapshotExport:
 
     def _take(self) -> ExportedSnapshot | None:
         source = self._settings.source
-        with Session(source.dsn, source.application_name) as session:
-            wanted = _wanted(session, source.publication, self._choose, self._readable)
-            if not wanted:
+        with Session(source.login, source.application_name) as session:
+            repaired = {(each.schema, each.table) for each in self._repairs()}
+            published, wanted = wanted_tables(
+                session,
+                source.publication,
+                lambda schema, name, seen: (schema, name) in repaired or self._choose(schema, name, seen) is not None,
+                self._readable,
+            )
+            gone = self._gone(published)
+            if not wanted and not gone:
                 return None
             while not self._closed.is_set():
                 try:
-                    return self._export(session, wanted)
+                    return self._export(session, wanted, gone)
                 except SlotWaits as error:
-                    log.warning("the snapshot waits for other transactions to end: %s", error.message)
+                    log.warning("the snapshot waits for other transactions to end: %s", error)
                 except SnapshotGone as error:
-                    log.warning("taking another snapshot: %s", error.message)
+                    log.warning("taking another snapshot: %s", error)
                     self._closed.wait(0.2)
                 except (NoSlotFree, PostgresUnavailable) as error:
                     log.warning("the snapshot waits: %s", error)
@@ -200,14 +191,16 @@ class SnapshotExport:
             waited_s += FOLLOW_S
             [(lsn,)] = session.rows(_END)
             if self._stream_paused.is_set():
-                self.safe_stream_lsn = parse_lsn(lsn)
+                self.safe_stream_lsn = parse_lsn(lsn) + self._lsn_base
                 self._wake()
 
-    def _export(self, session: Session, wanted: set[tuple[str, str]]) -> ExportedSnapshot | None:
+    def _export(
+        self, session: Session, wanted: set[tuple[str, str]], gone: list[RepairRows]
+    ) -> ExportedSnapshot | None:
         """Take a snapshot of those of the `wanted` tables that still want one; None if `close` gave it up."""
         source = self._settings.source
         with ExitStack() as stack:
-            with Connection(source.dsn, source.application_name) as maker:
+            with Connection(source.login, source.application_name) as maker:
                 anchor, *connections = self._connect(stack, 1 + self._settings.snapshot.workers)
                 if not self._stream_paused.is_set():
                     self.needs_pause = True
@@ -216,12 +209,21 @@ class SnapshotExport:
                 if self._closed.is_set():
                     return None
                 self._note_position(maker)
+                wait = SlotWait(
+                    session,
+                    source.primary_login,
+                    is_standby=maker.standby,
+                    application_name=source.application_name,
+                    is_said=False,
+                )
+                stack.callback(wait.close)
                 slot = export_snapshot(
                     maker,
                     session,
                     timeout_s=STANDBY_SLOT_TIMEOUT_S if maker.standby else SLOT_TIMEOUT_S,
-                    meanwhile=partial(self._note_wait, session, maker.backend_pid),
+                    meanwhile=partial(self._note_wait, session, maker.backend_pid, wait),
                 )
+                wait.close()
                 anchor.import_snapshot(slot.snapshot or "")
                 shared = anchor.export_snapshot()
             first = connections[0]
@@ -231,25 +233,65 @@ class SnapshotExport:
                 first,
                 session,
                 source.publication,
-                lambda *table: self._choose(*table) if table in wanted else None,
+                lambda schema, name, seen: self._choose(schema, name, seen) if (schema, name) in wanted else None,
                 text_as_stored=as_stored,
             )
+            asked = [each for each in self._repairs() if (each.schema, each.table) in wanted]
+            repaired = self._tables_to_repair(first, session, asked)
             [(taken_us, xmin)] = first.rows(_TAKEN)
             first.end_transaction()
             for connection in connections:
                 if as_stored or session.encoding == "SQL_ASCII":
                     connection.take_any_encoding(session.encoding)
                 connection.share_snapshot(shared)
+            repairs = self._read_repairs(repaired, asked, shared)
             stack.pop_all()
-        log.info("took a snapshot", extra={"lsn": format_lsn(slot.consistent_lsn), "tables": len(tables)})
-        return ExportedSnapshot(slot.consistent_lsn, taken_us, xmin, tables, connections, anchor)
+        lsn = slot.consistent_lsn + self._lsn_base
+        log.info("took a snapshot", extra={"lsn": format_lsn(lsn), "tables": len(tables)})
+        return ExportedSnapshot(
+            lsn, taken_us, xmin, tables, connections, anchor, gone + repairs, len(repairs) < len(asked)
+        )
+
+    def _gone(self, published: Collection[tuple[str, str]]) -> list[RepairRows]:
+        """The repairs of tables that are not published any more."""
+        why = "the publication does not have the table any more"
+        return [RepairRows(each, refused=why) for each in self._repairs() if (each.schema, each.table) not in published]
+
+    def _tables_to_repair(
+        self, snapshot: SnapshotConnection, session: Session, asked: Sequence[PendingRepair]
+    ) -> list[TableExport]:
+        """The tables that have rows to repair, as the snapshot shows them."""
+        names = {(each.schema, each.table) for each in asked}
+
+        def choose(schema: str, table: str, _: object) -> TableSnapshot | None:
+            return wanted_snapshot("", "", schema, table) if (schema, table) in names else None
+
+        return exported_tables(snapshot, session, self._settings.source.publication, choose) if names else []
+
+    def _read_repairs(
+        self, tables: Sequence[TableExport], asked: Sequence[PendingRepair], shared: str
+    ) -> list[RepairRows]:
+        """Read the rows to repair, as many as there is room for."""
+        read: list[RepairRows] = []
+        with ExitStack() as stack:
+
+            def connect() -> SnapshotConnection:
+                [connection] = self._connect(stack, 1)
+                connection.share_snapshot(shared)
+                return connection
+
+            reader = RepairReader(connect, self._closed.is_set)
+            for table in tables:
+                name = (table.relation.schema, table.relation.name)
+                read += reader.read(table, (each for each in asked if (each.schema, each.table) == name))
+        return read
 
     def _connect(self, stack: ExitStack, count: int) -> list[SnapshotConnection]:
         """Make connections, which `stack` closes."""
         source = self._settings.source
         made = []
         for _ in range(count):
-            connection = SnapshotConnection(connect(parameters(source.dsn, source.application_name)))
+            connection = SnapshotConnection(connect(parameters(source.login, source.application_name)))
             stack.callback(connection.close)
             made.append(connection)
         return made
@@ -259,25 +301,20 @@ class SnapshotExport:
 
         A standby tells nothing more while it waits for its primary, which may take as long as a transaction there.
         """
-        self.safe_stream_lsn = maker.position()
+        self.safe_stream_lsn = maker.position() + self._lsn_base
         self._wake()
 
-    def _note_wait(self, session: Session, pid: int) -> None:
+    def _note_wait(self, session: Session, pid: int, wait: SlotWait) -> None:
         """Find out how far the stream may go while the backend `pid` waits for a transaction to end.
 
         The slot becomes consistent only at a running-transactions record written after this transaction ends. The
         insert position is read before the wait is seen, so that record comes after this position.
         """
+        wait.look()
         [(lsn,)] = session.rows(_INSERTED)
         if lsn is not None and session.rows(_WAITS, [pid]):
-            self.safe_stream_lsn = parse_lsn(lsn)
+            self.safe_stream_lsn = parse_lsn(lsn) + self._lsn_base
             self._wake()
-
-
-def _wanted(session: Session, publication: str, choose: Choose, readable: ReadableTables) -> set[tuple[str, str]]:
-    """Schema and name of the published tables that want a snapshot, and that it can read."""
-    published = published_oids_by_name(session, publication)
-    return readable.among(session, {table: oid for table, oid in published.items() if choose(*table) is not None})
 
 
 _END: Final = """

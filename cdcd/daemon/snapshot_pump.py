@@ -10,8 +10,15 @@ import logging
 import sys
 from typing import Final
 
+from cdcd.daemon.gap_repairs import GapRepairs
 from cdcd.daemon.sink_link import SinkLink
-from cdcd.daemon.snapshot_coordinator import NOTHING, Finished, SnapshotCoordinator, SnapshotState
+from cdcd.daemon.snapshot_coordinator import (
+    KEEPALIVE_INTERVAL_S,
+    NOTHING,
+    Finished,
+    SnapshotCoordinator,
+    SnapshotState,
+)
 from cdcd.monitoring.log_setup import Summary
 from cdcd.progress.ack_tracker import AckTracker
 from cdcd.source.replication_stream import ReplicationStream
@@ -22,8 +29,6 @@ log = logging.getLogger(__name__)
 
 QUEUED_BYTES_MAX: Final = 1 << 20
 """A snapshot adds rows while less than this waits for the sink, because the stream's rows wait for all of it."""
-
-PROGRESS_INTERVAL_S: Final = 5.0
 
 
 class SnapshotPump:
@@ -36,11 +41,18 @@ class SnapshotPump:
         assembler: Assembler,
         tracker: AckTracker,
         sink: SinkLink,
+        gap_repairs: GapRepairs,
         *,
         only: bool = False,
+        progress_interval_s: float = 5.0,
     ) -> None:
-        """`only`: nothing but snapshots is wanted, so they may fill the queue."""
+        """`only`: nothing but snapshots is wanted, so they may fill the queue. `progress_interval_s`: between two
+        lines of the log.
+        """
+        self._progress_interval_s = progress_interval_s
         self._coordinator = coordinator
+        self._gap_repairs = gap_repairs
+        self._next_keepalive_s = 0.0
         self._stream = stream
         self._assembler = assembler
         self._tracker = tracker
@@ -48,11 +60,19 @@ class SnapshotPump:
         self._only = only
         self._bar = ProgressBar(sys.stderr)
         self._progress = self._begin_progress()
-        self._finished_snapshot: tuple[int, Finished] | None = None
-        """How many batches Kafka must have before the snapshot is complete, and the summary of the snapshot."""
+        self._finished: list[tuple[int, Finished]] = []
+        """How many batches Kafka must have before a snapshot is complete, and the summary of the snapshot."""
 
     def turn(self, now: float) -> None:
-        """Move the snapshots on. Raises what `SnapshotCoordinator.turn` raises."""
+        """Move the snapshots and the comparisons on. Raises what `SnapshotCoordinator` and `GapRepairs` raise."""
+        self._turn_snapshots(now)
+        if self.accepts_batch and (compared := self._gap_repairs.turn()) is not None:
+            self._sink.put(compared)
+        if self.awaits_progress and now >= self._next_keepalive_s:
+            self._next_keepalive_s = now + KEEPALIVE_INTERVAL_S
+            self._request_keepalive()
+
+    def _turn_snapshots(self, now: float) -> None:
         action = self._coordinator.turn(now, self)
         if action is NOTHING:
             return
@@ -63,8 +83,7 @@ class SnapshotPump:
         if action.resumes:
             self._assembler.resume()
         if action.requests_keepalive:
-            ack = self._tracker.ack()
-            self._stream.send_status(ack, ack, ack, reply=True)
+            self._request_keepalive()
         batch = action.batch
         if batch is not None:
             if batch.rows and action.left is not None:
@@ -73,14 +92,14 @@ class SnapshotPump:
             batch.end_lsn = self._tracker.server_position if action.consistent_lsn else 0
             self._sink.put(batch)
         if action.finished is not None:
-            self._finished_snapshot = self._sink.handed_over, action.finished
+            self._finished.append((self._sink.handed_over, action.finished))
             self._progress = self._begin_progress()
 
     def on_durable(self, batches: int) -> None:
         """Kafka has the first `batches` batches of the stream. Log the end of a snapshot among them."""
-        if self._finished_snapshot is not None and batches >= self._finished_snapshot[0]:
-            log.info("the snapshot is complete", extra=self._finished_snapshot[1].as_log())
-            self._finished_snapshot = None
+        while self._finished and batches >= self._finished[0][0]:
+            _, finished = self._finished.pop(0)
+            log.info(finished.message, extra=finished.as_log())
 
     def sockets(self) -> list[int]:
         """Return the sockets to wait on for rows; none while there is no room for rows."""
@@ -91,6 +110,11 @@ class SnapshotPump:
     def may_have_more_rows(self) -> bool:
         """Rows came in the last turn: there may be more that no socket announces."""
         return self._coordinator.may_have_more_rows
+
+    @property
+    def awaits_progress(self) -> bool:
+        """A comparison waits until the progress has come to its LSN, also if nothing is published."""
+        return self._gap_repairs.waits
 
     @property
     def is_all_done(self) -> bool:
@@ -110,6 +134,11 @@ class SnapshotPump:
         return not self._sink.is_blocked
 
     @property
+    def is_history_known(self) -> bool:
+        """See Room."""
+        return self._tracker.is_history_known
+
+    @property
     def wants_rows(self) -> bool:
         """See Room."""
         return not self._sink.is_blocked and (self._only or self._sink.queued_bytes < QUEUED_BYTES_MAX)
@@ -123,8 +152,13 @@ class SnapshotPump:
         """See Room."""
         return self._assembler.announced_name(relation_oid)
 
+    def _request_keepalive(self) -> None:
+        """Ask the server how far it is."""
+        ack = self._tracker.ack()
+        self._stream.send_status(ack, ack, ack, reply=True)
+
     def _begin_progress(self) -> SnapshotBar | Summary:
         """Make what shows the progress of one snapshot."""
         if self._bar.on:
             return SnapshotBar(self._bar)
-        return Summary(log, "published snapshot rows", PROGRESS_INTERVAL_S, COPY_FIRST_S)
+        return Summary(log, "published snapshot rows", self._progress_interval_s, COPY_FIRST_S)

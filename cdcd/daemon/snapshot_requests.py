@@ -1,15 +1,34 @@
-"""Decides which tables want a snapshot: those without one in Kafka, and those that a person asked for. Pure.
+"""Decides which tables want a snapshot: without one in Kafka, asked for, or replaced. Pure.
 
-Before: `progress.snapshot_records` says at start how far each table's snapshot is; requests come in the stream.
+Before: `progress.snapshot_records` says at start how far each table's snapshot is; people ask in the stream,
+and `recopies` asks for tables that have changed there.
 After: the snapshot export asks `choose` for every published table.
+
+A topic has the rows of one table: of one incarnation (`source.incarnations`). The stream tells the OID of the table
+whose events come next, in the order of the commits. The catalog tells the rest, as of now. What it says may be later
+than what the stream has reached, or a little earlier. Either way the answer is a snapshot, and a snapshot at an LSN is
+right for this LSN whatever was before. So only two rules are about order:
+
+- The stream is compared with what the stream has shown before, or with the snapshot whose LSN it has passed.
+- Whatever the stream shows before that LSN, the snapshot has it already: it wants no further one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
 
-from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot, wanted_snapshot
+from cdcd.daemon.recopies import Recopies, Table
+from cdcd.progress.repair_records import PendingRepair
+from cdcd.progress.snapshot_records import COMPARE, DONE, ROWS, WANTED, PublishedTables, TableSnapshot, wanted_snapshot
+from cdcd.sink.batches import AnnouncedTable
 from cdcd.sink.topics import TopicNames
+from cdcd.snapshot.repair_events import RepairOutcome
+from cdcd.source.incarnations import Incarnation
+
+UNPUBLISHED: Final = (0,)
+"""What publishes a table that the publication does not have."""
 
 
 class SnapshotRequests:
@@ -22,10 +41,11 @@ class SnapshotRequests:
         snapshots: Mapping[str, TableSnapshot],
         *,
         takes_new_tables: bool,
-        parked: Callable[[], Container[tuple[str, str]]] = frozenset,
+        parked: Callable[[], Container[Table]] = frozenset,
+        recopies: Recopies | None = None,
     ) -> None:
-        """`snapshots`: how far each one in Kafka is, by topic. Without `takes_new_tables` only unfinished and requested
-        tables get a snapshot.
+        """`snapshots`: how far each one in Kafka is, by topic. Without `takes_new_tables` only unfinished, requested
+        and replaced tables get a snapshot.
 
         `parked` returns the tables (schema and name) whose events go to the parked topic. Such a table gets no
         snapshot: the parked events would overwrite its rows later. Called in any thread.
@@ -35,8 +55,13 @@ class SnapshotRequests:
         self._snapshots = dict(snapshots)
         self._takes_new_tables = takes_new_tables
         self._parked = parked
+        self._recopies = recopies or Recopies(names, {}, {})
         self._requested: set[str] = set()
-        """Topics of tables that were requested after the running snapshot had chosen its tables."""
+        """Topics of tables that no snapshot serves yet: one that goes on with earlier rows does not."""
+        self._replaced: dict[str, str] = {}
+        """The topics of tables that `choose` has found replaced, each with the reason."""
+        self._replaced_now: list[tuple[str, str, str]] = []
+        """The tables of the running snapshot that were replaced: schema, name and reason."""
 
     def request(self, schema: str, table: str) -> None:
         """Take a request for a new snapshot of a table."""
@@ -44,34 +69,167 @@ class SnapshotRequests:
         self._snapshots[topic] = wanted_snapshot(self._slot, topic, schema, table)
         self._requested.add(topic)
 
-    def choose(self, schema: str, table: str) -> TableSnapshot | None:
-        """Return how far the table's snapshot is in Kafka; None if it wants no snapshot."""
+    def announce(self, announced: Iterable[AnnouncedTable]) -> list[Table]:
+        """Take the tables whose events come next, in order; return those that get a new snapshot because of it.
+
+        Raises what `Recopies.take` raises.
+        """
+        tables = self._recopies.take(announced, self)
+        for table in tables:
+            self.request(*table)
+        return tables
+
+    def has_snapshot(self, schema: str, table: str) -> bool:
+        """Whether the table's topic has a snapshot, or is to get one."""
+        return self._takes_new_tables or self._names.topic(schema, table) in self._snapshots
+
+    def is_wanted(self, schema: str, table: str) -> bool:
+        """Whether a new snapshot is wanted, and has not begun: it will have all rows."""
+        known = self._snapshots.get(self._names.topic(schema, table))
+        return known is not None and known.wants_all_rows
+
+    def choose(self, schema: str, table: str, seen: Incarnation | None = None) -> TableSnapshot | None:
+        """Return how far the table's snapshot is in Kafka; None if it wants no snapshot.
+
+        `seen`: the table as the catalog describes it; the result has it. A snapshot of a replaced table begins at the
+        start.
+        """
         if (schema, table) in self._parked():
             return None
         topic = self._names.topic(schema, table)
         known = self._snapshots.get(topic)
-        if known is None and self._takes_new_tables:
+        replaced = "" if seen is None else self._recopies.why_replaced(topic, seen)
+        if replaced and (known is None or not known.wants_all_rows):
+            self._replaced[topic] = replaced
+            known = wanted_snapshot(self._slot, topic, schema, table)
+        elif known is None and self._takes_new_tables:
             known = TableSnapshot(self._slot, topic, schema, table, WANTED, 0)
-        return None if known is None or known.state == DONE else known
+        return None if known is None or known.state == DONE or known.repair else replace(known, incarnation=seen)
+
+    def compare(self, seen: PublishedTables) -> list[TableSnapshot]:
+        """Take what the catalog says of all published tables. Returns the records that change by it.
+
+        The next daemon must know of it. A table that is not published any more may come back.
+        """
+        news: list[TableSnapshot] = []
+        incarnations = self._recopies.incarnations
+        for topic, known in self._snapshots.items():
+            if known.state != DONE:
+                continue
+            before, now = incarnations.get(topic), seen.get((known.schema, known.table))
+            if now is None:
+                now = before and replace(before, published_by=UNPUBLISHED)
+            elif before is not None and before.contradiction(now):
+                continue
+            if now is not None and now != before:
+                incarnations.put(topic, now)
+                news.append(replace(known, incarnation=now))
+        self._snapshots |= {each.topic: each for each in news}
+        return news
 
     @property
     def may_want_tables(self) -> bool:
         """A published table may want a snapshot. A requested table may still be parked."""
-        return self._takes_new_tables or any(each.state != DONE for each in self._snapshots.values())
+        has_unfinished = any(each.state != DONE for each in self._snapshots.values())
+        return self._takes_new_tables or has_unfinished or bool(self._recopies.incarnations.all())
 
     @property
     def has_requests(self) -> bool:
-        """Tables were requested after the running snapshot had chosen its tables."""
+        """Tables were requested that the running snapshot does not serve."""
         return bool(self._requested)
 
     def begin(self, chosen: Iterable[TableSnapshot]) -> None:
-        """A snapshot serves these tables, as `choose` returned them. Later requests want another snapshot."""
-        self._requested.difference_update(each.topic for each in chosen if self._snapshots.get(each.topic) is each)
+        """A snapshot reads these tables, as `choose` returned them; the stream comes to its LSN next."""
+        self._replaced_now = []
+        for each in chosen:
+            known, reason = self._snapshots.get(each.topic), self._replaced.pop(each.topic, "")
+            if reason and each.state == WANTED and (known is None or not known.wants_all_rows):
+                self._replaced_now.append((each.schema, each.table, reason))
+
+    @property
+    def stops_here(self) -> bool:
+        """The stream is to end where the snapshot is, because a table was replaced."""
+        return bool(self._replaced_now) and self._recopies.stops_on_replaced
+
+    def reach(self, begun: Iterable[TableSnapshot]) -> set[str]:
+        """The stream is at the consistent point of a snapshot. Requests that come now want another one.
+
+        `begun`: its tables, as their rows begin. Returns the topics of those that have to begin with a truncate event,
+        because meanwhile the stream has put events there under another key or of another table, or a request has come.
+        Such a table gets all rows, so this serves every request so far. Raises FatalError if the stream is to end
+        there.
+        """
+        for replaced in self._replaced_now:
+            self._recopies.follow(*replaced)
+        self._replaced_now = []
+        anew = set()
+        for each in begun:
+            is_other = self._recopies.reach(each)
+            if not each.done and (is_other or each.topic in self._requested):
+                anew.add(each.topic)
+            if each.topic not in self._requested - anew:
+                self._snapshots[each.topic] = each
+        self._requested -= anew
+        return anew
 
     def requested_since(self, records: Iterable[TableSnapshot]) -> list[TableSnapshot]:
-        """Return the requests for these tables that came after `begin`. The next daemon must know of them."""
+        """Return the requests for these tables that wait. The next daemon must know of them."""
         return [self._snapshots[each.topic] for each in records if each.topic in self._requested]
+
+    def to_compare(self) -> Table | None:
+        """A table (schema and name) that is to be compared with its topic, because of a gap; None: there is none.
+
+        Events of a parked table are not on its topic, so it waits.
+        """
+        parked = self._parked()
+        waiting = ((each.schema, each.table) for each in self._snapshots.values() if each.repair == COMPARE)
+        return next((table for table in waiting if table not in parked), None)
+
+    def is_to_compare(self, schema: str, table: str) -> bool:
+        """Whether the table is still to be compared: nobody has asked for a new snapshot of it meanwhile."""
+        known = self._snapshots.get(self._names.topic(schema, table))
+        return known is not None and known.repair == COMPARE
+
+    def compared(self, schema: str, table: str, lsn: int, *, differs: bool) -> TableSnapshot:
+        """The table was compared at `lsn`. Returns the record that says so: complete, or to be repaired."""
+        known = self._snapshots[self._names.topic(schema, table)]
+        self._snapshots[known.topic] = replace(known, repair=ROWS) if differs else _complete(known, lsn, 0)
+        return self._snapshots[known.topic]
+
+    def refused(self, repairs: Iterable[PendingRepair]) -> list[Table]:
+        """Rows of tables could not be repaired. Return the tables that get a new snapshot because of it: after a gap
+        nobody else asks for one.
+        """
+        tables = {(each.schema, each.table) for each in repairs if self._is_repaired(each.topic)}
+        for table in tables:
+            self.request(*table)
+        return sorted(tables)
+
+    def repaired(self, outcomes: Iterable[RepairOutcome], left: Container[str], lsn: int) -> list[TableSnapshot]:
+        """Rows were repaired at `lsn`. Returns the records of tables that are repaired because of a gap.
+
+        `left`: the topics with repairs that are left. The others have all rows.
+        """
+        records: dict[str, TableSnapshot] = {}
+        for each in outcomes:
+            topic = each.pending.topic
+            if self._is_repaired(topic):
+                known = self._snapshots[topic]
+                records[topic] = self._snapshots[topic] = replace(known, rows=known.rows + each.rows)
+        for topic, known in records.items():
+            if topic not in left:
+                records[topic] = self._snapshots[topic] = _complete(known, lsn, known.rows)
+        return list(records.values())
+
+    def _is_repaired(self, topic: str) -> bool:
+        known = self._snapshots.get(topic)
+        return known is not None and known.repair == ROWS
 
     def finish(self, records: Iterable[TableSnapshot]) -> None:
         """The snapshots of these tables are complete."""
         self._snapshots |= {each.topic: each for each in records if each.topic not in self._requested}
+
+
+def _complete(known: TableSnapshot, lsn: int, rows: int) -> TableSnapshot:
+    """The topic has every row of the table, as of `lsn`."""
+    return replace(known, state=DONE, lsn=lsn, rows=rows, starts_with_truncate=False, repair="")

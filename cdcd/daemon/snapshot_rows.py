@@ -6,23 +6,25 @@ After: the coordinator hands the batches on. `snapshot.encoder` makes the events
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Collection
 
 from cdcd.daemon.exported_tables import TableExport
 from cdcd.daemon.snapshot_export import ExportedSnapshot
+from cdcd.progress.repair_records import PendingRepair
 from cdcd.progress.snapshot_records import DONE, TableSnapshot
 from cdcd.sink.batches import Batch, BatchBuilder
+from cdcd.snapshot.chunks import BLOCK_BYTES
 from cdcd.snapshot.copy_format import CopyFormat
 from cdcd.snapshot.encoder import SnapshotEncoder
 from cdcd.snapshot.reader import SnapshotConnection
+from cdcd.snapshot.repair_events import RepairOutcome, encode_repairs
+from cdcd.snapshot.table_progress import TableProgress
 from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.relations import ResolvedRelation
 
-BLOCK_BYTES: Final = 8_192
-
 
 class SnapshotRows:
-    """The rows of one snapshot. For the thread that owns the stream; `tables_left` and `bytes_left` for any."""
+    """The rows of one snapshot. For the thread that owns the stream; what is left, and `progress`, for any."""
 
     def __init__(
         self, export: ExportedSnapshot, encoder: ChangeConsumer, batches: BatchBuilder, chunk_bytes: int
@@ -30,6 +32,7 @@ class SnapshotRows:
         """`encoder` writes to `batches`; both serve snapshots alone. `chunk_bytes`: about how much one COPY reads."""
         self._export = export
         self._batches = batches
+        self._changes = encoder
         self._encoder = SnapshotEncoder(
             encoder, export.lsn, export.taken_us, export.xmin, max(1, chunk_bytes // BLOCK_BYTES)
         )
@@ -50,15 +53,43 @@ class SnapshotRows:
         return self._export.lsn
 
     @property
-    def relations(self) -> list[ResolvedRelation]:
-        """The tables, as the catalog described them."""
-        return [table.relation for table in self._tables.values()]
+    def relations(self) -> list[tuple[ResolvedRelation, bool]]:
+        """The tables, as the catalog described them, each with whether it is copied as the root of partitions."""
+        copied = [(table.relation, table.is_partitioned) for table in self._tables.values()]
+        return copied + [(each.relation, False) for each in self._export.repairs if each.relation is not None]
 
-    def start(self, now: float) -> None:
-        """The stream is at the consistent point: the rows come now."""
+    @property
+    def has_repairs(self) -> bool:
+        """Rows of repairs are read, and not encoded: call `repair` before `start`."""
+        return bool(self._export.repairs)
+
+    @property
+    def leaves_repairs(self) -> bool:
+        """More rows are to be repaired, for which the snapshot had no room."""
+        return self._export.leaves_repairs
+
+    def repair(self, is_wanted: Callable[[PendingRepair], bool]) -> tuple[Batch, list[RepairOutcome]]:
+        """Return all rows and deletes of the repairs that are still wanted, as one batch.
+
+        The stream is at the consistent point.
+        """
+        export = self._export
+        wanted = [each for each in export.repairs if is_wanted(each.pending)]
+        outcomes = encode_repairs(self._changes, wanted, export.lsn, export.taken_us)
+        batch = self._batches.build()
+        # The tables that are copied are not announced before their rows.
+        repaired = {(each.relation.schema, each.relation.name) for each in wanted if each.relation is not None}
+        batch.announced = [each for each in batch.announced if (each.schema, each.name) in repaired]
+        for each in batch.announced:
+            each.added = None  # the catalog may have forgotten what it told the stream
+        export.repairs.clear()
+        return batch, outcomes
+
+    def start(self, now: float, anew: Collection[str] = ()) -> None:
+        """The stream is at the consistent point: the rows come now. See `SnapshotEncoder.start`."""
         self._started_s = now
         self._total_bytes = self.bytes_left
-        self._encoder.start()
+        self._encoder.start(anew)
 
     def read(self, rows_max: int) -> None:
         """Encode the rows that have come, at most `rows_max` of each connection, and give idle connections a chunk.
@@ -121,15 +152,27 @@ class SnapshotRows:
 
     @property
     def bytes_left(self) -> int:
-        """The part of the tables that no connection has begun to read."""
+        """The part of the tables that was not read yet, as far as it can be estimated."""
         return self._encoder.blocks_left * BLOCK_BYTES
+
+    @property
+    def progress(self) -> tuple[TableProgress, ...]:
+        """How far the reading of each table is."""
+        return self._encoder.progress
+
+    def seconds_left(self, now: float) -> int | None:
+        """How long the rest takes at the rate so far; None if no block was read yet."""
+        left = self.bytes_left
+        read = self._total_bytes - left
+        return round((now - self._started_s) * left / read) if read > 0 else None
 
     def left(self, now: float) -> dict[str, object]:
         """Return the amount left to read, and the seconds that it takes at the rate so far."""
-        left = self.bytes_left
-        read = self._total_bytes - left
-        eta_s = (now - self._started_s) * left / read if read > 0 else None
-        return {"tables_left": self.tables_left, "bytes_left": left, "seconds_left": eta_s and round(eta_s)}
+        return {
+            "tables_left": self.tables_left,
+            "bytes_left": self.bytes_left,
+            "seconds_left": self.seconds_left(now),
+        }
 
     def close(self) -> None:
         """Close the connections, and with them the snapshot."""

@@ -55,8 +55,10 @@ class StartJudgement:
         for finding in found:
             if finding.level is Level.WARNING and (finding.about, finding.hint) not in self._logged:
                 self._logged.add((finding.about, finding.hint))
-                log.warning("%s. %s", finding.message, finding.hint, extra={"about": finding.about})
+                log.warning("%s", finding, extra={"about": finding.about})
         errors = [finding for finding in found if finding.level is Level.ERROR]
         if errors:
+            code = errors[0].code
+            assert code is not None  # each error has one
             more = f" ({len(errors) - 1} more: run cdcd check)" if len(errors) > 1 else ""
-            raise RequestRejected(f"{errors[0].message}{more}", errors[0].hint)
+            raise RequestRejected(f"{errors[0].message}{more}", errors[0].hint, code=code)

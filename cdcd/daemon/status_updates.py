@@ -39,7 +39,8 @@ class StatusUpdates:
         """Whether to ask the server for a keepalive now. Raises PostgresUnavailable if it has been silent too long."""
         if self._liveness.is_dead(now):
             raise PostgresUnavailable(
-                f"PostgreSQL has been silent for {self._liveness.timeout_s:.0f} s, and does not answer"
+                f"PostgreSQL has been silent for {self._liveness.timeout_s:.0f} s, and does not answer",
+                code="postgres-interrupted",
             )
         return self._liveness.should_probe(now)
 

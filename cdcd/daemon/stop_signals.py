@@ -1,14 +1,14 @@
 """SIGTERM and SIGINT ask the daemon to stop; if that takes too long, the daemon leaves at once.
 
 Before: the operating system, a person or Kubernetes sends the signal.
-After: `supervisor` and `pipeline` see `received`, and finish in order.
+After: `supervisor` and `pipeline` see `received`, and finish in order. SIGHUP goes to `settings_watch`.
 """
 
 from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
@@ -27,9 +27,13 @@ class StopTookTooLong(BaseException):
 class StopSignals:
     """Whether a signal came. For the main thread."""
 
-    def __init__(self, wake: WakeupPipe) -> None:
-        """A signal sets `wake`, which ends every wait."""
+    def __init__(self, wake: WakeupPipe, on_hangup: Callable[[], None] | None = None) -> None:
+        """A signal sets `wake`, which ends every wait.
+
+        `on_hangup` is called at SIGHUP, within the handler; None: SIGHUP asks to stop, too, because a terminal is gone.
+        """
         self._wake = wake
+        self._on_hangup = on_hangup
         self.received = False
 
     @contextmanager
@@ -49,7 +53,15 @@ class StopSignals:
         def give_up(_: int, __: FrameType | None) -> None:
             raise StopTookTooLong
 
+        def hang_up(number: int, frame: FrameType | None) -> None:
+            if self._on_hangup is None:
+                stop(number, frame)
+            else:
+                self._on_hangup()
+
         handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGALRM: give_up}
+        if self._on_hangup is not None or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+            handlers[signal.SIGHUP] = hang_up
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         wakeup_fd = signal.set_wakeup_fd(self._wake.write_fd, warn_on_full_buffer=False)
         try:

@@ -71,6 +71,7 @@ class StreamReader:
             return False
         self._report.on_read(size_bytes)
         self._assembler.feed(frames)
+        del frames  # a large one takes much memory, and its event is copied next
         self._collect(synchronous)
         return True
 
@@ -81,7 +82,7 @@ class StreamReader:
         # A COMMIT that waits for this daemon does not wait for later rows.
         batch.commit_is_distant = batch.ends_inside_transaction and (synchronous or assembler.commit_is_distant)
         batch.more_expected = self._pacing.has_backlog and not synchronous
-        batch.requests = self._requests.take(self._batches.take_requests())
+        batch.requests = self._requests.take(self._batches.take_requests(), batch.announced)
         if batch.rows or batch.requests or self._has_open_rows:
             if batch.transactions:
                 tracker.on_received(batch.end_lsn)

@@ -1,7 +1,7 @@
 """Reports what moves through one stream to the status, the metrics and the log.
 
 Before: the loop says what was received, and what Kafka committed.
-After: `status` and `metrics` show it; the log gets at most one line a second.
+After: `status` and `metrics` show it; the log gets at most one line an interval.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from math import inf
+from typing import Final
 
 from cdcd.clock import wall_us
 from cdcd.daemon.sink_link import Commit
@@ -16,12 +18,15 @@ from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator
 from cdcd.lsn import format_lsn
 from cdcd.monitoring.log_setup import Summary
 from cdcd.monitoring.metrics import Metrics
-from cdcd.monitoring.status import QueueDepths, Status
+from cdcd.monitoring.status import CommitTimes, QueueDepths, Status
 from cdcd.progress.records import ParkedTable
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.publisher import Publisher
 from cdcd.source.table_selection import qualified_name
 from cdcd.transaction.spool import Spool
+
+COPIED: Final = "r"
+"""The op of a row of a snapshot, or of a repair."""
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +34,14 @@ log = logging.getLogger(__name__)
 class StreamReport:
     """The report of one stream. For the thread that owns the stream."""
 
-    def __init__(self, status: Status, metrics: Metrics, wall_clock_us: Callable[[], int] = wall_us) -> None:
-        """`wall_clock_us` returns microseconds since 1970 UTC."""
+    def __init__(
+        self,
+        status: Status,
+        metrics: Metrics,
+        wall_clock_us: Callable[[], int] = wall_us,
+        log_interval_s: float = 1.0,
+    ) -> None:
+        """`wall_clock_us` returns microseconds since 1970 UTC. `log_interval_s`: between two lines of the log."""
         self._status = status
         self._metrics = metrics
         self._wall_clock_us = wall_clock_us
@@ -38,7 +49,7 @@ class StreamReport:
         """For received batches that Kafka does not hold: the end LSN of the last transaction, the earliest commit time.
         The times increase: a batch is left out if a later one has an earlier time."""
         self._open_commit_us = 0
-        self._summary = Summary(log, "published")
+        self._summary = Summary(log, "published", log_interval_s)
 
     def on_start(self, durable_lsn: int) -> None:
         """The stream begins, and Kafka holds everything before `durable_lsn`."""
@@ -62,6 +73,7 @@ class StreamReport:
             )
 
         self._status.depths = depths
+        self._status.snapshot = snapshots.progress
 
     def on_read(self, size_bytes: int) -> None:
         """Bytes came from the server."""
@@ -106,14 +118,18 @@ class StreamReport:
         metrics.published(result.transactions, counts, result.bytes, commit.commit_s)
         metrics.parked({f"{schema}.{name}": events for (schema, name), events in result.parked_counts.items()})
         self.on_parked(result.parked)
+        changes: dict[str, int] = {}
+        copied: dict[str, int] = {}
+        for (relation, op), events in counts.items():
+            into = copied if op == COPIED else changes
+            into[relation] = into.get(relation, 0) + events
+        status.published.add_copied(now, copied)
         if not result.transactions:
             return
-        rows: dict[str, int] = {}
-        for (relation, _), events in counts.items():
-            rows[relation] = rows.get(relation, 0) + events
-        status.published.add(now, result.transactions, rows)
+        delay_s = (self._wall_clock_us() - result.oldest_commit_ts) / 1e6
+        status.published.add(now, result.transactions, changes, CommitTimes(result.commit_ts, max(0.0, delay_s)))
         status.positions.last_commit_us = result.commit_ts
-        metrics.latency((self._wall_clock_us() - result.oldest_commit_ts) / 1e6)
+        metrics.latency(delay_s)
         self._summary.add(
             now,
             {"rows": result.rows, "transactions": result.transactions, "kafka_commits": 1},
@@ -134,3 +150,7 @@ class StreamReport:
     def flush(self, now: float) -> None:
         """Write the log line if its time has come; `now` is monotonic."""
         self._summary.flush(now)
+
+    def end(self) -> None:
+        """The stream has ended: write the log line of what no line has told yet."""
+        self._summary.flush(inf)

@@ -21,62 +21,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
+from cdcd.daemon.fallbacks import Fallbacks
+from cdcd.daemon.gap_declaration import declare_gap
 from cdcd.daemon.kafka_session import KafkaSession
 from cdcd.daemon.kafka_takeover import KafkaTakeover
 from cdcd.daemon.publication_setup import PublicationSetup
 from cdcd.daemon.slot_setup import SlotSetup
-from cdcd.daemon.start_judgement import StartJudgement
 from cdcd.daemon.wiring import ServerConnection, StreamResources, assemble
-from cdcd.errors import (
-    CdcdError,
-    FatalError,
-    GapError,
-    PostgresUnavailable,
-    SpoolFull,
-    StreamingResumed,
-    StreamingUnsupported,
-)
+from cdcd.errors import GapError, PostgresUnavailable
 from cdcd.lsn import format_lsn
 from cdcd.progress.continuity import Server
-from cdcd.sink.parking.state import PendingParking
 from cdcd.source.replication_stream import status_interval_s
 from cdcd.source.start_options import start_options, streaming_mode
 from cdcd.wakeup import WakeupPipe
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class Fallbacks:
-    """The features that failed in this process: its next stream does without them."""
-
-    binary: bool | None = None
-    """None: the published types decide."""
-    streaming_allowed: bool = True
-    """The stream may ask for transactions in progress."""
-    streaming_resumes_lsn: int = 0
-    """If not: they may come again once Kafka has everything before this LSN; 0: not in this process."""
-    parking: PendingParking = field(default_factory=PendingParking)
-    """Tables to park, in addition to those that the progress names."""
-    judgement: StartJudgement = field(default_factory=StartJudgement)
-    """It knows the warnings that earlier starts have logged."""
-
-    def note_streaming(self, error: CdcdError) -> None:
-        """Note what the error that ended a stream means for transactions in progress.
-
-        Raises FatalError if prepared transactions alone do not fit into the spool: the server sends them again.
-        """
-        if isinstance(error, SpoolFull) and not self.streaming_allowed and not error.may_pass:
-            raise FatalError(f"the prepared transactions do not fit: {error.message}", error.remedy) from error
-        if isinstance(error, StreamingUnsupported):
-            self.streaming_allowed = False
-            self.streaming_resumes_lsn = error.until_lsn
-        elif isinstance(error, StreamingResumed):
-            self.streaming_allowed = True
 
 
 class StreamStartup:
@@ -110,7 +74,7 @@ class StreamStartup:
         self._stack.callback(kafka.close)
         self._publication = PublicationSetup(settings.source, self._session, clients.publication(self._session))
         self._slot = SlotSetup(settings, clients, self._session, self._publication, kafka, self._is_stopping)
-        self._takeover = KafkaTakeover(settings, clients, kafka, wake.set, stopping, fallbacks.parking)
+        self._takeover = KafkaTakeover(settings, clients, kafka, wake.set, stopping, fallbacks)
         self._stack.callback(self._takeover.close)
 
     @property
@@ -151,7 +115,9 @@ class StreamStartup:
         if self._stopping():
             return None  # the slot may be missing
         stream.enlarge_read_buffer()
-        stream.start(source.slot, 0, options)
+        own_pid, self._fallbacks.walsender_pid = self._fallbacks.walsender_pid, 0
+        self._slot.start(stream, options, own_pid)
+        self._fallbacks.walsender_pid = stream.backend_pid
         held = self._slot.held_by(here, stream)  # only now, because no other client moves the slot any more
         confirmed_lsn = held.confirmed_lsn
         log.info(
@@ -169,17 +135,35 @@ class StreamStartup:
             wal_sender_timeout_s,
             0 if self._fallbacks.streaming_allowed else self._fallbacks.streaming_resumes_lsn,
         )
-        self._takeover.start(held, self._publication.tables())
+        self._takeover.start(held, self._publication.tables(), partial(self._slot.confirmed_lsn, stream))
+        self._clients.look_up_schemas()
         kafka = self._wait_for_kafka(server)
         if kafka is None:
             return None
+        held = held.rebased(kafka.lsn_base)
+        server = replace(server, confirmed_lsn=held.confirmed_lsn, lsn_base=kafka.lsn_base)
+        stream.lsn_base = kafka.lsn_base
+        catalog.rebase(kafka.lsn_base)
         self._slot.check_conflicts(kafka.cluster_id)
         self._slot.check_databases(kafka.slots_of_other_databases)
         if not kafka.is_contiguous:
-            kafka = self._declare_gap(kafka, held)
-        resources = assemble(self._settings, self._clients, server, kafka, self._stack, self._wake.set, self._on_schema)
+            kafka = declare_gap(self._settings, kafka, held, self._publication.tables(), self._clients.monotonic_s())
+        resources = assemble(
+            self._settings,
+            self._clients,
+            server,
+            kafka,
+            self._stack,
+            self._wake.set,
+            self._stopping,
+            self._on_schema,
+        )
+        self._fallbacks.lost = {}
         last = kafka.publisher.last
-        log.info("going on", extra={"from": format_lsn(last.lsn if last else confirmed_lsn)})
+        extra = {"from": format_lsn(last.lsn if last else held.confirmed_lsn)}
+        if kafka.lsn_base:
+            extra["lsn_base"] = format_lsn(kafka.lsn_base)
+        log.info("going on", extra=extra)
         return resources
 
     def _is_stopping(self) -> bool:
@@ -203,7 +187,8 @@ class StreamStartup:
                 # The daemon cannot acknowledge anything yet. The server would wait for it as long as it waits for
                 # Kafka.
                 raise PostgresUnavailable(
-                    "PostgreSQL is shutting down, or has ended the session, while the daemon took Kafka over"
+                    "PostgreSQL is shutting down, or has ended the session, while the daemon took Kafka over",
+                    code="postgres-interrupted",
                 )
         if self._stopping():
             return None
@@ -212,18 +197,3 @@ class StreamStartup:
         except GapError:
             self._slot.check_holding(stream)
             raise
-
-    def _declare_gap(self, kafka: KafkaSession, server: Server) -> KafkaSession:
-        last, tables = kafka.publisher.last, self._publication.tables()
-        begin, end = server.confirmed_lsn if last is None else last.lsn, server.confirmed_lsn
-        if last is None or end <= last.lsn:
-            # Records of the progress are lost. So nothing tells which of the slot's changes Kafka has, and the daemon
-            # publishes none of them.
-            end = server.wal_lsn
-        log.warning(
-            "changes are missing: taking a new snapshot of all tables",
-            extra={"from": format_lsn(begin), "to": format_lsn(end), "tables": len(tables)},
-        )
-        wanted = kafka.publisher.declare_gap(begin, end, tables, self._clients.monotonic_s())
-        snapshots = {**kafka.snapshots, **{each.topic: each for each in wanted}}
-        return replace(kafka, snapshots=snapshots, begins_at=end)

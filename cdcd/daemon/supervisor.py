@@ -9,14 +9,16 @@ This is the only place that acts on an error's remedy:
   BACKOFF_MAX_S. It is BACKOFF_MIN_S again once a stream has published a transaction. A daemon that has streamed retries
   without end, and so does one that waits for Kafka. Another one that has never streamed gives up after
   FIRST_STREAM_WITHIN_S, because its settings may be wrong.
-- Kafka denies access: that is fatal, unless a stream had access ACCESS_RETURNS_S ago or later. An ACL, a certificate or
-  a password is changed on one broker after the other, and the next stream reads the files again.
+- Kafka or PostgreSQL denies access: that is fatal, unless a stream had access ACCESS_RETURNS_S ago or later. An ACL, a
+  certificate or a password is changed on one server after the other, and the next stream reads the files again.
+- The files of TLS have changed: end the stream in order, and start again at once. A client reads them only once.
 - The slot is in use: another daemon streams. Stand by, and try again every STANDBY_S. After that the wait begins at
   BACKOFF_MIN_S.
 - A table cannot be published: park it, and start again.
 - FatalError: say why and exit 1 (2 for a setting). Kubernetes starts the daemon again until a person has removed the
   cause. A daemon that never streamed drops the slot that it has made.
 - SIGTERM, SIGINT: finish the open Kafka transaction, acknowledge it, exit 0 (`stop_signals`).
+- The settings have changed: finish in the same way. `settings_reload` then lets it `renew`, and run again.
 """
 
 from __future__ import annotations
@@ -29,10 +31,12 @@ from typing import Final
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
+from cdcd.daemon.fallbacks import Fallbacks
 from cdcd.daemon.pipeline import Pipeline
-from cdcd.daemon.stream_startup import Fallbacks, StreamStartup
+from cdcd.daemon.stream_startup import StreamStartup
 from cdcd.daemon.unused_slot import drop_unused_slot
 from cdcd.errors import (
+    OR_PARK,
     AccessDenied,
     BinaryFormatUnsupported,
     CdcdError,
@@ -41,9 +45,11 @@ from cdcd.errors import (
     RetriableError,
     TextUnconvertible,
     Unpublishable,
+    sentence,
 )
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import State, Status
+from cdcd.sink.kafka.tls_files import naming_files
 from cdcd.source.server_errors import SlotActive
 from cdcd.source.table_selection import qualified_name, shell_word
 from cdcd.wakeup import WakeupPipe
@@ -56,7 +62,7 @@ FIRST_STREAM_WITHIN_S: Final = 60.0
 """A daemon that never streamed begins no attempt later than this. The time on standby does not count."""
 
 ACCESS_RETURNS_S: Final = 300.0
-"""So long a daemon that has streamed waits for access to Kafka that it has lost."""
+"""So long a daemon that has streamed waits for access to Kafka or PostgreSQL that it has lost."""
 
 STANDBY_S: Final = 0.5
 
@@ -92,18 +98,34 @@ class Supervisor:
         self._slot_created = False
         self._fallbacks = Fallbacks(None if settings.source.binary == "auto" else settings.source.binary)
 
+    def renew(self, settings: Settings, clients: Clients) -> None:
+        """The next streams have these settings. What this process has learnt about the old ones is forgotten.
+
+        A daemon that has streamed goes on trying with them, as with the old ones.
+        """
+        self._settings = settings
+        self._clients = clients
+        binary = None if settings.source.binary == "auto" else settings.source.binary
+        old = self._fallbacks
+        self._fallbacks = Fallbacks(binary, lost=old.lost, walsender_pid=old.walsender_pid, judgement=old.judgement)
+        if self._has_streamed:
+            self._streamed_s = clients.monotonic_s()
+
     def run(self) -> None:
         """Run until `stopping`. Raises the FatalError that ended the daemon."""
         try:
             self._attempts()
-            if self._slot_created and not self._has_streamed:
-                log.warning("%s", _SLOT_REMAINS.format(self._settings.source.slot))
         except FatalError as error:
             if self._slot_created and not self._status.published.transactions and not self._drop_slot(error):
                 error.hint = f"{error.hint.rstrip('.')}. {_SLOT_REMAINS.format(self._settings.source.slot)}"
             self._status.state = State.FAILED
             self._status.errors.add(self._clients.monotonic_s(), error)
             raise
+
+    def close(self) -> None:
+        """The daemon was stopped: say it if a slot stays that no stream has used."""
+        if self._slot_created and not self._has_streamed:
+            log.warning("%s", _SLOT_REMAINS.format(self._settings.source.slot))
 
     def _drop_slot(self, error: FatalError) -> bool:
         """If no stream came about, drop the slot that this daemon has made; returns whether nothing is left behind."""
@@ -124,12 +146,14 @@ class Supervisor:
                 if self._status.state is not State.WAITING:
                     _log_standby(error)
                 self._status.stand_by(clock())
+                self._fallbacks.note(error)
                 self._sleep(STANDBY_S)
                 since_s = clock()
                 backoff_s = BACKOFF_MIN_S  # PostgreSQL answers: the next error has another cause
             except Unpublishable as error:
                 self._park_table(error)
             except (RetriableError, AccessDenied) as error:
+                naming_files(error, self._settings.sink.librdkafka)
                 if isinstance(error, AccessDenied) and clock() - self._streamed_s >= ACCESS_RETURNS_S:
                     raise
                 if isinstance(error, BinaryFormatUnsupported):
@@ -137,9 +161,9 @@ class Supervisor:
                 elif isinstance(error, TextUnconvertible):
                     self._take_text_as_stored(error)
                 else:
-                    self._fallbacks.note_streaming(error)
+                    self._fallbacks.note(error)
                 if self._stopping():
-                    log.info("stopped; PostgreSQL will send again what Kafka has not committed: %s", error.message)
+                    log.info("stopped; PostgreSQL will send again what Kafka has not committed: %s", error)
                     break
                 if self._status.published.transactions > published:
                     backoff_s = BACKOFF_MIN_S
@@ -156,6 +180,7 @@ class Supervisor:
 
     def _stream(self) -> bool:
         """Run one stream. Returns True if no other is to follow: a signal came, or only snapshots were wanted."""
+        files = self._clients.tls_files()  # as they are before this stream's clients read them
         startup = self._startup(
             self._settings,
             self._clients,
@@ -175,8 +200,9 @@ class Supervisor:
             self._metrics.retry_backoff(self._clients.retry_backoff_s)
             self._status.begin_stream(self._clients.monotonic_s())
             clock, wall_clock_us = self._clients.monotonic_s, self._clients.wall_us
-            Pipeline(resources, self._status, self._metrics, self._wake, clock, wall_clock_us).run(self._stopping)
-            return True
+            pipeline = Pipeline(resources, self._status, self._metrics, self._wake, clock, wall_clock_us)
+            pipeline.run(lambda: self._stopping() or files.have_changed)
+            return not files.changed
         finally:
             self._slot_created = self._slot_created or startup.slot_created
             if self._status.state is State.STREAMING:
@@ -206,32 +232,40 @@ class Supervisor:
             if name not in error.message:
                 error.message = f"the table {name} cannot be published: {error.message}"
             raise error
+        reason = sentence(error.message, "", error.code)
         if error.unparking:
-            parking.refused[table] = error.message
+            parking.refused[table] = reason
         else:
-            parking.parked[table] = error.message
+            parking.parked[table] = reason
+            if error.keyless:
+                parking.keyless.add(table)
         now = "still cannot be published, so it stays parked" if error.unparking else "is parked"
         hint = f"Run: cdcd unpark --discard {shell_word(name)}, which also takes a new snapshot of the table"
         if not (error.gone or error.keyless):
             hint = f"Then run: cdcd unpark {shell_word(name)}"
-        why = error.message if error.keyless else str(error)  # its own hint is for a daemon that stops
-        log.warning("the table %s %s: %s. %s", name, now, why.rstrip("."), hint)
+        own = "" if error.keyless else error.hint.partition(f" {OR_PARK}")[0]  # the rest is for a daemon that stops
+        why = f"the table {name} {now}: {sentence(error.message, own, None).rstrip('.')}"
+        log.warning("%s", sentence(why, hint, error.code), extra={"code": error.code})
         self._note_restart(error)
 
     def _fall_back_to_text(self, error: BinaryFormatUnsupported) -> None:
         if self._settings.source.binary is True:
             raise FatalError(
-                f"{error.message}, and source.binary = true allows no other mode", 'Set source.binary = "auto"'
+                f"{error.message}, and source.binary = true allows no other mode",
+                'Set source.binary = "auto"',
+                code="binary-required",
             )
         self._fallbacks.binary = False
 
     def _take_text_as_stored(self, error: TextUnconvertible) -> None:
         """Let the next stream get text as it is stored: only values that have no equivalent in UTF-8 are lost then."""
         if self._clients.text_as_stored:
-            raise FatalError(error.message, error.hint)
+            raise FatalError(error.message, error.hint, code=error.code)
         if self._settings.source.binary is True:
             raise FatalError(
-                f"{error.message}, and source.binary = true allows no other mode", 'Set source.binary = "auto"'
+                f"{error.message}, and source.binary = true allows no other mode",
+                'Set source.binary = "auto"',
+                code="binary-required",
             )
         self._clients.text_as_stored = True
         self._fallbacks.binary = False
@@ -248,10 +282,13 @@ class Supervisor:
 def _log_standby(error: SlotActive) -> None:
     holder = {"slot": error.slot, "pid": error.pid, "application_name": error.application_name}
     if error.is_foreign:
-        log.warning("standing by: another program has the slot. %s", error.hint, extra=holder)
+        said = sentence("standing by: another program has the slot", error.hint, error.code)
+        log.warning("%s", said, extra=holder | {"code": error.code})
     else:
         log.info("standing by: another daemon has the slot", extra=holder)
 
 
 def _given_up(error: CdcdError) -> FatalError:
-    return FatalError(f"no stream started within {FIRST_STREAM_WITHIN_S:.0f} s: {error.message}", error.hint)
+    return FatalError(
+        f"no stream started within {FIRST_STREAM_WITHIN_S:.0f} s: {error.message}", error.hint, code=error.code
+    )

@@ -16,7 +16,7 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import Final
 
-from cdcd.errors import CdcdError, TopicLost
+from cdcd.errors import AccessDenied, CdcdError, TopicLost
 from cdcd.progress.records import TopicState
 from cdcd.progress.topic_evidence import describe, lost_topics
 from cdcd.sink.kafka.cluster import KafkaCluster
@@ -54,6 +54,7 @@ class TopicWatch:
         self._suspected: Mapping[str, str] = {}
         self._grown: set[str] = set()
         """The topics that have more partitions than this stream writes to."""
+        self._is_denied = False
         self._loss: Exception | None = None
         self._thread = Thread(target=self._run, name="cdcd-topic-watch", daemon=True)
 
@@ -83,8 +84,21 @@ class TopicWatch:
         self._suspected = lost
         self._seen = {**self._seen, **{topic: found[topic] for topic in found.keys() & self._others - lost.keys()}}
         if certain:
-            self._loss = TopicLost(describe(certain), "The daemon starts again, and looks what is left")
+            self._loss = TopicLost(
+                describe(certain), "The daemon starts again, and looks what is left", certain, code="topic-lost"
+            )
             self._wake()
+
+    def _check_if_allowed(self) -> None:
+        """Check. The sink can write without seeing the topics; the next start cannot."""
+        try:
+            self.check()
+        except AccessDenied as error:
+            if not self._is_denied:
+                log.warning("the topics cannot be watched, and the next start will be refused: %s", error)
+            self._is_denied = True
+        else:
+            self._is_denied = False
 
     def _note_new_partitions(self, recorded: Mapping[str, TopicState], found: Mapping[str, TopicState]) -> None:
         for topic in recorded.keys() & found.keys() - self._grown:
@@ -105,7 +119,7 @@ class TopicWatch:
             # Brokers that do not answer are no loss. The sink notices them, too.
             try:
                 with suppress(CdcdError):
-                    self.check()
+                    self._check_if_allowed()
             except Exception as error:  # noqa: BLE001 - handed to the source thread
                 self._loss = error
                 self._wake()

@@ -13,14 +13,20 @@ from functools import partial
 
 from cdcd.avro.avro_format import AvroFormat
 from cdcd.avro.codecs.text_encoding import escaped
+from cdcd.avro.registry_store import RegistryStore
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
+from cdcd.daemon.gap_repairs import GapRepairs
 from cdcd.daemon.kafka_session import KafkaSession
 from cdcd.daemon.publication_setup import PublicationSetup
+from cdcd.daemon.recopies import Recopies, Table
+from cdcd.daemon.registry_wait import RegistryWait
+from cdcd.daemon.repair_requests import RepairRequests
 from cdcd.daemon.request_intake import RequestIntake
-from cdcd.daemon.schema_registry import registry_store
+from cdcd.daemon.schema_registry import subject_names
 from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator, SnapshotLimits
 from cdcd.daemon.snapshot_requests import SnapshotRequests
+from cdcd.daemon.table_comparison import TableComparison
 from cdcd.daemon.topic_watch import TopicWatch
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.preflight.host import spool_parent
@@ -61,6 +67,8 @@ class ServerConnection:
     """How long the server waits for the daemon; 0: without end."""
     streaming_resumes_lsn: int = 0
     """Once Kafka has everything before it, the next stream asks for transactions in progress again; 0: no such LSN."""
+    lsn_base: int = 0
+    """As in SlotRecord. It was added to `confirmed_lsn`."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +87,14 @@ class StreamResources:
     sink_worker: Callable[..., SinkWorker]
     """Takes `on_commit` and `on_end` of SinkWorker, and returns the sink of this stream."""
     snapshots: SnapshotCoordinator
+    gap_repairs: GapRepairs
     topic_watch: TopicWatch
     requests: RequestIntake
+    registry_wait: RegistryWait
     only_snapshot: bool
     """The stream ends when every snapshot is published."""
+    progress_interval_s: float
+    """Between two lines of the log about what was published."""
 
 
 def assemble(
@@ -92,18 +104,23 @@ def assemble(
     kafka: KafkaSession,
     stack: ExitStack,
     wake: Callable[[], None],
+    stopping: Callable[[], bool],
     on_schema: Callable[[str, bytes], None],
 ) -> StreamResources:
     """Build all parts of a stream; `stack` closes them.
 
-    `wake` interrupts the pipeline's waiting. `on_schema` gets each relation before its events come, with the header
-    that names its schema.
+    `wake` interrupts the pipeline's waiting; `stopping` ends that for the schema registry. `on_schema` gets each
+    relation before its events come, with the header that names its schema.
     """
     names, last = TopicNames(settings.sink.prefix, settings.sink.topic), kafka.publisher.last
     spool = _spool(settings, clients, server.system_id)
     stack.callback(spool.close)
     batches = BatchBuilder(settings.sink.tombstones)
-    parked, registry = frozenset(kafka.publisher.parked), registry_store(settings, names)
+    parked, ids = frozenset(kafka.publisher.parked), clients.registry()
+    registry_wait = RegistryWait(wake, stopping, clients.monotonic_s)
+    registry = None
+    if ids is not None:
+        registry = RegistryStore(ids, subject_names(settings), registry_wait, clients.monotonic_s)
     encoding, to_text, to_name = server.stream.encoding, None, None
     if clients.text_as_stored:
         to_text = TextConversion(server.session, encoding).text
@@ -112,22 +129,43 @@ def assemble(
     encoder = events.stream_encoder(batches)
     snapshot_batches = BatchBuilder(settings.sink.tombstones)
     sizes = clients.sizes
-    snapshots = SnapshotCoordinator(
-        SnapshotRequests(
-            settings.source.slot,
+    requests = SnapshotRequests(
+        settings.source.slot,
+        names,
+        kafka.snapshots,
+        takes_new_tables=settings.snapshot.mode != "never",
+        parked=lambda: kafka.publisher.parked,
+        recopies=Recopies(
             names,
-            kafka.snapshots,
-            takes_new_tables=settings.snapshot.mode != "never",
-            parked=lambda: kafka.publisher.parked,
+            kafka.publisher.table_keys.last,
+            kafka.publisher.table_keys.incarnations.all(),
+            stops_on_key_change=settings.tables.on_key_change == "stop",
+            stops_on_replaced=settings.tables.on_replaced == "stop",
         ),
+    )
+    snapshots = SnapshotCoordinator(
+        requests,
         events.snapshot_encoder(snapshot_batches),
         snapshot_batches,
-        lambda choose: clients.snapshot_export(choose, wake),
-        lambda choose: clients.new_table_scan(choose, wake),
+        lambda choose, repairs: clients.snapshot_export(choose, repairs, wake, server.lsn_base),
+        lambda wants: clients.new_table_scan(wants, wake),
         SnapshotLimits(settings.snapshot.chunk_bytes, sizes.snapshot_rows, sizes.snapshot_batch_bytes),
+        RepairRequests(
+            settings.source.slot,
+            names,
+            () if settings.snapshot.mode == "only" else kafka.repairs,
+            parked=lambda: kafka.publisher.parked,
+        ),
         only=settings.snapshot.mode == "only",
     )
     stack.callback(snapshots.close)
+    gap_repairs = GapRepairs(
+        requests,
+        snapshots,
+        # A stream that has only snapshots to publish does not come to the LSN of a comparison.
+        None if settings.snapshot.mode == "only" else partial(_comparison, clients, server.system_id, wake),
+    )
+    stack.callback(gap_repairs.close)
     publication = PublicationSetup(settings.source, server.session, clients.publication(server.session))
     queue = clients.batch_queue(wake)
     others = frozenset({names.progress, names.parked})
@@ -142,8 +180,8 @@ def assemble(
         server=server,
         is_synchronous=commits_wait(server.session),
         assembler=Assembler(
-            Decoder(streaming_parallel=server.streaming_mode == "parallel", to_text=to_name),
-            Relations(server.catalog, kafka.publisher.keys, parked),
+            Decoder(server.streaming_mode == "parallel", to_name, server.lsn_base),
+            Relations(server.catalog, kafka.publisher.last_key, parked, kafka.publisher.last_added),
             encoder,
             spool,
             sent_again,
@@ -156,15 +194,24 @@ def assemble(
         publisher=kafka.publisher,
         sink_worker=partial(clients.sink_worker(), kafka.publisher, kafka.schedule, queue),
         snapshots=snapshots,
+        gap_repairs=gap_repairs,
         topic_watch=watch,
         requests=RequestIntake(
             settings.source.slot,
             publication.tables,
             snapshots.request,
             lambda: kafka.publisher.parked,
+            snapshots.announce,
+            snapshots.request_repair,
         ),
+        registry_wait=registry_wait,
         only_snapshot=settings.snapshot.mode == "only",
+        progress_interval_s=settings.log.progress_interval_s,
     )
+
+
+def _comparison(clients: Clients, system_id: str, wake: Callable[[], None], table: Table) -> TableComparison:
+    return clients.table_comparison(table, system_id, wake)
 
 
 def _name(to_text: Callable[[bytes], str], raw: bytes) -> str:

@@ -1,6 +1,7 @@
-"""Answers on the HTTP port: /metrics for Prometheus, /healthz, /readyz, /availablez for Kubernetes, / for a person.
+"""Answers on the HTTP port: / for a person, /status.json for programs, /metrics for Prometheus, probes for Kubernetes.
 
-Before: `status` and `metrics` have the facts. After: `http_server` sends the answer.
+Before: `status`, `metrics` and `status_report` have the facts. After: `http_server` sends the answer. The page and
+`cdcd top` show what /status.json says.
 
 Three questions of a prober, and what a negative answer calls for:
 
@@ -15,16 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Final
 
 from cdcd.clock import monotonic_s, wall_us
 from cdcd.monitoring.http_server import Answer
 from cdcd.monitoring.status import Status
-from cdcd.monitoring.status_page import render
+from cdcd.monitoring.status_page import asset, render
+from cdcd.monitoring.status_report import as_json, report
 from cdcd.terminal.visible_text import visible
+
+_ASSETS: Final = {"/page.css": "text/css", "/page.js": "text/javascript"}
+"""What the page loads, with its media type."""
 
 
 class HttpAnswers:
-    """The answers of one daemon. They change nothing, and take no parameters but `?still`."""
+    """The answers of one daemon. They change nothing, and take no parameters."""
 
     def __init__(self, status: Status, exposition: Callable[[], bytes]) -> None:
         """`exposition` gives the metrics in Prometheus' text format."""
@@ -32,10 +38,10 @@ class HttpAnswers:
         self._exposition = exposition
 
     def __call__(self, target: str) -> Answer:
-        """Answer one of five paths."""
+        """Answer one of the paths."""
         status, now_s = self._status, monotonic_s()
         lost = status.lost(now_s)
-        path, _, query = target.partition("?")
+        path = target.partition("?")[0]
         if path == "/metrics":
             return Answer(HTTPStatus.OK, "text/plain; version=0.0.4", self._exposition())
         if path == "/healthz":
@@ -49,9 +55,12 @@ class HttpAnswers:
         if path == "/availablez":
             return _verdict(status.is_available(), status.state.value, lost)
         if path == "/":
-            page = render(status, now_s, wall_us(), still=query == "still")
-            return Answer(HTTPStatus.OK, "text/html", page.encode())
-        return Answer(HTTPStatus.NOT_FOUND, "text/plain", b"/metrics /healthz /readyz /availablez /\n")
+            return Answer(HTTPStatus.OK, "text/html", render(report(status, now_s, wall_us())).encode())
+        if path == "/status.json":
+            return Answer(HTTPStatus.OK, "application/json", as_json(report(status, now_s, wall_us())).encode())
+        if kind := _ASSETS.get(path):
+            return Answer(HTTPStatus.OK, kind, asset(path[1:]))
+        return Answer(HTTPStatus.NOT_FOUND, "text/plain", b"/ /status.json /metrics /healthz /readyz /availablez\n")
 
 
 def _verdict(is_good: bool, text: str, lost: list[str]) -> Answer:

@@ -20,6 +20,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -49,8 +50,8 @@ ACCEPTED_AT_ONCE: Final = 16
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Connection": "close",
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -90,7 +91,9 @@ class MonitoringServer:
             )
         except OSError as error:
             hint = "Change [monitoring] host or port, or stop the program that uses them"
-            raise SettingsError(f"Cannot listen on {host}:{port}: {error.strerror or error}", hint) from error
+            raise SettingsError(
+                f"Cannot listen on {host}:{port}: {error.strerror or error}", hint, code="port-taken"
+            ) from error
         self.port: int = listening.getsockname()[1]
         self._connections = _Connections(answer, request_timeout_s, is_local=_is_loopback(listening.getsockname()[0]))
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -99,7 +102,6 @@ class MonitoringServer:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run(listening)), name="health", daemon=True)
         self._thread.start()
         self._started.wait()
-        log.info("listening", extra={"host": host, "port": self.port})
 
     def close(self) -> None:
         """Stop listening, and leave the clients; returns once the thread has ended."""
@@ -118,6 +120,17 @@ class MonitoringServer:
             self._started.set()
         await self._stopping.wait()
         server.close()
+
+
+def url(host: str, port: int) -> str:
+    """The URL of the page for a browser on this machine."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return f"http://{host}:{port}/"
+    if address.is_unspecified:  # any address: one of them is the loopback address
+        address = ip_address("127.0.0.1")
+    return f"http://{f'[{address}]' if address.version == 6 else address}:{port}/"
 
 
 class _Places:
@@ -167,6 +180,8 @@ class _Connections:
             self._asking.leave(connection)
             self._reading.leave(connection)
             connection.abort()
+            with suppress(OSError, asyncio.CancelledError):  # else asyncio logs that nobody asked how it ended
+                await writer.wait_closed()
 
     async def _answer_to(self, reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
         try:

@@ -50,11 +50,14 @@ class _AboveProgressBar(logging.StreamHandler[TextIO]):
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-11-21T15:39:31.123Z INFO sink: committed rows=1200 lsn=16/B374D848`."""
+    """`2026-11-21T15:39:31.123Z INFO sink: committed rows=1200 lsn=16/B374D848`.
+
+    The message of an error ends in its code, so `code` is a field of JSON only.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, and the record's traceback below it if there is one."""
-        pairs = "".join(f" {key}={word(str(value))}" for key, value in _extra(record).items())
+        pairs = "".join(f" {key}={word(str(value))}" for key, value in _extra(record).items() if key != "code")
         lines = [f"{_time(record)} {record.levelname} {_component(record)}: {record.getMessage()}{pairs}"]
         if record.exc_info:
             lines += [f"    {line}" for line in self.formatException(record.exc_info).split("\n")]
@@ -62,12 +65,12 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, component, message, and what `extra` gave."""
+    """One JSON object a line: time, level, component, message, what `extra` gave, and the code of an error."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the object. The record's traceback is its `traceback`."""
         content = {"time": _time(record), "level": record.levelname.lower(), "component": _component(record)}
-        content |= {"message": record.getMessage(), **_extra(record)}
+        content |= {"message": record.getMessage(), **_code(record), **_extra(record)}
         if record.exc_info:
             content["traceback"] = self.formatException(record.exc_info)
         return visible(json.dumps(content, ensure_ascii=False, default=str))
@@ -116,6 +119,14 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
 
 def _component(record: logging.LogRecord) -> str:
     return record.name.removeprefix("cdcd.")
+
+
+def _code(record: logging.LogRecord) -> dict[str, str]:
+    """The code of the error, or of the finding, that the line tells."""
+    for value in record.args if isinstance(record.args, tuple) else ():
+        if isinstance(code := getattr(value, "code", None), str):
+            return {"code": code}
+    return {}
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
+from math import inf, nan
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
+from cdcd.errors import CdcdError
 from cdcd.monitoring.status import State, Status
 from cdcd.terminal.visible_text import visible
 
@@ -67,7 +68,15 @@ METRICS: Final = (
     Metric("cdcd_standby", "gauge", "1 while another daemon has the slot and this one stands by, else 0."),
     Metric("cdcd_stalled_seconds", "gauge", "For how long work has waited at a stage while nothing moved.", ("stage",)),
     Metric(
-        "cdcd_restarts_total", "counter", "Restarts of the stream, by the error that ended the last one.", ("reason",)
+        "cdcd_restarts_total",
+        "counter",
+        "Restarts of the stream, by the code of the error that ended it.",
+        ("reason",),
+    ),
+    Metric(
+        "cdcd_settings_refused",
+        "gauge",
+        "1 while changed settings cannot be used, and the old ones stay in force, else 0.",
     ),
     Metric("cdcd_lag_bytes", "gauge", "WAL that the server has written and Kafka does not hold yet."),
     Metric(
@@ -122,6 +131,15 @@ METRICS: Final = (
     ),
 )
 """Every metric."""
+
+_OF_SERVER: Final = (
+    "cdcd_lag_bytes",
+    "cdcd_slot_active",
+    "cdcd_slot_retained_bytes",
+    "cdcd_slot_lag_bytes",
+    "cdcd_slot_safe_wal_bytes",
+)
+"""Values that only PostgreSQL tells: NaN while it is lost. (A slot that was lost stays lost.)"""
 
 
 class Metrics:
@@ -212,14 +230,19 @@ class Metrics:
         for status in WAL_STATUSES:
             gauges["cdcd_slot_wal_status"].labels(status).set(status == wal_status)
 
-    def restarted(self, reason: BaseException) -> None:
-        """The stream starts again because of `reason`. Its class is the label, so that there are few labels."""
-        self._counters["cdcd_restarts_total"].labels(type(reason).__name__).inc()
+    def restarted(self, reason: CdcdError) -> None:
+        """The stream starts again because of `reason`. Its code is the label: `cdcd explain` explains it."""
+        self._counters["cdcd_restarts_total"].labels(reason.code).inc()
+
+    def settings(self, *, refused: bool) -> None:
+        """Changed settings were read, and they cannot be used (`refused`), or they can."""
+        self._gauges["cdcd_settings_refused"].set(refused)
 
     def exposition(self, status: Status, now_s: float, now_us: int) -> bytes:
         """Return everything in Prometheus' text format. `now_s` is monotonic, `now_us` counts from 1970 UTC."""
         gauges, depths = self._gauges, status.depths()
-        gauges["cdcd_info"].labels(status.version, self._build, status.slot, status.publication).set(1)
+        who = status.identity
+        gauges["cdcd_info"].labels(who.version, self._build, who.slot, who.publication).set(1)
         if not self._started:
             # Once: a second calculation differs by microseconds, and `changes()` counts every difference.
             self._started = now_us / 1e6 - (now_s - status.started_s)
@@ -233,6 +256,9 @@ class Metrics:
         for stage, seconds in status.stalled_s(now_s).items():
             gauges["cdcd_stalled_seconds"].labels(stage).set(seconds)
         gauges["cdcd_lag_bytes"].set(status.positions.lag_bytes)
+        if not status.sees_server:
+            for name in _OF_SERVER:  # the next look at the slot sets those of the slot again
+                gauges[name].set(nan)
         gauges["cdcd_lag_seconds"].set(status.positions.lag_s(now_us))
         gauges["cdcd_last_commit_timestamp_seconds"].set(status.positions.last_commit_us / 1e6)
         gauges["cdcd_parked_tables"].set(len(status.parked))

@@ -1,7 +1,8 @@
 """Whether PostgreSQL, Kafka and the schema registry answer; if one does not, its name and since when. No I/O.
 
 Before: `daemon.service_watch` puts a question to each service every few seconds, and notes what becomes of it.
-After: health, the status page and the metrics tell what is lost; the log says `lost` and `is back`, once each.
+After: health, the status page and the metrics tell what is lost. The log says `lost` and `is back`, once each, and
+`lost` once more for another cause.
 
 The stream alone does not tell it: librdkafka waits for a broker without a word, and a walsender that has nothing to
 send is silent, too.
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cdcd.error_codes import Code
 from cdcd.errors import CdcdError
 
 POSTGRESQL: Final = "postgresql"
@@ -23,6 +25,12 @@ REGISTRY: Final = "registry"
 
 NAMES: Final[Mapping[str, str]] = {POSTGRESQL: "PostgreSQL", KAFKA: "Kafka", REGISTRY: "the schema registry"}
 """The names of the services for people."""
+
+_CODES: Final[Mapping[str, Code]] = {
+    POSTGRESQL: "postgres-unreachable",
+    KAFKA: "kafka-unavailable",
+    REGISTRY: "registry-unavailable",
+}
 
 NEEDED: Final = (POSTGRESQL, KAFKA)
 """No change flows without these. The registry is asked only when a table's schema is new."""
@@ -53,6 +61,8 @@ class _Service:
         self.unanswered_since_s: float | None = None
         self.error: CdcdError | None = None
         self.loss: Loss | None = None
+        self.hints: set[str] = set()
+        """The hints of this loss that were logged."""
 
 
 class Reachability:
@@ -114,7 +124,13 @@ class Reachability:
             log.warning("%s is back", loss.name, extra={"service": label, "seconds": round(now_s - loss.since_s, 1)})
             loss = service.loss = None
         if since_s is not None and loss is None and now_s - since_s >= LOST_AFTER_S:
-            error = service.error or CdcdError(f"{service.name} does not answer")
-            service.loss = Loss(service.name, since_s, error)
-            log.warning("lost %s: %s", service.name, error, extra={"service": label})
-            self._on_loss(now_s, CdcdError(f"lost {service.name}: {error.message}", error.hint))
+            service.hints = set()
+        elif loss is None or service.error is None or service.error.hint in service.hints:
+            return
+        else:  # it has another cause now: a broker that has come back refuses the client's certificate, for example
+            since_s = loss.since_s
+        error = service.error or CdcdError(f"{service.name} does not answer", code=_CODES[label])
+        service.hints.add(error.hint)
+        service.loss = Loss(service.name, since_s, error)
+        log.warning("lost %s: %s", service.name, error, extra={"service": label})
+        self._on_loss(now_s, CdcdError(f"lost {service.name}: {error.message}", error.hint, code=error.code))

@@ -1,7 +1,7 @@
 """The state of the daemon, as plain values.
 
 Before: the supervisor writes `state` and `errors`, the loop the positions, the counts and the stages, the slot monitor
-the slot. After: `http_answers` answers probes from it, `status_page` and `metrics` show it.
+the slot. After: `http_answers` answers probes from it, `status_report` and `metrics` show it.
 
 Each attribute has one writer, which replaces the whole value. So any thread may read it at any time without a lock.
 """
@@ -17,9 +17,11 @@ from typing import Final
 from cdcd.errors import CdcdError
 from cdcd.lsn import INVALID
 from cdcd.monitoring.history import History, Sample
-from cdcd.monitoring.reachability import NEEDED, Reachability
+from cdcd.monitoring.identity import Identity, Servers
+from cdcd.monitoring.reachability import NEEDED, POSTGRESQL, Reachability
 from cdcd.monitoring.stall_detection import STALLED_AFTER_S, Stages
 from cdcd.monitoring.wal_history import WalHistory
+from cdcd.snapshot.table_progress import SnapshotProgress
 from cdcd.source.slot import SlotState
 from cdcd.terminal.text_format import duration
 
@@ -55,7 +57,7 @@ class QueueDepths:
     snapshot_tables: int = 0
     """Tables whose snapshot is not complete."""
     snapshot_bytes: int = 0
-    """The part of these tables that no connection has begun to read."""
+    """The part of these tables that was not read yet, as far as it can be estimated."""
     topics: tuple[str, ...] = ()
     """The topics of the open Kafka transaction."""
 
@@ -91,6 +93,8 @@ class Positions:
     """How far the stream has come. LSNs are end-exclusive; commit times are microseconds since 1970 UTC."""
 
     def __init__(self) -> None:
+        self.lsn_base = 0
+        """It was added to the server's own LSNs: see `cdcd.lsn`. All others here have it, too."""
         self.server_lsn = INVALID
         """The end of the server's WAL, as far as the server has told."""
         self.wal = WalHistory()
@@ -125,7 +129,26 @@ class TableCounts:
 
     def __init__(self) -> None:
         self.rows = 0
+        """Changes, from the stream."""
+        self.copied_rows = 0
+        """Rows of snapshots and repairs."""
         self.rate = Rate()
+        """Of both."""
+        self.last_commit_us = 0
+        """Commit time of the last published transaction that changed the table, or of one that Kafka committed with
+        it; 0 if there was none."""
+        self.delay_s = 0.0
+        """From the commit of these transactions in PostgreSQL, the oldest one's, to Kafka's."""
+
+
+@dataclass(frozen=True)
+class CommitTimes:
+    """When the PostgreSQL transactions of a Kafka transaction were committed."""
+
+    last_commit_us: int
+    """Of the last one, microseconds since 1970 UTC."""
+    delay_s: float
+    """From the commit of the oldest one to Kafka's."""
 
 
 class PublishedCounts:
@@ -134,22 +157,48 @@ class PublishedCounts:
     def __init__(self) -> None:
         self.transactions = 0
         self.rows = 0
+        """Changes, from the stream."""
+        self.copied_rows = 0
+        """Rows of snapshots and repairs."""
         self.rows_rate = Rate()
+        """Of both."""
         self.tables: dict[str, TableCounts] = {}
         """By relation (`schema.table`). Other threads read a copy."""
 
-    def add(self, now_s: float, transactions: int, rows: Mapping[str, int]) -> None:
-        """A Kafka transaction is committed: `rows` are its events by relation."""
+    def add(
+        self,
+        now_s: float,
+        transactions: int,
+        rows: Mapping[str, int],
+        times: CommitTimes | None = None,
+    ) -> None:
+        """A Kafka transaction is committed: `rows` are its changes by relation."""
         for relation, count in rows.items():
-            table = self.tables.get(relation)
-            if table is None:
-                table = self.tables[relation] = TableCounts()
+            table = self._table(relation)
             table.rows += count
             table.rate.add(now_s, count)
+            if times is not None:
+                table.last_commit_us, table.delay_s = times.last_commit_us, times.delay_s
         total = sum(rows.values())
         self.rows += total
         self.transactions += transactions
         self.rows_rate.add(now_s, total)
+
+    def add_copied(self, now_s: float, rows: Mapping[str, int]) -> None:
+        """A Kafka transaction is committed that has `rows` rows of snapshots and repairs, by relation."""
+        for relation, count in rows.items():
+            table = self._table(relation)
+            table.copied_rows += count
+            table.rate.add(now_s, count)
+        total = sum(rows.values())
+        self.copied_rows += total
+        self.rows_rate.add(now_s, total)
+
+    def _table(self, relation: str) -> TableCounts:
+        table = self.tables.get(relation)
+        if table is None:
+            table = self.tables[relation] = TableCounts()
+        return table
 
 
 @dataclass(frozen=True)
@@ -160,6 +209,7 @@ class ErrorSeen:
     """Monotonic seconds."""
     message: str
     hint: str
+    code: str
 
 
 class ErrorLog:
@@ -171,8 +221,8 @@ class ErrorLog:
 
     def add(self, now_s: float, error: BaseException, *, restarts: bool = False) -> None:
         """Keep an error. With `restarts` the stream starts again because of it."""
-        known = error if isinstance(error, CdcdError) else CdcdError(str(error))
-        self._seen.append(ErrorSeen(now_s, known.message, known.hint))
+        known = error if isinstance(error, CdcdError) else CdcdError(str(error), code="internal-error")
+        self._seen.append(ErrorSeen(now_s, known.message, known.hint, known.code))
         self.restarts += restarts
 
     def last(self) -> list[ErrorSeen]:
@@ -183,13 +233,10 @@ class ErrorLog:
 class Status:
     """The state of one daemon. Times are monotonic seconds unless the name says otherwise."""
 
-    def __init__(
-        self, version: str, slot: str, publication: str, now_s: float, stalled_after_s: float = STALLED_AFTER_S
-    ) -> None:
+    def __init__(self, identity: Identity, now_s: float, stalled_after_s: float = STALLED_AFTER_S) -> None:
         """`stalled_after_s`: how long work may wait at a stage where nothing moves."""
-        self.version = version
-        self.slot = slot
-        self.publication = publication
+        self.identity = identity
+        self.servers = Servers()
         self.started_s = now_s
         self.state = State.STARTING
         self.stages = Stages(now_s, stalled_after_s)
@@ -198,6 +245,8 @@ class Status:
         self.errors = ErrorLog()
         self.depths: Callable[[], QueueDepths] = QueueDepths
         """Returns what waits now. Cheap, and safe in any thread."""
+        self.snapshot: Callable[[float], SnapshotProgress | None] = _no_snapshot
+        """Takes monotonic seconds, and returns the snapshot that is under way. Safe in any thread."""
         self.synchronous = False
         """COMMITs on the server wait for this daemon, as its synchronous standby."""
         self.slot_state: SlotState | None = None
@@ -221,6 +270,7 @@ class Status:
         """The stream has ended: changes wait from now on, unless some wait already."""
         self.stages.end_stream(now_s)
         self.depths = QueueDepths
+        self.snapshot = _no_snapshot
         self.positions.oldest_pending_us = self.positions.oldest_pending_us or now_us
 
     def stand_by(self, now_s: float) -> None:
@@ -244,6 +294,11 @@ class Status:
         """Whether all waiting work moves. The supervisor bounds the first start, which may take its time."""
         return self.longest_stall(now_s)[1] < self.stages.stalled_after_s
 
+    @property
+    def sees_server(self) -> bool:
+        """PostgreSQL tells how far its WAL and the slot are. While it is lost, nobody knows."""
+        return POSTGRESQL not in self.reachability.losses()
+
     def lost(self, now_s: float) -> list[str]:
         """Say which services are lost, and for how long: `Kafka lost for 12 s`."""
         return [
@@ -260,3 +315,7 @@ class Status:
         It does so while a service is lost, too: another daemon in its place would not bring the service back.
         """
         return self.state in (State.STREAMING, State.WAITING)
+
+
+def _no_snapshot(_: float) -> None:
+    return None

@@ -57,6 +57,8 @@ class Cursor:
         self.position: i64 = at + 1
         self.to_text: Callable[[bytes], str] | None = None
         """Gives strings that come in the database's own encoding; None: they are UTF-8."""
+        self.lsn_base: i64 = 0
+        """Is added to the LSNs of the server: see `cdcd.lsn`."""
 
     def byte(self, field: str) -> i64:
         """Read an Int8 or Byte1 as 0 to 255."""
@@ -117,11 +119,11 @@ class Cursor:
         return lsn
 
     def lsn(self, field: str) -> i64:
-        """Read an LSN that must be set, as PostgreSQL's own subscriber demands."""
+        """Read an LSN that must be set, as PostgreSQL's own subscriber demands; it comes with `lsn_base` added."""
         lsn = self.lsn_or_zero(field)
         if lsn == 0:
             raise wrong(self.message, field, self.position - 8 - self.start, "an LSN", "0/0")
-        return lsn
+        return lsn + self.lsn_base
 
     def flags(self, field: str, known: i64) -> i64:
         """Read a byte of flags. A flag outside the mask `known` is an error: it could change what the message means."""
@@ -142,7 +144,9 @@ class Cursor:
         except UnicodeDecodeError as error:
             bad = at - self.start + error.start
         text = f"{self.message}: field {field} at offset {at - self.start} wants UTF-8"
-        raise DecodeError(f"{text}, got another encoding's byte at offset {bad}", ENCODING_HINT)
+        raise DecodeError(
+            f"{text}, got another encoding's byte at offset {bad}", ENCODING_HINT, code="name-unconvertible"
+        )
 
     def string_of_any_encoding(self, field: str) -> str:
         r"""Read a zero-terminated string that cdcd only passes on: bytes that are not UTF-8 become `\xHH`."""

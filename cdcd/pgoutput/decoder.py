@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, final
 
+from librt.strings import read_i64_be
 from mypy_extensions import i64
 
 from cdcd.pgoutput import messages as m
@@ -29,13 +30,21 @@ from cdcd.pgoutput.tuples import TupleData, read_tuple
 class Decoder:
     """Turns frames into messages. It holds the stream's options and nothing else, so several streams may share one."""
 
-    def __init__(self, streaming_parallel: bool = False, to_text: Callable[[bytes], str] | None = None) -> None:
+    def __init__(
+        self, streaming_parallel: bool = False, to_text: Callable[[bytes], str] | None = None, lsn_base: i64 = 0
+    ) -> None:
         """`streaming_parallel`: replication was started with `streaming 'parallel'` (PostgreSQL 16 and later).
 
-        `to_text` gives names that come in the database's own encoding; None: they come as UTF-8.
+        `to_text` gives names that come in the database's own encoding; None: they come as UTF-8. `lsn_base` is added to
+        every LSN of this server (`cdcd.lsn`), but not to those of its replication origins.
         """
         self.streaming_parallel: Final = streaming_parallel
+        self.lsn_base: i64 = lsn_base
         self._to_text = to_text
+
+    def position(self, frame: bytes) -> i64:
+        """The position in the header of an XLogData frame, with `lsn_base`."""
+        return read_i64_be(frame, 1) + self.lsn_base
 
     def decode(self, frame: bytes, at: i64 = 0, in_stream: bool = False) -> m.Message:
         """Read the message that starts at `at` (0 or more) and ends where `frame` ends.
@@ -60,14 +69,17 @@ class Decoder:
             message = _delete(cursor, in_stream)
         elif kind == m.BEGIN:
             cursor = Cursor(frame, at, "Begin")
+            cursor.lsn_base = self.lsn_base
             message = m.Begin(cursor.lsn("final_lsn"), cursor.int64("commit_time"), cursor.xid("xid"))
         elif kind == m.COMMIT:
             cursor = Cursor(frame, at, "Commit")
+            cursor.lsn_base = self.lsn_base
             cursor.flags("flags", 0)
             message = m.Commit(cursor.lsn("commit_lsn"), cursor.lsn("end_lsn"), cursor.int64("commit_time"))
         else:
             cursor = Cursor(frame, at, m.NAMES.get(kind, "pgoutput message"))
             cursor.to_text = self._to_text
+            cursor.lsn_base = self.lsn_base
             message = self._rarer(cursor, kind, in_stream)
         cursor.finish()
         return message
@@ -157,7 +169,7 @@ def _truncate(cursor: Cursor, in_stream: bool) -> m.Truncate:
 def _logical_message(cursor: Cursor, in_stream: bool) -> m.LogicalMessage:
     xid = _xid(cursor, in_stream)
     transactional = cursor.flags("flags", 1) != 0
-    lsn = cursor.lsn_or_zero("lsn")
+    lsn = cursor.lsn_or_zero("lsn") + cursor.lsn_base
     prefix = cursor.string_of_any_encoding("prefix")
     return m.LogicalMessage(xid, transactional, lsn, prefix, cursor.counted("content"))
 
@@ -167,7 +179,8 @@ def _stream_abort(cursor: Cursor, parallel: bool) -> m.StreamAbort:
     subxid = cursor.xid("subxid")
     if not parallel:
         return m.StreamAbort(xid, subxid)
-    return m.StreamAbort(xid, subxid, cursor.lsn_or_zero("abort_lsn"), cursor.int64("abort_time"))
+    lsn = cursor.lsn_or_zero("abort_lsn") + cursor.lsn_base
+    return m.StreamAbort(xid, subxid, lsn, cursor.int64("abort_time"))
 
 
 def _stream(cursor: Cursor, kind: i64) -> m.Message:

@@ -7,7 +7,8 @@ Before: `source` and `sink.kafka` ask the servers. After: `cli.commands.check` p
 - `postgres_facts`, `postgres`: ask PostgreSQL; the order of its subjects.
 - `server`, `slot`, `publication`, `selected_tables`, `replica_identity`, `privileges`: judge one subject of PostgreSQL
   each.
-- `kafka`, `progress`, `registry`: judge the brokers, the progress in Kafka, and the schema registry.
-- `kafka_progress`: asks for the progress, and whether the topics hold what it says.
+- `kafka`: asks the brokers; the order of its subjects. `kafka_progress`: asks for the progress, and whether the topics
+  hold what it says.
+- `brokers`, `topics`, `progress`: judge one subject of Kafka each. `registry`: asks the schema registry, and judges it.
 - `host`: judges what the daemon needs on its own machine.
 """

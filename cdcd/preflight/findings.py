@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from cdcd.errors import CdcdError
+from cdcd.error_codes import Code
+from cdcd.errors import CdcdError, sentence
 
 
 class Level(Enum):
@@ -28,23 +29,32 @@ class Finding:
     about: str
     message: str
     hint: str = ""
+    code: Code | None = None
+    """The code of the error with which `cdcd run` would end, or of the warning; None if there is no problem."""
+    seen: str = ""
+    """The software that answered, with its version if it tells one: `PostgreSQL 18.6`."""
+    unseen: str = ""
+    """The software that could not be looked at: findings about it are missing."""
+
+    def __str__(self) -> str:
+        return sentence(self.message, self.hint, self.code)
 
 
-def ok(about: str, message: str) -> Finding:
+def ok(about: str, message: str, *, seen: str = "") -> Finding:
     """A finding: no problem."""
-    return Finding(Level.OK, about, message)
+    return Finding(Level.OK, about, message, seen=seen)
 
 
-def warning(about: str, message: str, hint: str) -> Finding:
+def warning(about: str, message: str, hint: str, *, code: Code) -> Finding:
     """A finding: the daemon runs, but something will be a problem later or is worse than it could be."""
-    return Finding(Level.WARNING, about, message, hint)
+    return Finding(Level.WARNING, about, message, hint, code)
 
 
-def error(about: str, message: str, hint: str) -> Finding:
+def error(about: str, message: str, hint: str, *, code: Code) -> Finding:
     """A finding: the daemon cannot run, or PostgreSQL would reject writes."""
-    return Finding(Level.ERROR, about, message, hint)
+    return Finding(Level.ERROR, about, message, hint, code)
 
 
-def of_error(about: str, failure: CdcdError) -> Finding:
+def of_error(about: str, failure: CdcdError, *, unseen: str = "") -> Finding:
     """A finding for an error that cdcd raised."""
-    return Finding(Level.ERROR, about, failure.message, failure.hint)
+    return Finding(Level.ERROR, about, failure.message, failure.hint, failure.code, unseen=unseen)

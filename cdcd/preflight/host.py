@@ -7,16 +7,23 @@ After: the daemon makes its directory below this one, once it holds the slot; `c
 from __future__ import annotations
 
 import errno
+import json
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from http.client import HTTPException
 from pathlib import Path
+from typing import Final
 
 from cdcd.config.settings import Settings
 from cdcd.errors import SettingsError
+from cdcd.monitoring.http_server import url
+from cdcd.monitoring.status_request import status_body
 from cdcd.preflight.findings import Finding, error, of_error, ok
 from cdcd.transaction.spool_file import default_directory
+
+_ASK_S: Final = 2.0
 
 
 def spool_parent(directory: str | None) -> Path:
@@ -36,6 +43,7 @@ def check_writable(parent: Path) -> None:
     raise SettingsError(
         f"The spool cannot be made in {parent}: {nearest} {why}",
         "Set spool.directory to a directory that this user may write to",
+        code="spool-unusable",
     )
 
 
@@ -47,10 +55,11 @@ def judge(settings: Settings, *, is_slot_in_use: bool) -> Iterator[Finding]:
         yield ok("spool", f"The spool can be made in {parent}")
     except SettingsError as failure:
         yield of_error("spool", failure)
-    yield _port(settings.monitoring.host, settings.monitoring.port, is_slot_in_use=is_slot_in_use)
+    yield _port(settings, is_slot_in_use=is_slot_in_use)
 
 
-def _port(host: str, port: int, *, is_slot_in_use: bool) -> Finding:
+def _port(settings: Settings, *, is_slot_in_use: bool) -> Finding:
+    host, port = settings.monitoring.host, settings.monitoring.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with closing(socket.socket(family, socket.SOCK_STREAM)) as listening:
@@ -60,6 +69,25 @@ def _port(host: str, port: int, *, is_slot_in_use: bool) -> Finding:
     except OSError as failure:
         if failure.errno == errno.EADDRINUSE and is_slot_in_use:
             return ok("monitoring", f"{host}:{port} is in use, and so is the slot: a daemon runs")
+        if failure.errno == errno.EADDRINUSE and _is_this_daemon(settings):
+            return ok("monitoring", f"The daemon runs, and listens on {host}:{port}")
         hint = "Change [monitoring] host or port, or stop the program that uses them"
-        return error("monitoring", f"The daemon cannot listen on {host}:{port}: {failure.strerror or failure}", hint)
+        return error(
+            "monitoring",
+            f"The daemon cannot listen on {host}:{port}: {failure.strerror or failure}",
+            hint,
+            code="port-taken",
+        )
     return ok("monitoring", f"The daemon can listen on {host}:{port}")
+
+
+def _is_this_daemon(settings: Settings) -> bool:
+    """Whether what listens on the port says that it is a daemon with this slot and prefix."""
+    try:
+        document = json.loads(
+            status_body(f"{url(settings.monitoring.host, settings.monitoring.port)}status.json", _ASK_S)
+        )
+        found = document["source"]["slot"], document["sink"]["prefix"]
+    except (OSError, HTTPException, ValueError, LookupError, TypeError, RecursionError):
+        return False
+    return bool(found == (settings.source.slot, settings.sink.prefix))

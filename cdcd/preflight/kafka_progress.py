@@ -1,14 +1,13 @@
 """Reads the progress in Kafka for `cdcd check`, and looks whether all evidence tells one story. Changes nothing.
 
-Before: `check` knows the topics of the published tables, and the server.
-After: `progress` judges slot, server and slot record; `check` passes the findings on.
+Before: `kafka` knows the topics of the published tables, and the server.
+After: `progress` judges slot, server and slot record; `kafka` passes the findings on.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator
-from contextlib import closing
 from dataclasses import replace
 
 from cdcd.config.settings import Settings
@@ -19,7 +18,8 @@ from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.progress.continuity import Server, check_recorded
 from cdcd.progress.records import SlotRecord
 from cdcd.progress.topic_evidence import describe
-from cdcd.reading.slot_progress import delivery, kafka_cluster, progress_store
+from cdcd.reading.slot_progress import delivery, progress_store
+from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.progress_store import ProgressStore, SnapshotsTopic
 from cdcd.sink.kafka.topic_check import BEYOND_S, TopicCheck
 from cdcd.source.session import Session
@@ -27,31 +27,34 @@ from cdcd.source.slot import Slot
 from cdcd.source.slot_conflicts import check_databases
 
 
-def findings(settings: Settings, published: Collection[str] | None, facts: PostgresFacts | None) -> Iterator[Finding]:
+def findings(
+    settings: Settings, kafka: KafkaCluster, published: Collection[str] | None, facts: PostgresFacts | None
+) -> Iterator[Finding]:
     """Yield the findings; what `cdcd run` would refuse is an error. `published`: topics of tables; None: not known.
 
     `facts` None: PostgreSQL did not answer. Raises as Kafka's readers do, and as `Session` does.
     """
     resnapshot = settings.sink.on_topic_lost == "resnapshot"
-    with closing(kafka_cluster(settings)) as kafka:
-        store = progress_store(settings, kafka)
-        found = store.snapshots_topic()
-        remains = store.remains(found, published or ())
-        last = store.last_record()  # after what is committed together with it: a daemon may publish meanwhile
-        here, others = (None, None) if facts is None else _server_now(settings, facts, found)
-        slot_exists = facts is not None and facts.slot is not None
-        yield from progress.judge(last, remains, settings.source, here, store.names.progress, slot_exists=slot_exists)
-        if others is not None:
-            yield others
-        check = TopicCheck(kafka, store, published, time.sleep, resnapshot=resnapshot)
-        try:
-            check.check(last)
-        except GapError as failure:
-            yield of_error("topics", failure)
-        else:
-            yield from _beyond(settings, store, check, last)
-        if check.lost and resnapshot:
-            yield warning("topics", describe(check.lost), "Run: cdcd run. It takes new snapshots of these tables")
+    store = progress_store(settings, kafka)
+    found = store.snapshots_topic()
+    remains = store.remains(found, published or ())
+    last = store.last_record()  # after what is committed together with it: a daemon may publish meanwhile
+    here, others = (None, None) if facts is None else _server_now(settings, facts, found)
+    slot_exists = facts is not None and facts.slot is not None
+    yield from progress.judge(last, remains, settings.source, here, store.names.progress, slot_exists=slot_exists)
+    if others is not None:
+        yield others
+    check = TopicCheck(kafka, store, published, time.sleep, {}, resnapshot=resnapshot)
+    try:
+        check.check(last)
+    except GapError as failure:
+        yield of_error("topics", failure)
+    else:
+        yield from _beyond(settings, store, check, last)
+    if check.lost and resnapshot:
+        yield warning(
+            "topics", describe(check.lost), "Run: cdcd run. It takes new snapshots of these tables", code="topic-lost"
+        )
 
 
 def _beyond(settings: Settings, store: ProgressStore, check: TopicCheck, last: SlotRecord | None) -> Iterator[Finding]:
@@ -63,12 +66,17 @@ def _beyond(settings: Settings, store: ProgressStore, check: TopicCheck, last: S
     if not beyond or store.last_record() != last:
         return  # a daemon that runs has published meanwhile
     try:
-        check_recorded(last, beyond, store.names.progress, resnapshot=settings.source.on_slot_lost == "resnapshot")
+        check_recorded(last, beyond, store.names.progress, accepts_gap=settings.source.accepts_gap)
     except GapError as failure:
         yield of_error("progress", failure)
     else:
         message = f"The last records of {store.names.progress} are lost: {beyond} has later rows"
-        yield warning("progress", message, "cdcd run takes a new snapshot of all tables, by source.on_slot_lost")
+        yield warning(
+            "progress",
+            message,
+            "cdcd run takes a new snapshot of all tables, by source.on_slot_lost",
+            code="progress-lost",
+        )
 
 
 def _server_now(
@@ -81,7 +89,7 @@ def _server_now(
     here, source = facts.here, settings.source
     if here is None:
         return None, None
-    with Session(source.dsn, source.application_name) as session:
+    with Session(source.login, source.application_name) as session:
         slot = Slot(session, source.slot).state()
         if slot is not None:
             here = replace(here, wal_lsn=slot.wal_lsn)

@@ -10,7 +10,9 @@ because a slot does not see a publication that is younger.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cdcd.config.settings import SourceSettings
 from cdcd.preflight import privileges, publication, replica_identity, selected_tables, server, slot
@@ -27,11 +29,25 @@ def judge(
     """
     if not is_start or facts.slot is None:
         yield from server.judge(facts.server, facts.slot, source)
+    for finding in _of_the_catalog(facts, source, takes_snapshot=takes_snapshot):
+        yield _on_primary(finding) if facts.server.is_standby else finding
+    yield from slot.judge(facts, source)
+
+
+def _of_the_catalog(facts: PostgresFacts, source: SourceSettings, *, takes_snapshot: bool) -> Iterator[Finding]:
+    """The findings about what a primary and its standbys have in common."""
     yield from replica_identity.judge(facts.publication, facts.identities, source.publication)
     if takes_snapshot:
         # If the slot exists, the snapshot may already be done.
-        yield from privileges.judge(facts.server.role, facts.privileges, is_needed=facts.slot is None)
+        is_needed = facts.slot is None
+        yield from privileges.judge(facts.server.role, facts.privileges, facts.unreadable_later, is_needed=is_needed)
     asked = asked_tables(source, exists=facts.publication is not None)
     yield from selected_tables.judge(facts, source.publication, asked)
     yield from publication.judge(facts, source)
-    yield from slot.judge(facts, source)
+
+
+def _on_primary(finding: Finding) -> Finding:
+    """The finding, with a hint that does not fail on a standby."""
+    if re.search(r"\b[Rr]un: ", finding.hint) is None:
+        return finding
+    return replace(finding, hint=f"On the primary: {finding.hint}")

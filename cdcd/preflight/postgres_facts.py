@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from cdcd.config.settings import SourceSettings
 from cdcd.progress.continuity import Server
-from cdcd.source.privileges import TablePrivileges, may_create_publications, table_privileges
+from cdcd.source.login import Dsn
+from cdcd.source.privileges import TablePrivileges, may_create_publications, table_privileges, unreadable_later
 from cdcd.source.publication import Publication, PublishedOperations
 from cdcd.source.published_tables import UnsentPartition, published_oids, unsent_partitions
 from cdcd.source.replica_identity import TableIdentity, table_identities
@@ -48,6 +49,8 @@ class PostgresFacts:
     """Open write transactions, the oldest first. A start does not ask for them."""
     requests: RequestsProblem | None = None
     """Why no request of this role would reach the daemon. A start does not ask; a missing publication has no table."""
+    unreadable_later: Sequence[tuple[str, str]] = ()
+    """Schema and owner of tables to come that would be published, and that the role could not read. As `requests`."""
     here: Server | None = None
     """Who the server is, and where the slot stands. A start learns it from the connection that streams."""
 
@@ -86,7 +89,7 @@ def gather(session: Session, source: SourceSettings, *, is_start: bool = True) -
     )
 
 
-def gather_for_check(dsn: str, source: SourceSettings) -> PostgresFacts:
+def gather_for_check(dsn: Dsn, source: SourceSettings) -> PostgresFacts:
     """As `gather`, with connections of its own, and with the open transactions.
 
     Raises PostgresUnavailable and RequestRejected, as `Session` and `ReplicationStream` do.
@@ -109,7 +112,9 @@ def gather_for_check(dsn: str, source: SourceSettings) -> PostgresFacts:
             Slot(session, source.slot).database_oid() if slot is None else slot.database_oid,
         )
         requests = None if facts.publication is None else requests_problem(session, source.publication)
-        return replace(facts, writers=write_transactions(session), requests=requests, here=here)
+        later = [] if facts.publication is None else unreadable_later(session, source.publication)
+        writers = write_transactions(session)
+        return replace(facts, writers=writers, requests=requests, unreadable_later=later, here=here)
 
 
 def asked_tables(source: SourceSettings, *, exists: bool) -> Sequence[str]:

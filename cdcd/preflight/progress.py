@@ -12,7 +12,7 @@ from cdcd.config.settings import SourceSettings
 from cdcd.errors import CdcdError
 from cdcd.lsn import format_lsn
 from cdcd.preflight.findings import Finding, of_error, ok, warning
-from cdcd.progress.continuity import Remains, Server, check_lost_slot, check_start
+from cdcd.progress.continuity import Remains, Server, check_lost_slot, check_start, gap_remedy
 from cdcd.progress.records import SlotRecord
 from cdcd.source.table_selection import qualified_name, shell_word
 
@@ -37,7 +37,12 @@ def judge(
     else:
         if not is_contiguous:
             message = "Kafka lacks changes that the slot does not have any more"
-            yield warning("progress", message, "cdcd run takes a new snapshot of all tables, by source.on_slot_lost")
+            yield warning(
+                "progress",
+                message,
+                f"cdcd run {gap_remedy('' if last is None else source.on_slot_lost)}, by source.on_slot_lost",
+                code="slot-lost",
+            )
         elif last is None:
             yield ok("progress", "Kafka holds no progress yet: the stream begins where the slot does")
         else:
@@ -49,8 +54,10 @@ def judge(
         yield ok("deferred", f"A snapshot of the table {name} is in progress; its later changes follow")
     for table in last.parked:
         name = qualified_name(table.schema, table.table)
-        message = f"The table {name} is parked since {format_lsn(table.lsn)}: {table.reason}"
-        yield warning("parked", message, f"Correct the cause, then run: cdcd unpark {shell_word(name)}")
+        message = f"The table {name} is parked since {format_lsn(table.lsn)}; the reason then: {table.reason}"
+        yield warning(
+            "parked", message, f"Correct the cause, then run: cdcd unpark {shell_word(name)}", code="table-parked"
+        )
 
 
 def _is_contiguous(
@@ -62,10 +69,10 @@ def _is_contiguous(
     *,
     slot_exists: bool,
 ) -> bool:
-    resnapshot = source.on_slot_lost == "resnapshot"
+    accepts_gap = source.accepts_gap
     if server is None:
         return True
     if not slot_exists:
-        check_lost_slot(last, source.slot, server, resnapshot=resnapshot)
-    is_contiguous = check_start(last, remains, source.slot, server, progress, resnapshot=resnapshot)
+        check_lost_slot(last, source.slot, server, accepts_gap=accepts_gap)
+    is_contiguous = check_start(last, remains, source.slot, server, progress, accepts_gap=accepts_gap)
     return is_contiguous and (slot_exists or last is None)

@@ -31,11 +31,18 @@ def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
         yield from _existing(source.publication, facts.publication, len(facts.privileges))
         if facts.requests is not None:
             without = "cdcd snapshot and cdcd unpark need it, nothing else does"
-            yield warning("requests", f"{facts.requests.message}: {without}", facts.requests.hint)
+            yield warning(
+                "requests", f"{facts.requests.message}: {without}", facts.requests.hint, code="requests-not-taken"
+            )
     for partition in facts.unsent[:TABLES_SHOWN]:
         yield _unsent(partition)
     if len(facts.unsent) > TABLES_SHOWN:
-        yield warning("partitions", f"The same holds for {len(facts.unsent) - TABLES_SHOWN} more", "As above")
+        yield warning(
+            "partitions",
+            f"The same holds for {len(facts.unsent) - TABLES_SHOWN} more",
+            "As above",
+            code="partition-not-sent",
+        )
 
 
 def _existing(publication: str, operations: PublishedOperations, tables: int) -> Iterator[Finding]:
@@ -44,7 +51,12 @@ def _existing(publication: str, operations: PublishedOperations, tables: int) ->
         yield ok("publication", f"The publication {publication} has {plural(tables, 'table')}")
     else:
         hint = f"Run: ALTER PUBLICATION {name} ADD TABLE ..."
-        yield warning("publication", f"The publication {publication} has no tables: nothing is streamed", hint)
+        yield warning(
+            "publication",
+            f"The publication {publication} has no tables: nothing is streamed",
+            hint,
+            code="publication-incomplete",
+        )
     kinds = {
         "insert": operations.inserts,
         "update": operations.updates,
@@ -54,7 +66,7 @@ def _existing(publication: str, operations: PublishedOperations, tables: int) ->
     if missing := [kind for kind, published in kinds.items() if not published]:
         message = f"The publication {publication} leaves out {' and '.join(missing)}: the topics will not follow these"
         hint = f"Run: ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"
-        yield warning("publication", message, hint)
+        yield warning("publication", message, hint, code="publication-incomplete")
 
 
 def _unsent(partition: UnsentPartition) -> Finding:
@@ -63,7 +75,12 @@ def _unsent(partition: UnsentPartition) -> Finding:
     hint = "Leave it so, or move its rows into a partition of this server"
     if not partition.is_foreign:
         hint = f"Run: ALTER TABLE {name} SET LOGGED. If its root has been copied, then run: cdcd snapshot"
-    return warning("partitions", f"The partition {name} is {kind}: PostgreSQL does not send its rows to anyone", hint)
+    return warning(
+        "partitions",
+        f"The partition {name} is {kind}: PostgreSQL does not send its rows to anyone",
+        hint,
+        code="partition-not-sent",
+    )
 
 
 def _missing(facts: PostgresFacts, source: SourceSettings) -> Finding:
@@ -72,22 +89,41 @@ def _missing(facts: PostgresFacts, source: SourceSettings) -> Finding:
     statement = creation_statement(name, select_candidates(patterns, facts.candidates))
     foreign = [table for table in tables if not table.is_owned]
     if not source.create:
-        return error("publication", f"There is no publication {name}, and source.create is false", f"Run: {statement}")
+        return error(
+            "publication",
+            f"There is no publication {name}, and source.create is false",
+            f"Run: {statement}",
+            code="publication-missing",
+        )
+    if server.is_standby:
+        return error(
+            "publication",
+            f"There is no publication {name}, and a standby cannot make it",
+            f"Run: {statement}",
+            code="publication-missing",
+        )
     unmatched = f"No table matches {', '.join(source.tables)}"
     if not tables and not may_cover_new_tables(patterns, server.version):
         message = f"{unmatched}, so there is nothing to publish"
-        return error("publication", message, "Make the tables first, or correct source.tables")
+        return error("publication", message, "Make the tables first, or correct source.tables", code="tables-missing")
     if not facts.may_create:
         grant = f"GRANT CREATE ON DATABASE {identifier(server.database)} TO {identifier(server.role)}"
         # This privilege would not let the role publish tables of other roles.
         hint = f"As a superuser, run: {statement}" + ("" if foreign else f". Or: {grant}")
-        return error("publication", f"The role {server.role} may not make publications in {server.database}", hint)
+        return error(
+            "publication",
+            f"The role {server.role} may not make publications in {server.database}",
+            hint,
+            code="publication-not-permitted",
+        )
     if not tables:
         hint = "If its role is a superuser, cdcd run makes a publication of the tables to come. Else make them first"
-        return warning("publication", unmatched, hint)
+        return warning("publication", unmatched, hint, code="tables-missing")
     if foreign:
         message = f"The role {server.role} does not own {foreign[0].quoted}, which source.tables names"
-        return error("publication", message, f"As the owner of the tables, run: {statement}")
+        return error(
+            "publication", message, f"As the owner of the tables, run: {statement}", code="publication-not-permitted"
+        )
     return ok(
         "publication", f"There is no publication {name} yet: cdcd run makes it for {plural(len(tables), 'table')}"
     )

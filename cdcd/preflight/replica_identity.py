@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
+from cdcd.error_codes import Code
 from cdcd.preflight.findings import Finding, error, ok, warning
 from cdcd.source.identifiers import identifier
 from cdcd.source.publication import PublishedOperations
@@ -38,11 +39,11 @@ def judge(
     if not (operations.updates or operations.deletes):
         return
     bare = [table for each in tables for table in _bare_tables(each)]
-    yield from _for_each(bare, _bare, error if publication is None else warning)
+    yield from _for_each(bare, _bare, error if publication is None else warning, "replica-identity-missing")
     keyless = [table for table in tables if table.identity == "f" and not table.has_index]
-    yield from _for_each(keyless, _keyless, warning)
+    yield from _for_each(keyless, _keyless, warning, "table-unkeyed")
     lesser = [table for table in tables if table.lesser_partitions or (table.is_root and table.is_bare)]
-    yield from _for_each(lesser, lambda table: _lesser(table, name), error)
+    yield from _for_each(lesser, lambda table: _lesser(table, name), error, "partition-identity-lesser")
     if tables and not bare and not lesser:
         yield ok("replica identity", f"{plural(len(tables), 'table')} with a replica identity, none without")
 
@@ -85,10 +86,12 @@ def _lesser(table: TableIdentity, publication: str) -> tuple[str, str]:
 
 
 def _for_each(
-    tables: Sequence[Each], describe: Callable[[Each], tuple[str, str]], finding: Callable[..., Finding]
+    tables: Sequence[Each], describe: Callable[[Each], tuple[str, str]], finding: Callable[..., Finding], code: Code
 ) -> Iterator[Finding]:
     """A finding for each table; `describe` gives its message and hint. Tables beyond TABLES_SHOWN are only counted."""
     for table in tables[:TABLES_SHOWN]:
-        yield finding("replica identity", *describe(table))
+        yield finding("replica identity", *describe(table), code=code)
     if len(tables) > TABLES_SHOWN:
-        yield finding("replica identity", f"The same holds for {len(tables) - TABLES_SHOWN} more tables", "As above")
+        yield finding(
+            "replica identity", f"The same holds for {len(tables) - TABLES_SHOWN} more tables", "As above", code=code
+        )

@@ -55,6 +55,7 @@ def judge(facts: PostgresFacts, publication: str, asked: Sequence[str]) -> Itera
             "tables",
             f"The publication {publication} has {_first(unasked)}, which source.tables does not name: cdcd streams it",
             "An existing publication is used as it is. Take the table out of it, or name it in source.tables",
+            code="publication-incomplete",
         )
 
 
@@ -74,7 +75,7 @@ def _unmatched(facts: PostgresFacts, patterns: Sequence[TablePattern]) -> Iterat
             hint = "Leave it out of source.tables"
         elif not pattern.names_one_table:
             message, hint = f"No table matches {pattern.text} in source.tables", "Correct it, or leave it so"
-        yield (error if is_fatal else warning)("tables", message, hint)
+        yield (error if is_fatal else warning)("tables", message, hint, code="tables-missing")
 
 
 def _without(selected: Sequence[CandidateTable], published: Sequence[CandidateTable]) -> list[CandidateTable]:
@@ -94,7 +95,9 @@ def _lacking(publication: str, lacking: Sequence[CandidateTable], candidates: Se
     steps.append(f"ALTER PUBLICATION {identifier(publication)} ADD {listed_tables(shown)}")
     names = [qualified_name(table.schema, table.name) for table in lacking]
     message = f"source.tables asks for {_first(names)}, which the publication {publication} lacks: it is not streamed"
-    return warning("tables", message, f"Run: {'; '.join(steps)}. Or leave it out of source.tables")
+    return warning(
+        "tables", message, f"Run: {'; '.join(steps)}. Or leave it out of source.tables", code="publication-incomplete"
+    )
 
 
 def _first(names: Sequence[str]) -> str:

@@ -14,8 +14,9 @@ from cdcd.config.settings import SourceSettings
 from cdcd.lsn import format_lsn
 from cdcd.preflight.findings import Finding, error, ok, warning
 from cdcd.preflight.postgres_facts import PostgresFacts
+from cdcd.progress.continuity import gap_remedy
 from cdcd.source.identifiers import identifier
-from cdcd.source.server_errors import LOST_WAL_HINT
+from cdcd.source.server_errors import lost_slot
 from cdcd.source.slot import SlotState
 from cdcd.source.write_transactions import WriteTransaction
 from cdcd.terminal.text_format import duration, size
@@ -41,7 +42,12 @@ def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
         if source.failover and not facts.slot.misfit and not facts.slot.failover and facts.server.version >= 170000:
             alter = f"ALTER_REPLICATION_SLOT {identifier(source.slot)} (FAILOVER true)"
             message = f"The slot {source.slot} was made without source.failover: no standby has it"
-            yield warning("failover", message, f"Stop the daemon, and in a replication connection: {alter}")
+            yield warning(
+                "failover",
+                message,
+                f"Stop the daemon, and in a replication connection: {alter}",
+                code="slot-lacks-failover",
+            )
     else:
         yield from _missing(source, writers)
 
@@ -49,28 +55,36 @@ def judge(facts: PostgresFacts, source: SourceSettings) -> Iterator[Finding]:
 def _missing(source: SourceSettings, writers: Sequence[WriteTransaction]) -> Iterator[Finding]:
     if not source.create:
         hint = "Run cdcd slot create, which makes it as these settings want it; or set source.create to true"
-        yield error("slot", f"There is no slot {source.slot}, and source.create is false", hint)
+        yield error("slot", f"There is no slot {source.slot}, and source.create is false", hint, code="slot-missing")
         return
     yield ok("slot", f"There is no slot {source.slot} yet: cdcd run makes it")
     for writer in writers:
         if writer.age_s is None or writer.age_s >= LONG_TRANSACTION_S:
             message = f"To create the slot, the server waits for the write transaction {writer.name}{_age(writer)}"
-            yield warning("slot", message, f"Let it end before cdcd run, or end it: {writer.ending_statement}")
+            yield warning(
+                "slot",
+                message,
+                f"Let it end before cdcd run, or end it: {writer.ending_statement}",
+                code="transaction-open-long",
+            )
 
 
 def _existing(slot: SlotState, writers: Sequence[WriteTransaction], on_slot_lost: str) -> Iterator[Finding]:
     for writer in writers:
         if writer.age_s is not None and writer.age_s >= OLD_TRANSACTION_S:
             message = f"The server keeps all WAL since the start of the write transaction {writer.name}{_age(writer)}"
-            yield warning("slot", message, f"Let it end, or end it: {writer.ending_statement}")
+            yield warning(
+                "slot", message, f"Let it end, or end it: {writer.ending_statement}", code="transaction-open-long"
+            )
     if slot.misfit:
-        yield error("slot", slot.misfit, "Set another source.slot, or correct source.dsn")
+        yield error("slot", slot.misfit, slot.misfit_hint, code="slot-of-others")
     elif slot.lost:
-        message = f"The slot {slot.name} has lost WAL that it still needed: {slot.invalidation or slot.wal_status}"
-        if on_slot_lost == "resnapshot":
-            yield warning("slot", message, "cdcd run makes it again, and takes a new snapshot of all tables")
+        what, hint = lost_slot(slot.invalidation)
+        message = f"The slot {slot.name} {what}"
+        if on_slot_lost == "stop":
+            yield error("slot", message, hint, code="slot-lost")
         else:
-            yield error("slot", message, LOST_WAL_HINT)
+            yield warning("slot", message, f"cdcd run makes it again, and {gap_remedy(on_slot_lost)}", code="slot-lost")
     else:
         yield _usable(slot)
 
@@ -81,10 +95,14 @@ def _usable(slot: SlotState) -> Finding:
     message = f"The slot {slot.name} is {used}, confirmed {confirmed} ({size(slot.lag_bytes)} behind)"
     if slot.wal_status == "unreserved":
         hint = "Start cdcd run now, or raise max_slot_wal_keep_size"
-        return warning("slot", f"{message}; the WAL that it needs may go at the next checkpoint", hint)
+        return warning(
+            "slot", f"{message}; the WAL that it needs may go at the next checkpoint", hint, code="slot-behind"
+        )
     if slot.retained_bytes > RETAINED_BYTES_SHOWN:
         hint = "Start cdcd run, and check that its lag shrinks"
-        return warning("slot", f"{message}; the server keeps {size(slot.retained_bytes)} of WAL for it", hint)
+        return warning(
+            "slot", f"{message}; the server keeps {size(slot.retained_bytes)} of WAL for it", hint, code="slot-behind"
+        )
     return ok("slot", f"{message}; the server keeps {size(slot.retained_bytes)} of WAL for it")
 
 

@@ -145,6 +145,11 @@ class AckTracker:
         return self._server_position
 
     @property
+    def is_history_known(self) -> bool:
+        """Whether the server has sent again all that Kafka has: its history is the one that Kafka has."""
+        return not self.awaits_last_published and self._server_position >= self._durable
+
+    @property
     def is_held_only_by_prepares(self) -> bool:
         """Whether only unresolved prepared transactions keep the ack below the server's position."""
         unresolved = len(self._held) > len(self._resolved)

@@ -13,12 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cdcd.progress.repair_records import PendingRepair, RepairKeys, pending_repair, read_keys
+
 SNAPSHOT: Final = "snapshot"
 """Take a new snapshot of a table."""
 UNPARK: Final = "unpark"
 """Replay a table's parked events."""
 DISCARD: Final = "discard"
 """Give a table's parked events up, and take a new snapshot of it."""
+REPAIR: Final = "repair"
+"""Publish the rows of some keys of a table as they are in PostgreSQL."""
 
 MESSAGES: Final = ("", "messages")
 """Schema and name that stand for the logical messages: no table has this schema."""
@@ -29,11 +33,22 @@ class Request:
     """A request that can be understood."""
 
     action: str
-    """SNAPSHOT, UNPARK or DISCARD."""
+    """SNAPSHOT, UNPARK, DISCARD or REPAIR."""
     table: tuple[str, str]
     """Schema and name."""
     requested_by: str = ""
     """The role, as the row says."""
+    repair: RepairKeys | None = None
+    """The rows to repair; None if the action is not REPAIR."""
+
+    def repair_record(self, slot: str, topic: str) -> PendingRepair | None:
+        """The record of the repair that it asks for, for the table's topic; None if it asks for none."""
+        return None if self.repair is None else pending_repair(slot, topic, *self.table, self.repair)
+
+    @property
+    def needs_published_table(self) -> bool:
+        """It asks for rows of the table."""
+        return self.wants_snapshot or self.action == REPAIR
 
     @property
     def wants_snapshot(self) -> bool:
@@ -47,8 +62,13 @@ def read_request(row: Mapping[str, str]) -> Request:
         if column not in row:
             raise ValueError(f"it has no {column}, or one that is too long")
     action, table = row["action"], (row["table_schema"], row["table_name"])
-    if action not in (SNAPSHOT, UNPARK, DISCARD):
+    if action not in (SNAPSHOT, UNPARK, DISCARD, REPAIR):
         raise ValueError("its action is unknown")
-    if not all(table) and (table != MESSAGES or action == SNAPSHOT):
+    if not all(table) and (table != MESSAGES or action in (SNAPSHOT, REPAIR)):
         raise ValueError("it names no table")
-    return Request(action, table, row.get("requested_by", ""))
+    repair = None
+    if action == REPAIR:
+        if "keys" not in row:
+            raise ValueError("it has no keys, or too many")
+        repair = read_keys(row["keys"])
+    return Request(action, table, row.get("requested_by", ""), repair)

@@ -48,10 +48,13 @@ class ParkedTable:
     """The replay starts at this offset of the parked topic, or later."""
     is_replaying: bool = False
     """Its parked events are on their way to its own topic."""
+    is_keyless: bool = False
+    """Its parked events lack their key, so they are never replayed: they can only be discarded."""
 
     def document(self) -> dict[str, object]:
         """Return this table's part of the slot record's JSON."""
-        return {**_deferred_document(self), "reason": self.reason}
+        keyless = {"keyless": True} if self.is_keyless else {}
+        return {**_deferred_document(self), "reason": self.reason, **keyless}
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,13 @@ class SlotRecord:
     """The newest table record of every topic lies at this offset of the progress topic or after it."""
     database_oid: int = 0
     """The OID of the slot's database; 0: not known."""
+    lsn_base: int = 0
+    """Every LSN in Kafka from here on is the server's own and this one: see `cdcd.lsn`."""
+
+    @property
+    def server_lsn(self) -> int:
+        """`lsn` as the server knows it."""
+        return self.lsn - self.lsn_base
 
     @property
     def incomplete(self) -> tuple[ParkedTable | DeferredTable, ...]:
@@ -150,6 +160,8 @@ class SlotRecord:
         }
         if self.database_oid:
             document["database_oid"] = self.database_oid
+        if self.lsn_base:
+            document["lsn_base"] = format_lsn(self.lsn_base)
         if self.gap_lsn:
             document["gap_lsn"] = format_lsn(self.gap_lsn)
         if self.parked:
@@ -192,6 +204,8 @@ class TableRecord:
     """As in TopicState."""
     key_columns: tuple[str, ...] | None = None
     """The key of the table's last events; empty: they have none; None: not known, or the snapshot record has it."""
+    oid: int | None = None
+    """The OID of the table of the last events; 0: that table has another name now; None: as `key_columns`."""
 
     @property
     def state(self) -> TopicState:
@@ -206,6 +220,7 @@ class TableRecord:
         """Return the record's value: the JSON that the module describes."""
         snapshot = self.snapshot
         key = {} if self.key_columns is None else {"key_columns": list(self.key_columns)}
+        oid = {} if self.oid is None else {"oid": self.oid}
         return _dump(
             {
                 "version": VERSION,
@@ -219,6 +234,7 @@ class TableRecord:
                 "snapshot": None if snapshot is None else snapshot.document(),
                 **_loss(self.lacks_records),
                 **key,
+                **oid,
             }
         )
 
@@ -329,6 +345,7 @@ def _slot_record(fields: _Fields) -> SlotRecord:
                 lsn=each.lsn("lsn"),
                 offset=each.number("offset"),
                 is_replaying=each.flag("replaying"),
+                is_keyless=each.has("keyless") and each.flag("keyless"),
             )
             for each in fields.each("parked")
         ),
@@ -350,6 +367,7 @@ def _slot_record(fields: _Fields) -> SlotRecord:
         },
         tables_offset=fields.number("tables_offset"),
         database_oid=fields.number("database_oid") if fields.has("database_oid") else 0,
+        lsn_base=fields.lsn("lsn_base") if fields.has("lsn_base") else 0,
     )
 
 
@@ -366,6 +384,7 @@ def _table_record(fields: _Fields) -> TableRecord:
         topic_id=fields.text("topic_id"),
         lacks_records=_lacks_records(fields),
         key_columns=fields.texts("key_columns") if fields.has("key_columns") else None,
+        oid=fields.number("oid") if fields.has("oid") else None,
     )
 
 
@@ -393,6 +412,7 @@ def _parsed(key: bytes, value: bytes, build: Callable[[_Fields], T]) -> T:
         raise GapError(
             f"the progress record with the key {key.decode(errors='replace')!r} cannot be read: {error}",
             "Run the cdcd version that wrote it, and keep other producers off the progress topic.",
+            code="record-unreadable",
         ) from None
     return record
 

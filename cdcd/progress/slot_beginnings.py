@@ -64,4 +64,5 @@ def parse_beginning(key: bytes, value: bytes) -> SlotBeginning:
         raise GapError(
             f"the record with the key {key.decode(errors='replace')!r} on the snapshots topic cannot be read: {error}",
             "Run the cdcd version that wrote it, and keep other producers off the snapshots topic",
+            code="record-unreadable",
         ) from None

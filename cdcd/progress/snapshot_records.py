@@ -10,18 +10,22 @@ whether the snapshot is finished. See `records.SnapshotState`.
 
 A snapshot reads a table in ranges of blocks of its heap. PostgreSQL's exported snapshot is gone when the daemon dies;
 the next one is later. A later start must know which finished ranges have changed rows. So the record keeps the xmin of
-the first exported snapshot, and the file node of each heap (a rewrite moves every row).
+the first exported snapshot, and the file node of each heap (a rewrite moves every row). It also keeps which table had
+the name: see `source.incarnations`.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass, field, replace
+from typing import Final, TypeAlias
 
 from cdcd.errors import GapError
 from cdcd.lsn import format_lsn, parse_lsn
 from cdcd.progress.records import SnapshotState, table_key
+from cdcd.source.incarnations import Incarnation, parse_incarnation
+from cdcd.source.pg_types import Attribute
 
 VERSION: Final = 2
 
@@ -29,6 +33,11 @@ WANTED: Final = "wanted"
 """Kafka has no rows that count: the snapshot begins at the start."""
 RUNNING: Final = "running"
 DONE: Final = "done"
+
+COMPARE: Final = "compare"
+"""Kafka's rows count, but some may differ: the table has to be compared with them."""
+ROWS: Final = "rows"
+"""The rows that differ are known: their repairs are recorded (`repair_records`)."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,13 @@ class TableSnapshot:
     """The topic has rows of an earlier snapshot: this one starts with a truncate event."""
     key_columns: tuple[str, ...] | None = None
     """The key of the table's last events; empty: they have none; None: not known."""
+    incarnation: Incarnation | None = None
+    """The table that the rows in Kafka are from; None: not known."""
+    added: Mapping[str, Attribute] = field(default_factory=dict)
+    """By name, the columns of the last events that were added with a default. PostgreSQL forgets the default."""
+    repair: str = ""
+    """COMPARE or ROWS, if the state is WANTED and the topic is to get only what differs. A cdcd that does not know this
+    takes the snapshot, which is right, too."""
 
     def key(self) -> bytes:
         """Return the record's key."""
@@ -87,7 +103,18 @@ class TableSnapshot:
         }
         if self.key_columns is not None:
             document["key_columns"] = list(self.key_columns)
+        if self.incarnation is not None:
+            document["incarnation"] = self.incarnation.document()
+        if self.added:
+            document["added"] = {name: list(astuple(each)) for name, each in self.added.items()}
+        if self.repair:
+            document["repair"] = self.repair
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+    @property
+    def wants_all_rows(self) -> bool:
+        """A new snapshot is wanted, and has not begun."""
+        return self.state == WANTED and not self.repair
 
     @property
     def snapshot(self) -> SnapshotState:
@@ -106,6 +133,14 @@ class TableSnapshot:
         return replace(self, done=tuple(merged))
 
 
+PublishedTables: TypeAlias = "Mapping[tuple[str, str], Incarnation]"
+"""The published tables as the catalog describes them, by schema and name."""
+
+Choose: TypeAlias = "Callable[[str, str, Incarnation | None], TableSnapshot | None]"
+"""Takes schema and name, and the table as the catalog describes it. Returns how far the table's snapshot is in Kafka;
+None if a snapshot leaves the table out."""
+
+
 def parse_snapshot_record(key: bytes, value: bytes) -> TableSnapshot:
     """Read one record; raises GapError if it cannot be understood: to guess could leave rows out."""
     try:
@@ -114,6 +149,8 @@ def parse_snapshot_record(key: bytes, value: bytes) -> TableSnapshot:
             raise ValueError(f"version {document['version']}; this cdcd reads version {VERSION}")
         if document["state"] not in (WANTED, RUNNING, DONE):
             raise ValueError(f"state {document['state']!r}")
+        if document.get("repair", "") not in ("", COMPARE, ROWS):
+            raise ValueError(f"repair {document['repair']!r}")
         return TableSnapshot(
             slot=document["slot"],
             topic=document["topic"],
@@ -126,11 +163,18 @@ def parse_snapshot_record(key: bytes, value: bytes) -> TableSnapshot:
             done=tuple(CompletedRange(*map(int, numbers)) for numbers in document["done"]),
             starts_with_truncate=bool(document["starts_with_truncate"]),
             key_columns=tuple(map(str, document["key_columns"])) if "key_columns" in document else None,
+            incarnation=parse_incarnation(document["incarnation"]) if "incarnation" in document else None,
+            added={
+                str(name): Attribute(int(number), int(type_oid), str(value))
+                for name, (number, type_oid, value) in document.get("added", {}).items()
+            },
+            repair=str(document.get("repair", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise GapError(
             f"the snapshot record with the key {key.decode(errors='replace')!r} cannot be read: {error}",
             "Run the cdcd version that wrote it, and keep other producers off the snapshots topic",
+            code="record-unreadable",
         ) from None
 
 

@@ -66,6 +66,7 @@ def check_topics(lost: Mapping[str, str]) -> None:
             describe(lost),
             'With sink.on_topic_lost = "resnapshot" cdcd takes a new snapshot of the tables and goes on; the events '
             "before it stay lost, and readers start these topics again. Or start over under another sink.prefix",
+            code="topic-lost",
         )
 
 
@@ -76,4 +77,5 @@ def check_cluster(last: SlotRecord, cluster_id: str) -> None:
             f"the progress of slot {last.slot} was written on another Kafka cluster ({last.cluster_id}), not on this "
             f"one ({cluster_id}): its offsets say nothing about the topics here",
             "Check sink.bootstrap_servers. If this is meant, start over under another sink.prefix",
+            code="kafka-differs",
         )

@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from cdcd.errors import KafkaUnavailable
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG
-from cdcd.sink.kafka.errors import kafka_error, to_cdcd_error
+from cdcd.sink.kafka.errors import is_about_group, kafka_error, to_cdcd_error
 
 __all__ = ["BEGINNING", "Message", "TopicReader"]
 
@@ -61,6 +61,8 @@ class TopicReader:
             "auto.offset.reset": "earliest",
             "allow.auto.create.topics": False,
             "fetch.wait.max.ms": 100,
+            # With 100,000 records in its queue, librdkafka would stop fetching for a second: longer than they last.
+            "fetch.queue.backoff.ms": 10,
             "enable.partition.eof": on_end is not None,
         }
         with self._translating("making a consumer"):
@@ -83,8 +85,19 @@ class TopicReader:
         with self._translating(f"reading {topic}"):
             marks = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=self._timeout_s)
         if marks is None:
-            raise KafkaUnavailable(f"Kafka ({self._bootstrap}) did not say where {topic} ends")
+            raise KafkaUnavailable(
+                f"Kafka ({self._bootstrap}) did not say where {topic} ends", code="kafka-unavailable"
+            )
         return marks
+
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        """The first offset published at `timestamp_ms` (since 1970-01-01 UTC) or later; None: there is none."""
+        wanted = [TopicPartition(topic, partition, timestamp_ms)]
+        with self._translating(f"reading {topic}"):
+            [found] = self._consumer.offsets_for_times(wanted, timeout=self._timeout_s)
+            if found.error is not None:
+                raise KafkaException(found.error)
+        return found.offset if found.offset >= 0 else None
 
     def assign(self, places: Iterable[tuple[str, int, int]]) -> None:
         """Read these partitions: topic, partition, first offset."""
@@ -116,7 +129,7 @@ class TopicReader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 if self._on_end is not None:
                     self._on_end(int(message.partition() or 0), int(message.offset() or 0))
-            elif skip_errors:
+            elif skip_errors or is_about_group(message):
                 continue
             elif error.code() in _TRANSIENT:
                 log.warning("Kafka does not answer; trying again", extra={"error": error.str()})

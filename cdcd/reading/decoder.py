@@ -43,6 +43,15 @@ def schema_id(data: bytes) -> tuple[SchemaId, int] | None:
     return None
 
 
+def not_an_event(data: bytes) -> DecodeError:
+    """The error of a record that no daemon has written."""
+    return DecodeError(
+        f"A record of {len(data)} bytes is not an event of cdcd",
+        "Did another program write to the topic?",
+        code="event-foreign",
+    )
+
+
 class EventDecoder:
     """Decodes keys and values. It keeps the schemas that it has parsed."""
 
@@ -78,10 +87,14 @@ class EventDecoder:
         try:
             value = fastavro.schemaless_reader(payload, self._parsed[identifier], None)
         except Exception as error:  # a payload that others made may raise anything
-            raise DecodeError(f"A value of {len(data)} bytes does not fit its schema {identifier}: {error}") from error
+            raise DecodeError(
+                f"A value of {len(data)} bytes does not fit its schema {identifier}: {error}", code="event-foreign"
+            ) from error
         if payload.tell() != len(data) - start:
             left = len(data) - start - payload.tell()
-            raise DecodeError(f"{left} bytes follow the value of {len(data)} bytes by its schema {identifier}")
+            raise DecodeError(
+                f"{left} bytes follow the value of {len(data)} bytes by its schema {identifier}", code="event-foreign"
+            )
         return identifier, value
 
     def _parse(self, identifier: SchemaId) -> None:
@@ -89,7 +102,7 @@ class EventDecoder:
         try:
             parsed = fastavro.parse_schema(self._prepare(schema) if self._prepare else schema)
         except Exception as error:  # a schema that others made may raise anything
-            raise DecodeError(f"The schema {identifier} is no Avro schema: {error}") from error
+            raise DecodeError(f"The schema {identifier} is no Avro schema: {error}", code="event-foreign") from error
         if len(self._parsed) >= PARSED_MAX:
             del self._parsed[next(iter(self._parsed))]
         self._parsed[identifier] = parsed

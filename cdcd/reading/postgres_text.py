@@ -14,7 +14,7 @@ from cdcd.avro.codecs.calendar import date_text, time_text
 from cdcd.avro.codecs.floats import float4_text, float8_text
 from cdcd.avro.codecs.interval import interval_text
 from cdcd.avro.codecs.literals import quote_bound, quote_element, quote_field
-from cdcd.avro.type_forms import INTERVAL_FIELDS, RANGE_FIELDS, TYPE_FORMS, TextForm, TypeForm, form_of, kind_of
+from cdcd.avro.type_forms import INTERVAL_FIELDS, RANGE_FIELDS, TextForm, form_of, kind_of
 
 Render: TypeAlias = "Callable[[Any], str]"
 
@@ -53,13 +53,15 @@ def _renderer(avro_type: Any, pg_type: str, named: dict[str, Any]) -> Render:
     if isinstance(avro_type, dict) and isinstance(avro_type["type"], (dict, list)):
         return _renderer(avro_type["type"], pg_type, named)
     kind = kind_of(avro_type)
+    if isinstance(avro_type, dict):
+        pg_type = str(avro_type.get("pg_type", pg_type))  # the type's own name, not that of a domain over it
     if kind == "record":
         named[avro_type["name"]] = avro_type
         return _record(avro_type, named)
     if kind == "map":
         return _TEXTS["hstore"]
     if kind == "array":
-        return _array(avro_type["items"], pg_type, named)
+        return _array(avro_type, pg_type, named)
     if kind == "decimal":
         scale = int(avro_type.get("scale", 0))
         return lambda value: _decimal(int.from_bytes(value, "big", signed=True), scale)
@@ -102,14 +104,15 @@ def _range(value: Mapping[str, Any], bound: Render) -> str:
     return f"{'[' if value['lower_inc'] else '('}{lower},{upper}{']' if value['upper_inc'] else ')'}"
 
 
-def _array(items: Any, pg_type: str, named: dict[str, Any]) -> Render:
+def _array(avro_type: Mapping[str, Any], pg_type: str, named: dict[str, Any]) -> Render:
+    items = avro_type["items"]
     if items == "float":
         return _TEXTS["vector"]
     element_type = pg_type.rpartition(".")[2].removesuffix("[]").removeprefix("_")  # PostgreSQL calls text[] _text
     element = _renderer(next(b for b in _branches(items) if b != "null"), element_type, named)
     if not isinstance(items, list):  # a multirange: none of its ranges is null
         return lambda value: "{" + ",".join(map(element, value)) + "}"
-    delimiter = TYPE_FORMS.get(element_type, _STRING).delimiter
+    delimiter = str(avro_type.get("pg_delimiter", ","))
     return lambda value: (
         "{" + delimiter.join("NULL" if v is None else quote_element(element(v), delimiter) for v in value) + "}"
     )
@@ -121,8 +124,6 @@ def _hstore(value: Mapping[str, str | None]) -> str:
 
     return ", ".join(f"{quoted(k)}=>{'NULL' if v is None else quoted(v)}" for k, v in value.items())
 
-
-_STRING: Final = TypeForm("string")
 
 _TEXTS: Final[dict[TextForm, Render]] = {
     "plain": str,

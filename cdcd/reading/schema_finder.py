@@ -84,15 +84,20 @@ class SchemaFinder:
 
     def _not_found(self, wanted: SchemaId, *, is_complete: bool) -> CdcdError:
         if not is_complete:
-            return KafkaUnavailable(f"{self._topic} could not be read to its end in {SCHEMA_WAIT_S:.0f} s", TRY_AGAIN)
+            return KafkaUnavailable(
+                f"{self._topic} could not be read to its end in {SCHEMA_WAIT_S:.0f} s",
+                TRY_AGAIN,
+                code="kafka-unavailable",
+            )
         hint = f"Is sink.prefix the one of the daemon that wrote it? Its schemas are on {self._topic}"
-        return DecodeError(f"There is no schema {wanted} on {self._topic}", hint)
+        return DecodeError(f"There is no schema {wanted} on {self._topic}", hint, code="schema-unknown")
 
     def _from_registry(self, identifier: int) -> str:
         if self._registry is None:
             raise SettingsError(
                 f"A record names schema {identifier} of a registry, and avro.registry_url is not set",
                 "Set it to the URL of the registry that the writer of the record uses",
+                code="registry-not-set",
             )
         client = registry_client(self._registry)
         try:
@@ -100,4 +105,6 @@ class SchemaFinder:
         except Exception as error:  # the client raises whatever its HTTP library raises
             hint = "Check avro.registry_url and avro.registry_config"
             reason = without_password(str(error))
-            raise DecodeError(f"The schema registry does not give schema {identifier}: {reason}", hint) from error
+            raise DecodeError(
+                f"The schema registry does not give schema {identifier}: {reason}", hint, code="schema-unknown"
+            ) from error

@@ -6,7 +6,7 @@ After: `sink.kafka.progress_store` reads the records; `cdcd slot`, `snapshot`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 
 from cdcd.config.settings import Settings
@@ -15,13 +15,13 @@ from cdcd.sink.kafka.client_config import KafkaConnection
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.delivery import Delivery, delivery_of
 from cdcd.sink.kafka.progress_store import ProgressStore
-from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
+from cdcd.sink.topics import TopicNames, TopicSpec, own_specs, parked_spec
 
 
 def kafka_connection(settings: Settings) -> KafkaConnection:
     """How the cluster that the settings name is reached."""
     sink = settings.sink
-    return KafkaConnection(sink.bootstrap_servers, settings.source.application_name, sink.librdkafka)
+    return KafkaConnection(sink.bootstrap_servers, settings.source.application_name, sink.client_properties)
 
 
 def kafka_cluster(settings: Settings) -> KafkaCluster:
@@ -56,12 +56,20 @@ def last_record(settings: Settings) -> SlotRecord | None:
         return progress.last_record()
 
 
-def validate_sink(settings: Settings, kafka: KafkaCluster, topics: list[str]) -> None:
+def validate_sink(settings: Settings, kafka: KafkaCluster, topics: list[str]) -> list[TopicSpec]:
     """Raise an error if librdkafka or the brokers reject the settings, or the creation of `topics` and of cdcd's own.
 
-    It fences no producer and creates no topic. Raises KafkaUnavailable while Kafka does not answer.
+    It fences no producer and creates no topic. Returns the topics that the cluster only allows without what they can do
+    without. Raises KafkaUnavailable while Kafka does not answer.
     """
+    return kafka.validate(delivery(settings).producers, *sink_specs(settings, topics))
+
+
+def sink_specs(settings: Settings, topics: Collection[str]) -> list[TopicSpec]:
+    """The topics as the daemon would make them: cdcd's own, and those of the tables."""
     sink = settings.sink
-    own = own_specs(TopicNames(sink.prefix, sink.topic), sink.replication_factor, sink.topic_config)
-    specs = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
-    kafka.validate(delivery(settings).producers, *own, *specs)
+    names = TopicNames(sink.prefix, sink.topic)
+    own = own_specs(names, sink.replication_factor, sink.topic_config)
+    parked = parked_spec(names, sink.replication_factor, sink.topic_config)
+    tables = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
+    return [*own, parked, *tables]

@@ -22,9 +22,32 @@ from cdcd.errors import RequestRejected
 from cdcd.sink.topics import TopicNames
 from cdcd.snapshot.published_relations import published_relations
 from cdcd.source.catalog import Catalog
+from cdcd.source.login import Dsn
 from cdcd.source.session import Session
 from cdcd.source.table_selection import qualified_name, select_published
-from cdcd.transaction.relations import Relations
+from cdcd.transaction.relations import MESSAGES, Relations
+
+
+@dataclass(frozen=True)
+class SchemaTexts:
+    """The schemas of one table, as JSON: exactly what the daemon publishes or registers."""
+
+    schema: str
+    name: str
+    key: str
+    """Empty: the table's events have no key."""
+    value: str
+    truncate: str
+    """The schema of its truncates; empty for logical messages."""
+    row_filter: str = ""
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        """Each schema after "key" or "value", which is the part of the record that it describes."""
+        if self.key:
+            yield "key", self.key
+        yield "value", self.value
+        if self.truncate:
+            yield "value", self.truncate
 
 
 @dataclass(frozen=True)
@@ -43,7 +66,7 @@ class TableSchemas:
 
 def selected_schemas(
     tables: Sequence[str],
-    dsn: str,
+    dsn: Dsn,
     application_name: str,
     publication: str,
     names: TopicNames,
@@ -53,31 +76,61 @@ def selected_schemas(
 
     Raises RequestRejected if one of `tables` is not published, or if nothing is.
     """
-    found = list(_published(dsn, application_name, publication, names, numeric))
+    return [
+        (each.schema, each.name, _parsed(each, names))
+        for each in selected_texts(tables, dsn, application_name, publication, numeric)
+    ]
+
+
+def selected_texts(
+    tables: Sequence[str], dsn: Dsn, application_name: str, publication: str, numeric: Literal["decimal", "string"]
+) -> list[SchemaTexts]:
+    """The schemas of the published tables, or of `tables` (schema.table; `*` is any characters).
+
+    Raises RequestRejected if one of `tables` is not published, or if nothing is.
+    """
+    found = list(published_texts(dsn, application_name, publication, numeric))
     if not found:
         raise RequestRejected(
             f"the publication {publication} has no tables, or does not exist",
             f'Add some: ALTER PUBLICATION "{publication}" ADD TABLE ...',
+            code="publication-missing",
         )
-    selected = set(select_published(tables, [(schema, name) for schema, name, _ in found], publication))
-    return [each for each in found if each[:2] in selected]
+    selected = set(select_published(tables, [(each.schema, each.name) for each in found], publication))
+    return [each for each in found if (each.schema, each.name) in selected]
 
 
-def _published(
-    dsn: str, application_name: str, publication: str, names: TopicNames, numeric: Literal["decimal", "string"]
-) -> Iterator[tuple[str, str, TableSchemas]]:
+def published_texts(
+    dsn: Dsn, application_name: str, publication: str, numeric: Literal["decimal", "string"]
+) -> Iterator[SchemaTexts]:
+    """The schemas of the published tables; nothing if there is no such publication."""
     with Session(dsn, application_name) as session:
         types = TypeOptions(numeric, any_encoding=session.encoding == "SQL_ASCII")
         relations = Relations(Catalog(session, publication))
         for table in published_relations(session, publication):
             relation = relations.resolve(table.relation)
-            schema, name = relation.schema, relation.name
             codecs = codecs_for(relation.types, types)
-            schemas = TableSchemas(
-                qualified_name(schema, name),
-                names.topic(schema, name),
-                json.loads(key_schema(relation, codecs)) if relation.has_key else None,
-                json.loads(envelope_schema(relation, codecs)),
+            yield SchemaTexts(
+                relation.schema,
+                relation.name,
+                key_schema(relation, codecs) if relation.has_key else "",
+                envelope_schema(relation, codecs),
+                envelope_schema(relation, codecs, of_truncate=True),
                 table.row_filter,
             )
-            yield schema, name, schemas
+
+
+def message_texts() -> SchemaTexts:
+    """The schema of logical messages, which are no table."""
+    codecs = codecs_for(MESSAGES.types, TypeOptions())
+    return SchemaTexts(MESSAGES.schema, MESSAGES.name, "", envelope_schema(MESSAGES, codecs), "")
+
+
+def _parsed(texts: SchemaTexts, names: TopicNames) -> TableSchemas:
+    return TableSchemas(
+        qualified_name(texts.schema, texts.name),
+        names.topic(texts.schema, texts.name),
+        json.loads(texts.key) if texts.key else None,
+        json.loads(texts.value),
+        texts.row_filter,
+    )

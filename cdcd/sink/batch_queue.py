@@ -57,6 +57,8 @@ class BatchQueue:
         """Batches inside that end a PostgreSQL transaction."""
         self._snapshots = 0
         """Batches inside that hold rows of a snapshot."""
+        self._out_bytes: int | None = None
+        """The size of the batch that `get` has returned: it counts until `done`. None: no batch is out."""
         self._refused = False
         self._closed = False
         self._changed = Condition()
@@ -64,16 +66,18 @@ class BatchQueue:
     def put(self, batch: Batch) -> bool:
         """Add a batch; False, at once, if there is no room, or if the queue is closed (then see `SinkWorker.check`).
 
-        An empty queue takes any batch, however large.
+        An empty queue takes any batch, however large. Then it `is_overfull`, and calls `on_room` once it is not.
         """
         size = occupied_bytes(batch)
         with self._changed:
             full = len(self._batches) >= self._batches_max or self._bytes + size > self._bytes_max
-            if self._closed or (full and self._batches):
+            is_empty = not self._batches and self._out_bytes is None
+            if self._closed or (full and not is_empty):
                 self._refused = True
                 return False
             self._batches.append(batch)
             self._bytes += size
+            self._refused = self._bytes > self._bytes_max
             self._commits += batch.transactions > 0
             self._snapshots += batch.snapshot_records is not None
             self._changed.notify()
@@ -95,17 +99,23 @@ class BatchQueue:
         return QueueHead(batch, len(self._batches) > self._snapshots, later_commits > 0)
 
     def get(self) -> Batch:
-        """Take the next batch out; there must be one."""
+        """Take the next batch out; there must be one. `done` follows."""
         with self._changed:
             batch = self._batches.popleft()
-            self._bytes -= occupied_bytes(batch)
+            self._out_bytes = occupied_bytes(batch)
             self._commits -= batch.transactions > 0
             self._snapshots -= batch.snapshot_records is not None
-            was_refused = self._refused
-            self._refused = False
+            return batch
+
+    def done(self) -> None:
+        """The producer has the batch of the last `get`, and nobody keeps it."""
+        with self._changed:
+            assert self._out_bytes is not None, "no batch is out"
+            self._bytes -= self._out_bytes
+            self._out_bytes = None
+            was_refused, self._refused = self._refused, False
         if was_refused:
             self._on_room()
-        return batch
 
     def close(self) -> None:
         """Refuse more batches and end every wait; the batches inside can still be taken out."""
@@ -125,5 +135,10 @@ class BatchQueue:
 
     @property
     def bytes(self) -> int:
-        """About how much memory the batches inside take."""
+        """About how much memory the batches take that the producer does not have."""
         return self._bytes
+
+    @property
+    def is_overfull(self) -> bool:
+        """A batch is larger than the queue: read nothing before the producer has it, because memory would not do."""
+        return self._bytes > self._bytes_max

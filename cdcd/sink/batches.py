@@ -13,6 +13,7 @@ end. To divide a batch afterwards, each table remembers where the open transacti
 
 from __future__ import annotations
 
+import logging
 from typing import Final, TypeAlias
 
 from librt.strings import BytesWriter
@@ -20,7 +21,10 @@ from mypy_extensions import i64, u8
 
 from cdcd.progress.daemon_requests import Request
 from cdcd.progress.snapshot_records import TableSnapshot
+from cdcd.source.pg_types import Attribute
 from cdcd.transaction.record_consumer import RecordConsumer
+
+log = logging.getLogger(__name__)
 
 Message: TypeAlias = "dict[str, bytes | None]"
 
@@ -31,6 +35,8 @@ _OPS: Final = b"crudtm"
 
 REQUESTS_MAX: Final = 1_000
 """One transaction asks the daemon for no more than this: what is beyond it is passed over."""
+REPAIRS_MAX: Final = 64
+"""Nor for more repairs than this, whose keys may be long."""
 
 
 class TableBatch:
@@ -45,8 +51,11 @@ class TableBatch:
         """Indexes of messages that go to every partition of the topic (truncate), ascending."""
         self.ops = BytesWriter()
         """The op of each message (ASCII code), 0 for a tombstone."""
+        self.large: list[tuple[Message, BytesWriter]] = []
+        """Messages that get their value in `build`, when the frames are gone: frame, value and copy would be too much
+        memory."""
         self.transaction: i64 = 0
-        """The builder's number of the last transaction with records here."""
+        """Commit LSN of the last transaction with records here; 0: they are no transaction's."""
         self.begins_at: i64 = 0
         """Index of that transaction's first message."""
 
@@ -56,6 +65,12 @@ class TableBatch:
         ops = self.ops.getvalue()
         counts = {op: ops.count(op) for op in _OPS}
         return {op: events for op, events in counts.items() if events}
+
+    def copy_large(self) -> None:
+        """Put the large values into their messages, one after the other: each is there twice only meanwhile."""
+        while self.large:
+            message, value = self.large.pop()
+            message["value"] = value.getvalue()
 
     def cut(self) -> TableBatch:
         """Move the last transaction's records out of this batch into a new one, and return the new one."""
@@ -71,6 +86,22 @@ class TableBatch:
         return rest
 
 
+class AnnouncedTable:
+    """What a table's records are from here on."""
+
+    def __init__(
+        self, schema: str, name: str, key: tuple[str, ...], oid: int, added: dict[str, Attribute] | None = None
+    ) -> None:
+        self.schema = schema
+        self.name = name
+        self.key = key
+        """The columns of their key; empty if they have none."""
+        self.oid = oid
+        """The OID of the table that they are of."""
+        self.added = added
+        """By name, the columns that were added with a default; None: nothing was told of them."""
+
+
 class Batch:
     """Complete PostgreSQL transactions, or a part of a large one. Complete transactions may follow the last part.
 
@@ -81,8 +112,8 @@ class Batch:
         self.tables: list[TableBatch] = []
         self.schemas: list[tuple[str, str]] = []
         """Avro schemas to publish before the rows: fingerprint in hex, JSON."""
-        self.keys: dict[tuple[str, str], tuple[str, ...]] = {}
-        """The key columns of tables whose records may have another key from here on, by schema and name."""
+        self.announced: list[AnnouncedTable] = []
+        """Tables whose records in this batch may have another key than before, or be of another table, in order."""
         self.rows: i64 = 0
         """Events, without tombstones."""
         self.bytes: i64 = 0
@@ -110,6 +141,70 @@ class Batch:
         """Not None: the batch holds rows of snapshots, no transactions; these records say how far the snapshots are."""
 
 
+class RepairBatch(Batch):
+    """All rows and deletes of some repairs, and the records that say that these are done. It has no transactions."""
+
+    def __init__(
+        self, of: Batch, records: list[tuple[bytes, bytes | None]], snapshots: list[TableSnapshot] | None = None
+    ) -> None:
+        """`of` has the rows. `records`: keys and values for the snapshots topic.
+
+        `snapshots`: how far the tables are that are compared and repaired, instead of copied.
+        """
+        super().__init__()
+        self.tables = of.tables
+        self.schemas = of.schemas
+        self.announced = of.announced
+        self.rows = of.rows
+        self.bytes = of.bytes
+        self.records = records
+        self.snapshots = snapshots or []
+
+
+class GatheredRequests:
+    """Rows of the table of requests, as they came: column and value."""
+
+    def __init__(self) -> None:
+        self.whole: list[dict[str, str]] = []
+        """Those of complete transactions."""
+        self._open: list[dict[str, str]] = []
+        """Those of the open transaction."""
+        self._passed_over: i64 = 0
+        """How many were beyond what a transaction may ask for."""
+
+    def add(self, values: dict[str, str]) -> None:
+        """Add a request of the open transaction."""
+        repairs = 0
+        if "keys" in values:
+            for each in self._open:
+                if "keys" in each:
+                    repairs += 1
+        if len(self._open) < REQUESTS_MAX and repairs < REPAIRS_MAX:
+            self._open.append(values)
+        else:
+            self._passed_over += 1
+
+    def commit(self) -> None:
+        """The open transaction has ended."""
+        if self._open:
+            self.whole += self._open
+            self._open = []
+
+    def take(self) -> list[dict[str, str]]:
+        """Return the requests of complete transactions that no earlier call has returned."""
+        if self._passed_over > 0:
+            log.warning(
+                "passed over %d requests: a transaction may make %d, %d of them for repairs",
+                self._passed_over,
+                REQUESTS_MAX,
+                REPAIRS_MAX,
+            )
+            self._passed_over = 0
+        requests = self.whole
+        self.whole = []
+        return requests
+
+
 class BatchBuilder(RecordConsumer):
     """Gathers records into a batch until `build` is called."""
 
@@ -123,19 +218,16 @@ class BatchBuilder(RecordConsumer):
         self._batch = Batch()
         self._continued = False
         """The batch began inside a transaction."""
-        self._transaction: i64 = 0
-        """Number of the last transaction that began."""
         self._whole_rows: i64 = 0
         self._whole_bytes: i64 = 0
-        """Rows and bytes in the batch when that transaction began: those of complete transactions."""
+        self._whole_announced: i64 = 0
+        """Rows, bytes and announced tables when the last transaction began: those of complete transactions."""
         self._commit_lsn: i64 = 0
         self._commit_ts: i64 = 0
+        """Commit LSN and time of the last transaction that began."""
         self._has_earlier_rows = False
         """Earlier batches have rows of the open transaction."""
-        self._whole_requests: list[dict[str, str]] = []
-        """Requests of complete transactions, as they came: column and value."""
-        self._open_requests: list[dict[str, str]] = []
-        """Requests of the open transaction."""
+        self._requests = GatheredRequests()
 
     @property
     def gathered_bytes(self) -> int:
@@ -159,20 +251,21 @@ class BatchBuilder(RecordConsumer):
     def add_schema(self, fingerprint: str, text: str) -> None:
         self._batch.schemas.append((fingerprint, text))
 
-    def set_key(self, schema: str, name: str, columns: tuple[str, ...]) -> None:
-        self._batch.keys[schema, name] = columns
+    def set_key(
+        self, schema: str, name: str, columns: tuple[str, ...], oid: int, added: dict[str, Attribute] | None = None
+    ) -> None:
+        self._batch.announced.append(AnnouncedTable(schema, name, columns, oid, added))
 
     def request(self, values: dict[str, str]) -> None:
-        if len(self._open_requests) < REQUESTS_MAX:
-            self._open_requests.append(values)
+        self._requests.add(values)
 
     def begin(self, commit_lsn: i64, commit_ts: i64) -> None:
         self._commit_lsn = commit_lsn
         self._commit_ts = commit_ts
-        self._transaction += 1
         self._has_earlier_rows = False
         batch = self._batch
         batch.ends_inside_transaction = True
+        self._whole_announced = len(batch.announced)
         self._whole_rows = batch.rows
         self._whole_bytes = batch.bytes
 
@@ -180,8 +273,8 @@ class BatchBuilder(RecordConsumer):
         gathering = self._gathering[table]
         if gathering is None:
             gathering = self._start(table)
-        if gathering.transaction != self._transaction:
-            gathering.transaction = self._transaction
+        if gathering.transaction != self._commit_lsn:
+            gathering.transaction = self._commit_lsn
             gathering.begins_at = len(gathering.messages)
         batch = self._batch
         batch.rows += 1
@@ -196,12 +289,24 @@ class BatchBuilder(RecordConsumer):
                 gathering.messages.append({"key": key, "value": None})
                 gathering.ops.append(_TOMBSTONE)
 
+    def add_large(self, table: i64, op: i64, key: bytes | None, value: BytesWriter) -> None:
+        self.add(table, op, key, b"")
+        gathering = self._gathering[table]
+        assert gathering is not None
+        messages = gathering.messages
+        message = messages[len(messages) - 1]
+        if message["value"] is None:  # the tombstone of a delete
+            message = messages[len(messages) - 2]
+        gathering.large.append((message, value))
+        self._batch.bytes += len(value)
+
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
         gathering = self._gathering[table]
         if gathering is None:
             gathering = self._start(table)
         gathering.everywhere.append(len(gathering.messages))
-        self.add(table, op, None, value)
+        # A compacted topic takes no record without a key. It keeps the last one under this key, which ends all others.
+        self.add(table, op, b"" if self._tombstones else None, value)
 
     def commit(self, end_lsn: i64) -> None:
         batch = self._batch
@@ -214,9 +319,7 @@ class BatchBuilder(RecordConsumer):
         if batch.oldest_commit_ts == 0 or self._commit_ts < batch.oldest_commit_ts:
             batch.oldest_commit_ts = self._commit_ts
         batch.end_lsn = end_lsn
-        if self._open_requests:
-            self._whole_requests += self._open_requests
-            self._open_requests = []
+        self._requests.commit()
 
     def build(self) -> Batch:
         """Return the batch gathered since the last call; it may have neither rows nor transactions.
@@ -227,7 +330,7 @@ class BatchBuilder(RecordConsumer):
         batch = self._batch
         following = Batch()
         following.ends_inside_transaction = batch.ends_inside_transaction
-        has_whole = self._whole_rows > 0 or self._continued or len(self._whole_requests) > 0
+        has_whole = self._whole_rows > 0 or self._continued or len(self._requests.whole) > 0
         divided = batch.ends_inside_transaction and batch.transactions > 0 and has_whole
         if divided:
             batch.ends_inside_transaction = False
@@ -240,8 +343,10 @@ class BatchBuilder(RecordConsumer):
         for number in touched:
             gathering = self._gathering[number]
             assert gathering is not None
+            if gathering.large:
+                gathering.copy_large()
             rest: TableBatch | None = None
-            if divided and gathering.transaction == self._transaction:
+            if divided and gathering.transaction == self._commit_lsn:
                 rest = gathering.cut()
                 self._touched.append(number)
             self._gathering[number] = rest
@@ -250,9 +355,13 @@ class BatchBuilder(RecordConsumer):
         if batch.rows == 0:
             # A batch without rows may never be published: its schemas travel with the first rows that follow.
             following.schemas, batch.schemas = batch.schemas, following.schemas
-        if batch.rows == 0 or divided:
-            # No key is told before its first event is published.
-            following.keys, batch.keys = batch.keys, following.keys
+            # Nor is a table announced before its first event is published.
+            following.announced, batch.announced = batch.announced, following.announced
+        else:
+            if divided:
+                following.announced = batch.announced[self._whole_announced :]
+                batch.announced = batch.announced[: self._whole_announced]
+            self._whole_announced = 0
         self._continued = batch.ends_inside_transaction
         if self._continued and batch.rows > self._whole_rows:
             self._has_earlier_rows = True
@@ -263,9 +372,7 @@ class BatchBuilder(RecordConsumer):
 
     def take_requests(self) -> list[dict[str, str]]:
         """Return the requests in the transactions that have ended since the last call, each by column and value."""
-        requests = self._whole_requests
-        self._whole_requests = []
-        return requests
+        return self._requests.take()
 
     def _start(self, table: i64) -> TableBatch:
         schema, name = self._names[table]

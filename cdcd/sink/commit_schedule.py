@@ -217,4 +217,5 @@ class CommitSchedule:
                 "Raise transaction.max.timeout.ms on the brokers: cdcd uses it by itself if it may see it and "
                 "transaction.timeout.ms is not set under sink.librdkafka. Or make such transactions smaller. Or set "
                 'sink.delivery="at_least_once", which needs no Kafka transaction.',
+                code="transaction-too-long",
             )

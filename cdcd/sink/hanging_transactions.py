@@ -22,15 +22,22 @@ The progress tells what became of the transaction:
    or for schemas and snapshots in the slot record. They were committed.
 4. Otherwise the daemon has not acknowledged the rows, and PostgreSQL sends them again. The transaction was aborted.
 
+An adoption cannot ask the server from which the records come: it may be gone. Then the transaction of an undecided slot
+record is committed if it is whole: that record is its last one, and no partition has dropped a record of it. Either it
+was committed, or nobody has seen it, and it may as well be committed now: if its server sends it again, the progress
+covers it. If such a record is of another server than the progress, then an adoption was killed. It is aborted, and this
+one takes its place.
+
 For each such partition every producer of the slot writes a transaction of one record, because nothing tells which
 producer wrote the hanging records. That record means nothing. In cdcd's own topics it is the tombstone of a key that
 never existed. In a table's topic that is to be committed it is a tombstone without a key. In a table's topic that is to
 be aborted, no reader ever sees the record.
 
-Two cases are beyond repair. If a later transaction of this slot has rows in the same partition, and dies before it
+Three cases are beyond repair. If a later transaction of this slot has rows in the same partition, and dies before it
 commits, the coordinator may abort both. A take-over that dies amid its own marker is such a case. Or two transactions
-of this slot hang in one partition, one committed and one aborted. Replicated topics do not get there, because their
-partitions keep a leader.
+of this slot hang in one partition, one committed and one aborted. Or no daemon started before Kafka forgot the
+transactional.id (after a week): its heir has another producer id, so a person must end what hangs. Replicated topics
+do not get there, because their partitions keep a leader.
 """
 
 from __future__ import annotations
@@ -67,18 +74,20 @@ class UnstableOffsets(Protocol):
 class Evidence:
     """The facts in the progress about the undecided transactions."""
 
-    confirmed_lsn: int
-    """The slot's `confirmed_flush_lsn`: the daemon has acknowledged everything before it."""
+    confirmed_lsn: int | None
+    """The slot's `confirmed_flush_lsn`: the daemon has acknowledged everything before it. None: nobody can be asked."""
     visible: SlotRecord | None
     """The last slot record that can be read."""
     undecided: SlotRecord | None
     """The last slot record that is undecided itself, if there is one."""
     rows_visible: bool
-    """Rows that undecided table records count can be read, or the slot's beginning."""
+    """Rows that undecided table records count can be read, or the beginning that the slot record comes with."""
     tables: Mapping[str, TableRecord]
     """The visible table records, by topic, of the topics in question."""
     fillers: Mapping[str, Message]
     """For each of cdcd's own topics: a record that says only which slot wrote it. It may stay undecided, too."""
+    is_whole: bool = False
+    """No record of the undecided slot record's transaction was dropped. Known only if nobody can be asked."""
 
 
 def committed(hanging: Mapping[TopicPartition, int], evidence: Evidence) -> set[TopicPartition]:
@@ -99,9 +108,11 @@ def committed(hanging: Mapping[TopicPartition, int], evidence: Evidence) -> set[
 
 
 def _was_acknowledged(evidence: Evidence) -> bool:
-    """Whether the acknowledged LSN includes the undecided slot record."""
+    """Whether the acknowledged LSN includes the undecided slot record, or may as well include it."""
     if evidence.undecided is None:
         return False
+    if evidence.confirmed_lsn is None:
+        return evidence.is_whole
     if evidence.visible is None:  # before the first acknowledgement the slot is confirmed to where it began
         return evidence.confirmed_lsn == evidence.undecided.lsn
     return evidence.visible.lsn < evidence.confirmed_lsn <= evidence.undecided.lsn
@@ -122,6 +133,7 @@ def decide_hanging(
     a transaction counts as this slot's only if it stays undecided at the same offset in LOOKS looks.
     """
     decided = 0
+    hanging: Mapping[TopicPartition, int] = {}
     for _ in range(ROUNDS):
         hanging = _still_unstable(admin, sleep, stopping)
         if not hanging:
@@ -138,7 +150,16 @@ def decide_hanging(
             _write_marker(producer, hanging.keys() - to_commit, evidence.fillers, commit=False)
             _write_marker(producer, to_commit, evidence.fillers, commit=True)
         decided += len(hanging)
-    log.warning("transactions of other producers stay undecided")
+    places = ", ".join(
+        f"{topic} partition {number} offset {begin}" for (topic, number), begin in sorted(hanging.items())
+    )
+    log.warning(
+        "transactions stay undecided, and hide from readers what follows them: %s. If kafka-transactions.sh "
+        "find-hanging lists them, Kafka has forgotten their producers: end each with kafka-transactions.sh abort. Then "
+        "run cdcd snapshot for its table: its rows may have been committed [transaction-hanging]",
+        places,
+        extra={"code": "transaction-hanging"},
+    )
     return decided
 
 

@@ -55,6 +55,7 @@ class Topic:
         snapshot: SnapshotState | None,
         topic_id: str = "",
         key_columns: tuple[str, ...] | None = None,
+        oid: int | None = None,
     ) -> None:
         self.name = name
         self.table = table
@@ -66,6 +67,8 @@ class Topic:
         self.lacks_records = False
         """As in TopicState."""
         self.key_columns = key_columns
+        """As in TableRecord, at the start."""
+        self.oid = oid
         """As in TableRecord, at the start."""
 
     @property
@@ -133,7 +136,7 @@ class KafkaTransaction:
         """Raise TopicLost if topics lacked records when this transaction was written to them."""
         lost = {topic.name: topic.state for topic in topics if topic.lacks_records}
         if lost:
-            raise TopicLost(describe(lost_topics(lost, lost)))
+            raise TopicLost(describe(lost_topics(lost, lost)), code="topic-lost")
 
     def count(self, table: TableBatch) -> None:
         """Note the events of a table that went to its own topic."""

@@ -1,7 +1,7 @@
 """Judges whether cdcd's own topics keep what they must keep: partitions, cleanup.policy, retention. Pure.
 
-Before: `kafka.admin` and `kafka.cluster_facts` have asked the brokers.
-After: `kafka.cluster` refuses a start, `preflight.kafka` reports the same findings.
+Before: `kafka.admin` has asked the brokers.
+After: `kafka.cluster` refuses a start, `preflight.topics` reports the same findings.
 Source: Apache Kafka, "Topic Configs".
 
 cdcd makes these topics as they must be. They are different if a broker made them (auto.create.topics.enable), or a
@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from cdcd.sink.topics import TopicNames
+from cdcd.sink.acls import kafka_command
+from cdcd.sink.topics import WEEK_MS, TopicNames
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,13 @@ def faults(
             f"{names.parked} has cleanup.policy={parked['cleanup.policy']}: Kafka would delete parked events",
             f"Run: {altering_command(names.parked, 'cleanup.policy=delete')}",
         )
+    lag_ms = configs.get(names.progress, {}).get("min.compaction.lag.ms", "")
+    if lag_ms.isdigit() and int(lag_ms) < WEEK_MS:
+        yield TopicFault(
+            f"{names.progress} has min.compaction.lag.ms={lag_ms}: readers find fewer cuts than those of a week",
+            f"Run: {altering_command(names.progress, f'min.compaction.lag.ms={WEEK_MS}')}",
+            is_fatal=False,
+        )
     for name in ("retention.ms", "retention.bytes"):
         if (value := parked.get(name, "-1")) != "-1":
             yield TopicFault(
@@ -62,4 +70,5 @@ def faults(
 
 def altering_command(topic: str, config: str) -> str:
     """Return the command of Kafka's own tools that gives a topic a setting."""
-    return f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {config}"
+    options = f"--alter --entity-type topics --entity-name {topic} --add-config {config}"
+    return kafka_command("kafka-configs.sh", options)

@@ -10,9 +10,9 @@ and its state. The next one starts from the progress that `read_committed` shows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cdcd.errors import RecordTooLarge
@@ -20,14 +20,14 @@ from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import DISCARD
 from cdcd.progress.records import ParkedTable, SlotRecord, TableRecord, TopicState, table_key
 from cdcd.progress.slot_beginnings import SlotBeginning
-from cdcd.progress.snapshot_records import TableSnapshot, wanted_snapshot
-from cdcd.sink.batches import Batch, Message, TableBatch
+from cdcd.progress.snapshot_records import COMPARE, PublishedTables, TableSnapshot, wanted_snapshot
+from cdcd.sink.batches import Batch, Message, RepairBatch, TableBatch
 from cdcd.sink.interfaces import Producer
 from cdcd.sink.kafka_transaction import CommitResult, KafkaTransaction, Table, Topic
 from cdcd.sink.parking.state import ParkedTables
 from cdcd.sink.parking.wire_format import pieces, records
 from cdcd.sink.partitioner import partition_for, split
-from cdcd.sink.table_keys import TableKeys
+from cdcd.sink.table_keys import AddedColumns, TableKeys
 from cdcd.sink.table_records import TableRecordPlaces
 from cdcd.sink.table_topics import TableTopics
 
@@ -49,6 +49,8 @@ class Source:
     """The slot's database; 0: not known."""
     begins_at: int | None = None
     """Where the slot's stream begins, if the snapshots topic has no record of that; else None."""
+    lsn_base: int = 0
+    """As in SlotRecord."""
 
 
 class Publisher:
@@ -106,10 +108,23 @@ class Publisher:
         """The parked tables. For any thread."""
         return self._parked.parked
 
+    def last_key(self, schema: str, name: str, oid: int) -> tuple[str, ...]:
+        """The key of a table's last events; empty if it is not known, or if they are of another table.
+
+        For any thread.
+        """
+        known = self._keys.incarnations.get(self._topics.names.topic(schema, name))
+        return () if known is not None and known.oid != oid else self._keys.last.get((schema, name), ())
+
+    def last_added(self, schema: str, name: str, oid: int) -> AddedColumns:
+        """The columns of a table's last events that were added with a default, as `last_key`."""
+        known = self._keys.incarnations.get(self._topics.names.topic(schema, name))
+        return {} if known is None or known.oid != oid else self._keys.added.get((schema, name), {})
+
     @property
-    def keys(self) -> Mapping[Table, tuple[str, ...]]:
-        """The key of each table's last events, where it is known. For any thread."""
-        return self._keys.last
+    def table_keys(self) -> TableKeys:
+        """The keys of the tables' last events, and the tables that these are of."""
+        return self._keys
 
     @property
     def recorded(self) -> dict[str, TopicState]:
@@ -146,6 +161,11 @@ class Publisher:
         """Let the producer do its housekeeping while no batch comes. Raises the errors that it found."""
         with self._naming_table():
             self._producer.poll()
+
+    def flush(self) -> None:
+        """Wait until Kafka has the records of the open transaction. Raises what the producer raises."""
+        with self._naming_table():
+            self._producer.flush()
 
     def publish(self, batch: Batch, now: float) -> None:
         """Produce a batch into the open Kafka transaction; opens one (at `now`, monotonic seconds) if none is open.
@@ -185,6 +205,11 @@ class Publisher:
         records = self._keys.of_batch(batch, self._topics.names)
         if records:
             self._publish_snapshot_records(transaction, records)
+        if isinstance(batch, RepairBatch):
+            if batch.records:
+                self._produce_own([{"key": key, "value": value} for key, value in batch.records])
+            if batch.snapshots:
+                self._publish_snapshot_records(transaction, [self._keys.repaired(each) for each in batch.snapshots])
         transaction.add(batch)
         for request in batch.requests:
             if request.action == DISCARD:
@@ -194,6 +219,9 @@ class Publisher:
             if request.wants_snapshot:
                 # The record commits with the request: so the next daemon knows that the snapshot is wanted.
                 self._request_snapshot(transaction, request.table)
+            repair = request.repair_record(self._source.slot, self._topics.names.topic(*request.table))
+            if repair is not None:
+                self._produce_own([{"key": repair.key(), "value": repair.value()}])
 
     def _begin(self, now: float) -> KafkaTransaction:
         self._producer.begin()
@@ -272,18 +300,52 @@ class Publisher:
             self._open = None
             self._producer.abort()
 
-    def declare_gap(self, begin_lsn: int, lsn: int, tables: Iterable[Table], now: float) -> list[TableSnapshot]:
+    def adopt(
+        self,
+        lsn: int,
+        tables: Iterable[Table],
+        incarnations: PublishedTables,
+        now: float,
+        gap_lsn: int = 0,
+        compared: Container[Table] = (),
+    ) -> list[TableSnapshot]:
+        """Record that the stream goes on at `lsn` of the server in `source`; `tables` need a new snapshot.
+
+        `incarnations`: the published tables of this server. `gap_lsn` not 0: changes committed from there on are
+        missing. `compared`: as `declare_gap`. The Kafka transaction holds nothing else. Raises as `publish` and
+        `commit`.
+        """
+        learned = self._keys.learn({self._topics.names.topic(*table): each for table, each in incarnations.items()})
+        return self._declare_gap(gap_lsn, lsn, tables, now, learned, self._places.topics.values(), compared)
+
+    def declare_gap(
+        self, begin_lsn: int, lsn: int, tables: Iterable[Table], now: float, compared: Container[Table] = ()
+    ) -> list[TableSnapshot]:
         """Record that changes from `begin_lsn` to `lsn` are missing, and that `tables` need a new snapshot.
 
-        The Kafka transaction holds nothing else: the next daemon goes on from `lsn`, and finds which snapshots are
-        wanted. Raises as `publish` and `commit`.
+        Those that are `compared` get only what differs instead. The Kafka transaction holds nothing else: the next
+        daemon goes on from `lsn`, and finds which snapshots are wanted. Raises as `publish` and `commit`.
         """
+        return self._declare_gap(begin_lsn, lsn, tables, now, compared=compared)
+
+    def _declare_gap(
+        self,
+        begin_lsn: int,
+        lsn: int,
+        tables: Iterable[Table],
+        now: float,
+        learned: Iterable[TableSnapshot] = (),
+        touched: Iterable[Topic] = (),
+        compared: Container[Table] = (),
+    ) -> list[TableSnapshot]:
         assert self._open is None, "a gap lies between two Kafka transactions"
         self._begins_at = lsn
-        wanted = [self._wanted_snapshot(table) for table in tables]
+        wanted = [self._wanted_snapshot(table, COMPARE if table in compared else "") for table in tables]
         with self._naming_table():
             transaction = self._begin(now)
             transaction.end_lsn = lsn
+            transaction.touched |= {topic.name: topic for topic in touched}
+            self._produce_snapshot_records(list(learned))
             self._publish_snapshot_records(transaction, wanted)
             self._commit(gap_lsn=begin_lsn)
         return wanted
@@ -315,8 +377,9 @@ class Publisher:
             self._commit()
         return [*wanted, *later]
 
-    def _wanted_snapshot(self, table: Table) -> TableSnapshot:
-        return self._keys.kept(wanted_snapshot(self._source.slot, self._topics.names.topic(*table), *table))
+    def _wanted_snapshot(self, table: Table, repair: str = "") -> TableSnapshot:
+        wanted = wanted_snapshot(self._source.slot, self._topics.names.topic(*table), *table)
+        return self._keys.kept(replace(wanted, repair=repair))
 
     def _request_snapshot(self, transaction: KafkaTransaction, table: Table) -> None:
         """Record that the table needs a new snapshot. A request alone makes no topic."""
@@ -338,9 +401,12 @@ class Publisher:
         self._produce_snapshot_records(snapshots)
 
     def _produce_snapshot_records(self, snapshots: list[TableSnapshot]) -> None:
-        messages: list[Message] = [{"key": each.key(), "value": each.value()} for each in snapshots]
-        if messages:
-            self._produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, messages)
+        if snapshots:
+            self._produce_own([{"key": each.key(), "value": each.value()} for each in snapshots])
+
+    def _produce_own(self, messages: list[Message]) -> None:
+        """Produce records of the snapshots topic."""
+        self._produce(self._topics.names.snapshots, _SNAPSHOTS_PARTITION, messages)
 
     def replay(self, now: float) -> CommitResult:
         """Replay the next chunk of parked events, in a Kafka transaction of its own.
@@ -425,6 +491,7 @@ class Publisher:
             topic_id=topic.topic_id,
             lacks_records=topic.lacks_records,
             key_columns=self._keys.of_table_record(topic),
+            oid=self._keys.oid_of_table_record(topic),
         )
         return {"key": record.key(), "value": record.value()}
 
@@ -447,4 +514,5 @@ class Publisher:
             own_topics=self._own,
             tables_offset=tables_offset,
             database_oid=self._source.database_oid,
+            lsn_base=self._source.lsn_base,
         )

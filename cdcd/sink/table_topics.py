@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cdcd.errors import KafkaUnavailable, Unpublishable
+from cdcd.errors import OR_PARK, KafkaUnavailable, Unpublishable
 from cdcd.progress.records import SnapshotState, TopicState
 from cdcd.progress.topic_evidence import UNKNOWN_END
 from cdcd.sink.interfaces import TopicAdmin
@@ -98,8 +98,9 @@ class TableTopics:
             if other != table:
                 raise Unpublishable(
                     f"the tables {'.'.join(other)} and {'.'.join(table)} would share the topic {name}",
-                    f'{SHARED_TOPIC_HINT}. Or set sink.on_unpublishable = "park": the other tables go on',
+                    f"{SHARED_TOPIC_HINT}. {OR_PARK}: the other tables go on",
                     table=table,
+                    code="topics-collide",
                 )
             if known is not None and known.table == table and name not in self._by_name:
                 self._by_name[name] = self._by_table[table] = known
@@ -130,7 +131,9 @@ class TableTopics:
         for topic in topics:
             if topic not in states or UNKNOWN_END in states[topic].ends:
                 raise KafkaUnavailable(
-                    f"the topic {topic} has just lost a leader, or was deleted", "The daemon tries again"
+                    f"the topic {topic} has just lost a leader, or was deleted",
+                    "The daemon tries again",
+                    code="kafka-unavailable",
                 )
         return states
 

@@ -70,6 +70,7 @@ class TopicLimits:
         return BatchTooLarge(
             f"the topic {topic} {takes} ({_SETTING})",
             f"The daemon starts again by itself, with batches of {bounds.batch_bytes:,} bytes",
+            code="stream-restarted",
         )
 
     def _ask(self, topics: Collection[str]) -> dict[str, int]:

@@ -72,6 +72,7 @@ class TopicNames:
             raise SettingsError(
                 f"sink.prefix is {prefix!r}, which Kafka does not allow in the name of a topic",
                 f"Use letters, digits, '.', '_' and '-' only, 1 to {NAME_SIZE_MAX // 2} of them.",
+                code="setting-invalid",
             )
         fixed = re.sub(r"\{(?:prefix|schema|table)\}", "", template)
         if "{table}" not in template or not _LEGAL.fullmatch(fixed):
@@ -79,8 +80,10 @@ class TopicNames:
                 f"sink.topic is {template!r}, which does not give every table a topic",
                 "Write it with {table}, best with {schema} and {prefix} too, and else with letters, digits, '.', '_' "
                 "and '-' only: {prefix}.{schema}.{table}.",
+                code="setting-invalid",
             )
-        self._prefix = prefix
+        self.prefix = prefix
+        """The first part of all names."""
         self._template = template
         self._tables = _tables_pattern(prefix, template)
         self.messages = f"{prefix}.messages"
@@ -106,9 +109,9 @@ class TopicNames:
         `--table`.
         """
         if not schema:
-            return f"{self._prefix}.{table}"
+            return f"{self.prefix}.{table}"
         name = (
-            self._template.replace("{prefix}", self._prefix)
+            self._template.replace("{prefix}", self.prefix)
             .replace("{schema}", encode_identifier(schema))
             .replace("{table}", encode_identifier(table))
         )

@@ -132,6 +132,9 @@ class SinkWorker:
 
     def _publish(self, now: float) -> None:
         self._publisher.publish(self._queue.get(), now)
+        if self._queue.is_overfull:  # a row so large must have left the producer before another one is read
+            self._publisher.flush()
+        self._queue.done()
         self.published += 1
         self._taken += 1
 
@@ -140,7 +143,9 @@ class SinkWorker:
         self.published += 1
         if self._publisher.needs_new_stream and not self._stopping:
             raise ReplayFinished(
-                "a table's parked events are on its own topic again", "The stream starts again by itself."
+                "a table's parked events are on its own topic again",
+                "The stream starts again by itself.",
+                code="stream-restarted",
             )
 
     def _commit(self, now: float) -> None:

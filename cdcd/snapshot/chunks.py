@@ -24,6 +24,8 @@ from cdcd.source.heaps import Heap
 
 XID_MASK: Final = 0xFFFFFFFF
 
+BLOCK_BYTES: Final = 8_192
+
 
 @dataclass(frozen=True)
 class Chunk:

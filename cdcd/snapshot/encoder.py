@@ -11,12 +11,14 @@ be: it sorts after every transaction that the snapshot shows, and before every o
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from cdcd.progress.snapshot_records import DONE, TableSnapshot
 from cdcd.snapshot import chunks
 from cdcd.snapshot.chunks import Chunk
 from cdcd.snapshot.copy_format import CopyFormat, TableRows
+from cdcd.snapshot.table_progress import ReadingProgress, TableProgress
 from cdcd.source.heaps import Heap
 from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.relations import ResolvedRelation
@@ -33,6 +35,7 @@ class TableReading:
         """Chunks that no connection reads yet, the next one last."""
         self.chunks_reading = 0
         """Chunks that connections are reading."""
+        self.progress = ReadingProgress(chunks_left)
 
 
 class SnapshotEncoder:
@@ -58,10 +61,15 @@ class SnapshotEncoder:
         self._tables[record.topic] = TableReading(begun, rows, left[::-1])
         self._changed.add(record.topic)
 
-    def start(self) -> None:
-        """The stream is at the consistent point: the rows come now."""
+    def start(self, anew: Collection[str] = ()) -> None:
+        """The stream is at the consistent point: the rows come now.
+
+        `anew`: topics whose rows begin with a truncate event, besides those whose records say so.
+        """
         self._encoder.begin_snapshot(self._lsn - 1, self._taken_us)
-        for table in self._tables.values():
+        for topic, table in self._tables.items():
+            if topic in anew:
+                table.record = replace(table.record, starts_with_truncate=True, rows=0)
             if table.record.starts_with_truncate:
                 table.rows.truncate(self._lsn - 1)
             if not table.chunks_left:
@@ -72,7 +80,9 @@ class SnapshotEncoder:
         for table in self._tables.values():
             if table.chunks_left:
                 table.chunks_reading += 1
-                return table.chunks_left.pop()
+                chunk = table.chunks_left.pop()
+                table.progress.begin(chunk)
+                return chunk
         return None
 
     def begin_chunk(self, chunk: Chunk) -> CopyFormat:
@@ -88,12 +98,14 @@ class SnapshotEncoder:
         count = table.rows.encode(messages, copy, self._lsn - 1)
         if count:
             table.record = replace(table.record, rows=table.record.rows + count)
+            table.progress.add(chunk, count)
             self._changed.add(chunk.topic)
 
     def end_chunk(self, chunk: Chunk) -> None:
         """Every row of a chunk is encoded."""
         table = self._tables[chunk.topic]
         table.chunks_reading -= 1
+        table.progress.end(chunk)
         completed = chunk.completes
         if completed is not None:
             table.record = table.record.with_range(completed)
@@ -118,9 +130,24 @@ class SnapshotEncoder:
         return [table.record for table in self._tables.values()]
 
     @property
+    def progress(self) -> tuple[TableProgress, ...]:
+        """How far the reading of each table is. For any thread."""
+        return tuple(
+            TableProgress(
+                table.record.schema,
+                table.record.table,
+                table.record.rows,
+                table.progress.blocks,
+                table.progress.blocks_left,
+                table.record.state == DONE,
+            )
+            for table in self._tables.values()
+        )
+
+    @property
     def blocks_left(self) -> int:
-        """Blocks that no connection has begun to read."""
-        return sum(chunk.end - chunk.first for table in self._tables.values() for chunk in table.chunks_left)
+        """Blocks that were not read yet, as far as it can be estimated. For any thread."""
+        return sum(table.progress.blocks_left for table in self._tables.values() if table.record.state != DONE)
 
 
 def _completed(record: TableSnapshot) -> TableSnapshot:

@@ -23,6 +23,7 @@ import psycopg
 from psycopg import pq, sql
 
 from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected, TextUnconvertible
+from cdcd.pgoutput.tuples import TEXT
 from cdcd.snapshot.chunks import XID_MASK, Chunk
 from cdcd.source.copy_data import read_frames
 from cdcd.source.server_errors import (
@@ -32,6 +33,7 @@ from cdcd.source.server_errors import (
     SnapshotGone,
     dropped_meanwhile,
     is_passing,
+    unavailable,
 )
 
 INPUT_BUFFER_BYTES: Final = 1 << 20
@@ -57,7 +59,9 @@ class SnapshotConnection:
             self._conn.execute("SELECT pg_catalog.repeat('x', %s)", [INPUT_BUFFER_BYTES])
         except psycopg.Error as error:
             self._conn.close()
-            raise PostgresUnavailable(f"a connection for a snapshot could not be made: {_message(error)}") from error
+            raise unavailable(
+                error.sqlstate or "", f"a connection for a snapshot could not be made: {_message(error)}"
+            ) from error
         self._pg = self._conn.pgconn
         self._has_begun = False
         self._encoding = "UTF8"
@@ -71,7 +75,7 @@ class SnapshotConnection:
             self._conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             self._conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
         except psycopg.Error as error:
-            raise PostgresUnavailable(f"a snapshot could not be imported: {_message(error)}") from error
+            raise unavailable(error.sqlstate or "", f"a snapshot could not be imported: {_message(error)}") from error
 
     def export_snapshot(self) -> str:
         """Export the imported snapshot under another name, which lasts as long as this transaction.
@@ -133,7 +137,9 @@ class SnapshotConnection:
             self._pg.send_query(self._encoded(sql.SQL("; ").join(statements).as_bytes()))
             self._pg.flush()
         except psycopg.OperationalError as error:
-            raise PostgresUnavailable(f"the connection to PostgreSQL ended: {_message(error)}") from error
+            raise PostgresUnavailable(
+                f"the connection to PostgreSQL ended: {_message(error)}", code="postgres-interrupted"
+            ) from error
         self.chunk = chunk
         self._has_begun = False
 
@@ -158,7 +164,9 @@ class SnapshotConnection:
                 self._end()
                 return messages, True
         except psycopg.OperationalError as error:
-            raise PostgresUnavailable(f"the connection to PostgreSQL ended: {_message(error)}") from error
+            raise PostgresUnavailable(
+                f"the connection to PostgreSQL ended: {_message(error)}", code="postgres-interrupted"
+            ) from error
         return messages, False
 
     def close(self) -> None:
@@ -180,7 +188,9 @@ class SnapshotConnection:
             self._check(result, pq.ExecStatus.TUPLES_OK)
         elif result is None or result.status != pq.ExecStatus.COMMAND_OK:
             why = self._pg.get_error_message() if result is None else result.error_message.decode(errors="replace")
-            raise PostgresUnavailable(f"a snapshot could not be imported again: {why.strip()}")
+            raise PostgresUnavailable(
+                f"a snapshot could not be imported again: {why.strip()}", code="postgres-interrupted"
+            )
         assert result is not None
         assert self.chunk is not None
         heap = self.chunk.heap
@@ -202,9 +212,11 @@ class SnapshotConnection:
     def _check(self, result: pq.abc.PGresult | None, wanted: pq.ExecStatus) -> None:
         if result is not None and result.status == wanted:
             return
-        state = b"" if result is None else result.error_field(pq.DiagnosticField.SQLSTATE) or b""
-        text = self._pg.get_error_message() if result is None else result.error_message.decode(errors="replace")
-        raise self._to_cdcd_error(state.decode(), text.strip())
+        if result is None:
+            raise self._to_cdcd_error("", self._pg.get_error_message().strip())
+        state = result.error_field(pq.DiagnosticField.SQLSTATE) or b""
+        text = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
+        raise self._to_cdcd_error(state.decode(), text.decode(errors="replace").strip())
 
     def _to_cdcd_error(self, sqlstate: str, message: str) -> CdcdError:
         chunk = self.chunk
@@ -216,7 +228,7 @@ class SnapshotConnection:
             )
             # The rights were there before the first row: the next snapshot leaves the table out.
             kind = RequestRejected if chunk is None else SnapshotGone
-            return kind(f"{what} could not be read: {message}", hint)
+            return kind(f"{what} could not be read: {message}", hint, code="select-missing")
         if dropped_meanwhile(sqlstate, message):
             return SnapshotGone(f"{what} could not be read, because a table was dropped meanwhile: {message}")
         if sqlstate == LOCK_NOT_AVAILABLE:
@@ -224,13 +236,20 @@ class SnapshotConnection:
         if sqlstate[:2] in ("42", "0A"):
             return SnapshotGone(f"{what} could not be read, because the table was altered meanwhile: {message}")
         if is_passing(sqlstate) or self._pg.status != pq.ConnStatus.OK:
-            return PostgresUnavailable(f"{what} could not be read: {message}")
+            return unavailable(sqlstate, f"{what} could not be read: {message}")
         if sqlstate in UNCONVERTIBLE:
-            return TextUnconvertible(f"{what} could not be read: {message}", UNCONVERTIBLE_HINT)
+            return TextUnconvertible(
+                f"{what} could not be read: {message}", UNCONVERTIBLE_HINT, code="text-unconvertible"
+            )
         return RequestRejected(
-            f"{what} could not be read: {message} ({sqlstate})", "Repair the table, or leave it out of the publication"
+            f"{what} could not be read: {message} ({sqlstate})",
+            "Repair the table, or leave it out of the publication",
+            code="table-unreadable",
         )
 
+
+_TEXT: Final = "CASE WHEN {c} IS NOT DISTINCT FROM NULL THEN NULL ELSE pg_catalog.concat({c}) END"
+"""`concat` calls the type's output function, as the stream does. A cast to text may call another function."""
 
 _LOCK: Final = "lock"
 _IDENTIFY: Final = "identify"
@@ -251,6 +270,14 @@ def _entering(chunk: Chunk, snapshot: str, columns: Sequence[str], *, ends_other
             sql.Literal(heap.as_string())
         ),
     }
+
+
+def copied_columns(names: Sequence[str], kinds: bytes) -> list[sql.Composable]:
+    """The expressions that COPY selects for these columns. `kinds`: BINARY or TEXT for each."""
+    return [
+        sql.SQL(_TEXT if kind == TEXT else "{c}").format(c=sql.Identifier(name))
+        for name, kind in zip(names, kinds, strict=True)
+    ]
 
 
 def copy_statement(chunk: Chunk, columns: Sequence[sql.Composable], row_filter: str) -> sql.Composed:

@@ -14,8 +14,10 @@ The stream:
 
 Facts of the server, asked over an ordinary connection (`session`, behind the interface `query_runner`):
 
-- `server`, `synchronous_standby`: its parameters; whether COMMITs wait for the daemon.
-- `slot`, `slot_conflicts`, `write_transactions`: the slot; other slots on the same topics; what a new slot waits for.
+- `server`, `synchronous_standby`, `standby_slots`: its parameters; whether COMMITs wait for the daemon; the standbys
+  that a failover slot waits for.
+- `slot`, `slot_conflicts`: the slot; other slots on the same topics.
+- `slot_wait`, `write_transactions`: what a new slot waits for, and the primary of a standby, which is asked for it.
 - `publication`, `published_tables`, `table_selection`: the publication, its tables, and patterns that name tables.
 - `requests_table`: the table of requests to the daemon, and who may own it.
 - `privileges`, `replica_identity`: what the role may read, and what of an old row reaches the WAL.

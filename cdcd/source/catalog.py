@@ -2,7 +2,7 @@
 
 Before: `pgoutput`'s Relation messages name types and relations by OID.
 After: `avro.codecs.lookup` picks codecs by `PgType`.
-Source: PostgreSQL, "System Catalogs": pg_type, pg_range, pg_attribute, pg_index.
+Source: PostgreSQL, "System Catalogs": pg_type, pg_range, pg_attribute (attmissingval), pg_index.
 
 The catalog shows the present, the stream shows the past. A type that was dropped meanwhile is not found, and a type
 that was altered has its present form. So call `forget` when the stream announces a relation again.
@@ -16,7 +16,7 @@ from typing import Any, Final
 from psycopg import sql
 
 from cdcd.lsn import parse_lsn
-from cdcd.source.pg_types import PgType
+from cdcd.source.pg_types import Attribute, PgType
 from cdcd.source.published_tables import published_tables
 from cdcd.source.requests_table import takes_requests
 from cdcd.source.session import Session, SessionClient
@@ -92,6 +92,35 @@ _COLUMNS: Final = """
     WHERE a.attnum > 0 AND NOT a.attisdropped
 """
 
+# A table that is the root of partitions keeps no values of its own: those of its partitions count, if they agree. They
+# are found without pg_partition_tree, which locks them. Whoever alters tables chooses the values. So those are left out
+# that are large, or that this session may not be able to convert. `attmissingval` is an array of one value: text[]
+# reads it where its delimiter is a comma.
+_ADDED_COLUMNS: Final = r"""
+    WITH RECURSIVE heap (oid) AS (
+        SELECT %s::pg_catalog.oid
+      UNION
+        SELECT i.inhrelid
+        FROM heap JOIN pg_catalog.pg_class c ON c.oid = heap.oid AND c.relkind = 'p'
+        JOIN pg_catalog.pg_inherits i ON i.inhparent = heap.oid
+    ), missing (name, type, value) AS (
+        SELECT a.attname, a.atttypid,
+               CASE WHEN t.typdelim = ',' THEN (a.attmissingval::pg_catalog.text::pg_catalog.text[])[1]
+                    WHEN a.attmissingval::pg_catalog.text !~ '["\\]'
+                    THEN pg_catalog.btrim(a.attmissingval::pg_catalog.text, '{}') END
+        FROM heap JOIN pg_catalog.pg_attribute a ON a.attrelid = heap.oid
+        JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+        WHERE a.attnum > 0 AND NOT a.attisdropped AND a.atthasmissing
+    )
+    SELECT a.attname, a.attnum::int, a.atttypid::bigint,
+           (SELECT CASE WHEN pg_catalog.count(DISTINCT m.value COLLATE "C") = 1 THEN pg_catalog.min(m.value) END
+            FROM missing m
+            WHERE m.name = a.attname AND m.type = a.atttypid AND pg_catalog.octet_length(m.value) <= 1000
+            AND (pg_catalog.getdatabaseencoding() = 'UTF8' OR m.value COLLATE "C" ~ '^[\x01-\x7f]*$'))
+    FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = %s::pg_catalog.oid AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
 # A commit may be visible before it is flushed (synchronous_commit = off), but not before it is inserted.
 _BEHIND: Final = """
     SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
@@ -117,9 +146,11 @@ class Catalog(SessionClient):
         """
         super().__init__(source)
         self._publication = publication
+        self._lsn_base = 0
         self._types: dict[int, PgType] = {}
         self._keys: dict[tuple[int, str], tuple[str, ...]] = {}
         self._columns: dict[int, dict[str, bool]] = {}
+        self._attributes: dict[int, dict[str, Attribute]] = {}
 
     def types(self, oids: Iterable[int]) -> dict[int, PgType]:
         """Types by OID, each with the types of its parts. An OID that the server does not know is left out."""
@@ -129,7 +160,7 @@ class Catalog(SessionClient):
             [(position,)] = self.session.rows(_POSITION)
             rows = {row[0]: row for row in self.session.rows(_TYPES, [missing])}
             for oid in rows:
-                self._build(oid, rows, parse_lsn(position))
+                self._build(oid, rows, parse_lsn(position) + self._lsn_base)
         return {oid: self._types[oid] for oid in requested if oid in self._types}
 
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
@@ -147,10 +178,23 @@ class Catalog(SessionClient):
             self._columns[relation_oid] = {name: bool(is_published) for name, is_published in found}
         return self._columns[relation_oid]
 
+    def attributes(self, relation_oid: int) -> dict[str, Attribute]:
+        """The columns of a table, by name; empty if the table was dropped."""
+        if relation_oid not in self._attributes:
+            found = self.session.rows(_ADDED_COLUMNS, [relation_oid, relation_oid])
+            self._attributes[relation_oid] = {name: Attribute(*facts) for name, *facts in found}
+        return self._attributes[relation_oid]
+
     def position(self) -> int:
         """A WAL position behind every commit that an earlier answer may have shown."""
         [(position,)] = self.session.rows(_BEHIND)
-        return parse_lsn(position)
+        return parse_lsn(position) + self._lsn_base
+
+    def rebase(self, lsn_base: int) -> None:
+        """Add `lsn_base` to all positions from now on: see `cdcd.lsn`."""
+        if lsn_base != self._lsn_base:
+            self._lsn_base = lsn_base
+            self.forget()  # the types have positions
 
     def takes_requests(self, relation_oid: int) -> bool:
         """Whether the rows of this table, which has the name of the table of requests, are requests."""
@@ -172,6 +216,7 @@ class Catalog(SessionClient):
         self._types.clear()
         self._keys.clear()
         self._columns.clear()
+        self._attributes.clear()
 
     def _index_columns(self, relation_oid: int, kind: str) -> tuple[str, ...]:
         key = (relation_oid, kind)

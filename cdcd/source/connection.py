@@ -23,6 +23,7 @@ from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected
 from cdcd.lsn import parse_lsn
 from cdcd.source import server_errors
 from cdcd.source.identifiers import identifier
+from cdcd.source.login import Dsn
 from cdcd.source.server_errors import SlotFacts, SlotWaits
 from cdcd.source.session import check_pinned, log_in, parameters, pinning_statement
 from cdcd.source.slot import facts_of_refusal
@@ -45,7 +46,7 @@ INTERRUPTED_CANCEL_TIMEOUT_S: Final = 0.5
 
 _SLOT_PARAMETERS: Final = (
     "SELECT name, setting FROM pg_catalog.pg_settings "
-    "WHERE name IN ('wal_level', 'max_replication_slots', 'max_wal_senders')"
+    "WHERE name IN ('wal_level', 'max_replication_slots', 'max_wal_senders', 'in_hot_standby')"
 )
 
 _POSITION: Final = (
@@ -83,8 +84,8 @@ class Connection:
     Every method raises PostgresUnavailable when the connection has ended. Its docstring names other errors.
     """
 
-    def __init__(self, dsn: str, application_name: str = "cdcd", *, as_stored: bool = False) -> None:
-        """Connect. `dsn`: a libpq connection string or URI, several hosts allowed.
+    def __init__(self, dsn: Dsn, application_name: str = "cdcd", *, as_stored: bool = False) -> None:
+        """Connect. `dsn`: a libpq connection string or URI, several hosts allowed; or a Login.
 
         `as_stored`: the server does not convert text to UTF-8. Raises RequestRejected if the server does not let this
         role replicate, PostgresUnavailable if it cannot be reached.
@@ -165,9 +166,15 @@ class Connection:
         """
         version = self.server_version // 10_000
         if two_phase and version < 15:
-            raise RequestRejected(f"two-phase decoding needs PostgreSQL 15, this is {version}", "Set two_phase = false")
+            raise RequestRejected(
+                f"two-phase decoding needs PostgreSQL 15, this is {version}",
+                "Set two_phase = false",
+                code="server-too-old",
+            )
         if failover and version < 17:
-            raise RequestRejected(f"failover slots need PostgreSQL 17, this is {version}", "Set failover = false")
+            raise RequestRejected(
+                f"failover slots need PostgreSQL 17, this is {version}", "Set failover = false", code="server-too-old"
+            )
         command = f"CREATE_REPLICATION_SLOT {identifier(slot)} LOGICAL pgoutput"
         if version < 15:
             command += " NOEXPORT_SNAPSHOT"
@@ -260,7 +267,10 @@ class Connection:
         """The error of a result. `translate` makes it from SQLSTATE and message, unless the connection has ended."""
         sqlstate, text = error_of(result)
         if self._pg.status == pq.ConnStatus.BAD:
-            return PostgresUnavailable(f"the connection to PostgreSQL ended: {text.strip() or 'no reason was given'}")
+            return PostgresUnavailable(
+                f"the connection to PostgreSQL ended: {text.strip() or 'no reason was given'}",
+                code="postgres-interrupted",
+            )
         return translate(sqlstate, text)
 
     def _facts_of_refusal(self, slot: str, sqlstate: str) -> SlotFacts | None:
@@ -277,7 +287,9 @@ class Connection:
         """Run a command that answers with rows. Raises RequestRejected or PostgresUnavailable."""
         result = self._run(command, COMMAND_TIMEOUT_S)
         if result is None:
-            raise PostgresUnavailable(f"PostgreSQL did not answer within {COMMAND_TIMEOUT_S:g} s")
+            raise PostgresUnavailable(
+                f"PostgreSQL did not answer within {COMMAND_TIMEOUT_S:g} s", code="postgres-interrupted"
+            )
         if result.status not in {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}:
             raise self._error(result, _command_refused)
         return _rows(result)
@@ -292,7 +304,9 @@ class Connection:
             self._unsent = True
             return self._result(deadline, meanwhile)
         except psycopg.OperationalError as error:
-            raise PostgresUnavailable(f"the connection to PostgreSQL ended: {str(error).strip()}") from error
+            raise PostgresUnavailable(
+                f"the connection to PostgreSQL ended: {str(error).strip()}", code="postgres-interrupted"
+            ) from error
 
     def _result(self, deadline: float, meanwhile: Callable[[], None] | None = None) -> pq.abc.PGresult | None:
         last = None
@@ -349,8 +363,8 @@ class Connection:
 
 def _command_refused(sqlstate: str, text: str) -> CdcdError:
     if server_errors.is_passing(sqlstate):
-        return PostgresUnavailable(f"PostgreSQL could not answer: {text.strip()}")
-    return RequestRejected(f"PostgreSQL refused a command: {text.strip()} ({sqlstate})")
+        return server_errors.unavailable(sqlstate, f"PostgreSQL could not answer: {text.strip()}")
+    return RequestRejected(f"PostgreSQL refused a command: {text.strip()} ({sqlstate})", code="statement-refused")
 
 
 def _rows(result: pq.abc.PGresult) -> list[tuple[str | None, ...]]:

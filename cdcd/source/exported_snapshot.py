@@ -104,5 +104,7 @@ def until_unaltered(take: Callable[[], T]) -> T:
             tries += 1
             if tries == TRIES:
                 raise RequestRejected(
-                    f"{error.message}, {tries} times", "Try again when no session alters or truncates the tables"
+                    f"{error.message}, {tries} times",
+                    "Try again when no session alters or truncates the tables",
+                    code="snapshot-gone",
                 ) from error

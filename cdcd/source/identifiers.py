@@ -33,5 +33,5 @@ def publication_names(names: Iterable[str]) -> str:
 
 def _without_zero_byte(text: str) -> str:
     if "\0" in text:
-        raise RequestRejected("a name or option for PostgreSQL holds a zero byte", "Remove it")
+        raise RequestRejected("a name or option for PostgreSQL holds a zero byte", "Remove it", code="setting-invalid")
     return text

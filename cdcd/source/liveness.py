@@ -15,6 +15,9 @@ from typing import Final
 TIMEOUT_MIN_S: Final = 10.0
 """A short wal_sender_timeout does not make the timeout shorter than this."""
 
+TIMEOUT_S: Final = 120.0
+"""The timeout if wal_sender_timeout is off: as with its default, 60 s."""
+
 
 class ServerLiveness:
     """How long one stream's server has been silent. Times are seconds of a monotonic clock."""
@@ -22,10 +25,11 @@ class ServerLiveness:
     def __init__(self, now: float, wal_sender_timeout_s: float, probe_after_s: float = float("inf")) -> None:
         """The server gives a silent client up after `wal_sender_timeout_s`, and the daemon the server after twice that.
 
-        Twice, because a server does not answer while it decodes a large transaction that publishes nothing. 0: neither
-        side ever gives up. The server is probed when it has been silent for `probe_after_s`, or earlier.
+        Twice, because a server does not answer while it decodes a large transaction that publishes nothing. 0: the
+        server never gives a client up, but its connection can be lost all the same. The server is probed when it has
+        been silent for `probe_after_s`, or earlier.
         """
-        self.timeout_s = max(TIMEOUT_MIN_S, 2 * wal_sender_timeout_s) if wal_sender_timeout_s else float("inf")
+        self.timeout_s = max(TIMEOUT_MIN_S, 2 * wal_sender_timeout_s) if wal_sender_timeout_s else TIMEOUT_S
         """How long the server may be silent."""
         self.last_data_s = now
         """When the server sent something last."""

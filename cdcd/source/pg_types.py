@@ -17,6 +17,17 @@ UNKNOWN: Final = ""
 
 
 @dataclass(frozen=True)
+class Attribute:
+    """A column as the catalog has it now."""
+
+    number: int
+    """`attnum`: a column that is dropped and added again has another one."""
+    type_oid: int
+    missing_value: str | None
+    """`attmissingval` as text: what the rows hold that are older than the column. None: null, or not known."""
+
+
+@dataclass(frozen=True)
 class PgType:
     """One type. `kind` is `typtype`: b base, c composite, d domain, e enum, m multirange, p pseudo, r range.
 

@@ -11,8 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cdcd.error_codes import Code
 from cdcd.source.identifiers import identifier
+from cdcd.source.published_tables import published_query
 from cdcd.source.query_runner import QueryRunner
+from cdcd.source.session import Session
 
 NAMES_SHOWN: Final = 20
 """Tables that a hint names."""
@@ -52,6 +55,20 @@ _PRIVILEGES: Final = f"""
     WHERE c.oid = ANY(%s::bigint[])
     ORDER BY 1, 2
 """  # noqa: S608 - constants
+# The schemas that are published whole: what publishes their tables is no row of pg_publication_rel.
+_UNREADABLE_LATER: Final = """
+    SELECT DISTINCT p.schema, pg_catalog.pg_get_userbyid(c.relowner)::text
+    FROM published p JOIN pg_catalog.pg_class c ON c.oid = p.oid
+    WHERE EXISTS (SELECT FROM pg_catalog.unnest(p.entries) entry (oid)
+                  WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.oid = entry.oid))
+      AND NOT pg_catalog.pg_has_role(c.relowner, 'USAGE') AND NOT pg_catalog.pg_has_role('pg_read_all_data', 'USAGE')
+      AND NOT EXISTS (
+          SELECT FROM pg_catalog.pg_default_acl d CROSS JOIN LATERAL pg_catalog.aclexplode(d.defaclacl) granted
+          WHERE d.defaclrole = c.relowner AND d.defaclobjtype = 'r' AND d.defaclnamespace IN (0, c.relnamespace)
+            AND granted.privilege_type = 'SELECT'
+            AND (granted.grantee = 0 OR pg_catalog.pg_has_role(granted.grantee, 'USAGE')))
+    ORDER BY 1, 2
+"""
 _MAY_CREATE: Final = "SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')"
 
 
@@ -90,6 +107,7 @@ class MissingPrivilege:
 
     message: str
     hint: str
+    code: Code
 
 
 def table_privileges(runner: QueryRunner, publication: str, oids: Sequence[int]) -> list[TablePrivileges]:
@@ -98,6 +116,23 @@ def table_privileges(runner: QueryRunner, publication: str, oids: Sequence[int])
     A table that `publication` does not publish (yet) is asked for as a whole.
     """
     return [TablePrivileges(*row) for row in runner.rows(_PRIVILEGES, [publication, list(oids)])]
+
+
+def unreadable_later(session: Session, publication: str) -> list[tuple[str, str]]:
+    """Schema and owner of tables, if the role could not read what this owner makes there later, and it is published."""
+    rows = session.rows(published_query(session.server_version) + _UNREADABLE_LATER, [[publication]])
+    return [(schema, owner) for schema, owner in rows]
+
+
+def later_privilege(role: str, schema: str, owner: str) -> MissingPrivilege:
+    """The default privilege that `role` lacks for tables to come."""
+    grant = f"IN SCHEMA {identifier(schema)} GRANT SELECT ON TABLES TO {identifier(role)}"
+    return MissingPrivilege(
+        f"A table that {owner} makes later in the schema {schema} is published, and the role {role} may not read it: "
+        "its snapshot would fail",
+        f"As {owner}, run: ALTER DEFAULT PRIVILEGES FOR ROLE {identifier(owner)} {grant}",
+        "select-missing",
+    )
 
 
 def may_create_publications(runner: QueryRunner) -> bool:
@@ -125,11 +160,13 @@ def missing_privileges(role: str, tables: Sequence[TablePrivileges]) -> Iterator
         yield MissingPrivilege(
             f"The role {role} may not read {_first(names)}: a snapshot needs to read it",
             f'As the owner, run: {statements}{more}. Or set snapshot.mode = "never"',
+            "select-missing",
         )
     if hidden:
         yield MissingPrivilege(
             f"Row security hides rows of {_first(hidden)} from the role {role}: a snapshot would lack them",
             f'As a superuser, run: ALTER ROLE {identifier(role)} BYPASSRLS. Or set snapshot.mode = "never"',
+            "rows-hidden",
         )
 
 

@@ -91,6 +91,7 @@ class Publication(SessionClient):
                 f"no table matches {', '.join(patterns)}",
                 f"Make the tables first, or name others in source.tables, or make the publication yourself: "
                 f"{creation_statement(self.name, [])}",
+                code="tables-missing",
             )
         return self._make(attempts)
 
@@ -120,6 +121,7 @@ class Publication(SessionClient):
                     raise RequestRejected(
                         f'the publication "{self.name}" cannot be made on this server: {error.message}',
                         f"If it is a standby, run on its primary: {statement.as_string()}",
+                        code="publication-not-permitted",
                     ) from error
                 if error.sqlstate != INSUFFICIENT_PRIVILEGE:
                     raise
@@ -136,6 +138,7 @@ class Publication(SessionClient):
         raise RequestRejected(
             f'the role may not make the publication "{self.name}": {denied.message if denied else "permission denied"}',
             "; or: ".join(hints),
+            code="publication-not-permitted",
         )
 
     def _statements(

@@ -70,34 +70,38 @@ _TABLES: Final = f"""
     ORDER BY 2, 3
 """  # noqa: S608 - constants
 # As pg_get_publication_tables has them, which opens each table, and so waits for locks.
-_NAMES: Final = f"""
+_COVERED: Final = f"""
     WITH RECURSIVE b AS (SELECT * FROM pg_catalog.pg_publication WHERE pubname = ANY(%s)),
-    named (publication, via_root, oid) AS (
-        SELECT b.oid, b.pubviaroot, r.prrelid FROM b JOIN pg_catalog.pg_publication_rel r ON r.prpubid = b.oid
-        UNION SELECT b.oid, b.pubviaroot, c.oid FROM b JOIN pg_catalog.pg_class c ON b.puballtables
+    named (publication, via_root, oid, entry) AS (
+        SELECT b.oid, b.pubviaroot, r.prrelid, r.oid FROM b JOIN pg_catalog.pg_publication_rel r ON r.prpubid = b.oid
+        UNION SELECT b.oid, b.pubviaroot, c.oid, b.oid FROM b JOIN pg_catalog.pg_class c ON b.puballtables
         {{schemas}}
     ),
     covered AS (
         SELECT * FROM named
-        UNION SELECT r.publication, r.via_root, i.inhrelid FROM covered r
+        UNION SELECT r.publication, r.via_root, i.inhrelid, r.entry FROM covered r
         JOIN pg_catalog.pg_class c ON c.oid = r.oid AND c.relkind = 'p'
         JOIN pg_catalog.pg_inherits i ON i.inhparent = c.oid
+    ),
+    published AS (
+        SELECT n.nspname::text AS schema, c.relname::text AS name, c.oid, c.relkind, c.relfilenode,
+               pg_catalog.array_agg(DISTINCT covered.entry::bigint) AS entries
+        FROM covered JOIN pg_catalog.pg_class c USING (oid) JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid >= {_FIRST_OID} AND c.relpersistence = 'p' AND {_SENT}
+          AND CASE WHEN via_root
+              THEN NOT EXISTS (SELECT FROM pg_catalog.pg_partition_ancestors(c.oid) a
+                               JOIN named ON named.oid = a.relid AND named.oid <> c.oid
+                               WHERE named.publication = covered.publication)
+              ELSE c.relkind = 'r' END
+        GROUP BY n.nspname, c.relname, c.oid, c.relkind, c.relfilenode
     )
-    SELECT DISTINCT n.nspname::text, c.relname::text, c.oid::bigint
-    FROM covered JOIN pg_catalog.pg_class c USING (oid) JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid >= {_FIRST_OID} AND c.relpersistence = 'p' AND {_SENT}
-      AND CASE WHEN via_root
-          THEN NOT EXISTS (SELECT FROM pg_catalog.pg_partition_ancestors(c.oid) a
-                           JOIN named ON named.oid = a.relid AND named.oid <> c.oid
-                           WHERE named.publication = covered.publication)
-          ELSE c.relkind = 'r' END
-    ORDER BY 1, 2
 """  # noqa: S608 - constants
 _OF_SCHEMAS: Final = """
-        UNION SELECT b.oid, b.pubviaroot, c.oid FROM b
+        UNION SELECT b.oid, b.pubviaroot, c.oid, s.oid FROM b
         JOIN pg_catalog.pg_publication_namespace s ON s.pnpubid = b.oid
         JOIN pg_catalog.pg_class c ON c.relnamespace = s.pnnspid
 """
+_NAMES: Final = "SELECT schema, name, oid::bigint FROM published ORDER BY 1, 2"
 _OIDS: Final = f"""
     SELECT DISTINCT c.oid::bigint FROM pg_catalog.pg_publication b
     CROSS JOIN LATERAL pg_catalog.pg_get_publication_tables(b.pubname::text) p
@@ -187,8 +191,16 @@ def published_names(session: Session, *publications: str) -> list[tuple[str, str
 
 def published_oids_by_name(session: Session, *publications: str) -> dict[tuple[str, str], int]:
     """The OID of each table of these publications by schema and name, as `published_names` has them."""
-    query = _NAMES.format(schemas=_OF_SCHEMAS if session.server_version >= SCHEMAS_VERSION else "")
+    query = published_query(session.server_version) + _NAMES
     return {(schema, name): oid for schema, name, oid in session.rows(query, [list(publications)])}
+
+
+def published_query(server_version: int) -> str:
+    """The beginning of a query on the table expression `published`: each published table with what publishes it.
+
+    The query reads the catalog only, and waits for no lock. Its first value is a list of publications.
+    """
+    return _COVERED.format(schemas=_OF_SCHEMAS if server_version >= SCHEMAS_VERSION else "")
 
 
 def published_oids(runner: QueryRunner, publication: str) -> list[int]:

@@ -21,9 +21,10 @@ from cdcd.source.identifiers import identifier
 from cdcd.source.published_tables import LOGGED
 from cdcd.source.query_runner import QueryRunner
 
-_OF_INDEX: Final = """
-    i.indimmediate AND CASE {of}.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
-"""
+_OF_INDEX: Final = (
+    "i.indimmediate AND CASE {of}.relreplident\n            "
+    "WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END"
+)
 HAS_IDENTITY: Final = f"""
     ({{of}}.relreplident = 'f' OR EXISTS (
         SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = {{of}}.oid AND {_OF_INDEX}))
@@ -96,6 +97,11 @@ class TableIdentity:
     def is_bare(self) -> bool:
         """It has no replica identity of its own."""
         return self.identity != "f" and not self.has_index
+
+    @property
+    def is_keyless(self) -> bool:
+        """Its events have no key."""
+        return not self.has_index
 
 
 def table_identities(runner: QueryRunner, oids: Sequence[int], *, as_partitions: bool = False) -> list[TableIdentity]:

@@ -33,6 +33,7 @@ from cdcd.source import server_errors
 from cdcd.source.connection import COMMAND_TIMEOUT_S, Connection, error_of
 from cdcd.source.copy_data import read_frames
 from cdcd.source.identifiers import identifier, literal
+from cdcd.source.login import Dsn
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA, StatusUpdate
 
 _DROPPED_FRAMES: Final = 1_000
@@ -47,9 +48,11 @@ def status_interval_s(wanted_s: float, wal_sender_timeout_s: float) -> float:
 class ReplicationStream(Connection):
     """A replication connection that streams. It raises what Connection raises; one thread owns it."""
 
-    def __init__(self, dsn: str, application_name: str = "cdcd", *, as_stored: bool = False) -> None:
+    def __init__(self, dsn: Dsn, application_name: str = "cdcd", *, as_stored: bool = False) -> None:
         """As Connection."""
         super().__init__(dsn, application_name, as_stored=as_stored)
+        self.lsn_base = 0
+        """`send_status` subtracts it from the positions: see `cdcd.lsn`."""
         self.read_bytes = 0
         """The bytes that the last `read` returned."""
         self._slot = ""
@@ -58,7 +61,7 @@ class ReplicationStream(Connection):
         self._in_progress = False
         """The server sends transactions while they are in progress."""
         self._buffered = False
-        """libpq has more frames in its buffer than the last `read` returned."""
+        """libpq may have more frames in its buffer than the last `read` returned."""
         self._pending_status: bytes | None = None
         self._fault: CdcdError | None = None
         self._warning = ""
@@ -75,7 +78,9 @@ class ReplicationStream(Connection):
             command += f" ({', '.join(f'{identifier(name)} {literal(value)}' for name, value in options.items())})"
         result = self._run(command, COMMAND_TIMEOUT_S)
         if result is None:
-            raise PostgresUnavailable(f"PostgreSQL did not start to stream within {COMMAND_TIMEOUT_S:g} s")
+            raise PostgresUnavailable(
+                f"PostgreSQL did not start to stream within {COMMAND_TIMEOUT_S:g} s", code="postgres-interrupted"
+            )
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._error(
                 result,
@@ -86,6 +91,7 @@ class ReplicationStream(Connection):
         self._slot = slot
         self._received = lsn
         self._streaming = True
+        self._buffered = True  # frames, and the error that ends them, may have come with the answer
         self._in_progress = options.get("streaming", "off") != "off"
         self._warning = ""
 
@@ -143,10 +149,10 @@ class ReplicationStream(Connection):
 
         `reply` asks the server for a keepalive. While the socket is full, only the newest status is kept.
         """
-        if not 0 <= applied <= flushed <= written:
+        if not self.lsn_base <= applied <= flushed <= written:
             raise ValueError(f"a status needs applied {applied} <= flushed {flushed} <= written {written}")
-        now_us = time.time_ns() // 1_000 - POSTGRES_EPOCH_US
-        self._pending_status = StatusUpdate(written, flushed, applied, now_us, reply).encode()
+        now_us, base = time.time_ns() // 1_000 - POSTGRES_EPOCH_US, self.lsn_base
+        self._pending_status = StatusUpdate(written - base, flushed - base, applied - base, now_us, reply).encode()
         self._flush_status()
 
     def wait(self, timeout_s: float, *wake: int, reading: bool = True) -> list[int]:
@@ -196,7 +202,9 @@ class ReplicationStream(Connection):
     def close(self) -> None:
         """End the connection at once. The server later sends again all changes that were not confirmed."""
         self._streaming = False
-        self._fault = self._fault or PostgresUnavailable("the replication connection is closed")
+        self._fault = self._fault or PostgresUnavailable(
+            "the replication connection is closed", code="postgres-interrupted"
+        )
         super().close()
 
     # Inside
@@ -234,6 +242,9 @@ class ReplicationStream(Connection):
             while not self._pg.is_busy() and (result := self._pg.get_result()) is not None:
                 if result.status == pq.ExecStatus.FATAL_ERROR:
                     sqlstate, text = error_of(result)
+                    function = (result.error_field(pq.DiagnosticField.SOURCE_FUNCTION) or b"").decode()
+                    if function == server_errors.STANDBY_SLOTS_FUNCTION:
+                        return server_errors.standby_away(text, self._slot)
                     break
         text = text or "the server closed the stream"
         return server_errors.stream_ended(sqlstate, text, self._slot, self._received, self._in_progress)
@@ -244,11 +255,13 @@ class ReplicationStream(Connection):
         return (
             server_errors.stream_ended("", text, self._slot, self._received)
             if self._slot
-            else PostgresUnavailable(text.strip())
+            else PostgresUnavailable(text.strip(), code="postgres-interrupted")
         )
 
     def _on_notice(self, notice: Diagnostic) -> None:
-        # The text may be translated, so the SQLSTATE decides: the walsender has no other warning with this one.
-        if notice.sqlstate == "55000" and notice.severity_nonlocalized == "WARNING":
+        # The text may be translated, so the SQLSTATE decides. The walsender has two warnings with this one: the other
+        # says that it waits for a standby, and `daemon.slot_monitor` sees that, too.
+        is_wait = notice.source_function == server_errors.STANDBY_SLOTS_FUNCTION
+        if notice.sqlstate == "55000" and notice.severity_nonlocalized == "WARNING" and not is_wait:
             # Copy the text now: the notice is not valid after this call.
             self._warning = notice.message_primary or "a publication was skipped"

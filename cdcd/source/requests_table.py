@@ -1,6 +1,6 @@
 """The table of requests to the daemon: an INSERT into it asks for something, so PostgreSQL's grants say who may ask.
 
-Before: the daemon makes the table with the publication, or a person runs `deploy/postgres/requests.sql`.
+Before: the daemon makes the table with the publication, or a person runs the SQL of `cdcd init`.
 After: `transaction.change_router` takes its rows out of the stream; the commands snapshot and unpark insert them.
 Source: PostgreSQL, "CREATE TABLE", "Privileges", "Logical Replication: Security".
 
@@ -18,19 +18,24 @@ from cdcd.source.query_runner import QueryRunner
 
 SCHEMA: Final = "cdcd"
 NAME: Final = "requests"
-COLUMNS: Final = ("slot", "action", "table_schema", "table_name", "requested_by")
+COLUMNS: Final = ("slot", "action", "table_schema", "table_name", "requested_by", "keys")
 """The columns that the daemon reads."""
 _INSERTED: Final = ("slot", "action", "table_schema", "table_name")
 """The columns that a request fills in. The others have defaults that say who asked, and when."""
+REPAIR_INSERTED: Final = (*_INSERTED, "keys")
+"""The columns that a request for a repair fills in."""
+KEYS_BYTES_MAX: Final = 60_000
+"""The column `keys` of a request has no more (in UTF-8)."""
 
 CREATE_SCHEMA: Final = "CREATE SCHEMA IF NOT EXISTS cdcd"
 CREATE_TABLE: Final = """
     CREATE TABLE IF NOT EXISTS cdcd.requests (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         slot text NOT NULL,
-        action text NOT NULL CHECK (action IN ('snapshot', 'unpark', 'discard')),
+        action text NOT NULL CHECK (action IN ('snapshot', 'unpark', 'discard', 'repair')),
         table_schema text NOT NULL,
         table_name text NOT NULL,
+        keys text,
         requested_by text NOT NULL DEFAULT session_user,
         requested_at timestamptz NOT NULL DEFAULT now()
     )
@@ -38,6 +43,10 @@ CREATE_TABLE: Final = """
 # The row is in the WAL when the position is read. RETURNING needs no SELECT privilege for it.
 INSERT: Final = """
     INSERT INTO cdcd.requests (slot, action, table_schema, table_name) VALUES (%s, %s, %s, %s)
+    RETURNING pg_catalog.pg_current_wal_insert_lsn()::text
+"""
+INSERT_REPAIR: Final = """
+    INSERT INTO cdcd.requests (slot, action, table_schema, table_name, keys) VALUES (%s, 'repair', %s, %s, %s)
     RETURNING pg_catalog.pg_current_wal_insert_lsn()::text
 """
 
@@ -102,16 +111,19 @@ def takes_requests(runner: QueryRunner, relation_oid: int, publication: str) -> 
     return bool(runner.rows(_TAKES, [publication, relation_oid]))
 
 
-def requests_table(runner: QueryRunner, publication: str) -> RequestsTable | None:
-    """The table of requests; None if there is none."""
-    columns = list(_INSERTED)
+def requests_table(runner: QueryRunner, publication: str, *, of_repair: bool = False) -> RequestsTable | None:
+    """The table of requests; None if there is none. `of_repair`: for requests that name keys."""
+    columns = list(REPAIR_INSERTED if of_repair else _INSERTED)
     rows = runner.rows(_STATE, [publication, columns, columns, publication])
     return RequestsTable(*rows[0]) if rows else None
 
 
-def requests_problem(runner: QueryRunner, publication: str) -> RequestsProblem | None:
-    """The reason why no request of this role would reach the daemon; None if there is no such reason."""
-    found = requests_table(runner, publication)
+def requests_problem(runner: QueryRunner, publication: str, *, of_repair: bool = False) -> RequestsProblem | None:
+    """The reason why no request of this role would reach the daemon; None if there is no such reason.
+
+    `of_repair`: a request that names keys.
+    """
+    found = requests_table(runner, publication, of_repair=of_repair)
     rows = runner.rows(_PUBLICATION, [publication])
     has_all_tables, has_inserts = rows[0] if rows else (False, True)
     alter = f"ALTER PUBLICATION {identifier(publication)}"
@@ -126,7 +138,7 @@ def requests_problem(runner: QueryRunner, publication: str) -> RequestsProblem |
         return RequestsProblem(
             f"The daemon takes no requests from the table cdcd.requests, because {found.owner} owns it",
             "As a superuser, look at the table, and run: ALTER TABLE cdcd.requests RENAME TO requests_of_another; "
-            "then run deploy/postgres/requests.sql",
+            "then run the SQL that cdcd init writes",
         )
     if not has_inserts:
         set_publish = f"{alter} SET (publish = 'insert, update, delete, truncate')"
@@ -148,6 +160,6 @@ def requests_problem(runner: QueryRunner, publication: str) -> RequestsProblem |
         return RequestsProblem(
             f"The role {name} may not insert into the table cdcd.requests",
             f"As {found.owner}, run: GRANT USAGE ON SCHEMA cdcd TO {role}; "
-            f"GRANT INSERT ({', '.join(_INSERTED)}) ON cdcd.requests TO {role}",
+            f"GRANT INSERT ({', '.join(REPAIR_INSERTED if of_repair else _INSERTED)}) ON cdcd.requests TO {role}",
         )
     return None

@@ -1,4 +1,4 @@
-"""Facts of the server: its version, its parameters, and how many slots and walsenders it has.
+"""Facts of the server: its version, its parameters, how many slots and walsenders it has, and whether it is a standby.
 
 Before: a session runs the queries.
 After: `preflight.server` judges whether the server can stream.
@@ -7,14 +7,16 @@ Source: PostgreSQL, "pg_settings", "Logical Replication: Configuration Settings"
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cdcd.source.session import Session
 from cdcd.source.slot import slots_in_use
+from cdcd.source.standby_slots import FAILOVER_SINCE, StandbySlot, standby_slots
 
-_NAMES: Final = "SELECT pg_catalog.current_database(), current_user"
+_NAMES: Final = "SELECT pg_catalog.current_database(), current_user, pg_catalog.pg_is_in_recovery()"
+_SENDER: Final = "SELECT sender_host || ':' || sender_port FROM pg_catalog.pg_stat_wal_receiver"
 _PARAMETERS: Final = "SELECT name, setting FROM pg_catalog.pg_settings WHERE context <> 'internal'"
 
 
@@ -32,11 +34,29 @@ class ServerFacts:
     """Replication slots that exist."""
     walsenders: int
     """Walsenders that run."""
+    is_standby: bool = False
+    """It only replays the WAL of another server."""
+    sender: str = ""
+    """Host and port of that server; empty if the role may not see them (pg_read_all_stats), or it is not connected."""
+    standby_slots: Sequence[StandbySlot] = ()
+    """The slots in `synchronized_standby_slots` of a primary."""
 
 
 def server_facts(session: Session, *, is_whole: bool = True) -> ServerFacts:
     """Ask the server. If not `is_whole`, leave out its parameters and its use, which take most of the time."""
-    [(database, role)] = session.rows(_NAMES)
+    [(database, role, is_standby)] = session.rows(_NAMES)
+    version = session.server_version
     if not is_whole:
-        return ServerFacts(session.server_version, database, role, {}, 0, 0)
-    return ServerFacts(session.server_version, database, role, dict(session.rows(_PARAMETERS)), *slots_in_use(session))
+        return ServerFacts(version, database, role, {}, 0, 0, is_standby)
+    sender = session.rows(_SENDER) if is_standby else []
+    named = standby_slots(session) if version >= FAILOVER_SINCE and not is_standby else []
+    return ServerFacts(
+        version,
+        database,
+        role,
+        dict(session.rows(_PARAMETERS)),
+        *slots_in_use(session),
+        is_standby,
+        sender[0][0] or "" if sender else "",
+        named,
+    )

@@ -1,6 +1,6 @@
 """Ordinary connections to the server: their parameters, and `Session`, a connection that opens on first use.
 
-Before: `source.dsn`.
+Before: `login` has the DSN, and what makes the password.
 After: `slot`, `publication` and `catalog` ask through a `Session`. `connection` and the snapshot's workers connect with
 the same pinned settings, so a value has the same text form on every connection.
 Source: PostgreSQL, "Client Connection Defaults"; libpqwalreceiver.c, which sets the same parameters.
@@ -13,13 +13,16 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from typing import Any, Final, LiteralString, Self, TypeAlias
 
 import psycopg
-from psycopg import conninfo, sql
+from psycopg import conninfo, pq, sql
 
+from cdcd.error_codes import Code
 from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected, SettingsError
 from cdcd.source import server_errors
+from cdcd.source.login import Dsn, Login, logged_in
 
 Query: TypeAlias = LiteralString | sql.SQL | sql.Composed
 
@@ -59,6 +62,9 @@ _PINNED_SINCE: Final[tuple[tuple[str, int], ...]] = (
 )
 """Timeouts to turn off that not every server knows, each with the first version that does: set after the login."""
 
+RAISED: Final = "P0001"
+"""raise_exception: the statement itself raised the error, with its own hint."""
+
 TRIES: Final = 10
 """Tries of a statement, if other sessions drop tables meanwhile."""
 
@@ -74,17 +80,22 @@ _KEEPALIVES: Final = {
 }
 
 
-def parameters(dsn: str, application_name: str) -> dict[str, Any]:
+def parameters(login: Dsn, application_name: str) -> dict[str, Any]:
     """The parameters of a connection: those of the DSN, TCP keepalives unless the DSN sets them, and PINNED.
 
-    libpq tries the hosts of a DSN in turn. Raises SettingsError if the DSN cannot be read.
+    libpq tries the hosts of a DSN in turn. `password` may be a PasswordMaker, for `log_in`. Raises SettingsError if
+    the DSN cannot be read.
     """
+    dsn, maker = (login.dsn, login.maker) if isinstance(login, Login) else (login, None)
     try:
         params: dict[str, Any] = {**_KEEPALIVES, "connect_timeout": 10, **conninfo.conninfo_to_dict(dsn)}
     except psycopg.ProgrammingError as error:
         # libpq's message may repeat the DSN, and so a password. `from None` keeps it out of the traceback, too.
+        why = _why(str(error), dsn)
         raise SettingsError(
-            f"source.dsn cannot be read{_why(str(error), dsn)}", "Write it as postgresql://user@host:5432/dbname"
+            f"source.dsn cannot be read{why}",
+            _meant(why) or "Write it as postgresql://user@host:5432/dbname",
+            code="dsn-invalid",
         ) from None
     params.pop("replication", None)  # some programs have it in their DSN; here each connection knows whether it is one
     params.setdefault("application_name", application_name)
@@ -92,9 +103,16 @@ def parameters(dsn: str, application_name: str) -> dict[str, Any]:
     pinned = " ".join(option(name, value) for name, value in PINNED)
     params["options"] = f"{_PINNED_BEFORE_DSN} {own} {pinned}" if own else f"{_PINNED_BEFORE_DSN} {pinned}"
     params["client_encoding"] = "UTF8"
+    if maker is not None:
+        params["password"] = maker
     for name in ("PGDATESTYLE", "PGTZ"):  # libpq sends these, too, and they override the options
         os.environ.pop(name, None)
     return params
+
+
+def version_text(server_version: int) -> str:
+    """`PostgreSQL 18.6`, of the number 180006."""
+    return f"PostgreSQL {server_version // 10_000}.{server_version % 10_000}"
 
 
 def log_in(params: Mapping[str, Any], **more: Any) -> psycopg.Connection[tuple[Any, ...]]:
@@ -102,19 +120,23 @@ def log_in(params: Mapping[str, Any], **more: Any) -> psycopg.Connection[tuple[A
 
     Raises RequestRejected or SettingsError for a refusal that lasts, and PostgresUnavailable.
     """
-    try:
-        connection = psycopg.connect(**params, **more, autocommit=True, prepare_threshold=None)
-    except psycopg.Error as error:
-        raise server_errors.connection_refused(str(error), str(params.get("user") or "")) from error
+    connection = logged_in(params, lambda complete: _connected({**complete, **more}))
     version = connection.info.server_version
     if version < VERSION_MIN:
         connection.close()
         raise RequestRejected(
-            f"the server is PostgreSQL {version // 10_000}.{version % 10_000}, and cdcd needs "
-            f"{VERSION_MIN // 10_000} or later",
+            f"the server is {version_text(version)}, and cdcd needs {VERSION_MIN // 10_000} or later",
             "Upgrade the server, or correct source.dsn",
+            code="server-too-old",
         )
     return connection
+
+
+def _connected(params: Mapping[str, Any]) -> psycopg.Connection[tuple[Any, ...]]:
+    try:
+        return psycopg.connect(**params, autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        raise server_errors.connection_refused(str(error), str(params.get("user") or "")) from error
 
 
 def connect(params: Mapping[str, Any]) -> psycopg.Connection[tuple[Any, ...]]:
@@ -185,12 +207,29 @@ def _why(message: str, dsn: str) -> str:
     return "" if "passw" in before.lower() or "@" in after else f": {message.strip()}"
 
 
+_UNKNOWN: Final = re.compile(r'invalid (?:connection option|URI query parameter:) "(\w+)"')
+
+
+def _meant(why: str) -> str:
+    """The hint for a parameter that libpq does not know; empty if no other has a similar name."""
+    unknown = _UNKNOWN.search(why)
+    known = [option.keyword.decode() for option in pq.Conninfo.get_defaults()]
+    nearest = get_close_matches(unknown[1].lower(), known, n=1) if unknown else []
+    return f"Did you mean {nearest[0]}?" if nearest else ""
+
+
 def dsn_parameters(dsn: str) -> dict[str, str]:
     """The parameters in a DSN, by name. Empty if it cannot be read: the connection attempt then raises the error."""
     try:
         return {name: str(value) for name, value in conninfo.conninfo_to_dict(dsn).items() if value is not None}
     except psycopg.ProgrammingError:
         return {}
+
+
+def dsns_by_setting(dsn: str, primary_dsn: str | None) -> dict[str, dict[str, str]]:
+    """The parameters of the DSNs that are set, by the setting."""
+    named = {"source.dsn": dsn, **({"source.primary_dsn": primary_dsn} if primary_dsn else {})}
+    return {setting: dsn_parameters(text) for setting, text in named.items()}
 
 
 _NAME_HINT: Final = (
@@ -204,9 +243,9 @@ _NAME_HINT: Final = (
 class StatementRejected(RequestRejected):
     """PostgreSQL refused a statement. The caller may know a hint for the SQLSTATE."""
 
-    def __init__(self, message: str, sqlstate: str, hint: str = "") -> None:
+    def __init__(self, message: str, sqlstate: str, hint: str = "", code: Code = "statement-refused") -> None:
         """`sqlstate`: five characters, as in PostgreSQL's appendix of error codes."""
-        super().__init__(message, hint)
+        super().__init__(message, hint, code=code)
         self.sqlstate = sqlstate
 
 
@@ -221,8 +260,8 @@ class Session:
     RequestRejected.
     """
 
-    def __init__(self, dsn: str, application_name: str = "cdcd") -> None:
-        """Does not connect yet. `dsn`: a libpq connection string or URI."""
+    def __init__(self, dsn: Dsn, application_name: str = "cdcd") -> None:
+        """Does not connect yet. `dsn`: a libpq connection string or URI, or a Login."""
         self._parameters = parameters(dsn, application_name)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
@@ -236,7 +275,8 @@ class Session:
             except psycopg.Error as error:
                 if connection.closed or connection.broken:
                     self._drop()
-                    raise PostgresUnavailable(f"the connection to PostgreSQL ended: {_message(error)}") from error
+                    said = f"the connection to PostgreSQL ended: {_message(error)}"
+                    raise server_errors.unavailable(error.sqlstate or "", said) from error
                 raise statement_error(error) from error
 
     @contextmanager
@@ -330,8 +370,8 @@ def _execute(
 class SessionClient:
     """Base of classes that query the server through a session, which may be shared."""
 
-    def __init__(self, source: str | Session) -> None:
-        """`source`: a DSN or a session."""
+    def __init__(self, source: Dsn | Session) -> None:
+        """`source`: a DSN, a Login or a session."""
         self.session = source if isinstance(source, Session) else Session(source)
 
     def close(self) -> None:
@@ -350,13 +390,23 @@ def statement_error(error: psycopg.Error) -> CdcdError:
     sqlstate = error.sqlstate or ""
     message = _message(error)
     if sqlstate == server_errors.LOCK_NOT_AVAILABLE:
-        return Locked(f"PostgreSQL could not get a lock in time: {message}", "It is free when its holder has ended")
+        return Locked(
+            f"PostgreSQL could not get a lock in time: {message}",
+            "It is free when its holder has ended",
+            code="table-locked",
+        )
     if sqlstate == "XX000" and server_errors.dropped_meanwhile(sqlstate, message):
-        return PostgresUnavailable(f"PostgreSQL could not answer, because other sessions drop tables: {message}")
+        return PostgresUnavailable(
+            f"PostgreSQL could not answer, because other sessions drop tables: {message}", code="postgres-interrupted"
+        )
     if server_errors.is_passing(sqlstate) and (sqlstate or isinstance(error, psycopg.OperationalError)):
-        return PostgresUnavailable(f"PostgreSQL could not answer: {message}")
-    hint = _NAME_HINT if sqlstate in server_errors.UNCONVERTIBLE else ""
-    return StatementRejected(f"PostgreSQL refused a statement: {message} ({sqlstate})", sqlstate, hint)
+        return server_errors.unavailable(sqlstate, f"PostgreSQL could not answer: {message}")
+    refused = f"PostgreSQL refused a statement: {message} ({sqlstate})"
+    if sqlstate in server_errors.UNCONVERTIBLE:
+        return StatementRejected(refused, sqlstate, _NAME_HINT, "name-unconvertible")
+    if sqlstate == RAISED:
+        return StatementRejected(refused, sqlstate, error.diag.message_hint or "")
+    return StatementRejected(refused, sqlstate)
 
 
 def _message(error: psycopg.Error) -> str:

@@ -22,15 +22,18 @@ from cdcd.source.server_errors import SlotActive, SlotFacts
 from cdcd.source.session import Session, SessionClient
 from cdcd.source.write_transactions import described_writers
 
-# Columns by server version: `two_phase` since 14, `conflicting` since 16, `failover` and `invalidation_reason` since
-# 17.
+# Columns by server version: `two_phase` since 14, `conflicting` since 16, `failover`, `synced` and
+# `invalidation_reason` since 17.
 _STATE: Final = sql.SQL("""
     SELECT slot_name, plugin, database, temporary, active, active_pid, confirmed_flush_lsn::text, restart_lsn::text,
            wal_status, safe_wal_size, two_phase, {failover}, {invalidation}, datoid::bigint,
            (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
                  ELSE pg_catalog.pg_current_wal_lsn() END)::text,
            slot_type, database = pg_catalog.current_database(),
-           (SELECT application_name FROM pg_catalog.pg_stat_activity WHERE pid = active_pid)
+           (SELECT application_name FROM pg_catalog.pg_stat_activity WHERE pid = active_pid),
+           coalesce((SELECT wait_event = 'WaitForStandbyConfirmation' FROM pg_catalog.pg_stat_activity
+                     WHERE pid = active_pid), false),
+           {synced} AND pg_catalog.pg_is_in_recovery(), {synced}
     FROM pg_catalog.pg_replication_slots
     WHERE slot_name = %s
 """)
@@ -40,6 +43,10 @@ _INVALIDATION_14: Final = "CASE WHEN wal_status = 'lost' THEN 'wal_removed' END"
 _DATABASE_OID: Final = "SELECT oid::bigint FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()"
 _DROP: Final = """
     SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
+"""
+_END_WALSENDER: Final = """
+    SELECT pg_catalog.pg_terminate_backend(active_pid) FROM pg_catalog.pg_replication_slots
+    WHERE slot_name = %s AND active_pid = %s
 """
 _IN_USE: Final = """
     SELECT (SELECT count(*) FROM pg_catalog.pg_replication_slots),
@@ -53,7 +60,10 @@ _STREAMED: Final = """
 """
 _FACTS: Final = (
     "SELECT s.database, pg_catalog.current_database(), s.wal_status, pg_catalog.current_setting('wal_level'), "
-    "s.active_pid, a.application_name, pg_catalog.current_setting('application_name') "
+    "s.active_pid, a.application_name, pg_catalog.current_setting('application_name'), "
+    # Columns by server version, as in _STATE. On the replication connection the version is not at hand.
+    "coalesce(pg_catalog.to_jsonb(s)->>'invalidation_reason', "
+    "CASE WHEN (pg_catalog.to_jsonb(s)->>'conflicting')::bool THEN 'conflict' END) "
     "FROM pg_catalog.pg_replication_slots s LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid "
     "WHERE s.slot_name = "
 )
@@ -91,6 +101,12 @@ class SlotState:
     """The application_name of the client that uses the slot."""
     database_oid: int = 0
     """The OID of `database`, which it keeps when it is renamed."""
+    waits_for_standby: bool = False
+    """The walsender waits for a standby of `synchronized_standby_slots`, and sends nothing meanwhile."""
+    is_synced: bool = False
+    """The server is a standby, and keeps the slot as its primary has it. Nobody can stream from it here."""
+    was_synced: bool = False
+    """The server kept the slot so as long as it was a standby: nobody has streamed from it here before."""
 
     @property
     def retained_bytes(self) -> int:
@@ -116,7 +132,19 @@ class SlotState:
             return f"The slot {self.name} is of plugin {self.plugin}, not pgoutput"
         if not self.is_of_this_database:
             return f"The slot {self.name} is of the database {self.database}, not of the one in source.dsn"
+        if self.is_synced:
+            return f"The slot {self.name} is one of the primary, which this standby keeps in sync for a failover"
         return ""
+
+    @property
+    def misfit_hint(self) -> str:
+        """What to do about `misfit`."""
+        if self.is_synced:
+            return (
+                "Name the primary in source.dsn (of several hosts, target_session_attrs=read-write chooses it), or set "
+                "another source.slot"
+            )
+        return "Set another source.slot, or correct source.dsn"
 
 
 class Slot(SessionClient):
@@ -132,6 +160,7 @@ class Slot(SessionClient):
         version = self.session.server_version // 10_000
         query = _STATE.format(
             failover=sql.SQL("failover" if version >= 17 else "false"),
+            synced=sql.SQL("synced" if version >= 17 else "false"),
             invalidation=sql.SQL(
                 "invalidation_reason" if version >= 17 else _INVALIDATION_16 if version >= 16 else _INVALIDATION_14
             ),
@@ -143,7 +172,7 @@ class Slot(SessionClient):
         """As `state`. Raises RequestRejected if another program must have made it, or a daemon of another database."""
         state = self.state()
         if state is not None and state.misfit:
-            raise RequestRejected(state.misfit, "Set another source.slot, or correct source.dsn")
+            raise RequestRejected(state.misfit, state.misfit_hint, code="slot-of-others")
         return state
 
     def database_oid(self) -> int:
@@ -159,6 +188,10 @@ class Slot(SessionClient):
         if before.active:
             raise SlotActive(self.name, before.active_pid, before.used_by)
         return bool(self.session.rows(_DROP, [self.name]))
+
+    def end_walsender(self, pid: int) -> bool:
+        """End the server process `pid`, if it streams from the slot; return whether it did."""
+        return bool(self.session.rows(_END_WALSENDER, [self.name, pid]))
 
     def writers(self) -> tuple[str, ...]:
         """Describe the open write transactions, in any database: `Connection.create_slot` waits for them."""
@@ -190,7 +223,8 @@ def facts_of_refusal(query: Callable[[str], list[tuple[str | None, ...]]], slot:
 
 def _state(row: tuple[Any, ...]) -> SlotState:
     name, plugin, database, temporary, active, active_pid, confirmed, restart, wal_status, safe, *switches = row
-    two_phase, failover, invalidation, database_oid, wal_lsn, slot_type, is_of_this_database, used_by = switches
+    two_phase, failover, invalidation, database_oid, wal_lsn, slot_type, is_of_this_database, *use = switches
+    used_by, waits_for_standby, is_synced, was_synced = use
     return SlotState(
         name=name,
         plugin=plugin or "",
@@ -210,4 +244,7 @@ def _state(row: tuple[Any, ...]) -> SlotState:
         is_of_this_database=bool(is_of_this_database),
         used_by=used_by or "",
         database_oid=database_oid or 0,
+        waits_for_standby=waits_for_standby,
+        is_synced=is_synced,
+        was_synced=was_synced,
     )

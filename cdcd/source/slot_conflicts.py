@@ -1,7 +1,7 @@
-"""Finds other slots of this server that publish a table of this daemon to the same topics.
+"""Finds other slots of this server that publish a table, or the messages, of this daemon to the same topics.
 
 Before: a start of the daemon is about to make the slot, or streams from it; `cdcd check` only looks.
-After: the daemon does not start, because each row would be published twice.
+After: the daemon does not start, because each row or message would be published twice.
 Source: PostgreSQL, "pg_stat_activity": the `query` of a walsender is its START_REPLICATION command; "Streaming
 Replication Protocol" for its options; "Advisory Locks"; "pg_locks" for how it shows their keys.
 
@@ -21,7 +21,7 @@ tables that are added to a publication later only when one of the two daemons st
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -49,6 +49,7 @@ _OF_OTHER_DATABASES: Final = """
     ORDER BY 1
 """
 _NAMES: Final = re.compile(r"\bpublication_names\"? '((?:[^']|'')*)'")
+_MESSAGES: Final = re.compile(r"\bmessages\"? '(?:true|on|yes|1)'", re.IGNORECASE)
 _NAME: Final = re.compile(r'"((?:[^"]|"")*)"|([^\s,"]+)')
 
 
@@ -64,28 +65,43 @@ class SlotConflicts:
         """Show other daemons that `slot` is published to these topics, as long as the session lasts."""
         self._session.rows(_ANNOUNCE, [_signed(_number(self._place)), _signed(_number(slot))])
 
-    def check(self, slot: str, tables: Collection[tuple[str, str]]) -> None:
+    def check(self, slot: str, tables: Collection[tuple[str, str]], *, messages: bool) -> None:
         """Raise RequestRejected if another slot publishes one of `tables` (schema, name) to these topics, too.
 
-        A slot of another database is refused, whatever its tables.
+        A slot of another database is refused, whatever its tables. `messages`: this slot publishes logical messages, so
+        no other slot may.
         """
         for other, database, number in self._session.rows(_ELSEWHERE, [_number(self._place)]):
             if number == _number(other):
                 raise _of_another_database(other, database)
-        for other, shared in self._conflicts(slot, tables).items():
+        streams = self._streams(slot)
+        for other, shared in self._conflicts(streams, tables).items():
             more = f" and {len(shared) - 1} more tables of this slot" if len(shared) > 1 else ""
             raise RequestRejected(
                 f"the slot {other} publishes {'.'.join(shared[0])}{more} to the same topics: each row would be there "
                 "twice",
                 "Give each slot of a prefix a publication of tables of its own (ALTER PUBLICATION ... DROP TABLE ...); "
                 "or take another sink.prefix",
+                code="slots-share-topics",
+            )
+        if messages and (others := [other for other, query in streams.items() if streams_messages(query)]):
+            raise RequestRejected(
+                f"the slot {others[0]} publishes logical messages to the same topic: each message would be there twice",
+                "Set source.messages = false for all slots of a prefix but one",
+                code="slots-share-topics",
             )
 
-    def _conflicts(self, slot: str, tables: Collection[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    def _streams(self, slot: str) -> dict[str, str]:
+        """The other slots that are streamed to these topics now, each with the command of its walsender."""
         announced = {number for (number,) in self._session.rows(_ANNOUNCED, [_number(self._place)])}
+        return {other: query for other, query in other_streams(self._session, slot) if _number(other) in announced}
+
+    def _conflicts(
+        self, streams: Mapping[str, str], tables: Collection[tuple[str, str]]
+    ) -> dict[str, list[tuple[str, str]]]:
         conflicts = {}
-        for other, query in other_streams(self._session, slot):
-            names = publications(query) if _number(other) in announced else []
+        for other, query in streams.items():
+            names = publications(query)
             published = published_names(self._session, *names) if names else []
             if shared := [table for table in published if table in tables]:
                 conflicts[other] = shared
@@ -107,6 +123,7 @@ def _of_another_database(slot: str, database: str) -> RequestRejected:
         "one",
         "Give each database a sink.prefix of its own; or, if that slot is not needed any more, stop its daemon and "
         f"run: SELECT pg_drop_replication_slot({literal(slot)})",
+        code="slots-share-topics",
     )
 
 
@@ -119,6 +136,11 @@ def publications(query: str) -> list[str]:
         quoted.replace('""', '"') if quoted else plain.lower()
         for quoted, plain in _NAME.findall(match[1].replace("''", "'"))
     ]
+
+
+def streams_messages(query: str) -> bool:
+    """Whether a START_REPLICATION command asks for logical messages; false for a hidden one."""
+    return query.startswith("START_REPLICATION") and _MESSAGES.search(query) is not None
 
 
 def _number(text: str) -> int:

@@ -70,4 +70,6 @@ def _protocol_version(streaming: str, *, two_phase: bool) -> int:
 
 def _require(server_version: int, major: int, setting: str, hint: str) -> None:
     if server_version < major * 10_000:
-        raise RequestRejected(f"{setting} needs PostgreSQL {major}, this is {server_version // 10_000}", hint)
+        raise RequestRejected(
+            f"{setting} needs PostgreSQL {major}, this is {server_version // 10_000}", hint, code="server-too-old"
+        )

@@ -48,6 +48,7 @@ class TablePattern:
             raise SettingsError(
                 f"{text!r} is no table pattern",
                 'Write schema.table, as in "public.*", "sales.order_*" or \'public."Order"\', in source.tables',
+                code="setting-invalid",
             )
         return pattern
 
@@ -171,7 +172,7 @@ def select_tables(
         if not any(pattern.matches(*table) for table in tables):
             nearest = nearest_table(pattern, tables)
             hint = f"Did you mean {shell_word(nearest)}?" if nearest else f"To see the tables, run: {listing_command}"
-            raise RequestRejected(not_found(pattern.text), hint)
+            raise RequestRejected(not_found(pattern.text), hint, code="tables-missing")
     return [table for table in tables if not words or any(pattern.matches(*table) for pattern in patterns)]
 
 

@@ -23,9 +23,9 @@ _CHARACTERS: Final = {
     "EUC_CN": _EUC,
     "EUC_KR": _EUC,
     "EUC_TW": rb"\x8e...|\x8f..|" + _EUC,
-    "MULE_INTERNAL": rb"[\x81-\x8d].|[\x90-\x9b]..|[\x9c\x9d]...",
 }
-"""The characters of several bytes, by encoding. All other encodings of a server have one byte a character."""
+"""The characters of several bytes, by encoding. All other encodings of a server have one byte a character, but
+MULE_INTERNAL, which PostgreSQL does not convert to UTF-8 at all: it refuses the login."""
 
 
 class TextConversion:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -123,13 +124,18 @@ class Cdc:
         cut = self.topics.cuts.at(position)
         found = cut.matching(tables)
         if not found:
-            raise RequestRejected(f"no table with a topic matches {', '.join(tables)}", "Write them as schema.table")
+            raise RequestRejected(
+                f"no table with a topic matches {', '.join(tables)}",
+                "Write them as schema.table",
+                code="tables-missing",
+            )
         lsn = _lsn_of(position, cut)
         incomplete = sorted(found.keys() & set(cut.incomplete))
         if incomplete:
             raise GapError(
                 f"{incomplete[0]} is parked, or its snapshot runs: its topic does not reach {format_lsn(lsn)}",
                 "Run cdcd unpark, or wait for the snapshot's end; or leave the table out",
+                code="cut-incomplete",
             )
         return {name: self.rows(record, lsn) for name, record in found.items()}
 
@@ -142,6 +148,7 @@ class Cdc:
                 f"the snapshot of {name} stands at {format_lsn(snapshot.lsn)}: its topic does not have all rows of "
                 f"{format_lsn(lsn)}",
                 "Ask for a later LSN, when the snapshot is done",
+                code="cut-incomplete",
             )
         events = self.topics.events(record, [0] * len(record.offsets), until_lsn=lsn)
         columns = self.topics.columns(record)
@@ -158,7 +165,10 @@ class Cdc:
         `parallelism`: ranges that each table is read in. `publication`: the daemon's, which says which columns there
         are.
         """
-        return Snapshot(self.spark, dsn, publication, self.topics.names, tables, parallelism)
+        snapshot = Snapshot(self.spark, dsn, publication, self.topics.names, tables, parallelism)
+        with suppress(RequestRejected):  # the daemon may not have begun
+            snapshot.lsn_base = self.topics.cuts.at().lsn_base
+        return snapshot
 
     def verify(
         self,
@@ -209,7 +219,8 @@ class Cdc:
             return rows
         starts = _padded(table.offsets, len(record.offsets))
         events = self.topics.events(record, starts, table.loaded_lsn, snapshot.lsn)
-        return apply_events(rows, events, self.topics.columns(record), snapshot.key(table.table), table.table)
+        columns, missing = self.topics.columns(record), self.topics.missing_values(record)
+        return apply_events(rows, events, columns, snapshot.key(table.table), table.table, missing)
 
 
 def _lsn_of(position: Position | None, cut: Cut) -> int:

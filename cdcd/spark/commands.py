@@ -41,7 +41,7 @@ def translating_errors() -> Iterator[None]:
             hint = "See its output above: it needs a Java (JAVA_HOME), and the jars that spark.jars.packages names"
         else:
             hint = "Spark's own log says more. Start the job again: it goes on where it was"
-        raise CdcdError(f"Spark failed: {message}", hint) from error
+        raise CdcdError(f"Spark failed: {message}", hint, code="spark-failed") from error
 
 
 def mirror(path: str, *, once: bool, out: TextIO) -> bool:
@@ -144,7 +144,11 @@ def session_options(settings: s.SparkSettings) -> dict[str, str]:
 def _mirror(cdc: Cdc, settings: s.SparkSettings, out: TextIO) -> Mirror:
     m = settings.mirror
     if m is None:
-        raise SettingsError("mirror.catalog is not set", "Set it in the file under [mirror]: config/mirror.toml")
+        raise SettingsError(
+            "mirror.catalog is not set",
+            "Set it in the file under [mirror]: config/mirror.toml",
+            code="mirror-settings-invalid",
+        )
     return cdc.mirror(
         m.tables, m.catalog, m.format, name=m.name, deletes=m.deletes, schema_changes=m.schema_changes,
         rows_max=m.rows_max, parallel=m.parallel, properties=m.properties, on_step=lambda step: _say(out, step),
@@ -153,7 +157,11 @@ def _mirror(cdc: Cdc, settings: s.SparkSettings, out: TextIO) -> Mirror:
 
 def _dsn(settings: s.SparkSettings) -> str:
     if not settings.postgres.dsn:
-        raise SettingsError("postgres.dsn is not set", f"Set it in the file, or as {s.DSN_VARIABLE} in the environment")
+        raise SettingsError(
+            "postgres.dsn is not set",
+            f"Set it in the file, or as {s.DSN_VARIABLE} in the environment",
+            code="mirror-settings-invalid",
+        )
     return settings.postgres.dsn
 
 

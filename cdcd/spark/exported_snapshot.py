@@ -72,7 +72,7 @@ class ExportedSnapshot:
             if missing := [table for table in self._tables if table not in published]:
                 if missing[0] in self._published(session):  # the snapshot does not show a table that was made after it
                     raise SnapshotGone(f"{missing[0]} was made again while the snapshot was taken")
-                raise RequestRejected(f"the table {missing[0]} is no longer published")
+                raise RequestRejected(f"the table {missing[0]} is no longer published", code="tables-missing")
             wanted = [published[table] for table in self._tables]
             lock_tables(holder, session, [table.oid for table in wanted], [table.expression for table in wanted])
             self.lsn, self.name, self.published = slot.consistent_lsn, slot.snapshot or "", published

@@ -76,8 +76,11 @@ class Snapshot:
             raise RequestRejected(
                 f"no table of the publication {publication} matches {', '.join(tables)}",
                 "cdcd schema lists the published tables; publication= names another publication",
+                code="tables-missing",
             )
         self._exported = ExportedSnapshot(dsn, publication, list(self.tables), export)
+        self.lsn_base = 0
+        """Is added to the LSN of the server, as the daemon adds it."""
 
     def __enter__(self) -> Self:
         self._exported.__enter__()
@@ -91,7 +94,7 @@ class Snapshot:
     @property
     def lsn(self) -> int:
         """The rows hold every transaction that committed below this LSN, and no other."""
-        return self._exported.lsn
+        return self._exported.lsn + self.lsn_base
 
     def writer(self, table: str) -> Writer:
         """The schema with which the daemon would publish the table's events now."""
@@ -161,7 +164,11 @@ class Snapshot:
 
     def _table(self, table: str) -> PublishedTable:
         if not self._exported.name:
-            raise SettingsError("the snapshot is not open", "Use it inside `with cdc.snapshot(...) as snapshot`")
+            raise SettingsError(
+                "the snapshot is not open",
+                "Use it inside `with cdc.snapshot(...) as snapshot`",
+                code="arguments-invalid",
+            )
         return self._exported.published[table]
 
     def _published(self, table: str) -> str:
@@ -207,7 +214,9 @@ def jdbc(dsn: str) -> tuple[str, dict[str, str]]:
     parts: Mapping[str, Any] = parameters(dsn, APPLICATION)
     host = str(parts.get("host") or "localhost").split(",")[0]
     if host.startswith("/"):
-        raise SettingsError("JDBC cannot use the socket directory that the DSN names", "Give a host: host=localhost")
+        raise SettingsError(
+            "JDBC cannot use the socket directory that the DSN names", "Give a host: host=localhost", code="dsn-invalid"
+        )
     port = str(parts.get("port") or 5432).split(",")[0]
     properties = {of_jdbc: str(parts[name]) for name, of_jdbc in _JDBC_NAMES.items() if name in parts}
     if "password" not in properties and "PGPASSWORD" in os.environ:
@@ -233,7 +242,7 @@ def _transported(expression: str, name: str, avro: Any, pg_type: str) -> tuple[s
     kind = kind_of(avro)
     sent = f.col(name)
     if c.is_direct(avro):
-        cast = "::text::bigint" if kind == "long" and pg_type not in _INTEGERS else ""  # oid, xid8
+        cast = "::text::bigint" if kind == "long" and pg_type not in _INTEGERS else ""  # oid
         if kind == "bytes":
             cast = "::bytea"  # JDBC would give a geometry as its text
         return f"({expression}{cast})", sent.cast(ddl(avro))
@@ -248,6 +257,7 @@ def _transported(expression: str, name: str, avro: Any, pg_type: str) -> tuple[s
         raise RequestRejected(
             f"column {name} is of type {pg_type}, which cannot be loaded from PostgreSQL directly",
             "Let the daemon take a snapshot of the table: cdcd snapshot",
+            code="column-not-loadable",
         )
     if kind == "record":
         parts = f.split(sent, ",")

@@ -46,10 +46,13 @@ def packages(spark_version: str | None = None, formats: Collection[Format] = ("d
         raise SettingsError(
             f"Spark {spark_version}'s Kafka source fails at the first restart after a crash (SPARK-55271)",
             "Use PySpark 4.1.3: pip install pyspark==4.1.3",
+            code="spark-unfit",
         )
     if minor not in _KAFKA:
         raise SettingsError(
-            f"cdcd.spark was not tried with Spark {spark_version}", "Use PySpark 4.1.3: pip install pyspark==4.1.3"
+            f"cdcd.spark was not tried with Spark {spark_version}",
+            "Use PySpark 4.1.3: pip install pyspark==4.1.3",
+            code="spark-unfit",
         )
     wanted = [
         f"org.apache.spark:spark-sql-kafka-0-10_2.13:{_KAFKA[minor].format(version=spark_version)}",
@@ -59,7 +62,9 @@ def packages(spark_version: str | None = None, formats: Collection[Format] = ("d
     for name in formats:
         if (minor, name) not in _LAKE:
             raise SettingsError(
-                f"there is no {name} for Spark {spark_version}", "Use PySpark 4.1.3: pip install pyspark==4.1.3"
+                f"there is no {name} for Spark {spark_version}",
+                "Use PySpark 4.1.3: pip install pyspark==4.1.3",
+                code="spark-unfit",
             )
         wanted.append(_LAKE[minor, name])
     return ",".join(wanted)
@@ -72,4 +77,5 @@ def check_jars(jars: str) -> None:
         raise SettingsError(
             f"Spark's Kafka connector {found[1]} fails at the first restart after a crash (SPARK-55271)",
             "Use org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3, or what cdcd.spark.packages() names",
+            code="spark-unfit",
         )

@@ -22,6 +22,7 @@ from cdcd.lsn import format_lsn
 from cdcd.source.identifiers import identifier
 from cdcd.spark import sql_expressions as c
 from cdcd.spark.load import Snapshot
+from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.types import ddl
 from cdcd.spark.state.collapse import UNREPRESENTABLE
 from cdcd.terminal.visible_text import visible
@@ -110,7 +111,8 @@ class Comparison:
         keys = [in_postgres[name] for name in self._key] or list(in_postgres.values())
         self._postgres = f"md5({_sql_joined(keys)}) AS k, md5({_sql_joined(list(in_postgres.values()))}) AS r"
         self._postgres_key = f"{_sql_joined(keys)} AS key"
-        in_spark = {each["name"]: _spark_text(rows, each) for each in self._columns}
+        missing = missing_values([writer])
+        in_spark = {each["name"]: _spark_text(rows, each, missing.get(each["name"])) for each in self._columns}
         spark_keys = [in_spark[name] for name in self._key] or list(in_spark.values())
         self._spark = rows.select(
             f.md5(_joined(spark_keys)).alias("k"),
@@ -195,11 +197,13 @@ def _sql_joined(texts: Sequence[str]) -> str:
     return " || ".join(f"coalesce(length({text}) || ':' || {text}, 'N')" for text in texts)
 
 
-def _spark_text(rows: DataFrame, column: dict[str, Any]) -> Column:
+def _spark_text(rows: DataFrame, column: dict[str, Any], missing: MissingValue | None) -> Column:
     name, avro = column["name"], column["type"]
     lost = f.col(UNREPRESENTABLE).getItem(name)
-    if name not in rows.columns:
-        return lost
+    if name not in rows.columns:  # no event knows the column yet
+        if missing is None:
+            return lost
+        return f.lit(missing.text) if missing.avro is None else c.text_in_spark(missing.value(avro), avro)
     value = f.col(name)
     if dict(rows.dtypes)[name] != ddl(avro):  # an older or wider column, or one that was dropped and added
         value = value.try_cast(ddl(avro))

@@ -85,7 +85,7 @@ class Assembler:
         self._decoder = decoder
         self._consumer = consumer
         self._sent_again = SentAgain() if sent_again is None else sent_again
-        self._router = ChangeRouter(relations, consumer, {})
+        self._router = ChangeRouter(relations, consumer, {}, decoder.lsn_base)
         self._spooled = SpooledTransactions(
             decoder, relations, consumer, spool, self._router, self._sent_again, replay_bytes
         )
@@ -204,7 +204,7 @@ class Assembler:
             self._at -= 1  # the message is read again when the pause has ended
             self.is_paused = True
         elif isinstance(message, messages.Begin):
-            self._begin(message, read_i64_be(frame, 1))
+            self._begin(message, self._decoder.position(frame))
         elif isinstance(message, messages.Commit):
             self._commit(message)
         elif isinstance(message, messages.Relation):
@@ -220,7 +220,7 @@ class Assembler:
             self._spooled.stop_prepare_block(message)
             self._state = BETWEEN_TRANSACTIONS
         elif state.changes == HANDED_ON:
-            self._router.other(message, read_i64_be(frame, 1))
+            self._router.other(message, self._decoder.position(frame))
         elif state.changes == SPOOLED:
             self._spooled.append(message, frame)
         elif self._sent_again.expects_no_rows and self._router.is_other_event(message):
@@ -294,11 +294,12 @@ class Assembler:
                 "Check that nothing between cdcd and PostgreSQL changes the stream, and report this",
             )
         keepalive = decode_keepalive(frame)
-        self.server_lsn = max(self.server_lsn, keepalive.wal_end)
+        wal_end: i64 = keepalive.wal_end + self._decoder.lsn_base
+        self.server_lsn = max(self.server_lsn, wal_end)
         if not self._state.in_transaction:
-            self.last_idle_keepalive_lsn = keepalive.wal_end
-            self.is_paused = self._pause_lsn != 0 and keepalive.wal_end >= self._pause_lsn
-            self._sent_again.on_position(keepalive.wal_end)
+            self.last_idle_keepalive_lsn = wal_end
+            self.is_paused = self._pause_lsn != 0 and wal_end >= self._pause_lsn
+            self._sent_again.on_position(wal_end)
         if keepalive.reply:
             self.reply_requested = True
 

@@ -35,8 +35,14 @@ _OID_BYTES: Final = 4
 class ChangeRouter:
     """Knows the relations that are in force at this point of the stream, and hands each change to its relation."""
 
-    def __init__(self, relations: Relations, consumer: ChangeConsumer, known: dict[int, RelationChanges]) -> None:
-        """`known`: the relations in force at the start, by OID. The router adds to the dictionary."""
+    def __init__(
+        self, relations: Relations, consumer: ChangeConsumer, known: dict[int, RelationChanges], lsn_base: i64 = 0
+    ) -> None:
+        """`known`: the relations in force at the start, by OID. The router adds to the dictionary.
+
+        `lsn_base` is added to the LSNs of changes, as the decoder adds it.
+        """
+        self._lsn_base: i64 = lsn_base
         self._relations = relations
         self._consumer = consumer
         self._known = known
@@ -62,7 +68,7 @@ class ChangeRouter:
         changes = self._last
         if changes is None or oid != self._last_oid:
             changes = self._relation(oid)
-        lsn = read_i64_be(frame, 1)
+        lsn = read_i64_be(frame, 1) + self._lsn_base
         at += _OID_BYTES
         if kind == messages.INSERT:
             changes.insert(frame, at, lsn)

@@ -6,7 +6,10 @@ After: `sink.batches` implements this. The sink chooses the partitions.
 
 from __future__ import annotations
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
+
+from cdcd.source.pg_types import Attribute
 
 
 class RecordConsumer:
@@ -16,8 +19,13 @@ class RecordConsumer:
         """Name a table (PostgreSQL's schema and name) whose records will follow; equal names give equal numbers."""
         raise NotImplementedError
 
-    def set_key(self, schema: str, name: str, columns: tuple[str, ...]) -> None:
-        """Say which columns are the key of the table's records from here on; empty if they have no key."""
+    def set_key(
+        self, schema: str, name: str, columns: tuple[str, ...], oid: int, added: dict[str, Attribute] | None = None
+    ) -> None:
+        """Say which columns are the key of the table's records from here on; empty if they have no key.
+
+        `oid`: which table has the name. `added`: by name, the columns that were added with a default; None: unknown.
+        """
         raise NotImplementedError
 
     def add_schema(self, fingerprint: str, text: str) -> None:
@@ -35,6 +43,10 @@ class RecordConsumer:
     def add(self, table: i64, op: i64, key: bytes | None, value: bytes) -> None:
         """Take one event of the open transaction; `op` is the ASCII code of the envelope's op."""
         raise NotImplementedError
+
+    def add_large(self, table: i64, op: i64, key: bytes | None, value: BytesWriter) -> None:
+        """As `add`. The consumer may copy the value later, once the frame that it comes from is gone: it keeps it."""
+        self.add(table, op, key, value.getvalue())
 
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
         """Take one event of the open transaction that concerns every key (truncate)."""

@@ -21,13 +21,13 @@ The key, by replica identity:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
 from cdcd.errors import Unpublishable
 from cdcd.pgoutput import messages
-from cdcd.source.pg_types import DOMAIN, UNKNOWN, PgType
+from cdcd.source.pg_types import DOMAIN, UNKNOWN, Attribute, PgType
 from cdcd.source.table_selection import qualified_name, shell_word
 
 IDENTITY_DEFAULT: Final = "d"
@@ -35,16 +35,21 @@ IDENTITY_FULL: Final = "f"
 IDENTITY_INDEX: Final = "i"
 IDENTITY_NOTHING: Final = "n"
 
+ADDED_SIZE_MAX: Final = 50_000
+"""Characters of the names and the missing values of a table's added columns."""
+
 
 class ResolvedColumn:
     """One published column, in the order of the stream's tuples."""
 
-    def __init__(self, name: str, pgtype: PgType, typmod: int, in_key: bool) -> None:
+    def __init__(self, name: str, pgtype: PgType, typmod: int, in_key: bool, missing_value: str | None = None) -> None:
         self.name = name
         self.pgtype = pgtype
         self.typmod = typmod
         self.in_key = in_key
         """Whether it is part of the key of this table's events."""
+        self.missing_value = missing_value
+        """What the rows hold that are older than the column, as PostgreSQL's text; None: null, or not known."""
 
 
 class ResolvedRelation:
@@ -58,6 +63,7 @@ class ResolvedRelation:
         identity: str,
         columns: list[ResolvedColumn],
         is_provisional: bool = False,
+        added: Mapping[str, Attribute] | None = None,
     ) -> None:
         self.oid = oid
         self.schema = schema
@@ -66,6 +72,8 @@ class ResolvedRelation:
         self.columns = columns
         self.is_provisional = is_provisional
         """The key holds only for transactions that commit before `Relations.settles_lsn`."""
+        self.added = dict(added or {})
+        """By name, the columns that were added with a default which is known."""
 
     @property
     def types(self) -> list[tuple[PgType, int]]:
@@ -112,6 +120,9 @@ class TypeCatalog(Protocol):
     def columns(self, relation_oid: int) -> Mapping[str, bool]:
         """The table's columns, and whether the publication has each of them; empty if the table no longer exists."""
 
+    def attributes(self, relation_oid: int) -> Mapping[str, Attribute]:
+        """The columns of the table, by name; empty if it no longer exists."""
+
     def position(self) -> int:
         """A WAL position behind every commit that an earlier answer may have shown."""
 
@@ -128,20 +139,27 @@ class Relations:
     def __init__(
         self,
         catalog: TypeCatalog,
-        keys: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
+        last_key: Callable[[str, str, int], tuple[str, ...]] | None = None,
         parked: Collection[tuple[str, str]] = (),
+        last_added: Callable[[str, str, int], Mapping[str, Attribute]] | None = None,
     ) -> None:
-        """`keys`: the key columns of each table's last events in Kafka, by schema and name, where they are known.
+        """`last_key` takes the schema, the name and the OID of a table. It returns the key columns of the table's last
+        events in Kafka; empty if they are not known, or if the events are of another table. `last_added` likewise: the
+        columns of these events that were added with a default.
 
         `parked`: the tables whose events do not go to their own topics; for them an unknown key is no key.
         """
         self._catalog = catalog
-        self._published_keys = keys if keys is not None else {}
-        self._keys: dict[tuple[str, str], tuple[str, ...]] = {}
-        """Keys of events that may not be in Kafka yet."""
+        self._published_key = last_key
+        self._published_added = last_added
+        self._keys: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
+        """Keys of events that may not be in Kafka yet, each with the OID of the table."""
         self._parked = parked
         self._named: dict[int, PgType] = {}
         self._seen: set[int] = set()
+        self._added: dict[tuple[int, str], Attribute] = {}
+        """By OID of the table and name, the columns whose missing values the catalog has told so far. Those told before
+        this stream are in Kafka."""
         self._provisional: dict[int, tuple[messages.Relation, tuple[str, ...], object]] = {}
         self.settles_lsn = 0
         """The first transaction that commits here or later ends every provisional key; 0: there is none."""
@@ -166,7 +184,7 @@ class Relations:
         self.settles_lsn = max(self.settles_lsn, self._catalog.position())
         names = {column.name for column in message.columns}
         table = _table(message)
-        last = set(self._keys.get(table, self._published_keys.get(table, ())))
+        last = set(self._last_key(table, message.relation_oid))
         if last <= names:
             return self._resolved(message, key | last, is_provisional=True)
         if not key and table not in self._parked:
@@ -174,6 +192,12 @@ class Relations:
             if names != {name for name, is_published in columns.items() if is_published}:
                 raise _unknown_key(table, last)
         return self._resolved(message, key, is_provisional=True)
+
+    def _last_key(self, table: tuple[str, str], oid: int) -> tuple[str, ...]:
+        known = self._keys.get(table)
+        if known is not None:
+            return known[1] if known[0] == oid else ()
+        return () if self._published_key is None else self._published_key(*table, oid)
 
     def opened(self, message: messages.Relation, relation: ResolvedRelation, changes: object) -> None:
         """Note what takes the changes of a relation, so that `settle` finds it again."""
@@ -200,6 +224,7 @@ class Relations:
         self, message: messages.Relation, key: Collection[str], *, is_provisional: bool = False
     ) -> ResolvedRelation:
         types = self._catalog.types({column.type_oid for column in message.columns})
+        added = self._added_columns(message)
         relation = ResolvedRelation(
             message.relation_oid,
             message.nspname or "pg_catalog",
@@ -211,13 +236,38 @@ class Relations:
                     self._type(column.type_oid, types.get(column.type_oid)),
                     column.typmod,
                     column.name in key,
+                    added[column.name].missing_value if column.name in added else None,
                 )
                 for column in message.columns
             ],
             is_provisional,
+            added,
         )
-        self._keys[_table(message)] = relation.key
+        self._keys[_table(message)] = message.relation_oid, relation.key
         return relation
+
+    def _added_columns(self, message: messages.Relation) -> dict[str, Attribute]:
+        """The columns that rows may be older than, with what these rows hold, by name.
+
+        The catalog forgets it once it has written all rows anew. A column is known by its name, type and number,
+        because another column may have got the name. The table's maker chooses the values, so all together are bounded.
+        """
+        oid, schema, name = message.relation_oid, *_table(message)
+        published = {} if self._published_added is None else self._published_added(schema, name, oid)
+        of_now = self._catalog.attributes(oid)
+        added: dict[str, Attribute] = {}
+        size = 0
+        for column in message.columns:
+            now = of_now.get(column.name)
+            known = self._added.get((oid, column.name)) or published.get(column.name)
+            if now is not None and now.type_oid == column.type_oid and now.missing_value is not None:
+                self._added[oid, column.name] = known = now
+            if known is None or known.type_oid != column.type_oid or (now is not None and now.number != known.number):
+                continue
+            size += len(column.name) + len(known.missing_value or "")
+            if size <= ADDED_SIZE_MAX:
+                added[column.name] = known
+        return added
 
     def takes_requests(self, relation_oid: int) -> bool:
         """Whether the rows of this table, which has the name of the table of requests, are requests."""
@@ -261,4 +311,5 @@ def _unknown_key(table: tuple[str, str], last: set[str]) -> Unpublishable:
         f"{shell_word(name)}, which takes a new snapshot of the table",
         table=table,
         keyless=True,
+        code="key-unknown",
     )

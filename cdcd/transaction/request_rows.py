@@ -4,8 +4,8 @@ Before: `dormant_relation` opens the relation cdcd.requests with this class inst
 After: the consumer's `request`, with the values by column.
 Source: PostgreSQL, "Logical Replication Message Formats" (TupleData).
 
-The columns are text, whose binary form is its text form. A value that does not fit a name is left out: the request then
-lacks it, and is refused as a whole.
+The columns are text, whose binary form is its text form. A value that does not fit is left out: the request then lacks
+it, and is refused as a whole.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from mypy_extensions import i64
 
 from cdcd.pgoutput import messages
 from cdcd.pgoutput.tuples import BINARY, TEXT, column_at, tuple_end
-from cdcd.source.requests_table import COLUMNS
+from cdcd.source.requests_table import COLUMNS, KEYS_BYTES_MAX
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
 
 VALUE_BYTES_MAX: Final = 1_000
 """PostgreSQL's names have 63 bytes, unless it is built otherwise."""
+_KEYS: Final = "keys"
 
 
 @final
@@ -54,6 +55,6 @@ class RequestRows(RelationChanges):
             start = column_at(frame, at, index)
             if name in COLUMNS and frame[start] in (BINARY, TEXT):
                 size = i64(read_i32_be(frame, start + 1))
-                if size <= VALUE_BYTES_MAX:
+                if size <= (KEYS_BYTES_MAX if name == _KEYS else VALUE_BYTES_MAX):
                     values[name] = frame[start + 5 : start + 5 + size].decode(errors="replace")
         return values

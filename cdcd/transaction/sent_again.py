@@ -37,7 +37,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 HINT: Final = (
     "If source.publication, source.messages, source.origin or source.two_phase was changed, put it back until the "
     "daemon has caught up once. Otherwise the server was restored to an earlier state: some published rows are not in "
-    "the database any more; take a new sink.prefix, which gets a new snapshot of all tables"
+    "the database any more; run: cdcd adopt"
 )
 
 
@@ -87,6 +87,7 @@ class SentAgain:
                 f"the server has a transaction with events that commits at {format_lsn(self._skipped_lsn)}, but the "
                 f"progress in Kafka, up to {format_lsn(self._durable_lsn)}, says that there is none",
                 HINT,
+                code="server-behind-kafka",
             )
 
     def on_position(self, lsn: i64) -> None:
@@ -107,6 +108,7 @@ class SentAgain:
             f"the last transaction in Kafka committed at {format_lsn(self._commit_lsn)} ({_time(self._commit_ts)}), "
             f"and the server does not have it: {found}",
             HINT,
+            code="server-behind-kafka",
         )
 
 

@@ -83,6 +83,7 @@ class Spool:
             raise FatalError(
                 f"the spool directory {directory.path} cannot be used: {error.strerror}",
                 "Set spool.directory to one that this user may write to, and no other user",
+                code="spool-unusable",
             ) from error
 
     @property

@@ -41,6 +41,7 @@ def default_directory(environment: Mapping[str, str]) -> Path:
     raise SettingsError(
         "spool.directory is not set, and the environment names no place for it",
         "Set spool.directory to one that only this user may write to",
+        code="spool-unusable",
     )
 
 

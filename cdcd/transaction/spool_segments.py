@@ -155,6 +155,7 @@ class SpoolSegments:
         return FatalError(
             f"the spool file {self._file.path} failed: {why}",
             "Check the disk of spool.directory; nothing is lost: the server sends the transaction again",
+            code="spool-unusable",
         )
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, final
 
-from librt.strings import read_i32_be, read_i64_be
+from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from cdcd.errors import BUG_HINT, DecodeError, GapError, StreamingUnsupported
@@ -226,6 +226,7 @@ class SpooledTransactions:
             f"transaction {message.xid} was prepared before this slot's stream began, and committed at "
             f"{format_lsn(message.commit_lsn)}: its rows were never sent",
             "Take a new snapshot of its tables, then advance the slot past that position",
+            code="prepared-before-slot",
         )
 
     def roll_back_prepared(self, message: messages.RollbackPrepared) -> None:
@@ -269,7 +270,11 @@ class SpooledTransactions:
                 router.open_relation(replay.relations[replay.opened].relation)
                 replay.opened += 1
             else:
-                router.other(self._decoder.decode(frame, XLOGDATA_HEADER_BYTES, streamed), read_i64_be(frame, 1))
+                message = self._decoder.decode(frame, XLOGDATA_HEADER_BYTES, streamed)
+                router.other(message, self._decoder.position(frame))
+        if replay.at == len(replay.frames):  # do not keep a large frame while its event is copied
+            replay.frames = []
+            replay.at = 0
         return 0
 
     def _commit(
@@ -292,9 +297,10 @@ class SpooledTransactions:
                 "large transactions wait on the server's own disk. If nobody needs logical messages, set "
                 "source.messages = false",
                 until_lsn=end_lsn,
+                code="stream-restarted",
             )
         self._consumer.begin(commit_lsn, commit_time + POSTGRES_EPOCH_US, xid)
-        router = ChangeRouter(self._relations, self._consumer, dict(spooled.prior_relations))
+        router = ChangeRouter(self._relations, self._consumer, dict(spooled.prior_relations), self._decoder.lsn_base)
         self._replay = SpoolReplay(spooled, router, end_lsn, prepared_name)
         return True
 

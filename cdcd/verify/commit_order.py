@@ -1,7 +1,7 @@
 """Puts the events of a topic's partitions into commit order. Pure.
 
 Before: `topic_replay` reads the partitions, one after the other or mixed. After: `row_store` gets the events.
-Source: README, "The events": within a partition, events are in the order of (commit_lsn, seq).
+Source: the manual, "The events": within a partition, events are in the order of (commit_lsn, seq).
 
 The events of one row may lie in several partitions: after its key changes, after a key column gets another type, or
 after the topic gets more partitions.

@@ -2,12 +2,14 @@
 
 Before: `cdcd verify` names tables; a daemon is running. After: `cdcd verify` prints the differences.
 
-1. Take a snapshot of PostgreSQL at an exact LSN (`postgres_checksums`).
+1. Wait until no snapshot of the tables is under way, and take one of PostgreSQL at an exact LSN (`postgres_checksums`).
 2. Wait until the progress topic shows that Kafka has everything before that LSN (`progress_wait`). Then replay the
    committed events of each topic in commit order (`topic_replay`, `commit_order`, `row_store`).
-3. On both sides, divide each table by the digest of the key into 4,096 parts. Compare the number of rows in each part
-   and the sum of their digests. In a part that differs, compare the digests of the rows, to name every key that
-   differs. The digests sort the same way under every collation.
+3. Compare hashes of the rows' bytes (`hash_comparison`), and then the values of those keys alone whose hashes differ.
+   Where hashes cannot tell, as for a table without a key, compare checksums of all values: on both sides, divide the
+   table by the digest of the key into 4,096 parts. Compare the number of rows in each part and the sum of their
+   digests. In a part that differs, compare the digests of the rows, to name every key that differs. The digests sort
+   the same way under every collation.
 
 Values are compared as text, as PostgreSQL's output functions write it. `reading.postgres_text` makes the same text from
 Avro's values.
@@ -16,13 +18,14 @@ Avro's values.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from cdcd.config.settings import Settings
+from cdcd.errors import TextUnconvertible
 from cdcd.lsn import format_lsn
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.reading.table_schemas import TableSchemas, selected_schemas
@@ -30,13 +33,16 @@ from cdcd.sink.kafka.client_config import client_config
 from cdcd.sink.topics import TopicNames
 from cdcd.source.table_selection import qualified_name
 from cdcd.terminal.progress_bar import ProgressBar
-from cdcd.verify.event_rows import EventReader, column_names, row_schema
-from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums
-from cdcd.verify.progress_wait import wait_for_progress
+from cdcd.verify.event_rows import EventReader, column_names, missing_tokens, row_schema
+from cdcd.verify.hash_comparison import Candidates, HashComparison
+from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums, unconvertible
+from cdcd.verify.progress_wait import check_still_whole, wait_for_progress, wait_until_whole
 from cdcd.verify.row_store import Part, RowStore, display
-from cdcd.verify.topic_replay import BATCH_ROWS_MAX, WAITING_MAX, TopicReplay
+from cdcd.verify.topic_replay import BATCH_ROWS_MAX, OFFSETS_MAX, WAITING_MAX, TopicReplay
 
 log = logging.getLogger(__name__)
+
+_PLACES_AT_ONCE: Final = 1_000
 
 CHANGED: Final = "changed"
 """Both sides have the key, with different values."""
@@ -74,6 +80,11 @@ class TableResult:
     other_keys: tuple[tuple[str, ...], ...] = ()
     """Keys of the topic's events other than that of the table: it has changed since. Empty columns: events without a
     key. Only events since the last truncate event count."""
+    schema: str = ""
+    name: str = ""
+    """The table, as PostgreSQL names it."""
+    key: tuple[str, ...] = ()
+    """The columns of its key; empty if it has none."""
 
     @property
     def is_equal(self) -> bool:
@@ -94,47 +105,146 @@ class Comparison:
         bar: ProgressBar,
         waiting_max: int = WAITING_MAX,
         batch_rows_max: int = BATCH_ROWS_MAX,
+        files: Path | None = None,
     ) -> None:
-        """`waiting_max` and `batch_rows_max` are those of TopicReplay."""
+        """`waiting_max` and `batch_rows_max` are those of TopicReplay. `bar.show` is called all the time.
+
+        `files`: how the names of the directories for its files begin; None: they lie where this machine has temporary
+        files.
+        """
         sink, url = settings.sink, settings.avro.registry_url
         self._settings = settings
         self._names = TopicNames(sink.prefix, sink.topic)
-        self._config = client_config(sink.bootstrap_servers, "cdcd-verify", sink.librdkafka)
+        self._config = client_config(sink.bootstrap_servers, "cdcd-verify", sink.client_properties)
         registry = None if url is None else {"url": url, **settings.avro.registry_config}
-        events = EventReader(SchemaFinder(self._config, self._names.schemas, registry).find)
+        find = SchemaFinder(self._config, self._names.schemas, registry).find
+        events = EventReader(find)
+        self._hashes = HashComparison(self._config, find, events, settings.avro.numeric, bar)
         self._replay = TopicReplay(self._config, events, bar, waiting_max, batch_rows_max)
         self._bar = bar
+        self._files = files
+        self.is_waiting = False
+        """It waits for Kafka to reach the LSN of its snapshot."""
 
-    def run(self, tables: Sequence[str], wait_s: float) -> Iterator[TableResult]:
+    def run(self, tables: Sequence[str], wait_s: float, *, of_gap: bool = False) -> Iterator[TableResult]:
         """Compare the published tables, or `tables` (schema.table; `*` is any characters), one after the other.
 
-        Waits at most `wait_s` seconds until Kafka reaches the snapshot's LSN. Raises RequestRejected if one of `tables`
-        is not published, or if Kafka does not reach the LSN; DecodeError; PostgresUnavailable; KafkaUnavailable.
+        `of_gap`: the daemon asks, because the topics lack the changes of a gap; else the topics must be whole. Waits at
+        most `wait_s` seconds until Kafka reaches the snapshot's LSN. Raises RequestRejected if one of `tables` is not
+        published, or if Kafka does not reach the LSN; DecodeError; PostgresUnavailable; KafkaUnavailable.
+        """
+
+        def reach(server_lsn: int, names: set[tuple[str, str]]) -> int:
+            slot, progress = self._settings.source.slot, self._names.progress
+            self.is_waiting = True
+            try:
+                lsn = wait_for_progress(self._config, progress, slot, server_lsn, names, wait_s, self._bar)
+                if not of_gap:
+                    check_still_whole(self._settings, names)
+                return lsn
+            finally:
+                self.is_waiting = False
+
+        def be_whole(names: set[tuple[str, str]]) -> None:
+            wait_until_whole(self._settings, names, wait_s, self._bar)
+
+        return self._run(tables, reach, be_whole=None if of_gap else be_whole)
+
+    def run_at(self, lsn: int, leave_out: Collection[tuple[str, str]]) -> tuple[int, list[TableResult]]:
+        """Compare the published tables, except some, as they are now with everything that Kafka has before `lsn`.
+
+        Returns the LSN of the snapshot of the tables, too, as the server knows it. Raises as `run`.
+        """
+        taken: list[int] = []
+
+        def reach(server_lsn: int, _: set[tuple[str, str]]) -> int:
+            taken.append(server_lsn)
+            return lsn
+
+        results = list(self._run((), reach, leave_out))
+        return taken[0], results
+
+    def _run(
+        self,
+        tables: Sequence[str],
+        reach: Callable[[int, set[tuple[str, str]]], int],
+        leave_out: Collection[tuple[str, str]] = (),
+        be_whole: Callable[[set[tuple[str, str]]], None] | None = None,
+    ) -> Iterator[TableResult]:
+        """`reach` takes the LSN of the snapshot and the tables, and returns the LSN in Kafka up to which to compare.
+
+        `be_whole` takes the tables before the snapshot is taken, and returns when their topics lack no rows. None: they
+        may lack some.
         """
         source = self._settings.source
-        wanted = selected_schemas(
-            tables, source.dsn, source.application_name, source.publication, self._names, self._settings.avro.numeric
+        selected = selected_schemas(
+            tables, source.login, source.application_name, source.publication, self._names, self._settings.avro.numeric
         )
+        wanted = [each for each in selected if each[:2] not in leave_out]
         names = [(schema, name) for schema, name, _ in wanted]
-        with Checksums(source.dsn, source.application_name, source.publication, names) as server:
+        if be_whole is not None:
+            be_whole(set(names))
+        with Checksums(
+            source.login, source.application_name, source.publication, names, source.primary_login
+        ) as server:
             log.info("comparing", extra={"lsn": format_lsn(server.lsn), "tables": len(wanted)})
-            wait_for_progress(
-                self._config, self._names.progress, source.slot, server.lsn, set(names), wait_s, self._bar
-            )
+            lsn = reach(server.lsn, set(names))
             for schema, name, schemas in wanted:
                 table = _table(schema, name, schemas)
-                with TemporaryDirectory(prefix="cdcd-verify-") as folder:
+                parent, prefix = (
+                    (None, "cdcd-verify-") if self._files is None else (self._files.parent, self._files.name)
+                )
+                with TemporaryDirectory(prefix=prefix, dir=parent) as folder:
                     store = RowStore(Path(folder) / "rows", [table.columns.index(column) for column in table.key])
                     try:
-                        result = self._compare(server, table, schemas, store)
+                        result = self._compare(server, table, schemas, store, Path(folder), lsn)
                     finally:
                         store.close()
                 yield result
 
     def _compare(
-        self, server: Checksums, table: ChecksummedTable, schemas: TableSchemas, store: RowStore
+        self, server: Checksums, table: ChecksummedTable, schemas: TableSchemas, store: RowStore, folder: Path, lsn: int
     ) -> TableResult:
-        replayed = self._replay.replay(schemas.topic, server.lsn, table.columns, store)
+        try:
+            found = self._hashes.candidates(server, table, schemas.topic, lsn, folder)
+        except TextUnconvertible as error:
+            raise unconvertible(table) from error
+        if found is None:
+            return self._compare_values(server, table, schemas, store, lsn)
+        differences: tuple[Difference, ...] = ()
+        if found.keys:
+            topic, columns = schemas.topic, table.columns
+            is_few = sum(map(len, found.offsets.values())) <= OFFSETS_MAX
+            if not (is_few and self._replay.replay_at(topic, lsn, columns, store, found.offsets)):
+                self._replay.replay(topic, lsn, columns, store, found.keys)
+            if store.has_lacked_value:
+                # The event of another key may tell the value: that of the row before its key changed, or the first one
+                # that knows a new column.
+                store.clear()
+                return self._compare_values(server, table, schemas, store, lsn)
+            store.finish()
+            differences = tuple(_candidate_differences(server, table, store, found))
+        return TableResult(
+            schemas.table,
+            schemas.topic,
+            lsn,
+            found.rows,
+            found.rows_in_kafka,
+            found.events,
+            found.oldest_events_gone,
+            differences,
+            tuple(sorted(found.event_keys - {table.key})),
+            table.schema,
+            table.name,
+            table.key,
+        )
+
+    def _compare_values(
+        self, server: Checksums, table: ChecksummedTable, schemas: TableSchemas, store: RowStore, lsn: int
+    ) -> TableResult:
+        replayed = self._replay.replay(schemas.topic, lsn, table.columns, store)
+        # No event may know a column that was added last.
+        store.fill(missing_tokens(row_schema(schemas.value), table.columns))
         in_kafka = store.finish()
         self._bar.show(f"{schemas.table}: PostgreSQL computes checksums")
         in_postgres = {bucket: Part(rows, total) for bucket, rows, total in server.parts(table)}
@@ -144,14 +254,32 @@ class Comparison:
         return TableResult(
             schemas.table,
             schemas.topic,
-            server.lsn,
+            lsn,
             sum(part.rows for part in in_postgres.values()),
             sum(part.rows for part in in_kafka.values()),
             replayed.events,
             replayed.oldest_events_gone,
             differences,
             tuple(sorted(replayed.keys - {table.key})),
+            table.schema,
+            table.name,
+            table.key,
         )
+
+
+def _candidate_differences(
+    server: Checksums, table: ChecksummedTable, store: RowStore, found: Candidates
+) -> Iterator[Difference]:
+    """The keys among the candidates that differ, in the order of their buckets."""
+    in_postgres: dict[str, dict[str, tuple[list[str], list[str]]]] = {}
+    for number, heap in enumerate(server.heaps(table)):
+        places = found.places.get(number, [])
+        for at in range(0, len(places), _PLACES_AT_ONCE):
+            for bucket, key_tokens, row in server.rows_at(table, heap, places[at : at + _PLACES_AT_ONCE]):
+                rows = in_postgres.setdefault(bucket, {})
+                rows.setdefault("".join(key_tokens), (key_tokens, []))[1].append(row)
+    for bucket in sorted(in_postgres.keys() | store.buckets()):
+        yield from _bucket_differences(table, store, bucket, in_postgres.get(bucket, {}))
 
 
 def _differences(

@@ -6,15 +6,15 @@ Before: `topic_replay` has the bytes of an event. After: `row_store` keeps the r
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from cdcd.errors import DecodeError
-from cdcd.reading.decoder import EventDecoder, SchemaId, schema_id
+from cdcd.reading.decoder import EventDecoder, SchemaId, not_an_event, schema_id
 from cdcd.reading.postgres_text import Render, renderers, without_logical_types
 from cdcd.verify.commit_order import Position
-from cdcd.verify.row_store import RowStore, value_token
+from cdcd.verify.row_store import ABSENT, RowStore, value_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,12 @@ class RowChange:
     """The row that the change removes; None if it removes none, or if `new` replaces it by its key."""
     new: list[str | None] | None
     """The row after the change; None if it is gone. A None in the list is a value that did not change."""
+    known: Mapping[int, str] = field(default_factory=dict, compare=False)
+    """The columns that the event knows, as `RowStore.fill` takes them."""
 
     def apply(self, store: RowStore, partition: int, position: Position) -> None:
         """Make this change in the store."""
+        store.fill(self.known)
         if self.op == "t":
             store.truncate(partition)
         if self.old is not None:
@@ -60,27 +63,27 @@ class EventReader:
         return self._keys[identifier]
 
     def change(
-        self, data: bytes, before_lsn: int, columns: Sequence[str], *, has_key: bool
+        self, data: bytes, before_lsn: int, columns: Sequence[str], key: Collection[int]
     ) -> tuple[Position, RowChange] | None:
         """The position and the change of an event; None if the event was committed at `before_lsn` or later.
 
-        `columns` are PostgreSQL's names. Raises DecodeError if `data` is not an event.
+        `columns` are PostgreSQL's names; `key` are the indexes of those that are the key. Raises DecodeError if `data`
+        is not an event.
         """
         decoded = self._decoder.decode_avro(data)
         if decoded is None:
-            raise DecodeError(
-                f"A record of {len(data)} bytes is not an event of cdcd", "Did another program write to the topic?"
-            )
+            raise not_an_event(data)
         try:
-            return self._change(*decoded, before_lsn, columns, has_key=has_key)
+            return self._change(*decoded, before_lsn, columns, key)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise DecodeError(
                 f"A record of {len(data)} bytes has a schema that is not that of an event of cdcd: {decoded[0]}",
                 "Did another program write to the topic?",
+                code="event-foreign",
             ) from error
 
     def _change(
-        self, identifier: SchemaId, event: Any, before_lsn: int, columns: Sequence[str], *, has_key: bool
+        self, identifier: SchemaId, event: Any, before_lsn: int, columns: Sequence[str], key: Collection[int]
     ) -> tuple[Position, RowChange] | None:
         source, op = event["source"], event["op"]
         if source["commit_lsn"] >= before_lsn:
@@ -89,11 +92,11 @@ class EventReader:
             self._shapes[identifier] = _RowShape(json.loads(self._find(identifier)))
         shape = self._shapes[identifier]
         old = new = None
-        if event["before"] is not None and (op == "d" or not has_key):
-            old = [token or "" for token in shape.tokens(event, "before", columns)]
+        if event["before"] is not None and (op == "d" or not key):
+            old = [token or "" for token in shape.tokens(event, "before", columns, key)]
         if event["after"] is not None:
-            new = shape.tokens(event, "after", columns)
-        return (source["commit_lsn"], source["seq"]), RowChange(op, source["lsn"], old, new)
+            new = shape.tokens(event, "after", columns, key)
+        return (source["commit_lsn"], source["seq"]), RowChange(op, source["lsn"], old, new, shape.known(columns))
 
 
 def row_schema(envelope: dict[str, Any]) -> dict[str, Any]:
@@ -108,30 +111,47 @@ def column_names(record: dict[str, Any]) -> tuple[str, ...]:
     return tuple(str(field.get("pg_name", field["name"])) for field in record["fields"] if "pg_type" in field)
 
 
+def missing_tokens(row: Mapping[str, Any], columns: Sequence[str]) -> dict[int, str]:
+    """By the index in `columns`, the token of what rows hold that are older than a column of the record `row`."""
+    names = {str(field.get("pg_name", field["name"])): field.get("pg_missing_value") for field in row["fields"]}
+    return {index: value_token(names[column]) for index, column in enumerate(columns) if column in names}
+
+
 class _RowShape:
     """How the rows of one schema become tokens."""
 
     def __init__(self, envelope: dict[str, Any]) -> None:
+        self._row = row_schema(envelope)
+        self._known: tuple[Sequence[str], dict[int, str]] = ((), {})
         self._columns: dict[str, tuple[str, Render]] = {
-            pg_name: (name, render) for name, pg_name, render in renderers(row_schema(envelope), {})
+            pg_name: (name, render) for name, pg_name, render in renderers(self._row, {})
         }
 
-    def tokens(self, event: dict[str, Any], image: str, columns: Sequence[str]) -> list[str | None]:
+    def known(self, columns: Sequence[str]) -> dict[int, str]:
+        """The columns that events of this schema know, as `RowStore.fill` takes them: the same object each time."""
+        if self._known[0] is not columns:
+            self._known = columns, missing_tokens(self._row, columns)
+        return self._known[1]
+
+    def tokens(
+        self, event: dict[str, Any], image: str, columns: Sequence[str], key: Collection[int]
+    ) -> list[str | None]:
         """The tokens of a row, in the order of `columns`. None: PostgreSQL did not send the value."""
         row = event[image]
         unchanged = event["unchanged"] if image == "after" else ()
         lost = {u["column"]: u["text"] for u in event["unrepresentable"] if u["image"] == image}
         tokens: list[str | None] = []
-        for column in columns:
+        for index, column in enumerate(columns):
+            is_key = index in key
             if column not in self._columns:
-                tokens.append(value_token(None))  # the column was added after this event
+                tokens.append(ABSENT)  # the column was added after this event
                 continue
             name, render = self._columns[column]
             value = row[name]
             if name in unchanged:
                 tokens.append(None)
             elif value is None:
-                tokens.append(value_token(lost.get(name)))
+                tokens.append(value_token(lost.get(name), is_key=is_key))
             else:
-                tokens.append(value_token(render(value)))
+                tokens.append(value_token(render(value), is_key=is_key))
         return tokens

@@ -14,7 +14,7 @@ it calls the type's output function. A cast to text may call another function.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeAlias
@@ -22,11 +22,17 @@ from typing import Any, Final, Self, TypeAlias
 from psycopg import sql
 
 from cdcd.errors import CdcdError, RequestRejected, TextUnconvertible
+from cdcd.snapshot.published_relations import published_relations
 from cdcd.snapshot.reader import SnapshotConnection
+from cdcd.source.catalog import Catalog
 from cdcd.source.connection import Connection
 from cdcd.source.exported_snapshot import export_snapshot, lock_tables, until_unaltered
+from cdcd.source.heaps import Heap
+from cdcd.source.login import Dsn
 from cdcd.source.published_tables import published_tables
 from cdcd.source.session import Session, connect, parameters
+from cdcd.source.slot_wait import SlotWait
+from cdcd.transaction.relations import Relations, ResolvedRelation
 from cdcd.verify.row_store import BUCKET_DIGITS, INLINE_BYTES_MAX, SUM_DIGITS
 
 Row: TypeAlias = "tuple[str, list[str], str]"
@@ -45,39 +51,69 @@ class ChecksummedTable:
     key: tuple[str, ...]
 
 
+def unconvertible(table: ChecksummedTable) -> RequestRejected:
+    """The error of a table with a value that PostgreSQL cannot convert."""
+    return RequestRejected(
+        f"{table.schema}.{table.name} cannot be compared: PostgreSQL cannot convert one of its values to UTF-8",
+        "Name the other tables: cdcd verify TABLE ...",
+        code="text-unconvertible",
+    )
+
+
 class Checksums:
     """A transaction that sees tables of a publication as of `lsn`: all earlier commits, and no others."""
 
-    def __init__(self, dsn: str, application_name: str, publication: str, tables: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        dsn: Dsn,
+        application_name: str,
+        publication: str,
+        tables: Sequence[tuple[str, str]],
+        primary: Dsn | None = None,
+    ) -> None:
         """Take the snapshot of `tables` (schema, name). The server first waits for the open write transactions.
+
+        `primary`: the primary's, if `dsn` leads to a standby.
 
         Raises RequestRejected or PostgresUnavailable, as `Connection` does. Raises RequestRejected if a table is not
         published any more, or if other sessions keep altering a table.
         """
+        self._primary = primary
         with Session(dsn, application_name) as session:
             until_unaltered(lambda: self._take(dsn, application_name, session, publication, tables))
+            self.encoding = session.encoding
             utf8 = session.encoding in {"UTF8", "SQL_ASCII"}
         self._utf8 = sql.SQL("{}" if utf8 else "convert_to({}, 'UTF8')")
 
     def _take(
-        self, dsn: str, application_name: str, session: Session, publication: str, tables: Sequence[tuple[str, str]]
+        self, dsn: Dsn, application_name: str, session: Session, publication: str, tables: Sequence[tuple[str, str]]
     ) -> None:
         connection = SnapshotConnection(connect(parameters(dsn, application_name)))
         try:
-            with Connection(dsn, application_name) as maker:
-                slot = export_snapshot(maker, session)
+            with (
+                Connection(dsn, application_name) as maker,
+                SlotWait(session, self._primary, is_standby=maker.standby, application_name=application_name) as wait,
+            ):
+                slot = export_snapshot(maker, session, meanwhile=wait.look)
                 connection.import_snapshot(slot.snapshot or "")
             published = {(table.schema, table.name): table for table in published_tables(connection, publication)}
             if missing := [table for table in tables if table not in published]:
-                raise RequestRejected(f"the table {'.'.join(missing[0])} is not published any more")
+                raise RequestRejected(
+                    f"the table {'.'.join(missing[0])} is not published any more", code="tables-missing"
+                )
             wanted = [published[table] for table in tables]
-            lock_tables(connection, session, [table.oid for table in wanted], [table.expression for table in wanted])
+            oids = [table.oid for table in wanted]
+            relations = Relations(Catalog(session, publication))
+            described = [relations.resolve(each.relation) for each in published_relations(connection, publication)]
+            heaps = lock_tables(connection, session, oids, [table.expression for table in wanted])
         except BaseException:
             connection.close()
             raise
         self.lsn = slot.consistent_lsn
-        self._connection = connection
+        self.connection = connection
         self._published = published
+        self._heaps = heaps
+        self._relations = {(each.schema, each.name): each for each in described}
 
     def parts(self, table: ChecksummedTable) -> Iterator[tuple[str, int, int]]:
         """For each part that has rows: its bucket, its number of rows, and the sum of their digests."""
@@ -89,10 +125,7 @@ class Checksums:
             for bucket, rows, total in self._stream(query):
                 yield bucket, rows, int(total)
         except TextUnconvertible as error:
-            raise RequestRejected(
-                f"{table.schema}.{table.name} cannot be compared: PostgreSQL cannot convert one of its values to UTF-8",
-                "Name the other tables: cdcd verify TABLE ...",
-            ) from error
+            raise unconvertible(table) from error
 
     def rows(self, table: ChecksummedTable, buckets: Sequence[str]) -> Iterator[Row]:
         """The rows of these parts, in the order of the buckets."""
@@ -102,9 +135,28 @@ class Checksums:
         )
         yield from self._stream(query.format(self._rows(table), sql.Literal(list(buckets))))
 
+    def heaps(self, table: ChecksummedTable) -> list[Heap]:
+        """Where the rows of a table lie."""
+        return self._heaps[self._published[table.schema, table.name].oid]
+
+    def relation(self, table: ChecksummedTable) -> ResolvedRelation:
+        """The table as the stream would describe it."""
+        return self._relations[table.schema, table.name]
+
+    def row_filter(self, table: ChecksummedTable) -> str:
+        """The SQL condition of the rows that are published; empty if all are."""
+        return self._published[table.schema, table.name].row_filter
+
+    def rows_at(self, table: ChecksummedTable, heap: Heap, places: Iterable[tuple[int, int]]) -> Iterator[Row]:
+        """The rows of a heap at these places: block and number."""
+        tids = "{" + ",".join(f'"({block},{item})"' for block, item in places) + "}"
+        where = sql.SQL(" WHERE t.ctid = ANY({}::pg_catalog.tid[])").format(sql.Literal(tids))
+        expression = sql.SQL("ONLY {}").format(sql.Identifier(heap.schema, heap.name))
+        yield from self._stream(self._rows(table, expression, where))
+
     def close(self) -> None:
         """End the transaction."""
-        self._connection.close()
+        self.connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -112,16 +164,23 @@ class Checksums:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _rows(self, table: ChecksummedTable) -> sql.Composed:
-        """A query for the bucket, key and digest of every row that is published."""
+    def _rows(
+        self, table: ChecksummedTable, expression: sql.Composable | None = None, where: sql.Composable | None = None
+    ) -> sql.Composed:
+        """A query for the bucket, key and digest of every row that is published.
+
+        `expression` and `where`: only of these rows.
+        """
         published = self._published[table.schema, table.name]
-        columns = sql.SQL(", ").join(map(self._piece, table.columns))
-        key = sql.SQL(", ").join(map(self._piece, table.key or table.columns))
+        columns = sql.SQL(", ").join(self._piece(column, is_key=column in table.key) for column in table.columns)
+        key = sql.SQL(", ").join(
+            self._piece(column, is_key=column in table.key) for column in table.key or table.columns
+        )
         pieces = sql.SQL("SELECT ARRAY[{key}]::text[] AS key, {row} AS digest FROM {table} AS t{where}").format(
             key=key,
             row=self._md5(sql.SQL("array_to_string(ARRAY[{}]::text[], '')").format(columns)),
-            table=sql.SQL(published.expression),
-            where=sql.SQL(f" WHERE {published.row_filter}" if published.row_filter else ""),
+            table=expression or sql.SQL(published.expression),
+            where=where or sql.SQL(f" WHERE {published.row_filter}" if published.row_filter else ""),
         )
         joined = sql.SQL("array_to_string(key, '')")
         # Without a key, the digest of the row serves as its key.
@@ -130,16 +189,17 @@ class Checksums:
             bucket=bucket, digits=sql.Literal(BUCKET_DIGITS), pieces=pieces
         )
 
-    def _piece(self, column: str) -> sql.Composed:
+    def _piece(self, column: str, *, is_key: bool) -> sql.Composed:
         text = sql.SQL("concat({})").format(sql.Identifier("t", column))
         size = sql.SQL("octet_length({})").format(self._utf8.format(text))
         # IS NULL is also true for a composite value whose fields are all null.
         return sql.SQL(
             "CASE WHEN {c} IS NOT DISTINCT FROM NULL THEN '-'"
-            " WHEN {size} <= {short} THEN {size} || ':' || {text} ELSE '#' || {md5} END"
+            " WHEN {whole} OR {size} <= {short} THEN {size} || ':' || {text} ELSE '#' || {md5} END"
         ).format(
             c=sql.Identifier("t", column),
             size=size,
+            whole=sql.Literal(is_key),
             short=sql.Literal(INLINE_BYTES_MAX),
             text=text,
             md5=self._md5(text),
@@ -149,10 +209,10 @@ class Checksums:
         return sql.SQL("md5({})").format(self._utf8.format(text))
 
     def _stream(self, query: sql.Composed) -> Iterator[tuple[Any, ...]]:
-        self._connection.rows(sql.SQL("DECLARE checksums NO SCROLL CURSOR FOR {}").format(query))
+        self.connection.rows(sql.SQL("DECLARE checksums NO SCROLL CURSOR FOR {}").format(query))
         try:
-            while rows := self._connection.rows(f"FETCH {_FETCH_ROWS} FROM checksums"):
+            while rows := self.connection.rows(f"FETCH {_FETCH_ROWS} FROM checksums"):
                 yield from rows
         finally:
             with suppress(CdcdError):  # after an error the transaction has ended, and with it the cursor
-                self._connection.rows("CLOSE checksums")
+                self.connection.rows("CLOSE checksums")

@@ -5,7 +5,7 @@ Before: `comparison` names the topic. After: `row_store` has the rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,10 +13,16 @@ from cdcd.reading.consumer import BEGINNING, TopicReader
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.commit_order import CommitOrder
 from cdcd.verify.event_rows import EventReader, RowChange
+from cdcd.verify.row_hashes import key_hash
 from cdcd.verify.row_store import RowStore
 
 WAITING_MAX: Final = 50_000
 BATCH_ROWS_MAX: Final = 2_000
+OFFSETS_MAX: Final = 1_000
+"""More events are not looked up one by one: the topic is read whole instead."""
+
+_NEAR_OFFSETS: Final = 2_000
+"""The next event is read on from the one before, if it is not farther away."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +57,18 @@ class TopicReplay:
         self._waiting_max = waiting_max
         self._batch_rows_max = batch_rows_max
 
-    def replay(self, topic: str, before_lsn: int, columns: Sequence[str], store: RowStore) -> ReplayedTopic:
+    def replay(
+        self,
+        topic: str,
+        before_lsn: int,
+        columns: Sequence[str],
+        store: RowStore,
+        only: Collection[int] | None = None,
+    ) -> ReplayedTopic:
         """Apply every event that was committed before `before_lsn` to the store.
 
-        `columns` are the table's columns, by PostgreSQL's names.
+        `columns` are the table's columns, by PostgreSQL's names. `only`: the hashes of the keys whose events count
+        (`row_hashes.key_hash`); None: all.
         """
         # Read to the present end, with open transactions, which end soon: all commits before the LSN are there.
         bounds = self._bounds(topic)
@@ -75,12 +89,13 @@ class TopicReplay:
                 while order.unfinished:
                     for message in reader.read(self._batch_rows_max):
                         events += 1
-                        partition, value = int(message.partition() or 0), message.value()
-                        if value is not None:
-                            change = self._events.change(bytes(value), before_lsn, columns, has_key=store.has_key)
+                        partition, value, key = int(message.partition() or 0), message.value(), message.key()
+                        is_left_out = only is not None and key is not None and key_hash(bytes(key)) not in only
+                        if value is not None and not is_left_out:
+                            change = self._events.change(bytes(value), before_lsn, columns, store.key)
                             if change is not None:
                                 order.put(partition, *change)
-                                self._note_key(keys[partition], change[1].op, message.key())
+                                self._note_key(keys[partition], change[1].op, key)
                         if int(message.offset() or 0) + 1 >= ends[partition]:
                             order.end(partition)
                     for partition, position, row_change in order.take():
@@ -92,6 +107,46 @@ class TopicReplay:
         finally:
             self._bar.clear()
         return ReplayedTopic(events, any(first for first, _ in bounds.values()), frozenset().union(*keys.values()))
+
+    def replay_at(
+        self, topic: str, before_lsn: int, columns: Sequence[str], store: RowStore, offsets: Mapping[int, list[int]]
+    ) -> bool:
+        """Apply the events at these offsets (by partition, ascending) to the store, and no others.
+
+        They are all events of some keys since the last truncate event. Else as `replay`. Returns False, and applies
+        none, if one is not there any more: retention or compaction has removed it meanwhile.
+        """
+        order: CommitOrder[RowChange] = CommitOrder(offsets)
+        ends: dict[int, int] = {}
+
+        try:
+            with TopicReader(self._config, on_end=ends.__setitem__) as reader:
+                for partition, wanted in offsets.items():
+                    position, left = -_NEAR_OFFSETS, set(wanted)
+                    for offset in wanted:
+                        if offset - position >= _NEAR_OFFSETS:
+                            reader.assign([(topic, partition, offset)])
+                            position = offset
+                            ends.pop(partition, None)
+                        while position <= offset and ends.get(partition, 0) <= offset:
+                            for message in reader.read(offset - position + 1):
+                                at, value = int(message.offset() or 0), message.value()
+                                position = at + 1
+                                # Where offsets belong to no record, a read gets records beyond the one it is for.
+                                if at in left and value is not None:
+                                    left.discard(at)
+                                    change = self._events.change(bytes(value), before_lsn, columns, store.key)
+                                    if change is not None:
+                                        order.put(partition, *change)
+                            self._bar.show(f"{topic}: looking up events")
+                    if left:
+                        return False
+                    order.end(partition)
+        finally:
+            self._bar.clear()
+        for partition, commit, row_change in order.take():
+            row_change.apply(store, partition, commit)
+        return True
 
     def _note_key(self, keys: set[tuple[str, ...]], op: str, key: bytes | None) -> None:
         if op == "t":

@@ -6,13 +6,14 @@ All tests share `restartable_postgres` and `restartable_kafka`. A test that stop
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psycopg
 import pytest
 import servers
 from support.fix_postgres import Database
+from support.page_reader import Open, PageReader
 from support.stream import StreamFixture
 
 _numbers = itertools.count(1)
@@ -25,6 +26,17 @@ def stream(database: Database, broker: str, prefix: str, tmp_path: Path) -> Iter
         yield stream
 
 
+@pytest.fixture
+def open_page(request: pytest.FixtureRequest, stream: StreamFixture, tmp_path: Path) -> Open:
+    """Give a function that opens a page of the manual, for somebody who does on this stream what the page says."""
+
+    def open_page(page: str, others: Mapping[str, str] | None = None) -> PageReader:
+        test = f"acceptance/{request.path.name}::{request.node.originalname}"
+        return PageReader(page, test, stream, tmp_path, others or {})
+
+    return open_page
+
+
 @pytest.fixture(scope="session")
 def restartable_postgres() -> Iterator[servers.PostgreSQL]:
     """Start a PostgreSQL that tests may stop and kill. Its fsync stays on, so that a crash loses nothing."""
@@ -34,8 +46,8 @@ def restartable_postgres() -> Iterator[servers.PostgreSQL]:
 
 @pytest.fixture(scope="session")
 def restartable_kafka() -> Iterator[servers.Kafka]:
-    """Start a broker that tests may stop, kill and pause."""
-    with servers.Kafka() as server:
+    """Start a broker that tests may stop, kill and pause: another cluster than that of the session."""
+    with servers.Kafka(cluster_id="cdcd-test-cluster-0002") as server:
         yield server
 
 

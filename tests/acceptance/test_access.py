@@ -20,6 +20,7 @@ from support.daemon import Daemon
 from support.fix_postgres import Database
 from support.stream import StreamFixture, metric
 
+NOTICED_WITHIN_S = 60.0
 PASSWORD = "s3cret"  # of the broker that this test starts
 
 
@@ -41,14 +42,17 @@ def guarded_kafka() -> Iterator[servers.Kafka]:
 class Denial:
     """Denies the user an operation on what begins with a name, as long as it is wanted."""
 
-    def __init__(self, kafka: servers.Kafka, kind: ResourceType, prefix: str) -> None:
+    def __init__(
+        self, kafka: servers.Kafka, kind: ResourceType, prefix: str, operation: AclOperation = AclOperation.WRITE
+    ) -> None:
         self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        self._parts = (
-            kind, prefix, ResourcePatternType.PREFIXED, "User:cdcd", "*", AclOperation.WRITE, AclPermissionType.DENY,
-        )  # fmt: skip
+        whom = kind, prefix, ResourcePatternType.PREFIXED, "User:cdcd", "*"
+        self._allowed = AclBinding(*whom, AclOperation.ALL, AclPermissionType.ALLOW)
+        self._parts = (*whom, operation, AclPermissionType.DENY)
 
     def begin(self) -> None:
-        for done in self._admin.create_acls([AclBinding(*self._parts)]).values():
+        # Without the first one, any ACL would deny all that it does not allow.
+        for done in self._admin.create_acls([self._allowed, AclBinding(*self._parts)]).values():
             done.result(30)
 
     def end(self) -> None:
@@ -56,9 +60,22 @@ class Denial:
             done.result(30)
 
 
-@pytest.mark.parametrize("kind", [ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID])
+@pytest.mark.parametrize(
+    ("kind", "operation"),
+    [
+        (ResourceType.TOPIC, AclOperation.WRITE),
+        (ResourceType.TOPIC, AclOperation.ALL),
+        (ResourceType.TRANSACTIONAL_ID, AclOperation.WRITE),
+        (ResourceType.TRANSACTIONAL_ID, AclOperation.ALL),
+    ],
+)
 def test_a_right_that_is_withdrawn_for_a_moment_delays_events_and_loses_none(
-    database: Database, guarded_kafka: servers.Kafka, prefix: str, tmp_path: Path, kind: ResourceType
+    database: Database,
+    guarded_kafka: servers.Kafka,
+    prefix: str,
+    tmp_path: Path,
+    kind: ResourceType,
+    operation: AclOperation,
 ) -> None:
     with StreamFixture(database.dsn, guarded_kafka.bootstrap, prefix, tmp_path) as stream:
         stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
@@ -66,12 +83,31 @@ def test_a_right_that_is_withdrawn_for_a_moment_delays_events_and_loses_none(
         daemon.wait_for_log("going on")
         stream.sql("INSERT INTO t SELECT n FROM generate_series(1, 100) n")
         daemon.wait_until_confirmed()
-        denial = Denial(guarded_kafka, kind, prefix)
+        denial = Denial(guarded_kafka, kind, prefix, operation)
         denial.begin()
         stream.sql("INSERT INTO t SELECT n FROM generate_series(101, 200) n")
-        daemon.wait_for_log("AUTHORIZATION_FAILED")
+        daemon.wait_for_log("AUTHORIZATION_FAILED", NOTICED_WITHIN_S)
         daemon.wait_for_log("starting again")
         assert metric(daemon, "cdcd_parked_tables") == 0
+        denial.end()
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+        stream.check(("public", "t"))
+
+
+def test_a_right_to_see_the_topics_that_is_withdrawn_from_an_idle_daemon_is_said_within_a_minute(
+    database: Database, guarded_kafka: servers.Kafka, prefix: str, tmp_path: Path
+) -> None:
+    with StreamFixture(database.dsn, guarded_kafka.bootstrap, prefix, tmp_path) as stream:
+        stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+        daemon = _daemon(stream, guarded_kafka).start()
+        daemon.wait_for_log("going on")
+        stream.sql("INSERT INTO t SELECT n FROM generate_series(1, 100) n")
+        daemon.wait_until_confirmed()
+        denial = Denial(guarded_kafka, ResourceType.TOPIC, prefix, AclOperation.DESCRIBE)
+        denial.begin()
+        daemon.wait_for_log("TOPIC_AUTHORIZATION_FAILED", NOTICED_WITHIN_S)
+        stream.sql("INSERT INTO t SELECT n FROM generate_series(101, 200) n")
         denial.end()
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0

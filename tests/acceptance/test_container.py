@@ -6,7 +6,7 @@ Needs root, and the root directory of the built image in CDCD_TEST_ROOTFS (`buil
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import signal
 import subprocess
 import time
@@ -45,7 +45,10 @@ def mounted(stream: StreamFixture, tmp_path: Path) -> Path:
     """Give a directory with the settings; the image sees it as /mnt."""
     folder = tmp_path / "mounted"
     folder.mkdir()
-    shutil.copy(stream.daemon().config, folder / "cdcd.toml")
+    text = stream.daemon().config.read_text()
+    # The image has a place of its own for the spool, and no other.
+    text = re.sub(r"^directory = .*$", 'directory = "/var/lib/cdcd/spool"', text, flags=re.MULTILINE)
+    (folder / "cdcd.toml").write_text(text)
     folder.chmod(0o755)
     return folder
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from support.daemon import cdcd
 from support.fix_postgres import Database
 from support.stream import StreamFixture
+from support.volume_copy import VolumeCopy
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, v text)"
 RESNAPSHOT = {"source": {"on_slot_lost": "resnapshot"}}
@@ -99,27 +99,6 @@ def test_without_slot_and_progress_rows_in_a_topic_keep_a_slot_from_being_made(s
 # A data directory that is put back without a new timeline
 
 
-class Copy:
-    """A copy of a server's data directory, made while it is down."""
-
-    def __init__(self, server: servers.PostgreSQL, folder: Path) -> None:
-        self._server = server
-        self._folder = folder / "copy"
-        server.stop()
-        self._cp(server.data, self._folder)
-        server.start()
-
-    def put_back(self) -> None:
-        self._server.stop()
-        subprocess.run(["rm", "-rf", str(self._server.data)], check=True)
-        self._cp(self._folder, self._server.data)
-        self._server.start()
-
-    @staticmethod
-    def _cp(source: Path, target: Path) -> None:
-        subprocess.run(["cp", "-a", str(source), str(target)], check=True)
-
-
 def fill(stream: StreamFixture, beyond: int) -> None:
     """Write WAL of a table that is not published, beyond a position."""
     stream.sql("CREATE TABLE IF NOT EXISTS filler (v text)")
@@ -132,7 +111,7 @@ def test_a_server_that_was_put_back_and_has_written_on_is_refused(
 ) -> None:
     own.sql(TABLE, "CREATE PUBLICATION cdcd FOR TABLE t")
     published(own, 0, 50)
-    copy = Copy(server, tmp_path)
+    copy = VolumeCopy(server, tmp_path)
     published(own, 50, 70)
     end = own.written()
     copy.put_back()
@@ -151,7 +130,7 @@ def test_rows_of_a_server_that_was_put_back_are_not_dropped_where_it_had_written
 ) -> None:
     own.sql(TABLE, "CREATE PUBLICATION cdcd FOR TABLE t", "CREATE TABLE filler (v text)")
     published(own, 0, 50)
-    copy = Copy(server, tmp_path)
+    copy = VolumeCopy(server, tmp_path)
     with own.daemon().start() as daemon:
         daemon.wait_for_log("going on")
         fill(own, own.written() + (1 << 20))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,56 @@ def test_characters_of_several_bytes_are_converted_whole(encoded: StreamFixture)
     found = {event.value["after"]["id"]: event.value for event in encoded.events()}
     assert {number: value["after"]["v"] for number, value in found.items()} == {1: "日本語ｱ", 2: None, 3: "表"}
     assert [each["text"] for each in found[2]["unrepresentable"]] == ["\\xfc\\xfe"]
+
+
+EUC = ("EUC_JP", "EUC_CN", "EUC_KR", "EUC_TW", "EUC_JIS_2004")
+SINGLE_BYTE = (
+    *(f"LATIN{number}" for number in range(1, 11)),
+    *(f"WIN{number}" for number in (866, 874, 1250, 1251, 1252, 1253, 1254, 1255, 1256, 1257, 1258)),
+    *("KOI8R", "KOI8U", "ISO_8859_5", "ISO_8859_6", "ISO_8859_7", "ISO_8859_8"),
+)
+ENCODINGS = ("UTF8", *EUC, *SINGLE_BYTE)
+"""Every encoding of a server with a conversion to UTF-8. SQL_ASCII has none, and MULE_INTERNAL lets nobody in."""
+USUAL = ("UTF8", "EUC_JP", "EUC_KR", "LATIN1", "WIN1251", "WIN1252", "KOI8R", "ISO_8859_8")
+ALL = "CDCD_TEST_ENCODINGS" in os.environ
+"""Whether to take all of ENCODINGS, which takes some minutes, and not only the USUAL ones."""
+
+
+def letters(encoding: str) -> list[bytes]:
+    """Bytes that may be letters in this encoding: of a single-byte one all that are not ASCII."""
+    if encoding == "UTF8":
+        return ["é語🐘".encode()]
+    if encoding in EUC:
+        return [bytes([lead, trail]) for lead in (0xA4, 0xB0, 0xC8) for trail in range(0xA1, 0xFF, 7)]
+    return [bytes([byte]) for byte in range(0x80, 0x100)]
+
+
+@pytest.mark.parametrize("encoded", ENCODINGS if ALL else USUAL, indirect=True)
+def test_the_letters_of_every_encoding_of_a_server_are_copied_and_streamed(encoded: StreamFixture) -> None:
+    stream = encoded
+    [(encoding,)] = stream.sql("SHOW server_encoding")
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE u (LIKE t INCLUDING ALL)")
+    with psycopg.connect(stream.dsn, autocommit=True) as connection:
+        for number, letter in enumerate(letters(encoding)):
+            with suppress(psycopg.DataError):  # this is no letter, or it has no equivalent
+                inserted = "INSERT INTO t SELECT %s, v FROM convert_from(%s, %s) v RETURNING v"
+                connection.execute(inserted, [number, letter, encoding])
+        found = connection.execute("SELECT id, v FROM t").fetchall()
+    assert len(found) >= min(20, len(letters(encoding)))
+    daemon = stream.daemon(snapshot={"mode": "initial"}).start()
+    daemon.wait_for_log("the snapshot is complete")
+    stream.sql("INSERT INTO u SELECT * FROM t", "UPDATE u SET v = v || v", "DELETE FROM t WHERE id % 2 = 1")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    assert "starting again" not in daemon.log.read_text()
+    stream.check(("public", "t"), ("public", "u"))
+
+
+@pytest.mark.parametrize("encoded", ["MULE_INTERNAL"], indirect=True)
+def test_an_encoding_that_postgresql_does_not_convert_is_refused(encoded: StreamFixture) -> None:
+    run = encoded.run()
+    assert run.returncode == 1
+    assert "cannot be converted to UTF-8 at all" in run.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("encoded", "name"), [("WIN1252", b"n\x81"), ("SQL_ASCII", b"n\xff")], indirect=["encoded"])

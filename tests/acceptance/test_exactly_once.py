@@ -14,7 +14,7 @@ from support import topics, workload
 from support.daemon import Daemon
 from support.fix_postgres import Database
 
-TRANSACTIONS = int(os.environ.get("CDCD_TEST_TRANSACTIONS", "10000"))
+TRANSACTIONS = int(os.environ.get("CDCD_TEST_TRANSACTIONS", "5000"))
 KILLS = 10
 WRITERS = 2
 SLICE = 100

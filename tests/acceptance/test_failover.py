@@ -1,13 +1,8 @@
-"""The stream follows a failover exactly once, and a new primary that lost published changes is refused.
-
-The standby begins with the primary's files, which are copied while the primary is down: this needs no pg_basebackup.
-"""
+"""The stream follows a failover exactly once, and a new primary that lost published changes is refused."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,79 +10,15 @@ from typing import Any
 
 import psycopg
 import pytest
-import servers
-from psycopg.conninfo import make_conninfo
 from servers.jars import NEWEST
+from support.daemon import cdcd
+from support.pair import Pair
 from support.stream import StreamFixture, Writer, eventually
 
 from cdcd.config.settings import Settings, SinkSettings, SourceSettings
 from cdcd.daemon.exported_tables import ReadableTables
 from cdcd.daemon.snapshot_export import SnapshotExport
 from cdcd.progress.snapshot_records import WANTED, TableSnapshot
-
-PRIMARY = {
-    "hot_standby_feedback": "on",
-    "wal_keep_size": "256MB",
-    "synchronized_standby_slots": "standby",
-    "wal_sender_timeout": "5s",
-}
-STANDBY = {
-    "primary_slot_name": "standby",
-    "hot_standby_feedback": "on",
-    "sync_replication_slots": "on",
-    "wal_retrieve_retry_interval": "100ms",
-}
-
-
-class Pair:
-    """A primary and its physical standby."""
-
-    def __init__(self, version: int, **primary: str) -> None:
-        self.primary = servers.PostgreSQL(version, settings={**PRIMARY, **primary})
-        self.standby = servers.PostgreSQL(version, settings=dict(STANDBY))
-        self.primary.start()
-        self._on(self.primary, "SELECT pg_create_physical_replication_slot('standby', true)", "CREATE DATABASE shop")
-        self.primary.stop()
-        subprocess.run(["cp", "-a", self.primary.data, self.standby.data], check=True)
-        shutil.rmtree(self.standby.data / "pg_replslot" / "standby")
-        (self.standby.data / "standby.signal").touch()
-        self.standby.settings["primary_conninfo"] = self.primary.dsn(application_name="standby")
-        self.primary.start()
-        self.standby.start()
-
-    @property
-    def dsn(self) -> str:
-        """A DSN with both hosts; libpq connects to the one that is the primary."""
-        ports = f"{self.primary.port},{self.standby.port}"
-        return make_conninfo(
-            self.primary.dsn("shop"), host="127.0.0.1,127.0.0.1", port=ports, target_session_attrs="read-write"
-        )
-
-    def on_standby(self, *statements: str) -> list[tuple[Any, ...]]:
-        return self._on(self.standby, *statements)
-
-    def synced(self, slot: str) -> bool:
-        """Whether the standby has the slot, in a state that survives a promotion."""
-        ask = f"SELECT synced AND NOT temporary FROM pg_replication_slots WHERE slot_name = '{slot}'"
-        return self.on_standby(ask) == [(True,)]
-
-    def fail_over(self) -> None:
-        self.primary.kill()
-        self.on_standby("SELECT pg_promote()")
-
-    def close(self) -> None:
-        self.standby.close()
-        self.primary.close()
-
-    @staticmethod
-    def _on(server: servers.PostgreSQL, *statements: str) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = []
-        with psycopg.connect(server.dsn(), autocommit=True) as connection:
-            for statement in statements:
-                cursor = connection.execute(statement.encode())
-                rows = cursor.fetchall() if cursor.description else []
-        return rows
-
 
 VERSION = max(17, int(os.environ.get("CDCD_TEST_POSTGRES", NEWEST)))
 """PostgreSQL 17 is the first version with failover slots."""
@@ -157,6 +88,38 @@ def test_a_new_primary_that_lost_published_changes_is_refused_with_a_hint(
         assert "start over under another sink.prefix" in last
         assert stream.sql("SELECT count(*) FROM t WHERE id = 1000000") == [(0,)]
         assert len(stream.events()) == published
+
+
+def test_a_promoted_standby_that_lacks_the_last_second_is_adopted_with_new_snapshots(
+    careless: Pair, broker: str, prefix: str, tmp_path: Path
+) -> None:
+    pair = careless
+    with StreamFixture(pair.dsn, broker, prefix, tmp_path) as stream:
+        stream.sql(Writer.TABLE)
+        settings: dict[str, Any] = {"source": {"failover": True}, "snapshot": {"mode": "initial"}}
+        daemon = stream.daemon(**settings).start()
+        daemon.wait_for_log("going on")
+        with Writer(pair.dsn) as writer:
+            eventually(lambda: pair.synced(stream.slot), "the slot on the standby", 60)
+            pair.on_standby("ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
+            pair.standby.settings.pop("primary_conninfo")
+            pair.standby.restart()  # its command line had the setting, too
+            before = writer.commits
+            eventually(lambda: writer.commits > before + 100, "commits that the standby lacks")
+        daemon.wait_until_confirmed()
+        pair.fail_over()
+        assert daemon.wait(60) == 1
+        with Writer(pair.dsn, first=500_000) as writer:
+            eventually(lambda: writer.commits > 100, "commits at the new primary")
+        assert "rows are not those that Kafka has" in cdcd(daemon, "adopt", code=1)
+        cdcd(daemon, "adopt", "--resnapshot")
+        daemon = stream.daemon(**settings).start()
+        with Writer(pair.dsn, first=1_000_000) as writer:
+            daemon.wait_for_log("the snapshot is complete", 60)
+            eventually(lambda: writer.commits > 100, "more commits")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+        stream.check(("public", "t"))
 
 
 def test_failover_slots_need_postgresql_17(database: Any, broker: str, prefix: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A table gets another key while the daemon lags: each event has the key of its moment, and what is left is said."""
+"""A table gets another key: each event has the key of its moment, and the table gets a snapshot under the new one."""
 
 from __future__ import annotations
 
@@ -106,23 +106,118 @@ def test_with_full_the_new_key_holds_from_the_next_transaction_on_at_the_latest(
     assert altering in (TWO, {"tenant": 1, "id": 2}), "other sessions do not see the commit before the stream has it"
 
 
-def test_the_log_and_verify_say_what_is_under_the_old_key_until_a_snapshot(stream: StreamFixture) -> None:
-    stream.sql(TABLE, "INSERT INTO t SELECT n, 'v' FROM generate_series(1, 10) n")
-    daemon = with_snapshot(stream)
-    assert daemon.stop() == 0
-    stream.sql(NEW_KEY, "UPDATE t SET v = 'w' WHERE id < 3")
-    daemon.start()
-    daemon.wait_until_confirmed()
-    daemon.wait_for_log(
-        "the key of public.t changed from (id) to (id, tenant): the rows that were not written since are in Kafka "
-        "under the old key. Run: cdcd snapshot public.t"
+def complete(daemon: Daemon, snapshots: int) -> None:
+    """Wait for the end of so many snapshots."""
+    daemon.until(
+        lambda: daemon.log.read_text().count("the snapshot is complete") >= snapshots, f"{snapshots} snapshots", 30.0
     )
-    text = cdcd(daemon, "verify", code=1)
-    assert "the topic still has events under the key (id): run cdcd snapshot public.t" in text
-    cdcd(daemon, "snapshot", "public.t")
+
+
+def check(stream: StreamFixture) -> None:
+    """Every event comes once, and the events give the table; before the copy some name rows under a key that is new."""
+    events = stream.events()
+    topics.check_exactly_once(events)
+    assert topics.fold(events, snapshot=True) == stream.content("public", "t")
+
+
+def copied(stream: StreamFixture, daemon: Daemon, snapshots: int = 2) -> None:
+    """Wait for the copy under the new key, and see that the topic has the table, and nothing under an old key."""
+    complete(daemon, snapshots)
     [line] = cdcd(daemon, "verify", "--json").splitlines()
     assert {"equal": True, "other_keys": []}.items() <= json.loads(line).items()
-    assert daemon.log.read_text().count("the key of public.t changed") == 1
+    check(stream)
+    assert daemon.log.read_text().count("took a snapshot") == snapshots
+
+
+@pytest.mark.postgres_versions("oldest", "newest")
+@pytest.mark.parametrize("lags", [True, False])
+def test_a_table_with_another_key_is_copied_once_under_the_new_one(stream: StreamFixture, *, lags: bool) -> None:
+    stream.sql(TABLE, "INSERT INTO t SELECT n, 'v' FROM generate_series(1, 10) n")
+    daemon = with_snapshot(stream)
+    if lags:
+        assert daemon.stop() == 0
+    stream.sql("UPDATE t SET v = 'w' WHERE id = 7", NEW_KEY, "UPDATE t SET v = 'w' WHERE id < 3")
+    if lags:
+        daemon.start()
+    copied(stream, daemon)
+    stream.sql("UPDATE t SET v = 'x' WHERE id < 3", "DELETE FROM t WHERE id = 9")
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    daemon.start()
+    copied(stream, daemon)
+    assert daemon.log.read_text().count("the key of public.t changed from (id) to (id, tenant): ") == 1
+    assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        [NEW_KEY, *LATER, "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (v)", "INSERT INTO t VALUES (5, 'e')"],
+        [
+            NEW_KEY,
+            *LATER,
+            "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id)",
+            "INSERT INTO t VALUES (5, 'e')",
+        ],
+        ["ALTER TABLE t DROP CONSTRAINT t_pkey", *LATER],
+        ["ALTER TABLE t RENAME id TO nr", "INSERT INTO t VALUES (4, 'd')"],
+        [
+            "CREATE UNIQUE INDEX i ON t (v)",
+            "ALTER TABLE t ALTER v SET NOT NULL, REPLICA IDENTITY USING INDEX i",
+            *LATER,
+        ],
+        [FULL, NEW_KEY, "INSERT INTO t VALUES (4, 'd')", "UPDATE t SET v = 'bb' WHERE id = 2"],
+        [FULL, "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (v)", *LATER],
+    ],
+    ids=["twice", "to and fro", "none", "renamed", "index", "full, larger", "full, another"],
+)
+def test_keys_that_change_while_the_daemon_lags_need_one_copy(stream: StreamFixture, altered: list[str]) -> None:
+    stream.sql(TABLE, "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    daemon = with_snapshot(stream)
+    assert daemon.stop() == 0
+    stream.sql(*altered)
+    daemon.start()
+    copied(stream, daemon)
+    assert daemon.stop() == 0
+
+
+def test_a_copy_under_a_new_key_survives_a_kill_at_once(stream: StreamFixture) -> None:
+    stream.sql(TABLE, "INSERT INTO t SELECT n, 'v' FROM generate_series(1, 100) n")
+    daemon = with_snapshot(stream)
+    stream.sql(NEW_KEY, "UPDATE t SET v = 'w' WHERE id < 3")
+    daemon.wait_for_log("the table gets a new snapshot")
+    daemon.kill()
+    daemon.start()
+    daemon.wait_until_confirmed()
+    complete(daemon, 2)
+    cdcd(daemon, "verify")
+    check(stream)
+    assert daemon.stop() == 0
+
+
+def test_a_daemon_that_is_to_stop_publishes_nothing_under_the_new_key(stream: StreamFixture) -> None:
+    stream.sql(TABLE, "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    daemon = with_snapshot(stream)
+    assert daemon.stop() == 0
+    stream.sql(NEW_KEY, "UPDATE t SET v = 'w' WHERE id = 1")
+    refused = stream.run(snapshot={"mode": "initial"}, tables={"on_key_change": "stop"})
+    assert refused.returncode == 1
+    assert "the key of public.t changed from (id) to (id, tenant)" in refused.stderr
+    assert 'Set tables.on_key_change = "copy"' in refused.stderr
+    assert keys(stream) == []
+    daemon.start()
+    copied(stream, daemon)
+    assert daemon.stop() == 0
+
+
+def test_verify_says_what_is_under_the_old_key_until_the_next_change_of_the_table(stream: StreamFixture) -> None:
+    stream.sql(TABLE, "INSERT INTO t SELECT n, 'v' FROM generate_series(1, 10) n")
+    daemon = with_snapshot(stream)
+    stream.sql("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, v)")
+    text = cdcd(daemon, "verify")
+    assert "the topic still has events under the key (id): run cdcd snapshot public.t" in text
+    stream.sql("DELETE FROM t WHERE id = 1")
+    copied(stream, daemon)
     assert daemon.stop() == 0
 
 
@@ -163,5 +258,22 @@ def test_a_table_without_a_snapshot_keeps_the_key_of_then_over_a_restart(stream:
     daemon.wait_until_confirmed()
     both = [{"id": 2, "v": "b"}, {"id": 2, "v": "c"}]
     assert keys(stream) == [("c", ONE), *(("c", key) for key in both)]
-    assert "the key of public.t changed from (id) to (id, v)" in daemon.log.read_text()
+    assert "the key of public.t changed from (id) to (id, v). The topic has no snapshot" in daemon.log.read_text()
+    assert daemon.stop() == 0
+
+
+@pytest.mark.postgres_versions("newest")
+def test_a_compacted_topic_takes_the_truncate_that_ends_the_old_keys(stream: StreamFixture) -> None:
+    stream.sql(TABLE, "INSERT INTO t SELECT n, 'v' FROM generate_series(1, 10) n")
+    compacted = {"tombstones": True, "topic_config": {"cleanup.policy": "compact"}}
+    daemon = stream.daemon(snapshot={"mode": "initial"}, sink=compacted).start()
+    daemon.wait_for_log("the snapshot is complete")
+    stream.sql("DELETE FROM t WHERE id = 9", NEW_KEY, "UPDATE t SET v = 'w' WHERE id < 3")
+    complete(daemon, 2)
+    cdcd(daemon, "verify")
+    check(stream)
+    assert "parked" not in daemon.log.read_text()
+    stream.sql("TRUNCATE t", "INSERT INTO t VALUES (1, 'again')")
+    daemon.wait_until_confirmed()
+    cdcd(daemon, "verify")
     assert daemon.stop() == 0

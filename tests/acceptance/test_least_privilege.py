@@ -1,15 +1,12 @@
 """The daemon runs with the grants and ACLs of `deploy/` and no others, over verified TLS.
 
-The tests run `deploy/postgres/*.sql` and the commands of `deploy/kafka/acls.sh` unchanged, and make their own CA.
+The tests run `deploy/postgres/setup.sql` and the commands of `deploy/kafka/acls.sh` unchanged, and make their own CA.
 """
 
 from __future__ import annotations
 
-import re
-import shlex
-import shutil
+import os
 import subprocess
-import tempfile
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,16 +14,9 @@ from pathlib import Path
 import psycopg
 import pytest
 import servers
-import trustme
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 from psycopg.conninfo import make_conninfo
+from support import kafka_acls
+from support.certificates import Certificates, certificates_for_servers
 from support.daemon import Daemon, command, environment
 from support.fix_postgres import Database
 from support.stream import StreamFixture, eventually, port_of
@@ -35,44 +25,14 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 PASSWORD = "s3cret-Pass.word"
 
 
-class Certificates:
-    """A CA, its certificates for this machine and for the client `cdcd`, and another CA that signed neither."""
-
-    def __init__(self, folder: Path) -> None:
-        ca, other = trustme.CA(), trustme.CA()
-        self.ca, self.other_ca = folder / "ca.pem", folder / "other.pem"
-        self.server, self.server_key = folder / "server.pem", folder / "server.key"
-        self.client, self.client_key, self.keystore = folder / "client.pem", folder / "client.key", folder / "both.pem"
-        ca.cert_pem.write_to_path(self.ca)
-        other.cert_pem.write_to_path(self.other_ca)
-        server = ca.issue_cert("localhost", "127.0.0.1")
-        client = ca.issue_cert("cdcd@example.org", common_name="cdcd")
-        server.cert_chain_pems[0].write_to_path(self.server)
-        server.private_key_pem.write_to_path(self.server_key)
-        client.cert_chain_pems[0].write_to_path(self.client)
-        client.private_key_pem.write_to_path(self.client_key)
-        # Kafka reads only PKCS#8.
-        key = subprocess.run(
-            ["openssl", "pkcs8", "-topk8", "-nocrypt", "-in", self.server_key], capture_output=True, check=True
-        ).stdout
-        self.keystore.write_bytes(key + server.cert_chain_pems[0].bytes())
-        for path in folder.iterdir():
-            path.chmod(0o644)
-        self.client_key.chmod(0o600)
-        if server_user := servers.PostgreSQL(home=folder / "none", data=folder / "none")._user():
-            shutil.chown(self.server_key, server_user)
-        self.server_key.chmod(0o600)
+@pytest.fixture(scope="module")
+def certificates() -> Iterator[Certificates]:
+    with certificates_for_servers() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def certificates() -> Iterator[Certificates]:
-    with tempfile.TemporaryDirectory(dir=servers.default_home() / "run") as folder:  # PostgreSQL's user can reach it
-        Path(folder).chmod(0o755)
-        yield Certificates(Path(folder))
-
-
-@pytest.fixture(scope="module", params=[14, 18], ids=["pg14", "pg18"])
-def tls_postgres(request: pytest.FixtureRequest, certificates: Certificates) -> Iterator[servers.PostgreSQL]:
+def tls_postgres(certificates: Certificates) -> Iterator[servers.PostgreSQL]:
     """Start a server that accepts `cdcd` only over TLS, with its certificate, and only in one database."""
     settings = {
         "ssl": "on",
@@ -80,7 +40,7 @@ def tls_postgres(request: pytest.FixtureRequest, certificates: Certificates) -> 
         "ssl_cert_file": str(certificates.server),
         "ssl_key_file": str(certificates.server_key),
     }
-    with servers.PostgreSQL(request.param, fsync=False, settings=settings) as server:
+    with servers.PostgreSQL(18, fsync=False, settings=settings) as server:
         hba = server.data / "pg_hba.conf"
         hba.write_text("hostssl shop cdcd 127.0.0.1/32 cert\nhost all cdcd 127.0.0.1/32 reject\n" + hba.read_text())
         with psycopg.connect(server.dsn(), autocommit=True) as admin:
@@ -90,17 +50,20 @@ def tls_postgres(request: pytest.FixtureRequest, certificates: Certificates) -> 
             admin.execute("GRANT CREATE ON DATABASE shop TO app")
         with psycopg.connect(server.dsn("shop"), autocommit=True) as admin:
             admin.execute("GRANT ALL ON SCHEMA public TO app")
-            admin.execute((DEPLOY / "postgres" / "role.sql").read_bytes())
+            admin.execute("CREATE ROLE cdcd LOGIN REPLICATION NOINHERIT")
         with psycopg.connect(server.dsn("shop", user="app"), autocommit=True) as owner:
             owner.execute("CREATE TABLE orders (id int PRIMARY KEY, v text)")
             owner.execute('CREATE TABLE "odd ""name" (id int PRIMARY KEY)')
             owner.execute("CREATE TABLE hidden (id int PRIMARY KEY)")
             owner.execute("ALTER TABLE hidden ENABLE ROW LEVEL SECURITY")
-        file, user = ("publication-15.sql", "postgres") if server.version >= 15 else ("publication-14.sql", "app")
-        with psycopg.connect(server.dsn("shop", user=user), autocommit=True) as owner:
-            owner.execute((DEPLOY / "postgres" / file).read_bytes())
-            owner.execute((DEPLOY / "postgres" / "requests.sql").read_bytes())
+            owner.execute("CREATE SCHEMA private CREATE TABLE keys (id int PRIMARY KEY)")
+        # The owner of the tables can run it, once the role is there.
+        with psycopg.connect(server.dsn("shop", user="app"), autocommit=True) as dba:
+            dba.execute((DEPLOY / "postgres" / "setup.sql").read_bytes())
         yield server
+
+
+LISTENERS = {"SASL": "SASL_SSL", "MUTUAL": "SSL"}
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +72,6 @@ def tls_kafka(certificates: Certificates) -> Iterator[servers.Kafka]:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     plain = f'{module} required user_cdcd="{PASSWORD}" user_none="{PASSWORD}";'
     settings = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl.plain.sasl.jaas.config": plain,
@@ -120,46 +82,15 @@ def tls_kafka(certificates: Certificates) -> Iterator[servers.Kafka]:
         "listener.name.mutual.ssl.client.auth": "required",
         "ssl.principal.mapping.rules": "RULE:^.*CN=([a-z]+).*$/$1/,DEFAULT",
     }
-    with servers.Kafka(settings=settings, listeners={"SASL": "SASL_SSL", "MUTUAL": "SSL"}) as server:
+    with servers.Kafka(settings=settings, listeners=LISTENERS, has_acls=True) as server:
         yield server
 
 
-def grant(kafka: servers.Kafka, prefix: str, slot: str) -> None:
-    """Create the ACLs of `deploy/kafka/acls.sh`: read its commands as kafka-acls.sh would."""
-    values = {"PRINCIPAL": "User:cdcd", "PREFIX": prefix, "SLOT": slot}
-    bindings = []
-    for line in (DEPLOY / "kafka" / "acls.sh").read_text().splitlines():
-        if line.startswith("acls --add"):
-            words = shlex.split(re.sub(r"\$(\w+)", lambda found: values[found[1]], line))[2:]
-            given = list(zip(words[::2], words[1::2], strict=False)) if "--cluster" not in words else None
-            given = given or [
-                (w, words[n + 1] if n + 1 < len(words) else "") for n, w in enumerate(words) if w[:2] == "--"
-            ]
-            options = dict(given)
-            pattern = ResourcePatternType.LITERAL
-            if options.get("--resource-pattern-type") == "prefixed":
-                pattern = ResourcePatternType.PREFIXED
-            kind, name = next(
-                (kind, options.get(option) or "kafka-cluster")
-                for option, kind in (
-                    ("--topic", ResourceType.TOPIC),
-                    ("--transactional-id", ResourceType.TRANSACTIONAL_ID),
-                    ("--cluster", ResourceType.BROKER),
-                )
-                if option in options
-            )
-            for option, word in given:
-                if option == "--operation":
-                    operation = AclOperation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word).upper()]
-                    bindings.append(
-                        AclBinding(
-                            kind, name, pattern, options["--allow-principal"], "*", operation, AclPermissionType.ALLOW
-                        )
-                    )
-    assert len(bindings) == 10, bindings
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    for done in admin.create_acls(bindings).values():
-        done.result()
+def grant(kafka: servers.Kafka, folder: Path, prefix: str, slot: str) -> None:
+    """Run `deploy/kafka/acls.sh` for this prefix and slot."""
+    kafka_acls.install(folder, kafka.bootstrap)
+    names = {"PREFIX": prefix, "SLOT": slot, "PATH": f"{folder}:{os.environ['PATH']}"}
+    subprocess.run(["/bin/sh", DEPLOY / "kafka" / "acls.sh"], env={**os.environ, **names}, check=True)
 
 
 def secured(daemon: Daemon, folder: Path, properties: dict[str, str]) -> Daemon:
@@ -192,7 +123,7 @@ def test_the_daemon_runs_with_these_grants_and_acls_over_verified_tls(
 ) -> None:
     prefix = f"shop{tls_postgres.version}"
     with StreamFixture(tls_postgres.dsn("shop"), tls_kafka.bootstrap, prefix, tmp_path) as stream:
-        grant(tls_kafka, prefix, stream.slot)
+        grant(tls_kafka, tmp_path, prefix, stream.slot)
         daemon = stream.daemon(
             source={"dsn": dsn_of(tls_postgres, certificates), "create": True},
             sink={"bootstrap_servers": tls_kafka.address("SASL")},
@@ -235,9 +166,12 @@ def test_the_daemon_runs_with_these_grants_and_acls_over_verified_tls(
         stream.check(("public", "orders"), ("public", 'odd "name'), ("public", "hidden"))
         # The role may do no more than that.
         with psycopg.connect(dsn_of(tls_postgres, certificates), autocommit=True) as as_cdcd:
-            for statement in ("SELECT * FROM orders", "INSERT INTO orders VALUES (9)", "CREATE TABLE x (id int)"):
-                if "CREATE" in statement and tls_postgres.version < 15:
-                    continue  # in PostgreSQL 14, every role may create tables in the schema public
+            for statement in (
+                "SELECT * FROM private.keys",
+                "INSERT INTO orders VALUES (9)",
+                "CREATE TABLE x (id int)",
+                "SELECT * FROM cdcd.requests",
+            ):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     as_cdcd.execute(statement)
         stream.sql(f"SELECT pg_drop_replication_slot('{stream.slot}')")
@@ -247,7 +181,7 @@ def test_mutual_tls_with_kafka(
     database: Database, tls_kafka: servers.Kafka, certificates: Certificates, tmp_path: Path
 ) -> None:
     with StreamFixture(database.dsn, tls_kafka.bootstrap, "mutual", tmp_path) as stream:
-        grant(tls_kafka, "mutual", stream.slot)
+        grant(tls_kafka, tmp_path, "mutual", stream.slot)
         stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
         daemon = stream.daemon(sink={"bootstrap_servers": tls_kafka.address("MUTUAL")})
         properties = {
@@ -298,7 +232,6 @@ def test_an_error_of_kafkas_security_names_the_setting_without_the_secret(
         ({"sslmode": "disable"}, "pg_hba.conf"),
     ],
 )
-@pytest.mark.parametrize("tls_postgres", [18], indirect=True)
 def test_a_server_with_the_wrong_identity_is_refused(
     tls_postgres: servers.PostgreSQL, broker: str, certificates: Certificates, tmp_path: Path, more: dict[str, str],
     words: str,

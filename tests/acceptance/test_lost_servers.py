@@ -189,6 +189,25 @@ def test_a_half_open_connection_is_given_up(stream: StreamFixture, postgres: ser
             assert len(stream.events()) == 2
 
 
+def test_a_server_that_never_notices_a_lost_connection_gives_the_slot_back(
+    stream: StreamFixture, postgres: servers.PostgreSQL
+) -> None:
+    stream.sql(Writer.TABLE)
+    with Proxy(postgres.port) as proxy:
+        dsn = psycopg.conninfo.make_conninfo(stream.dsn, port=proxy.port, options="-c wal_sender_timeout=0")
+        daemon = stream.daemon(source={"dsn": dsn})
+        with daemon.start():
+            daemon.wait_for_log("going on")
+            stream.sql("INSERT INTO t VALUES (1)")
+            daemon.wait_until_confirmed()
+            proxy.lose_clients()
+            stream.sql("INSERT INTO t VALUES (2)")
+            daemon.wait_for_log("the server had not noticed that the last connection of this daemon is lost")
+            _finish(stream, daemon)
+            assert "standing by" not in daemon.log.read_text()
+            assert len(stream.events()) == 2
+
+
 def test_changes_that_a_crashed_server_sends_again_are_left_out(
     start_postgres: Callable[..., servers.PostgreSQL], broker: str, prefix: str, tmp_path: Path
 ) -> None:

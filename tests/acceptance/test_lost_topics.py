@@ -13,9 +13,10 @@ import psycopg
 import pytest
 import servers
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 from support import topics
 from support.daemon import cdcd
+from support.fix_postgres import Database
 from support.stream import StreamFixture
 
 RESNAPSHOT = {"sink": {"on_topic_lost": "resnapshot"}}
@@ -144,6 +145,27 @@ def test_a_progress_that_is_deleted_while_the_daemon_runs_is_named(stream: Strea
         daemon.wait_for_log(f"the topic {stream.prefix}.progress does not exist any more", NOTICED_WITHIN_S)
 
 
+@pytest.mark.slow
+def test_a_deleted_topic_is_missed_though_the_broker_makes_topics_by_itself(
+    start_kafka: Callable[..., servers.Kafka], database: Database, tmp_path: Path
+) -> None:
+    """No client of the daemon lets the broker make the topic again, with settings of its own."""
+    kafka = start_kafka(settings={"auto.create.topics.enable": "true"})
+    with StreamFixture(database.dsn, kafka.bootstrap, "auto", tmp_path) as stream:
+        _published(stream)
+        topic = "auto.public.t"
+        with stream.daemon(sink={"on_topic_lost": "resnapshot"}).start() as daemon:
+            daemon.wait_for_log("going on")
+            _delete(stream, topic)
+            stream.sql("UPDATE t SET v = 'new' WHERE id = 7")
+            daemon.wait_for_log("the snapshot is complete", NOTICED_WITHIN_S)
+            daemon.wait_until_confirmed()
+            assert topic in daemon.log.read_text()
+            assert daemon.stop() == 0
+        _check(stream)
+        assert {event.partition for event in stream.topics.events(topic)} == set(range(4)), "it is as cdcd makes it"
+
+
 def test_lost_schemas_are_refused(stream: StreamFixture) -> None:
     _published(stream)
     _delete(stream, f"{stream.prefix}.schemas")
@@ -187,6 +209,51 @@ def test_retention_and_deleted_records_are_no_loss(stream: StreamFixture) -> Non
         stream.sql("INSERT INTO t VALUES (1000, 'new')")
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
+
+
+def test_partitions_that_are_added_and_a_retention_that_passes_while_the_daemon_runs_lose_and_double_nothing(
+    stream: StreamFixture,
+) -> None:
+    _published(stream)
+    topic = f"{stream.prefix}.public.t"
+    admin = AdminClient({"bootstrap.servers": stream.broker})
+    with stream.daemon().start() as daemon:
+        daemon.wait_for_log("going on")
+        events = stream.topics.events(topic)
+        _done(admin.delete_records([TopicPartition(topic, partition, -1) for partition in range(4)]))
+        _done(admin.create_partitions([NewPartitions(topic, 6)]))
+        stream.sql("UPDATE t SET v = 'new' WHERE id <= 100")
+        daemon.wait_for_log("the topic has more partitions", NOTICED_WITHIN_S)  # it has looked at the ends, too
+        stream.sql("UPDATE t SET v = 'newer' WHERE id <= 50")
+        daemon.wait_until_confirmed()
+        assert "starting again" not in daemon.log.read_text()
+        daemon.kill()
+        daemon.start()
+        stream.sql("DELETE FROM t WHERE id <= 200", "INSERT INTO t SELECT n, 'last' FROM generate_series(1, 200) n")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    events += stream.topics.events(topic)
+    assert {event.partition for event in events} == set(range(6))
+    topics.check_exactly_once(events)
+    assert topics.fold(events, snapshot=True) == stream.content("public", "t")
+
+
+def test_own_topics_that_somebody_else_has_made_with_several_partitions_keep_what_a_start_needs(
+    stream: StreamFixture,
+) -> None:
+    admin = AdminClient({"bootstrap.servers": stream.broker})
+    compacted = {"cleanup.policy": "compact"}
+    made = [NewTopic(f"{stream.prefix}.{own}", 3, 1, config=compacted) for own in ("snapshots", "schemas")]
+    _done(admin.create_topics([*made, NewTopic(f"{stream.prefix}.parked", 3, 1, config={"retention.ms": "-1"})]))
+    _published(stream)
+    before = len(stream.events())
+    with stream.daemon(snapshot={"mode": "initial"}).start() as daemon:
+        daemon.wait_for_log("going on")
+        stream.sql("INSERT INTO u VALUES (2)")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    assert len(stream.events()) == before + 1, "no table is copied a second time"
+    _check(stream)
 
 
 def test_a_log_that_a_broker_has_cut_is_refused(

@@ -8,14 +8,12 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import servers
 from prometheus_client.parser import text_string_to_metric_families
-from servers.processes import free_port
-from support.daemon import Daemon
+from support.daemon import Daemon, cdcd
 from support.fix_postgres import Database
 from support.registry import Registry
 from support.stream import StreamFixture, Writer, eventually, metric, port_of
@@ -26,9 +24,6 @@ from cdcd.monitoring.reachability import LOST_AFTER_S
 
 STALLED_AFTER_S = 3.0
 WITHIN_S = 10.0
-REPLICATED = {f"{topic}.replication.factor": "2" for topic in ("offsets.topic", "transaction.state.log")}
-"""Kafka's own topics outlive one of two brokers."""
-
 MONITORING = {"stalled_after_s": STALLED_AFTER_S}
 
 
@@ -75,7 +70,7 @@ def test_every_metric_is_exposed_and_the_slot_and_its_wal_are_among_them(stream:
     assert value("cdcd_streaming") == value("cdcd_state", state="streaming") == 1
     assert value("cdcd_rows_total", relation="public.t", op="c") > 10
     assert value("cdcd_kafka_transaction_seconds_count") == value("cdcd_kafka_commits_total") > 0
-    assert value("cdcd_restarts_total", reason="PostgresUnavailable") == 1
+    assert value("cdcd_restarts_total", reason="postgres-interrupted") == 1
     assert value("cdcd_schema_versions", relation="public.t") == 2
     assert value("cdcd_slot_retained_bytes") > 0
     assert value("cdcd_slot_wal_status", status="reserved") == 1
@@ -142,6 +137,8 @@ def test_a_kafka_that_is_gone_is_told_by_name_within_ten_seconds_though_nothing_
         assert ask(daemon, "/healthz")[0] == ask(daemon, "/availablez")[0] == 200, "a restart would not help"
         assert "Kafka lost for " in ask(daemon, "/")[1]
         assert "lost Kafka: Kafka (127.0.0.1" in ask(daemon, "/")[1], "among the last errors"
+        said = cdcd(daemon, "status", "--url", f"http://127.0.0.1:{port_of(daemon)}/", code=1)
+        assert re.search(r"Kafka lost for .*: Kafka \(127\.0\.0\.1:\d+\) did not answer in time", said)
         assert metric(daemon, "cdcd_streaming") == 0
         assert metric(daemon, "cdcd_unreachable_seconds") >= LOST_AFTER_S
         daemon.wait_for_log("lost Kafka: Kafka (127.0.0.1")
@@ -195,18 +192,12 @@ def test_a_postgresql_that_is_silent_is_told_by_name_within_ten_seconds(stream: 
     assert daemon.stop() == 0
 
 
-def second_broker(first: servers.Kafka) -> servers.Kafka:
-    """Another broker of the cluster of `first`, which is its controller."""
-    port = free_port()
-    roles = {"process.roles": "broker", "node.id": "2", "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-    voters = {"controller.quorum.voters": f"1@127.0.0.1:{first.controller_port}"}
-    return servers.Kafka(port=port, heap_mb=256, settings={**roles, **voters, **REPLICATED})
-
-
 def test_a_topic_that_lacks_replicas_in_sync_is_named_and_waited_for(database: Database, tmp_path: Path) -> None:
-    with servers.Kafka(heap_mb=256, settings=REPLICATED) as first, ExitStack() as stack:
-        second = stack.enter_context(second_broker(first))
-        stream = stack.enter_context(StreamFixture(database.dsn, first.bootstrap, "replicas", tmp_path))
+    with (
+        servers.KafkaCluster(brokers=2, controllers=1) as cluster,
+        StreamFixture(database.dsn, cluster[1].bootstrap, "replicas", tmp_path) as stream,
+    ):
+        second = cluster[2]
         stream.sql(Writer.TABLE)
         sink = {"replication_factor": 2, "topic_config": {"min.insync.replicas": "2"}}
         daemon = stream.daemon(sink=sink).start()

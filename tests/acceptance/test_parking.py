@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient
 from support import topics
 from support.daemon import Daemon, cdcd
 from support.registry import Registry
@@ -26,16 +26,6 @@ LARGE = "INSERT INTO t SELECT {id}, string_agg(md5(n::text), '') FROM generate_s
 """A row of two megabytes, which compression does not make small enough."""
 
 TABLES = "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE u (id int PRIMARY KEY, v text);"
-
-
-def set_config(stream: StreamFixture, topic: str, **config: str) -> None:
-    entries = [
-        ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in config.items()
-    ]
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": stream.broker})
-    admin.incremental_alter_configs([resource])[resource].result()
 
 
 def parked(stream: StreamFixture) -> list[dict[str, Any]]:
@@ -83,8 +73,9 @@ def test_a_table_with_a_row_too_large_is_parked_and_comes_back_complete(stream: 
     said = cdcd(daemon, "unpark", "public.*", code=1)
     assert "public.t stays parked" in said
     assert "takes at most 1,048,588 bytes (max.message.bytes)" in said
-    set_config(stream, f"{stream.prefix}.public.t", max_message_bytes=str(8 << 20))
-    assert cdcd(daemon, "unpark", "public.t", "--json") == '{"table": "public.t", "state": "unparked"}\n'
+    topics.set_config(stream.broker, f"{stream.prefix}.public.t", max_message_bytes=str(8 << 20))
+    said = cdcd(daemon, "unpark", "public.t", "--json")  # the snapshot that was asked for above
+    assert said == '{"table": "public.t", "state": "unparked", "snapshot_follows": true}\n'
     assert parked(stream) == []
     assert "no table is parked" in cdcd(daemon, "unpark")
     stream.sql("INSERT INTO t VALUES (6, 'f')", "TRUNCATE u", "INSERT INTO u VALUES (6, 'f')")
@@ -111,7 +102,7 @@ def test_kills_while_a_table_is_parked_and_replayed_lose_and_double_nothing(
         daemon.start()
     daemon.wait_until_confirmed()
     assert len(parked(stream)) == 1
-    set_config(stream, f"{stream.prefix}.public.t", max_message_bytes=str(8 << 20))
+    topics.set_config(stream.broker, f"{stream.prefix}.public.t", max_message_bytes=str(8 << 20))
     cdcd(daemon, "unpark", "public.t", "--no-wait")
     offsets: set[int] = set()
     for _ in range(20):

@@ -23,6 +23,7 @@ QUICKSTART = Path(servers.__file__).parents[1] / "quickstart"
 def quickstart(home: Path, *arguments: str) -> str:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment["CDCD_TEST_HOME"] = str(servers.default_home())  # use the servers' programs that are fetched already
+    environment["CDCD_COMPILE"] = "0"  # it saves a minute
     command = [sys.executable, str(QUICKSTART), "--home", str(home), *arguments]
     done = subprocess.run(command, env=environment, cwd=home.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -60,6 +61,8 @@ def test_events_of_every_table_arrive_and_a_second_run_goes_on(home: Path) -> No
     first = quickstart(home, "--for", "8")
     assert "fetching" in first
     assert "first events" in first
+    assert re.search(r"^cdcd \S+ \(pure\), Python ", first, re.MULTILINE), "it does not say what it runs"
+    assert "not compiled" in first
     assert all(count > 0 for count in rows(first).values()), first
     assert set(rows(first)) == {f"shop.public.{table}" for table in ("customers", "products", "orders", "order_items")}
 

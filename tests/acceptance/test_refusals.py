@@ -298,7 +298,7 @@ def test_a_slot_that_has_lost_wal_is_a_gap(on_restartable_postgres: StreamFixtur
             stream.sql("INSERT INTO t SELECT coalesce(max(id), 0) + 1 FROM t", "SELECT pg_switch_wal()")
         lost = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = "
         eventually(lambda: stream.sql("CHECKPOINT", f"{lost}'{stream.slot}'") == [("lost",)], "lost slot")
-        _refused(stream, "has lost WAL", "Drop the slot", "new snapshot")
+        _refused(stream, "has lost WAL", 'source.on_slot_lost = "repair"', "new snapshot")
     finally:
         stream.sql("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
 

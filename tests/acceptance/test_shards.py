@@ -40,7 +40,7 @@ class Shards:
 
     def daemon(self, name: str, **settings: dict[str, Any]) -> Daemon:
         """The daemon of a shard; `settings` by section."""
-        source = {"slot": self.slot(name), "publication": f"pub_{name}"}
+        source = {"slot": self.slot(name), "publication": f"pub_{name}", "messages": name == "a"}
         return self.stream.daemon(source=source, **settings)
 
     def transaction(self, name: str) -> Producer:
@@ -226,6 +226,24 @@ def test_one_of_two_new_slots_with_a_common_table_that_start_together_is_refused
     [refused, *_] = [daemon for daemon in daemons if not daemon.running()]
     assert refused.wait() == 1
     assert "publishes public.a2 to the same topics" in refused.log.read_text().splitlines()[-1]
+
+
+def test_one_slot_of_a_prefix_publishes_logical_messages(shards: Shards) -> None:
+    a = shards.daemon("a").start()
+    a.wait_for_log("going on")
+    both = {"slot": shards.slot("b"), "publication": "pub_b"}
+    b = shards.stream.daemon(source=both).start()
+    assert b.wait() == 1
+    refusal = f"the slot {shards.slot('a')} publishes logical messages to the same topic"
+    assert refusal in b.log.read_text().splitlines()[-1]
+    assert f"error    {refusal}" in cdcd(b, "check", code=1)
+    b = shards.daemon("b").start()
+    b.wait_for_log("going on")
+    shards.stream.sql("SELECT pg_logical_emit_message(true, 'test', 'once')", "INSERT INTO b1 VALUES (1)")
+    for daemon in (a, b):
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    assert len(list(shards.stream.topics.raw(f"{shards.stream.prefix}.messages"))) == 1
 
 
 def test_a_table_that_another_slot_publishes_to_the_same_topic_is_refused(shards: Shards) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import time
 from typing import Any
 
 import psycopg
@@ -11,6 +13,8 @@ import pytest
 import servers
 from support.daemon import cdcd, command, environment
 from support.stream import StreamFixture
+
+from cdcd.cli.commands.daemon_wait import COMES_WITHIN_S
 
 
 def test_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(stream: StreamFixture) -> None:
@@ -77,13 +81,43 @@ def test_a_slot_of_another_program_is_told_for_what_it_is_and_stays(
     assert stream.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{name}'") == []
 
 
-def test_a_request_without_a_daemon_says_that_it_waits(stream: StreamFixture) -> None:
+def test_a_request_without_a_daemon_ends_with_a_hint_and_asks_for_nothing(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     stream.publish("cdcd", "t")
-    arguments = ["snapshot", "public.t", "--config", str(stream.daemon().config)]
-    with pytest.raises(subprocess.TimeoutExpired) as waited:
-        subprocess.run([*command(), *arguments], capture_output=True, timeout=8, check=False, env=environment())
-    assert b"requested; waiting for the daemon" in (waited.value.stderr or b"")
+    daemon = stream.daemon()
+    said = cdcd(daemon, "snapshot", "public.t", code=1)
+    assert f"the slot {stream.slot} does not exist, so there is no daemon that takes the request" in said
+    cdcd(daemon, "slot", "create")
+    began = time.monotonic()
+    said = cdcd(daemon, "snapshot", "public.t", code=1)
+    assert COMES_WITHIN_S <= time.monotonic() - began < COMES_WITHIN_S + 20
+    assert f"no daemon uses the slot {stream.slot}; waiting 10 s for one" in said
+    assert f"no daemon uses the slot {stream.slot}, so nobody takes the request. Start the daemon: cdcd run" in said
+    assert stream.sql("SELECT count(*) FROM cdcd.requests") == [(0,)]
+    assert cdcd(daemon, "snapshot", "public.t", "--no-wait") == "requested public.t\n"
+    daemon.start().wait_for_log("took a request")
+    assert cdcd(daemon, "snapshot", "public.t") == "done public.t (0 rows)\n"
+    assert daemon.stop() == 0
+
+
+def test_a_daemon_that_is_slow_to_take_a_request_is_waited_for_with_words(stream: StreamFixture) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    daemon.signal(signal.SIGSTOP)
+    arguments = [*command(), "snapshot", "public.t", "--config", str(daemon.config)]
+    said: list[str] = []
+    with subprocess.Popen(
+        arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as asking:
+        assert asking.stderr is not None
+        for line in asking.stderr:
+            said.append(line)
+            if "waiting until the daemon comes to the request in_kafka=0/" in line:
+                daemon.signal(signal.SIGCONT)
+    assert asking.returncode == 0, said
+    assert any("waiting until the daemon comes to the request" in line for line in said)
+    assert daemon.stop() == 0
 
 
 def test_check_covers_everything_that_support_would_ask_for(stream: StreamFixture) -> None:
@@ -100,7 +134,7 @@ def test_check_covers_everything_that_support_would_ask_for(stream: StreamFixtur
         found = [json.loads(line) for line in cdcd(stream.daemon(), "check", "--json").splitlines()]
     about: dict[str, list[dict[str, Any]]] = {}
     for finding in found:
-        assert finding.keys() == {"level", "about", "message", "hint"}
+        assert finding.keys() == {"level", "about", "message", "hint", "code"}
         assert bool(finding["hint"]) == (finding["level"] != "ok")
         about.setdefault(finding["about"], []).append(finding)
     identities = about["replica identity"]

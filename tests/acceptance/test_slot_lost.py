@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
+import servers
 from support import topics
+from support.daemon import cdcd
 from support.stream import StreamFixture, eventually
 
 RESNAPSHOT = {"source": {"on_slot_lost": "resnapshot"}}
@@ -95,3 +100,47 @@ def test_a_slot_that_has_lost_wal_is_made_again(on_restartable_postgres: StreamF
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
     check(stream)
+
+
+def test_a_slot_that_no_client_used_for_too_long_is_named_and_replaced(
+    start_postgres: Callable[..., servers.PostgreSQL], broker: str, prefix: str, tmp_path: Path
+) -> None:
+    server = start_postgres(18, settings={"idle_replication_slot_timeout": "1s"})
+    with StreamFixture(server.dsn(), broker, prefix, tmp_path) as stream:
+        streamed_once(stream)
+        changed(stream)
+        reason = f"SELECT invalidation_reason FROM pg_replication_slots WHERE slot_name = '{stream.slot}'"
+        eventually(lambda: stream.sql("CHECKPOINT", reason) == [("idle_timeout",)], "invalidated slot")
+        checked = cdcd(stream.daemon(), "check", code=1)
+        assert "idle_replication_slot_timeout invalidates a slot that no client uses for" in checked
+        run = stream.run()
+        for said in (checked, run.stderr):
+            assert "because no client used it for longer than idle_replication_slot_timeout" in said
+        with stream.daemon(**RESNAPSHOT).start() as daemon:
+            daemon.wait_for_log("the snapshot is complete")
+            daemon.wait_until_confirmed()
+            assert daemon.stop() == 0
+        check(stream)
+
+
+def test_verify_waits_for_the_snapshot_that_follows_the_end_of_a_parking(stream: StreamFixture) -> None:
+    park = {"on_unpublishable": "park"}
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    with stream.daemon(sink=park).start() as daemon:
+        daemon.wait_for_log("going on")
+        stream.sql("INSERT INTO t SELECT n, 'old' FROM generate_series(1, 100) n")
+        daemon.wait_until_confirmed()
+        stream.sql("INSERT INTO t SELECT 101, string_agg(md5(n::text), '') FROM generate_series(1, 60000) n")
+        daemon.wait_for_log("the table public.t is parked")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    stream.sql("UPDATE t SET v = 'new' WHERE id > 50")
+    drop(stream)
+    with stream.daemon(**RESNAPSHOT, sink=park).start() as daemon:
+        daemon.wait_for_log("changes are missing")
+        daemon.wait_for_log("going on")
+        topics.set_config(stream.broker, f"{stream.prefix}.public.t", max_message_bytes=str(8 << 20))
+        assert cdcd(daemon, "unpark", "public.t").startswith("unparked public.t; a new snapshot of it follows")
+        said = cdcd(daemon, "verify")
+        assert "changed" not in said
+        assert daemon.stop() == 0

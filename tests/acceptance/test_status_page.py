@@ -1,34 +1,17 @@
-"""The status page of a real daemon, as a browser shows it and as a screen reader reads it."""
+"""The status page of a real daemon, as a browser shows it. `tests/browser` looks closer, with axe-core."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import struct
 import subprocess
 import urllib.request
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from support.stream import StreamFixture, Writer, eventually, port_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-class Outline(HTMLParser):
-    """The tags and attributes of a page, which assistive technology uses."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 @pytest.fixture
@@ -53,32 +36,23 @@ def fetch(url: str) -> str:
     return text
 
 
-def test_the_page_says_everything_in_words_and_loads_nothing_from_elsewhere(page: str) -> None:
+def test_the_page_says_where_the_daemon_stands_and_what_has_happened(page: str) -> None:
     text = fetch(page)
-    outline = Outline(text)
-    assert outline.all("html") == [{"lang": "en"}]
-    assert len(outline.all("h1")) == len(outline.all("main")) == len(outline.all("title")) == 1
-    assert all(cell.get("scope") in ("row", "col") for cell in outline.all("th"))
-    assert all(plot.get("role") == "img" and plot.get("aria-label") for plot in outline.all("svg"))
-    assert [link["href"] for link in outline.all("a")] == ["/?still", "/metrics"]
-    assert not outline.all("script")
-    assert not re.search(r"https?://", text)
-    assert 'http-equiv="refresh"' in text
-    assert 'http-equiv="refresh"' not in fetch(f"{page}?still")
-    for words in ("streaming", "public.t", "WAL that the server keeps for it", "Last errors", "administrator command"):
+    for words in (
+        "<p>Nothing: changes flow.</p>", "public.t", "WAL that the server keeps for it", "Last errors",
+        "administrator command", "(PostgreSQL ", "(cluster ", "Lag: now ",
+    ):  # fmt: skip
         assert words in text, words
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
-@pytest.mark.parametrize(("width", "height"), [(500, 1400), (1280, 1400)], ids=["phone", "desk"])
-def test_a_browser_shows_the_page_without_a_message_on_its_console(
-    page: str, tmp_path: Path, width: int, height: int
-) -> None:
+def test_a_browser_shows_the_page_without_a_message_on_its_console(page: str, tmp_path: Path) -> None:
+    width, height = 1280, 1400
     picture = tmp_path / "page.png"
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"]
     places = [f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={picture}", f"--window-size={width},{height}"]
     done = subprocess.run(
-        [str(CHROMIUM), *options, *places, f"{page}?still"], capture_output=True, text=True, timeout=90, check=True
+        [str(CHROMIUM), *options, *places, page], capture_output=True, text=True, timeout=90, check=True
     )
     assert "CONSOLE" not in done.stderr, done.stderr
     data = picture.read_bytes()

@@ -65,6 +65,16 @@ def test_an_idle_daemon_ends_at_once(stream: StreamFixture, number: signal.Signa
     assert _end(daemon, number) < 3
 
 
+def test_a_daemon_that_a_library_aborts_leaves_the_stacks_of_its_threads(stream: StreamFixture) -> None:
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    daemon.signal(signal.SIGABRT)
+    assert daemon.wait(10.0) == -signal.SIGABRT
+    log = daemon.log.read_text()
+    assert "Fatal Python error: Aborted" in log
+    assert "Current thread" in log
+
+
 @SIGNALS
 def test_a_daemon_ends_while_kafka_is_silent(
     on_restartable_kafka: StreamFixture, restartable_kafka: servers.Kafka, number: signal.Signals

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from acceptance.test_parking import PARK, parked, set_config
+from acceptance.test_parking import PARK, parked
 from confluent_kafka.admin import AdminClient, NewTopic
+from support import topics
 from support.daemon import cdcd
 from support.stream import StreamFixture
 
@@ -46,7 +47,7 @@ def test_a_limit_that_gets_smaller_while_the_daemon_runs_parks_nothing(stream: S
     daemon.wait_for_log("going on")
     stream.sql(ROWS.format(1, 3000, 12))
     daemon.wait_until_confirmed()
-    set_config(stream, f"{stream.prefix}.public.t", max_message_bytes="60000")
+    topics.set_config(stream.broker, f"{stream.prefix}.public.t", max_message_bytes="60000")
     stream.sql(ROWS.format(3001, 6000, 12))
     daemon.wait_until_confirmed()
     assert "the daemon runs on" not in daemon.log.read_text()
@@ -67,7 +68,7 @@ def test_a_row_above_a_small_limit_is_parked_with_its_size_and_comes_back(stream
     assert f"the topic {topic} takes at most 50,000 bytes (max.message.bytes)" in table["reason"]
     assert "stays parked" in cdcd(daemon, "unpark", "public.t", code=1)
     assert "unparked table=" not in daemon.log.read_text()
-    set_config(stream, topic, max_message_bytes="200000")
+    topics.set_config(stream.broker, topic, max_message_bytes="200000")
     assert cdcd(daemon, "unpark", "public.t").startswith("unparked public.t")
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from support import workload
-from support.daemon import Daemon, command, environment
+from support.daemon import Daemon, cdcd, command, environment
 from support.stream import StreamFixture, Writer
 
 from cdcd.config.loading import load
@@ -200,3 +200,35 @@ def test_without_a_daemon_it_says_what_is_missing(stream: StreamFixture) -> None
     )  # fmt: skip
     assert done.returncode == 1
     assert "Check that the daemon runs" in done.stderr
+
+
+@pytest.mark.postgres_versions("oldest", "newest")
+def test_older_rows_have_the_default_of_an_added_column(stream: StreamFixture) -> None:
+    stream.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE TABLE bag (v text)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+        "INSERT INTO t SELECT n, 'v' FROM generate_series(1, 5) n",
+        "INSERT INTO bag VALUES ('a'), ('a'), ('b')",
+    )
+    daemon = stream.daemon(snapshot={"mode": "initial"}).start()
+    daemon.wait_for_log("the snapshot is complete")
+    daemon.wait_until_confirmed()
+    stream.sql(
+        "ALTER TABLE t ADD c int DEFAULT 7, ADD d text[] DEFAULT '{a,NULL}', ADD e int",
+        "ALTER TABLE bag ADD c int DEFAULT 7",
+    )
+    cdcd(daemon, "verify")  # no event knows the columns
+    stream.sql("ALTER TABLE t ALTER c SET DEFAULT 8", "INSERT INTO t VALUES (6, 'v')", "DELETE FROM bag WHERE v = 'b'")
+    cdcd(daemon, "verify")
+    assert '"pg_missing_value":"7"' in cdcd(daemon, "schema", "--json").replace('\\"', '"').replace(": ", ":")
+    stream.sql("VACUUM FULL t", "UPDATE t SET v = 'w' WHERE id = 2")
+    cdcd(daemon, "verify")
+    daemon.kill()
+    daemon.start()
+    stream.sql("UPDATE t SET v = 'x' WHERE id = 2")
+    daemon.wait_until_confirmed()
+    [*_, before, last] = [event for event in stream.events() if event.value["op"] == "u"]
+    assert [field.get("pg_missing_value") for field in last.fields] == [None, None, "7", "{a,NULL}", None]
+    assert last.fields == before.fields, "PostgreSQL has forgotten the defaults, the daemon has not"
+    assert daemon.stop() == 0

@@ -29,7 +29,7 @@ from cdcd.pgoutput.tuples import BINARY, Binary, ColumnValue
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.partitioner import split
 from cdcd.snapshot.copy_format import SIGNATURE, TableRows
-from cdcd.source.pg_types import PgType
+from cdcd.source.pg_types import Attribute, PgType
 from cdcd.source.stream_messages import XLogData
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
@@ -69,6 +69,9 @@ class Catalog:
         return ()
 
     def columns(self, relation_oid: int) -> Mapping[str, bool]:
+        return {}
+
+    def attributes(self, relation_oid: int) -> Mapping[str, Attribute]:
         return {}
 
     def position(self) -> int:

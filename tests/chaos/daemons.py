@@ -73,6 +73,16 @@ class RestartedDaemon:
             self._expected = number.name
             process.send_signal(number)
 
+    def change_settings(self, section: str, line: str) -> None:
+        """Replace the settings file by one that has this line in the section, and let the daemon read it."""
+        name, head = line.partition(" ")[0], f"[{section}]\n"
+        text = re.sub(rf"(?m)^{name} = .*\n", "", self._config.read_text())
+        fresh = self._config.with_suffix(".new")
+        fresh.write_text(text.replace(head, f"{head}{line}\n"))
+        fresh.replace(self._config)
+        if self.holds_slot:  # before that it may not handle signals yet
+            self.signal(signal.SIGHUP)
+
     def limit_files(self, size_bytes: int) -> None:
         """Let the daemon write no file larger than this, as on a full disk; -1 takes the limit away."""
         pid = self.pid

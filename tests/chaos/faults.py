@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import psycopg
 import servers
 from chaos.daemons import RestartedDaemon
+from chaos.kafka_faults import Kind, MissedError, OneBroker, ThreeBrokers
 from servers.processes import children
 from support.proxy import Link, Proxy, is_end_of_transaction
 
@@ -44,9 +45,8 @@ class World:
     """Everything that a fault can hit."""
 
     postgres: servers.PostgreSQL
-    kafka: servers.Kafka
+    kafka: OneBroker | ThreeBrokers
     to_postgres: Proxy
-    to_kafka: Proxy
     daemons: list[RestartedDaemon]
 
 
@@ -67,22 +67,20 @@ class Faults(threading.Thread):
         self.done = threading.Event()
         self.error: BaseException | None = None
 
-    def _kinds(self) -> dict[str, tuple[str, int, Callable[[random.Random], None]]]:
-        """The kinds of faults by name: the target, how often the kind is in a deck, and the method that does it."""
+    def _kinds(self) -> dict[str, Kind]:
+        """The kinds of faults, by name."""
         return {
             "daemon: SIGKILL": ("daemon", 3, self._kill_daemon),
             "daemon: SIGSTOP, SIGCONT": ("daemon", 2, self._stop_daemon),
             "daemon: SIGTERM": ("daemon", 1, self._end_daemon),
+            "daemon: new settings": ("daemon", 2, self._change_settings),
             "daemon: disk full for the spool": ("daemon", 1, self._fill_disk),
             "postgres: SIGKILL": ("postgres", 1, self._kill_postgres),
             "postgres: immediate stop": ("postgres", 1, self._stop_postgres),
             "postgres: fast restart": ("postgres", 1, self._restart_postgres),
             "postgres: SIGSTOP, SIGCONT": ("postgres", 1, self._pause_postgres),
             "postgres: walsender terminated": ("postgres", 2, self._terminate),
-            "kafka: SIGKILL": ("kafka", 1, self._kill_kafka),
-            "kafka: SIGKILL inside a commit": ("kafka", 1, self._kill_kafka_in_commit),
-            "kafka: restart in order": ("kafka", 1, self._restart_kafka),
-            "kafka: SIGSTOP, SIGCONT": ("kafka", 2, self._pause_kafka),
+            **self._world.kafka.kinds(),
             "network to kafka: answer to a commit lost": ("to_kafka", 2, self._lose_answer),
             "network to kafka: commit lost": ("to_kafka", 1, self._lose_commit),
             "network to kafka: commit late": ("to_kafka", 2, self._delay_commit),
@@ -146,10 +144,12 @@ class Faults(threading.Thread):
 
         def do() -> None:
             try:
-                how(dice)
+                repair = how(dice)
                 fault.end_s = time.monotonic()
                 self.log.append(fault)
-            except _MissedError:
+                if repair is not None:
+                    repair()
+            except MissedError:
                 self.missed[kind] += 1
             except BaseException as error:  # noqa: BLE001  # the run's own thread reports it
                 self.error = error
@@ -184,6 +184,14 @@ class Faults(threading.Thread):
 
     def _end_daemon(self, dice: random.Random) -> None:
         self._leader(dice).signal(signal.SIGTERM)
+
+    def _change_settings(self, dice: random.Random) -> None:
+        """Change a setting that needs a new stream; from time to time a SIGKILL comes into the change."""
+        leader = self._leader(dice)
+        leader.change_settings("sink", f"transaction_linger_ms = {dice.randrange(50, 500)}")
+        if dice.random() < 0.3:
+            time.sleep(dice.uniform(0, 0.3))
+            leader.signal(signal.SIGKILL)
 
     def _fill_disk(self, dice: random.Random) -> None:
         for daemon in self._world.daemons:
@@ -221,38 +229,8 @@ class Faults(threading.Thread):
                 with psycopg.connect(self._world.postgres.dsn(), autocommit=True, connect_timeout=2) as sql:
                     sql.execute(query)
             except psycopg.OperationalError:
-                raise _MissedError from None
+                raise MissedError from None
             time.sleep(dice.uniform(0.05, 1))
-
-    # Kafka
-
-    def _kill_kafka(self, dice: random.Random) -> None:
-        self._world.kafka.kill()
-        self._world.kafka.start()
-
-    def _restart_kafka(self, dice: random.Random) -> None:
-        self._world.kafka.restart()
-
-    def _kill_kafka_in_commit(self, dice: random.Random) -> None:
-        seen = threading.Event()
-
-        def notice(_: Link) -> bool:
-            seen.set()
-            return True
-
-        self._world.to_kafka.arm(is_end_of_transaction, notice)
-        if not seen.wait(8):
-            self._world.to_kafka.disarm()
-            raise _MissedError
-        time.sleep(dice.choice([0, 0, 0.001, 0.003]))
-        self._kill_kafka(dice)
-
-    def _pause_kafka(self, dice: random.Random) -> None:
-        self._world.kafka.pause()
-        try:
-            time.sleep(dice.choice([0.5, 2, 6, 15]))
-        finally:
-            self._world.kafka.resume()
 
     # The network
 
@@ -263,38 +241,43 @@ class Faults(threading.Thread):
             link.swallow_answers()
             return True
 
-        self._armed(half)
+        self._armed(half, dice)
 
     def _lose_commit(self, dice: random.Random) -> None:
         """The daemon asks for a commit, but the request does not reach Kafka."""
-        self._armed(Link.lose)
+        self._armed(Link.lose, dice)
 
     def _delay_commit(self, dice: random.Random) -> None:
         """The daemon asks for a commit, loses its connection, and asks again. The first request reaches Kafka later."""
-        hand_on = self._world.to_kafka.late(is_end_of_transaction)
-        self._wait_for_commit()
+        proxy = self._world.kafka.proxy_of_commits(dice)
+        hand_on = proxy.late(is_end_of_transaction)
+        _wait_for_commit(proxy)
         time.sleep(dice.choice([0.3, 1, 2]) + dice.random())
         hand_on()
 
-    def _armed(self, action: Callable[[Link], bool]) -> None:
-        self._world.to_kafka.arm(is_end_of_transaction, action)
-        self._wait_for_commit()
+    def _armed(self, action: Callable[[Link], bool], dice: random.Random) -> None:
+        proxy = self._world.kafka.proxy_of_commits(dice)
+        proxy.arm(is_end_of_transaction, action)
+        _wait_for_commit(proxy)
 
-    def _wait_for_commit(self) -> None:
-        deadline = time.monotonic() + 8
-        while time.monotonic() < deadline:
-            if not self._world.to_kafka.waiting:
-                return
-            time.sleep(0.05)
-        if self._world.to_kafka.disarm():
-            raise _MissedError
+    def _network(
+        self, server: str, how: Callable[[list[Proxy], random.Random], None]
+    ) -> Callable[[random.Random], None]:
+        def do(dice: random.Random) -> None:
+            proxies = [self._world.to_postgres] if server == "postgres" else self._world.kafka.proxies
+            how(dice.choice([proxies, [dice.choice(proxies)]]), dice)
 
-    def _network(self, server: str, how: Callable[[Proxy, random.Random], None]) -> Callable[[random.Random], None]:
-        return lambda dice: how(self._world.to_postgres if server == "postgres" else self._world.to_kafka, dice)
+        return do
 
 
-class _MissedError(Exception):
-    """The fault had no target: no commit came, or the server was away."""
+def _wait_for_commit(proxy: Proxy) -> None:
+    deadline = time.monotonic() + 8
+    while time.monotonic() < deadline:
+        if not proxy.waiting:
+            return
+        time.sleep(0.05)
+    if proxy.disarm():
+        raise MissedError
 
 
 def _signal_all(processes: list[int], number: signal.Signals) -> None:
@@ -305,40 +288,52 @@ def _signal_all(processes: list[int], number: signal.Signals) -> None:
             pass
 
 
-def _cut(proxy: Proxy, dice: random.Random) -> None:
-    proxy.cut()
+def _cut(proxies: list[Proxy], dice: random.Random) -> None:
+    for proxy in proxies:
+        proxy.cut()
 
 
-def _reset(proxy: Proxy, dice: random.Random) -> None:
+def _reset(proxies: list[Proxy], dice: random.Random) -> None:
     for _ in range(dice.choice([1, 3])):
-        proxy.cut(reset=True)
+        for proxy in proxies:
+            proxy.cut(reset=True)
         time.sleep(dice.uniform(0.05, 1.5))
 
 
-def _refuse(proxy: Proxy, dice: random.Random) -> None:
-    proxy.refuse(True)
+def _refuse(proxies: list[Proxy], dice: random.Random) -> None:
+    for proxy in proxies:
+        proxy.refuse(True)
     time.sleep(dice.uniform(0.5, 6))
-    proxy.refuse(False)
+    for proxy in proxies:
+        proxy.refuse(False)
 
 
-def _delay(proxy: Proxy, dice: random.Random) -> None:
-    proxy.delay(dice.choice([0.01, 0.05, 0.2]))
+def _delay(proxies: list[Proxy], dice: random.Random) -> None:
+    seconds = dice.choice([0.01, 0.05, 0.2])
+    for proxy in proxies:
+        proxy.delay(seconds)
     time.sleep(dice.uniform(3, 10))
-    proxy.delay(0)
+    for proxy in proxies:
+        proxy.delay(0)
 
 
-def _swallow(proxy: Proxy, dice: random.Random) -> None:
-    proxy.swallow(True)
+def _swallow(proxies: list[Proxy], dice: random.Random) -> None:
+    for proxy in proxies:
+        proxy.swallow(True)
     time.sleep(dice.choice([0.5, 3, 12]))
-    proxy.swallow(False)
+    for proxy in proxies:
+        proxy.swallow(False)
 
 
-def _swallow_and_reset(proxy: Proxy, dice: random.Random) -> None:
-    proxy.swallow(True)
+def _swallow_and_reset(proxies: list[Proxy], dice: random.Random) -> None:
+    for proxy in proxies:
+        proxy.swallow(True)
     time.sleep(dice.choice([0.5, 3, 8]))
-    proxy.cut(reset=True)
-    proxy.swallow(False)
+    for proxy in proxies:
+        proxy.cut(reset=True)
+        proxy.swallow(False)
 
 
-def _half_open(proxy: Proxy, dice: random.Random) -> None:
-    proxy.half_open()
+def _half_open(proxies: list[Proxy], dice: random.Random) -> None:
+    for proxy in proxies:
+        proxy.half_open()

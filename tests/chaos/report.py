@@ -37,6 +37,10 @@ class Report:
     faults: dict[str, int] = field(default_factory=dict)
     longest_s: dict[str, float] = field(default_factory=dict)
     """The longest time from the end of a fault until rows were published again, by kind of fault."""
+    gap_s: dict[str, float] = field(default_factory=dict)
+    """The longest time without rows that began during a fault or soon after it, by kind of fault."""
+    gap_alone_s: dict[str, float] = field(default_factory=dict)
+    """The same, if no other fault explains it: a kind that was never alone has none."""
     outage_s: float = 0.0
     outage_faults: list[str] = field(default_factory=list)
     quiet_outage_s: float = 0.0
@@ -59,6 +63,10 @@ class Report:
                 self.outage_s, self.outage_faults = gap, guilty
             if not guilty:
                 self.quiet_outage_s = max(self.quiet_outage_s, gap)
+            for kind in set(guilty):
+                self.gap_s[kind] = max(gap, self.gap_s.get(kind, 0.0))
+                if len(guilty) == 1:
+                    self.gap_alone_s[kind] = max(gap, self.gap_alone_s.get(kind, 0.0))
         for fault in faults:
             again = next((arrival for arrival in arrivals if arrival > fault.end_s), fault.end_s)
             self.longest_s[fault.kind] = max(self.longest_s.get(fault.kind, 0.0), again - fault.end_s)
@@ -86,9 +94,14 @@ class Report:
             ),
             f"peak RSS       {self.peak_rss_mb:.0f} MB",
             "",
-            f"{'fault':48} {'times':>5}  rows again after at most",
-            *(f"{kind:48} {times:5}  {self.longest_s.get(kind, 0):.1f} s" for kind, times in self.faults.items()),
-            f"{'all':48} {sum(self.faults.values()):5}",
+            f"{'':54} {'':5}  longest time without rows, in seconds",
+            f"{'fault':54} {'times':>5}  during or after it   it alone   from its end on",
+            *(
+                f"{kind:54} {times:5}  {self.gap_s.get(kind, 0):18.1f}  {self.gap_alone_s.get(kind, '-'):>9.3}"
+                f"  {self.longest_s.get(kind, 0):16.1f}"
+                for kind, times in self.faults.items()
+            ),
+            f"{'all':54} {sum(self.faults.values()):5}",
             "",
             *(
                 f"{times:5}  stream restarted: {why}"

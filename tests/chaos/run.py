@@ -2,11 +2,14 @@
 """Chaos on real servers: everything that can break does, while two installed daemons stream. Then comes the verdict.
 
     python tests/chaos/run.py --minutes 60 --report chaos.txt
+    python tests/chaos/run.py --minutes 60 --brokers 3
+    python tests/chaos/run.py --minutes 10 --kafka 2.8 --postgres 14
     python tests/chaos/run.py --minutes 3 --seed 7 --only kafka
 
-There are one PostgreSQL, one Kafka, a proxy in front of each, and two daemons. One daemon streams, the other stands by,
-and both are restarted when they end. Writers keep a ledger of what they committed. Faults come from a seed. The verdict
-comes from the topics alone (`topic_check`). The exit code is 0 if the run is clean, 1 if it is not.
+There are one PostgreSQL, one broker or three, a proxy in front of each, and two daemons. One daemon streams, the other
+stands by, and both are restarted when they end. Three brokers keep three replicas, of which two must be in sync.
+Writers keep a ledger of what they committed. Faults come from a seed. The verdict comes from the topics alone
+(`topic_check`). The exit code is 0 if the run is clean, 1 if it is not.
 A seed gives the same faults and the same writers, but not the same timing.
 """
 
@@ -19,7 +22,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,13 +35,16 @@ import psycopg  # noqa: E402
 import servers  # noqa: E402
 from chaos.daemons import RestartedDaemon, wait_for  # noqa: E402
 from chaos.faults import Faults, World  # noqa: E402
+from chaos.kafka_faults import OneBroker, ThreeBrokers  # noqa: E402
 from chaos.report import Report  # noqa: E402
 from chaos.topic_check import TopicCheck  # noqa: E402
 from chaos.writers import SCHEMA, Ledger, Writer  # noqa: E402
-from servers.jars import NEWEST  # noqa: E402
+from servers.jars import KAFKAS, NEWEST, pinned_kafka  # noqa: E402
+from support.kafka_cluster import proxied_cluster  # noqa: E402
 from support.proxied_kafka import proxied_kafka  # noqa: E402
 from support.proxy import Proxy  # noqa: E402
 
+PREFIX, SLOT = "chaos", "schaos"
 WRITERS = 4
 PAUSE_S = 0.1
 SETTLE_S = 240.0
@@ -56,6 +63,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+KAFKA = {"log.segment.bytes": str(64 << 20)}
+REPLICATED: dict[str, dict[str, Any]] = {
+    "sink": {"replication_factor": 3, "topic_config": {"min.insync.replicas": "2"}},
+}
+
+
 def running(*parts: Faults | TopicCheck | Writer) -> tuple[Faults | TopicCheck | Writer, ...]:
     """The threads of a run, as one type. Each has a name and the error that ended it."""
     return parts
@@ -68,13 +81,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="seed of the faults and writers (default: a new one)")
     parser.add_argument("--only", default="", metavar="TEXT", help="only faults with this text in their name")
     parser.add_argument("--postgres", type=int, default=NEWEST, help=f"major version (default: {NEWEST})")
+    parser.add_argument("--kafka", default=KAFKAS[-1], help=f"one of {', '.join(KAFKAS)} (default: the newest)")
+    parser.add_argument("--brokers", type=int, choices=[1, 3], default=1, help="how many (default: 1)")
     parser.add_argument("--report", type=Path, metavar="FILE", help="also write the report to this file")
     parser.add_argument("--json", action="store_true", help="give the report as JSON")
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep the daemons' logs in this directory")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else random.randrange(1_000_000)
     with tempfile.TemporaryDirectory(prefix="cdcd-chaos-") as folder:
-        report = chaos(given.keep or Path(folder), given.minutes, seed, only=given.only, version=given.postgres)
+        report = chaos(
+            given.keep or Path(folder), given.minutes, seed,
+            only=given.only, version=given.postgres, kafka_version=given.kafka, brokers=given.brokers,
+        )  # fmt: skip
     text = report.as_json() if given.json else report.as_text()
     print(text)
     if given.report:
@@ -82,30 +100,38 @@ def main() -> int:
     return 1 if report.problems else 0
 
 
-def chaos(folder: Path, minutes: float, seed: int, *, only: str = "", version: int = NEWEST) -> Report:
+def chaos(
+    folder: Path,
+    minutes: float,
+    seed: int,
+    *,
+    only: str = "",
+    version: int = NEWEST,
+    kafka_version: str = KAFKAS[-1],
+    brokers: int = 1,
+) -> Report:
     """Break things for `minutes`, wait until everything is published, and compare the topics with the ledger."""
     began = datetime.now(UTC)
     ledger = Ledger()
     with ExitStack() as stack:
         postgres = stack.enter_context(servers.PostgreSQL(version, settings=POSTGRES))
-        kafka, to_kafka = stack.enter_context(proxied_kafka({"log.segment.bytes": str(64 << 20)}))
+        kafka = stack.enter_context(kafka_of(kafka_version, brokers, folder))
         to_postgres = stack.enter_context(Proxy(postgres.port))
         with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
             sql.execute(SCHEMA.encode())
         dsn = f"host=127.0.0.1 port={to_postgres.port} dbname=postgres user=postgres connect_timeout=3"
+        settings = SETTINGS if brokers == 1 else SETTINGS | REPLICATED
         daemons = [
-            stack.enter_context(
-                RestartedDaemon(f"daemon-{n}", folder, dsn, f"127.0.0.1:{to_kafka.port}", "chaos", **SETTINGS)
-            )
+            stack.enter_context(RestartedDaemon(f"daemon-{n}", folder, dsn, kafka.bootstrap, PREFIX, **settings))
             for n in (1, 2)
         ]
         wait_for(lambda: any(daemon.holds_slot for daemon in daemons), "daemon that streams", 60)
-        check = TopicCheck(kafka.bootstrap, "chaos", daemons[0].slot, ledger)
+        check = TopicCheck(kafka.unproxied, PREFIX, SLOT, ledger)
         check.start()
         writers = [Writer(n, postgres.dsn(), ledger, seed, PAUSE_S, version >= 15) for n in range(1, WRITERS + 1)]
         for writer in writers:
             writer.start()
-        faults = Faults(World(postgres, kafka, to_postgres, to_kafka, daemons), seed, only)
+        faults = Faults(World(postgres, kafka, to_postgres, daemons), seed, only)
         time.sleep(3)
         faults.start()
         _wait(minutes * 60, faults, check, writers)
@@ -116,17 +142,29 @@ def chaos(folder: Path, minutes: float, seed: int, *, only: str = "", version: i
         check.done.set()
         check.join(30)
         tables = check.compare_tables(postgres.dsn())
-        version_text = f"PostgreSQL {version}, Kafka {kafka.version}"
+        version_text = f"PostgreSQL {version}, Kafka {pinned_kafka(kafka_version)}, brokers: {brokers}"
     _timeline(folder / "faults.log", faults)
     report = Report(seed, commit(), f"{began:%Y-%m-%d %H:%M} UTC", minutes, version_text, tables=tables)
     _fill(report, ledger, check, faults, daemons, writers, problems)
     return report
 
 
+@contextmanager
+def kafka_of(version: str, brokers: int, folder: Path) -> Iterator[OneBroker | ThreeBrokers]:
+    """Start one broker or three, with their proxies."""
+    if brokers == 1:
+        with proxied_kafka(KAFKA, version) as (kafka, proxy):
+            yield OneBroker(kafka, proxy)
+    else:
+        with proxied_cluster(version, settings=KAFKA) as proxied:
+            yield ThreeBrokers(proxied, PREFIX, SLOT, folder)
+
+
 def _wait(seconds: float, faults: Faults, check: TopicCheck, writers: list[Writer]) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         time.sleep(0.5)
+        check.restart_silent_reader()
         for part in running(faults, check, *writers):
             if part.error is not None:
                 raise part.error
@@ -138,12 +176,10 @@ def settle(writers: list[Writer], check: TopicCheck, daemons: list[RestartedDaem
         writer.done.set()
     for writer in writers:
         writer.join(60)
-    began, reader_restarted = time.monotonic(), False
+    began = time.monotonic()
     while not check.drained() and check.error is None:
         waited_s = time.monotonic() - began
-        if waited_s > SETTLE_S / 2 and not reader_restarted:
-            check.reader.kill()  # if our own consumer hangs, this is no fault of the daemon
-            reader_restarted = True
+        check.restart_silent_reader()
         if waited_s > SETTLE_S:
             late = f"not everything was published within {SETTLE_S:.0f} s after the last fault"
             return [late, check.state(), *(line for daemon in daemons for line in daemon.last_words())]

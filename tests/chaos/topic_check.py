@@ -2,7 +2,7 @@
 
 Before: `writers` note what they committed; the daemon publishes it. After: `report` says what was found.
 
-No code of cdcd reads here, only librdkafka's consumer (read_committed), fastavro, and the rules of the README. Memory
+No code of cdcd reads here, only librdkafka's consumer (read_committed), fastavro, and the rules of the manual. Memory
 holds the transactions in progress: a transaction is compared and forgotten when the progress topic closes the cut after
 it. A set of xids and the folded rows stay; a value longer than `SHORT` stays as its digest.
 """
@@ -28,6 +28,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from psycopg import sql
 from support import topics
 
+SILENT_S = 60.0
+"""So long an outage may last, and no consumer is suspected."""
 SHORT = 60
 """Characters of a value that is kept as it is."""
 
@@ -83,6 +85,8 @@ class TopicCheck(threading.Thread):
         self.count: Counter[str] = Counter()
         self.problems: list[str] = []
         self.kinds: Counter[str] = Counter()
+        self.read_at = time.monotonic()
+        """When a row was read last, or the reader was started again for want of rows; on the monotonic clock."""
         self.arrivals: list[float] = []
         """When a row was published, on the monotonic clock, at most ten a second."""
         self.error: BaseException | None = None
@@ -104,6 +108,12 @@ class TopicCheck(threading.Thread):
         except BaseException as error:  # noqa: BLE001  # the run's own thread reports it
             self.error = error
         finally:
+            self.reader.kill()
+
+    def restart_silent_reader(self) -> None:
+        """Start the reader again if no row has come for long: librdkafka's consumer may hang, which is no loss."""
+        if time.monotonic() - self.read_at > SILENT_S:
+            self.read_at = time.monotonic()
             self.reader.kill()
 
     def drained(self) -> bool:
@@ -178,7 +188,7 @@ class TopicCheck(threading.Thread):
             ),
         )
         self.count["events"] += 1
-        now = time.monotonic()
+        now = self.read_at = time.monotonic()
         if not self.arrivals or now - self.arrivals[-1] > 0.1:
             self.arrivals.append(now)
         if source["commit_lsn"] < self._closed_lsn:

@@ -825,7 +825,7 @@ def test_topics_are_made_by_few_requests_that_no_controller_finds_too_large(real
     counts: list[int] = []
     usual, small = KafkaAdmin(real.connection), KafkaAdmin(real.connection, request_records_max=10)
     for admin in (usual, small):
-        admin._client = Counting(admin._client, counts)  # type: ignore[assignment]
+        admin._calls._client = Counting(admin._calls._client, counts)  # type: ignore[assignment]
     assert usual.ensure(*(TopicSpec(f"{real.prefix}.n{n}", 1, 1) for n in range(100))) == [1] * 100
     specs = [TopicSpec(f"{real.prefix}.m{n}", 2, 1, {"retention.ms": "1"}) for n in range(5)]
     assert small.ensure(*specs, TopicSpec(f"{real.prefix}.wide", 11, 1)) == [2, 2, 2, 2, 2, 11]
@@ -838,15 +838,15 @@ def test_a_topic_that_somebody_else_makes_meanwhile_is_taken_as_it_is(
     real: RealWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     specs = [TopicSpec(f"{real.prefix}.n{number}", 1, 1) for number in range(3)]
-    create = real.real_admin._create
+    create = real.real_admin._creation.create
 
-    def late(missing: list[TopicSpec]) -> None:
+    def late(missing: list[TopicSpec]) -> list[TopicSpec]:
         other = KafkaAdmin(real.connection)
         other.ensure(TopicSpec(specs[1].name, 5, 1))
         other.close()
-        create(missing)
+        return create(missing)
 
-    monkeypatch.setattr(real.real_admin, "_create", late)
+    monkeypatch.setattr(real.real_admin._creation, "create", late)
     assert real.admin.ensure(*specs) == [1, 5, 1]
 
 

@@ -54,7 +54,7 @@ def test_every_question_names_an_endpoint_that_fails(endpoint: str, status: int)
     probe = ClusterProbe(connection, "t")
     for ask in (
         lambda: KafkaAdmin(connection, timeout_s=0.5).cluster_id(),
-        lambda: gather(connection.bootstrap, connection.properties, []),
+        lambda: gather(KafkaAdmin(connection, timeout_s=0.5), []),
         probe.ask,
     ):
         with pytest.raises(

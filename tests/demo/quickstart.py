@@ -31,12 +31,18 @@ from servers import Kafka, PostgreSQL
 from servers.jars import ServerError
 from servers.processes import end_guard, free_port, guard
 
+from cdcd.build_info import build, describe
 from demo import shop
 from demo.screen import Screen
 
 PREFIX = "shop"
 READY_S = 120.0
 STOP_S = 15.0
+
+PURE = """\
+The hot modules are not compiled: they are about ten times slower. With a C compiler and Python's headers (on Debian:
+apt install gcc python3-dev) the quickstart compiles them: tests/quickstart --clean, and start it again.\
+"""
 
 CONFIG = """\
 # Written by the quickstart at each start. `cdcd config --reference` explains every setting.
@@ -96,6 +102,9 @@ def alone(home: Path) -> Iterator[None]:
 
 def _run(stack: ExitStack, home: Path, servers_home: Path, seconds: float | None, *, spark: bool) -> None:
     began = time.monotonic()
+    _say(describe())
+    if build() == "pure":
+        _say(PURE)
     postgres = PostgreSQL(home=servers_home, data=home / "postgresql")
     kafka = Kafka(home=servers_home, data=home / "kafka")
     _say(f"starting PostgreSQL {postgres.version} on port {postgres.port}, Kafka {kafka.version} on port {kafka.port}")

@@ -5,7 +5,7 @@ Before: `scenario` says what happens, `servers` has the servers of every version
 After: `pgNN.jsonl.gz` beside this file, which `test_golden` replays without a server.
 
 A recording is only written if what it gives is right: the events are the same in whatever way the changes were asked
-for, and the topics, folded by the README's rules, equal the tables as the server writes them.
+for, and the topics, folded by the manual's rules, equal the tables as the server writes them.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from cdcd.avro.schema_store import FingerprintStore
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.reading.decoder import plain
 from cdcd.sink.batches import BatchBuilder
-from cdcd.source.pg_types import PgType
+from cdcd.source.pg_types import Attribute, PgType
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool
@@ -68,6 +68,9 @@ class Answers:
         return self.identity_indexes[relation_oid]
 
     def columns(self, relation_oid: int) -> Mapping[str, bool]:
+        return {}
+
+    def attributes(self, relation_oid: int) -> Mapping[str, Attribute]:
         return {}
 
     def position(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import psycopg
 import pytest
 from servers import PostgreSQL
 from support.fix_postgres import Database
@@ -183,3 +184,82 @@ def test_a_catalog_survives_a_restart_of_the_server(start_postgres: Callable[...
         with pytest.raises(PostgresUnavailable):
             catalog.types([20])
         assert catalog.types([20])[20] == PgType(20, "pg_catalog", "int8")
+
+
+DEFAULTS = {
+    "int": "7",
+    "text": """E'a,b {"q"} \\\\ \\'NULL\\' é'""",
+    "text[]": """ARRAY['NULL', NULL, '{}']""",
+    "numeric(10,2)": "1.50",
+    "timestamptz": "'infinity'",
+    "bytea": r"'\x00ff'",
+    "jsonb": """'{"a": [1, null]}'""",
+    "box": "'(1,2),(3,4)'",
+    "mood": "'ok'",
+    "pair": "ROW(1, 'x y')",
+    "float8": "'NaN'",
+    "interval": "'1 day 2 hours'",
+    "varchar": "''",
+}
+"""By type, a default."""
+
+
+@both
+def test_what_older_rows_hold_in_an_added_column_is_told_as_the_server_prints_it(database: Database) -> None:
+    database.execute(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE TYPE pair AS (a int, b text)",
+        "CREATE TABLE t (id int)",
+        "INSERT INTO t VALUES (1)",
+        *(
+            f"ALTER TABLE t ADD c{number} {kind} DEFAULT {value}"
+            for number, (kind, value) in enumerate(DEFAULTS.items())
+        ),
+        "ALTER TABLE t ADD later int, ADD large text DEFAULT repeat('x', 1001)",
+        "ALTER TABLE t ALTER c0 SET DEFAULT 8",
+    )
+    with Catalog(database.dsn) as catalog:
+        found = catalog.attributes(oid(database, "class", "t"))
+        printed = ", ".join(f"concat(c{number})" for number in range(len(DEFAULTS)))
+        [wanted] = catalog.session.rows(f"SELECT {printed} FROM public.t")
+        assert [found[f"c{number}"].missing_value for number in range(len(DEFAULTS))] == list(wanted)
+        assert (found["id"].missing_value, found["later"].missing_value, found["large"].missing_value) == (None,) * 3
+        assert [found[name].number for name in ("id", "c0", "later")] == [1, 2, len(DEFAULTS) + 2]
+        database.execute("VACUUM FULL t")
+        assert catalog.attributes(oid(database, "class", "t")) is found, "remembered until it is told to forget"
+        catalog.forget()
+        assert catalog.attributes(oid(database, "class", "t"))["c0"].missing_value is None
+
+
+@both
+def test_the_root_of_partitions_has_what_they_agree_on(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE root (id int, d int) PARTITION BY RANGE (d)",
+        "CREATE TABLE below PARTITION OF root FOR VALUES FROM (0) TO (20) PARTITION BY RANGE (d)",
+        "CREATE TABLE a PARTITION OF below FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE b PARTITION OF below FOR VALUES FROM (10) TO (20)",
+        "ALTER TABLE root ADD c int DEFAULT 7",
+        "CREATE TABLE younger PARTITION OF root FOR VALUES FROM (20) TO (30)",
+        "CREATE TABLE other (id int, d int)",
+        "ALTER TABLE other ADD c int DEFAULT 8",
+    )
+    with Catalog(database.dsn) as catalog:
+        assert catalog.attributes(oid(database, "class", "root"))["c"].missing_value == "7"
+        database.execute("ALTER TABLE root ATTACH PARTITION other FOR VALUES FROM (30) TO (40)")
+        catalog.forget()
+        assert catalog.attributes(oid(database, "class", "root"))["c"].missing_value is None
+
+
+def test_a_default_that_has_no_equivalent_in_utf_8_stops_nothing(database: Database) -> None:
+    for encoding in ("WIN1252", "SQL_ASCII"):
+        name = f"in_{encoding.lower()}"
+        database.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+        other = database.dsn + f" dbname={name}"
+        with psycopg.connect(other, autocommit=True, client_encoding="SQL_ASCII") as connection:
+            connection.execute("CREATE TABLE t (id int)")
+            connection.execute(b"ALTER TABLE t ADD c text DEFAULT '\x81', ADD d text DEFAULT 'ascii'")
+            row = connection.execute("SELECT 't'::regclass::oid::bigint").fetchone()
+        assert row is not None
+        with Catalog(other) as theirs:
+            found = theirs.attributes(row[0])
+            assert (found["c"].missing_value, found["d"].missing_value) == (None, "ascii")

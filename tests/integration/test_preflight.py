@@ -220,11 +220,12 @@ def test_a_topic_of_our_own_that_forgets_is_an_error_until_it_is_compacted(
 ) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     admin, topic = AdminClient({"bootstrap.servers": broker}), f"{prefix}.progress"
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+    week = {"min.compaction.lag.ms": "604800000"}
+    admin.create_topics([NewTopic(topic, 1, 1, config=week)])[topic].result()
     given = settings(database.dsn, broker, prefix)
     level, message, hint = looked_at(given)["topics"]
     assert (level, f"{topic} has cleanup.policy=delete" in message) == ("error", True)
-    assert hint.endswith(f"--entity-name {topic} --add-config cleanup.policy=compact")
+    assert f"--entity-name {topic} --add-config cleanup.policy=compact" in hint
     compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
     [done] = admin.incremental_alter_configs(
         [ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[compact])]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-import psycopg
 import pytest
 from support.fix_postgres import Database
 
@@ -107,20 +105,6 @@ def test_a_role_that_may_not_is_told_the_statement_for_one_who_may(shop: Databas
     shop.execute(by_owner)
     with Publication(shop.dsn, "p") as publication:
         assert "public.orders" in named(publication.tables())
-
-
-@both
-def test_the_sql_for_administrators_does_not_publish_a_table_without_identity(shop: Database) -> None:
-    name = f"publication-{min(shop.server.version, 15)}.sql"
-    script = (Path(__file__).parents[2] / "deploy" / "postgres" / name).read_text()
-    shop.execute("CREATE TABLE blind (id int)", 'CREATE TABLE "Blind 2" (id int)')
-    with pytest.raises(psycopg.errors.RaiseException) as caught:
-        shop.execute(script)
-    assert shop.execute("SELECT 1 FROM pg_publication") == []
-    hint = caught.value.diag.message_hint or ""
-    shop.execute(*hint.removeprefix("Give each a primary key, or run: ").split("; "))
-    shop.execute(script)
-    assert shop.execute("SELECT pubname FROM pg_publication") == [("cdcd",)]
 
 
 @both

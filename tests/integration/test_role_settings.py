@@ -152,7 +152,7 @@ def test_verify_outlives_every_timeout_of_the_role(database: Database, dsn: str)
         session.rows("CREATE PUBLICATION p FOR TABLE public.t")
     with Checksums(dsn, "t", "p", [("public", "t")]) as checksums:
         time.sleep(1.5)  # longer than idle_in_transaction_session_timeout and transaction_timeout
-        checksums._connection.rows("SELECT pg_sleep(0.5)")  # longer than statement_timeout
+        checksums.connection.rows("SELECT pg_sleep(0.5)")  # longer than statement_timeout
         table = ChecksummedTable("public", "t", columns=("id", "v"), key=("id",))
         assert sum(rows for _, rows, _ in checksums.parts(table)) == 1000
 

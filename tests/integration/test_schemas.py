@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from support.fix_postgres import Database
+from support.registry import Registry
 
 from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
-from cdcd.cli.commands.schema import schemas
-from cdcd.config.settings import Settings
-from cdcd.errors import RequestRejected
+from cdcd.cli.commands.schema import register, schemas
+from cdcd.config.settings import AvroSettings, Settings
+from cdcd.errors import RequestRejected, SettingsError
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.catalog import Catalog
@@ -128,3 +129,47 @@ def test_a_table_that_is_not_published_is_named_with_the_nearest_one(shop: Datab
     shop.execute("DROP PUBLICATION p")
     with pytest.raises(RequestRejected, match="does not exist"):
         as_json(shop)
+
+
+def registering(database: Database, registry: Registry | None, **avro: Any) -> Settings:
+    url = None if registry is None else registry.url
+    return settings(database).model_copy(update={"avro": AvroSettings(registry_url=url, **avro)})
+
+
+def registered(given: Settings, *tables: str) -> list[dict[str, Any]]:
+    out = io.StringIO()
+    register(given, tables, as_json=True, out=out)
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_the_schemas_of_all_tables_and_of_logical_messages_are_registered_whatever_the_daemon_may(
+    shop: Database,
+) -> None:
+    pytest.importorskip("confluent_kafka.schema_registry", reason="needs the extra `registry`")
+    with Registry() as registry:
+        found = registered(registering(shop, registry, register=False))
+        assert {each["subject"]: each["id"] for each in found}.keys() == registry.subjects.keys()
+        assert {each["table"] for each in found} >= {"public.t", ".messages"}
+        versions = {subject: len(each) for subject, each in registry.subjects.items()}
+        assert versions["shop.public.t-key"] == 1
+        assert versions["shop.public.t-value"] == 2, "of rows and of truncates"
+        assert versions["shop.messages-value"] == 1
+        assert "shop.public.none_t-key" not in versions
+        registry.takes_schemas = False
+        assert registered(registering(shop, registry)) == found, "what is there is only looked up"
+
+
+def test_only_the_named_schemas_are_registered(shop: Database) -> None:
+    pytest.importorskip("confluent_kafka.schema_registry", reason="needs the extra `registry`")
+    with Registry() as registry:
+        given = registering(shop, registry, subject_strategy="record")
+        assert [each["subject"] for each in registered(given, ".messages")] == ["messages.Envelope"]
+        assert {each["subject"] for each in registered(given, "public.t")} == {"public.t.Key", "public.t.Envelope"}
+        with pytest.raises(RequestRejected):
+            registered(given, "public.nobody")
+        assert len(registry.subjects) == 3
+
+
+def test_without_a_registry_nothing_can_be_registered(shop: Database) -> None:
+    with pytest.raises(SettingsError, match=r"avro\.registry_url is not set"):
+        registered(registering(shop, None))

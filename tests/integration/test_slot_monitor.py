@@ -10,12 +10,13 @@ from support.fix_postgres import Database
 from cdcd.clock import wall_us
 from cdcd.config.settings import SourceSettings
 from cdcd.daemon.slot_monitor import SlotMonitor
+from cdcd.monitoring.identity import Identity
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import Status
 
 
 def test_a_slot_that_was_there_and_is_gone_is_lost(database: Database) -> None:
-    status, metrics = Status("1", "w", "p", 0.0), Metrics("pure")
+    status, metrics = Status(Identity("1", "w", "p"), 0.0), Metrics("pure")
 
     def shown() -> dict[str, float]:
         families = text_string_to_metric_families(metrics.exposition(status, 0.0, 0).decode())

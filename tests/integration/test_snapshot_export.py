@@ -18,6 +18,7 @@ from cdcd.daemon.exported_tables import ReadableTables
 from cdcd.daemon.snapshot_export import SnapshotExport
 from cdcd.errors import RequestRejected
 from cdcd.progress.snapshot_records import WANTED, TableSnapshot
+from cdcd.source.incarnations import Incarnation
 from cdcd.source.published_tables import published_tables
 from cdcd.source.session import Session
 
@@ -32,7 +33,7 @@ def settings(dsn: str, mode: str = "initial") -> Settings:
     )
 
 
-def choose(schema: str, name: str) -> TableSnapshot:
+def choose(schema: str, name: str, _: Incarnation | None) -> TableSnapshot:
     return TableSnapshot("s", f"t.{name}", schema, name, WANTED, 0)
 
 

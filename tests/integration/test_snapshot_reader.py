@@ -183,7 +183,7 @@ def exported(database: Database, dsn: str) -> Iterator[ExportedSnapshot]:
     )
     export = SnapshotExport(
         settings,
-        lambda schema, name: TableSnapshot("s", f"t.{name}", schema, name, WANTED, 0),
+        lambda schema, name, _: TableSnapshot("s", f"t.{name}", schema, name, WANTED, 0),
         ReadableTables(settings),
         lambda: None,
     )

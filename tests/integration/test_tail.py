@@ -180,6 +180,36 @@ def test_without_from_beginning_only_what_comes_after_the_start_is_shown(
     assert json.loads(reading.lines(1)[0])["value"]["after"]["id"] == 3
 
 
+def shown_ids(reading: Tail) -> list[int]:
+    out, err = reading.process.communicate(timeout=30)
+    assert reading.process.returncode == 0, err
+    return [json.loads(line)["value"]["after"]["id"] for line in out.splitlines()]
+
+
+def test_the_last_events_are_those_published_last_whatever_was_aborted_between_them(
+    topic: Topic, tail: Callable[..., Tail]
+) -> None:
+    topic.publish(range(1, 11))
+    for number in range(11, 31):
+        topic.publish([1000 + number], commit=False)
+        topic.publish([number])
+    assert shown_ids(tail(topic.name, "-n", "5", "--no-follow", "--json")) == [26, 27, 28, 29, 30]
+    assert len(shown_ids(tail(topic.name, "-n", "100", "--no-follow", "--json"))) == 30
+    reading = tail(topic.name, "-n", "1", "--json")
+    assert json.loads(reading.lines(1)[0])["value"]["after"]["id"] == 30
+    topic.publish([31])
+    assert json.loads(reading.lines(1)[0])["value"]["after"]["id"] == 31
+
+
+def test_only_events_of_the_key_and_since_the_time_are_shown(topic: Topic, tail: Callable[..., Tail]) -> None:
+    for number in (1, 2, 1, 3, 1):
+        topic.publish([number])
+    assert shown_ids(tail(topic.name, "--from-beginning", "--no-follow", "--json", "--key", "key-1")) == [1, 1, 1]
+    assert shown_ids(tail(topic.name, "-n", "2", "--no-follow", "--json", "--key", "key-1")) == [1, 1]
+    assert sorted(shown_ids(tail(topic.name, "--since", "10m", "--no-follow", "--json"))) == [1, 1, 1, 2, 3]
+    assert shown_ids(tail(topic.name, "--since", "2200-01-01", "--no-follow", "--json")) == []
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_it_stops_cleanly_when_asked(topic: Topic, tail: Callable[..., Tail], how: signal.Signals) -> None:
     reading = tail(topic.name)
@@ -203,7 +233,7 @@ def test_a_star_stands_for_any_characters(topic: Topic, prefix: str, tail: Calla
 def test_a_topic_that_does_not_exist_is_named_with_the_nearest(topic: Topic, tail: Callable[..., Tail]) -> None:
     code, err = tail(topic.name + "s").result()
     assert code == 1
-    assert f"cdcd: There is no topic {topic.name}s. Did you mean {topic.name}?\n" in err
+    assert f"cdcd: There is no topic {topic.name}s. Did you mean {topic.name}? [topic-missing]\n" in err
     assert "Traceback" not in err
 
 

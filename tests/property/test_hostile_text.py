@@ -22,13 +22,19 @@ from cdcd.cli.commands.tail import TailedEvent
 from cdcd.cli.commands.verify import as_json, as_text
 from cdcd.errors import RequestRejected
 from cdcd.monitoring import log_setup
+from cdcd.monitoring.identity import Identity
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import Status
 from cdcd.monitoring.status_page import render
+from cdcd.monitoring.status_report import Document, report
+from cdcd.monitoring.status_report import as_json as status_json
+from cdcd.monitoring.status_text import Display, lines
 from cdcd.preflight.findings import Finding, Level
+from cdcd.snapshot.table_progress import SnapshotProgress, TableProgress
 from cdcd.source.table_selection import qualified_name
 from cdcd.terminal.output import Output
 from cdcd.terminal.progress_bar import CLEAR, ProgressBar
+from cdcd.terminal.text_width import width
 from cdcd.verify.comparison import CHANGED, Difference, TableResult
 
 STEERING = "\x00\x07\x08\x1b\x9b\x9d\x85\x7f\r\n\t\u2028\u2029\u202e\u2066\u2069\u061c\ud800"
@@ -149,7 +155,7 @@ def test_check_shows_a_finding_in_one_line_and_only_the_level_has_a_colour(messa
 @given(hostile)
 def test_an_error_is_one_line_on_standard_error(message: str) -> None:
     def fail(*_: object) -> bool:
-        raise RequestRejected(message, "Do it")
+        raise RequestRejected(message, "Do it", code="statement-refused")
 
     with pytest.MonkeyPatch.context() as patch:
         said = io.StringIO()
@@ -209,12 +215,19 @@ class Outline(HTMLParser):
         self.tags.append(f"{tag} {sorted(name for name, _ in attrs)}")
 
 
-def page(name: str, message: str) -> str:
-    status = Status("1.0", name, name, 1000.0)
+def document(name: str, message: str) -> Document:
+    status = Status(Identity("1.0", name, name, "pure", name, name, name, name, name), 1000.0)
+    status.servers.kafka = status.servers.postgresql = name
     status.published.add(1001.0, 1, {f"public.{name}": 3})
+    table = TableProgress("public", name, 10, 5, 2, is_done=False)
+    status.snapshot = lambda _: SnapshotProgress(is_read=True, lsn=16, tables=(table,))
     status.parked = {name: message}
-    status.errors.add(1001.0, RequestRejected(message, message))
-    return render(status, 1002.0, 10_000_000)
+    status.errors.add(1001.0, RequestRejected(message, message, code="statement-refused"))
+    return report(status, 1002.0, 10_000_000)
+
+
+def page(name: str, message: str) -> str:
+    return render(document(name, message))
 
 
 @given(hostile.filter(bool), hostile.filter(bool))
@@ -222,6 +235,20 @@ def test_the_page_has_the_same_elements_whatever_a_name_or_a_message_is(name: st
     shown = page(name, message)
     assert_harmless(shown)
     assert Outline(shown).tags == Outline(page("a", "b")).tags
+
+
+@given(hostile.filter(bool), hostile.filter(bool), st.integers(1, 200))
+def test_the_status_on_a_terminal_has_the_same_lines_whatever_a_name_or_a_message_is(
+    name: str, message: str, columns: int
+) -> None:
+    found = json.loads(status_json(document(name, message)))
+    assert_harmless(status_json(found))
+    shown = lines(found, Display())
+    assert_harmless("\n".join(shown))
+    assert len(shown) == len(lines(document("a", "b"), Display()))
+    narrow = lines(found, Display(columns, has_blocks=True))
+    assert_harmless("\n".join(narrow))
+    assert all(width(line) <= max(columns, 20) for line in narrow), narrow
 
 
 def test_no_command_that_is_shown_runs_what_stands_in_the_name_of_a_table() -> None:
@@ -236,4 +263,4 @@ def test_no_command_that_is_shown_runs_what_stands_in_the_name_of_a_table() -> N
 def test_a_label_of_a_metric_is_harmless(name: str) -> None:
     metrics = Metrics("pure")
     metrics.published(1, {(f"public.{name}", "c"): 1}, 10, 0.1)
-    assert_harmless(metrics.exposition(Status("1.0", "slot", "pub", 0.0), 0.0, 0).decode())
+    assert_harmless(metrics.exposition(Status(Identity("1.0", "slot", "pub"), 0.0), 0.0, 0).decode())

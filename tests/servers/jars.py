@@ -26,7 +26,11 @@ from pathlib import Path
 
 POSTGRESQL = {14: "14.24.0", 15: "15.19.0", 16: "16.15.0", 17: "17.11.0", 18: "18.6.0"}
 """The pinned release of each major version."""
-KAFKA = "4.3.1"
+KAFKAS = ("2.8.2", "3.9.1", "4.3.1")
+"""The pinned releases of Kafka, from the oldest that cdcd is for to the newest. Those before 3.3 need ZooKeeper."""
+KAFKA = KAFKAS[-1]
+SLF4J = {"2.8.2": "1.7.30"}
+"""The slf4j-simple that goes with the slf4j-api of a Kafka, if not 1.7.36: without it the log is empty."""
 SPARK = "4.1.3"
 """The PySpark of the tests and of `quickstart --spark`. 4.1.0 to 4.1.2 lose a restarted Kafka stream."""
 
@@ -118,8 +122,9 @@ def fetch_jars(
 
 
 def _jar_path(maven: Path, coordinate: str) -> Path:
-    group, artifact, version = coordinate.split(":")
-    return maven.joinpath(*group.split("."), artifact, version, f"{artifact}-{version}.jar")
+    group, artifact, version, *more = coordinate.split(":")
+    classifier, packaging = (f"-{more[0]}", more[1]) if more else ("", "jar")
+    return maven.joinpath(*group.split("."), artifact, version, f"{artifact}-{version}{classifier}.{packaging}")
 
 
 def _intact(path: Path, digest: str) -> bool:
@@ -132,7 +137,9 @@ def _fetch_with_jgo(coordinates: Sequence[str]) -> None:
 
     maven = MavenContext(timeout=60)
     with ThreadPoolExecutor(8) as pool:
-        artifacts = [maven.create_dependency(coordinate).artifact for coordinate in coordinates]
+        # With a colon at the end, jgo takes the parts for version, classifier and packaging, in this order.
+        wanted = [f"{each}:" if each.count(":") > 2 else each for each in coordinates]
+        artifacts = [maven.create_dependency(coordinate).artifact for coordinate in wanted]
         list(pool.map(lambda artifact: artifact.resolve(), artifacts))
 
 
@@ -142,8 +149,8 @@ def _write_lock() -> None:
     zonky = "io.zonky.test.postgres:embedded-postgres-binaries-linux"
     servers = [
         *((f"postgresql-{v}-{a}", f"{zonky}-{a}:{v}") for v in POSTGRESQL.values() for a in ("amd64", "arm64v8")),
-        (f"kafka-{KAFKA}", f"org.apache.kafka:kafka_2.13:{KAFKA}"),
-        (f"kafka-{KAFKA}", "org.slf4j:slf4j-simple:1.7.36"),  # for Kafka's slf4j-api: without it the log is empty
+        *((f"kafka-{v}", f"org.apache.kafka:kafka_2.13:{v}") for v in reversed(KAFKAS)),
+        *((f"kafka-{v}", f"org.slf4j:slf4j-simple:{SLF4J.get(v, '1.7.36')}") for v in reversed(KAFKAS)),
         *((f"spark-{SPARK}", endpoint) for endpoint in SPARK_JARS),
         *((f"lake-{SPARK}", endpoint) for endpoint in LAKE_JARS),
         *((f"spark-{OLDEST_SPARK}", endpoint) for endpoint in OLDEST_SPARK_JARS),
@@ -219,9 +226,17 @@ def install_postgresql(version: int, home: Path, *, python: str = sys.executable
     return _install(home, name, unpack)
 
 
-def install_kafka(home: Path, *, python: str = sys.executable, say: Say = say_on_stderr) -> Path:
-    """Return the directory of Kafka's jars; fetch them if it is missing."""
-    return install_jars(f"kafka-{KAFKA}", home, python=python, say=say)
+def pinned_kafka(wanted: str) -> str:
+    """Return the pinned release of Kafka that "3.9" or "3.9.1" means."""
+    for version in KAFKAS:
+        if wanted in (version, version.rpartition(".")[0]):
+            return version
+    raise ServerError(f"Kafka {wanted} is not one of {', '.join(KAFKAS)}")
+
+
+def install_kafka(home: Path, version: str, *, python: str = sys.executable, say: Say = say_on_stderr) -> Path:
+    """Return the directory of the jars of Kafka `version`, a pinned release; fetch them if it is missing."""
+    return install_jars(f"kafka-{version}", home, python=python, say=say)
 
 
 def install_jars(
@@ -232,6 +247,21 @@ def install_jars(
     def unpack(target: Path) -> None:
         for jar in fetch_jars(name, home, lock=lock, python=python, say=say):
             jar.rename(target / jar.name)
+
+    return _install(home, name, unpack)
+
+
+def install_archive(
+    name: str, home: Path, *, lock: Path | None = None, python: str = sys.executable, say: Say = say_on_stderr
+) -> Path:
+    """Return the directory of what the archive of `name` (tar.gz) holds; fetch it if it is missing."""
+
+    def unpack(target: Path) -> None:
+        (archive,) = fetch_jars(name, home, lock=lock, python=python, say=say)
+        with tarfile.open(archive) as tree:
+            tree.extraction_filter = getattr(tarfile, "tar_filter", None)  # Python 3.11.2, Debian's, has none
+            tree.extractall(target)
+        archive.unlink()
 
     return _install(home, name, unpack)
 

@@ -73,6 +73,8 @@ class Server:
             self.directory = data.absolute()
             self.directory.mkdir(parents=True, exist_ok=True)
         self.log = self.directory / "log"
+        self.environment = dict(ENVIRONMENT)
+        """The environment variables of the next start."""
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
@@ -181,7 +183,7 @@ class Server:
         user = self._user()
         return subprocess.Popen(
             command,
-            env=ENVIRONMENT,
+            env=self.environment,
             cwd=self.directory,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -22,12 +22,14 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
+from sim.defaults_checker import DefaultsChecker
 from sim.fake_kafka import FakeBroker, Placed, Transaction
 from sim.snapshots_checker import Seen, SnapshotsChecker
 from sim.sql import Committed, Database, Event
 
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import SlotRecord, TableRecord, parse_record
+from cdcd.progress.repair_records import is_repair_record
 from cdcd.progress.slot_beginnings import parse_beginning
 from cdcd.progress.snapshot_records import WANTED, parse_snapshot_record
 from cdcd.reading import decoder
@@ -65,9 +67,12 @@ class Checker:
         self.created = 0
         """Where the slot began: before it there is no promise."""
         self.snapshots = SnapshotsChecker(broker, database, prefix, self._demand)
+        self._defaults = DefaultsChecker(self._demand)
+        self.adopts = False
+        """The next Kafka transaction says that the stream goes on at another server."""
         self.has_snapshots = False
         """Tables have snapshots: everything is in Kafka only when these are complete."""
-        self._schemas: set[str] = set()
+        self._schemas: set[str | int] = set()
         self._key_partition: dict[tuple[str, bytes | None], int] = {}
         self._in_partition: dict[tuple[str, int], tuple[int, int]] = {}
         self._ends: dict[tuple[str, int], int] = {}
@@ -111,6 +116,19 @@ class Checker:
                 rows.append(placed)
         self._forget_lost()
         begins_at = [] if self.last else [self.created]
+        last = parse_record(progress[-1].key or b"", progress[-1].value or b"") if progress else None
+        # The old server's daemon may have left another one undecided.
+        is_adoption = (
+            self.adopts and isinstance(last, SlotRecord) and self.last and last.system_id != self.last.system_id
+        )
+        if isinstance(last, SlotRecord) and is_adoption:
+            self.adopts = False
+            begins_at = [last.lsn]
+            if last.gap_lsn:
+                self.snapshots.gap(last.gap_lsn)
+        elif isinstance(last, SlotRecord) and last.gap_lsn:
+            self._judge_gap(last)
+            begins_at = [self.created]
         self._same("where the stream begins", [each.lsn for each in beginnings], begins_at)
         for placed in schemas:
             assert placed.key is not None
@@ -123,19 +141,31 @@ class Checker:
         ]
         self._judge_partitions(seen)
         aside = self.snapshots.parked(parked, self._decode)
-        streamed = self.snapshots.take_replayed(seen)
-        inside = self._judge_rows(streamed + aside)
+        streamed = self.snapshots.take_replayed(seen, self._decode)
+        inside = self._judge_rows([*streamed, *(each for each in aside if not self.snapshots.repairs.is_repair(each))])
         for placed in rows:
             where = placed.topic, placed.partition
             self._demand(placed.offset >= self._cut.get(where, 0), f"{where} {placed.offset} lies before the last cut")
             self._ends[where] = placed.offset + 1
         self.snapshots.fold(seen, copies, self._decode)
-        records = [parse_snapshot_record(each.key or b"", each.value or b"") for each in copies]
+        self._defaults.end(self.snapshots.standing)
+        records = [
+            parse_snapshot_record(each.key or b"", each.value or b"")
+            for each in copies
+            if not is_repair_record(each.key or b"")
+        ]
         touched = {event.topic for event in seen} | {record.topic for record in records if record.state != WANTED}
         wanted = {record.topic for record in records}
         self._judge_progress(progress, inside, len({event.position for event in seen + aside}), touched, wanted)
         assert self.last is not None
-        self.snapshots.compare(self.published, self.last)
+        self.snapshots.compare(self.published, self.created, self.last)
+
+    def _judge_gap(self, record: SlotRecord) -> None:
+        """Nothing was published between the two positions, and readers are told so."""
+        assert self.last is not None
+        self._same("the gap", (record.gap_lsn, record.lsn), (self.last.lsn, self.created))
+        self._demand(self.created > self.last.lsn, "a gap although the slot has everything")
+        self.snapshots.gap(record.gap_lsn)
 
     def _judge_partitions(self, seen: list[Seen]) -> None:
         for event in seen:
@@ -186,6 +216,9 @@ class Checker:
         for each in seen:
             value = dict(each.value)
             source = value.pop("source")
+            found = decoder.schema_id(each.data)
+            assert found is not None
+            self._defaults.judge(topic, event, _TEXTS[str(found[0])], self.snapshots.standing.get(topic))
             self._same("key", None if each.key is None else self._decode(each.key), event.key)
             wanted = {
                 "op": event.op,
@@ -212,6 +245,9 @@ class Checker:
         assert isinstance(last, SlotRecord)
         self._demand(progress[-1].key == self._slot, "the slot record has another key")
         before = self.last.lsn if self.last else self.created
+        # Until a server is adopted, the progress is that of the server before it.
+        server = self.last if self.adopts and self.last else self._db.server
+        self._same("the server", (last.system_id, last.lsn_base), (server.system_id, server.lsn_base))
         self._demand(last.lsn >= before, f"the slot record went back to {format_lsn(last.lsn)}")
         if inside:
             self._demand(last.lsn >= inside[-1].end_lsn, "the slot record lies before what it closes")
@@ -237,6 +273,8 @@ class Checker:
             if topic in self._lost and not self._fits(record):
                 continue  # it was under way when the topic lost records
             self._lost.discard(topic)
+            if topic not in self._broker.topics:
+                continue  # it was deleted, and the daemon has seen that, or will
             self._same("partitions", len(record.offsets), len(self._broker.topics[topic]))
             table = (record.schema, record.table)
             parked = [each.lsn for each in last.incomplete if (each.schema, each.table) == table]
@@ -245,6 +283,11 @@ class Checker:
                 end = self._ends.get((topic, partition), 0)
                 self._demand(offset >= end, f"{topic} {partition}: cut at {offset}, but rows end at {end}")
                 self._cut[topic, partition] = offset
+
+    def registered(self, schema_id: int, text: str) -> None:
+        """The schema registry has a schema."""
+        self._schemas.add(schema_id)
+        _TEXTS[str(schema_id)] = text
 
     def _decode(self, data: bytes | None) -> Any:
         assert data is not None, "no tombstones were asked for"
@@ -300,10 +343,13 @@ class Checker:
 
     def done(self) -> bool:
         """Whether everything that was committed is in Kafka, and the slot knows."""
-        self.look()
         slot = self._db.server.slot
-        whole = self._next() is None and (not self.has_snapshots or self.snapshots.done())
-        return whole and slot is not None and slot.confirmed >= self._db.server.end
+        return self.has_all() and slot is not None and slot.confirmed >= self._db.server.end
+
+    def has_all(self) -> bool:
+        """Whether everything that was committed is in Kafka."""
+        self.look()
+        return self._next() is None and (not self.has_snapshots or self.snapshots.done())
 
     def close(self) -> None:
         """`read_committed` shows what was judged, and nothing else."""
@@ -361,7 +407,7 @@ class Checker:
 
 
 _TEXTS: dict[str, str] = {}
-"""Schemas by fingerprint, of all worlds: they say the same everywhere."""
+"""Schemas by fingerprint or id, of all worlds: they say the same everywhere."""
 
 
 @cache

@@ -6,18 +6,25 @@ After: `scenes` lists these worlds; `test_mutations` plays them with the bug tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
+from typing import Any
 
 from sim.fake_disk import Disk
 from sim.fake_kafka import Entry, FakeProducer, Transaction, nothing
 from sim.fake_postgres import Server
-from sim.replica import Life, SimProducer
+from sim.replica import Killed, Life, SimClients, SimProducer, SteppedThread, postgres_facts
 from sim.sql import TABLES
 from sim.world import World
 
 from cdcd.config.settings import Settings
-from cdcd.errors import FatalError, Fenced, GapError, KafkaUnavailable, PostgresUnavailable
+from cdcd.daemon.adoption import Adoption
+from cdcd.daemon.adoption_proof import Compared, Proof
+from cdcd.daemon.fallbacks import Fallbacks
+from cdcd.daemon.start_judgement import StartJudgement
+from cdcd.errors import FatalError, Fenced, GapError, KafkaUnavailable, PostgresUnavailable, RequestRejected
+from cdcd.lsn import base_for
 from cdcd.progress.records import SlotRecord, TableRecord, parse_slot_record, parse_table_record
 from cdcd.progress.slot_beginnings import SlotBeginning
 from cdcd.progress.snapshot_records import DONE, TableSnapshot
@@ -164,7 +171,7 @@ class Intruder(World):
         assert self.other.slot is not None
         reader = self.other.slot.reader
         if reader is not None and (reader.link.gone or reader.link.lost):
-            reader.end(PostgresUnavailable("the connection was reset"))
+            reader.end(PostgresUnavailable("the connection was reset", code="postgres-interrupted"))
         able = super().step(daemons=daemons)
         for owner in self.broker.owners.values():
             assert isinstance(owner, SimProducer)
@@ -286,7 +293,212 @@ class TwoPrefixes(World):
         self._expect_refusal("the slot's changes went to another prefix")
 
 
+class LostSlot(World):
+    """The slot is dropped or moved while nobody reads, with changes behind it; `on_slot_lost` is "repair".
+
+    Only the rows that differ are published, while the stream goes on, tables change, and daemons die.
+    """
+
+    loses_topics = 0.0
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 20)
+        if not self.checker.has_snapshots:
+            self._take_snapshots()
+
+    def contradict(self, choice: float) -> None:
+        source = self.settings.source.model_copy(update={"on_slot_lost": "repair"})
+        self.settings = self.settings.model_copy(update={"source": source})
+        for _ in range(self.rng.choice([1, 3])):
+            self._stop_all()
+            self.database.request_share = 0.0
+            for _ in range(self.rng.choice([5, 60])):
+                self.database.act()
+            self.database.end_all()
+            self.database.request_share = self.rng.choice([0.0, 0.5])
+            self.server.log("other")
+            self.lose()
+            self._is_calm = False
+            self._make_good(self.rng.choice([0, 5, 30]), self.rng.choice([0, 3, 8]))
+
+    def lose(self) -> None:
+        """Drop the slot, or move it."""
+        slot = self.server.slot
+        assert slot is not None
+        if self.rng.random() < 0.5:
+            self.note("the slot is dropped")
+            self.server.slot = None
+        else:
+            slot.confirmed = slot.saved = self.server.end
+            self.slot_created(self.server.end)
+
+
+class _Adopter(Life):
+    """The process of `cdcd adopt`. Its thread runs at once, and it may be killed at any call."""
+
+    def __init__(self, world: World, calls: float) -> None:
+        super().__init__(world, "adopt", Disk(world.rng))
+        self.calls = calls
+        """So many calls later it is killed."""
+
+    def check(self) -> None:
+        self.calls -= 1
+        self.dead = self.dead or self.calls <= 0
+        super().check()
+
+
+class _AdopterClients(SimClients):
+    def thread(self, target: Callable[[], None], name: str) -> Any:
+        thread = SteppedThread(self._life, target)
+        thread.start = target  # type: ignore[method-assign]
+        return thread
+
+
+class _Adopting(World):
+    """`cdcd adopt` is killed at some moments, and run again.
+
+    What a killed daemon or adoption has left open, Kafka often leaves undecided. The adoption was refused then, without
+    a way out.
+    """
+
+    loses_topics = 0.0
+    different: tuple[str, ...] = ()
+    """The tables that differ at the other server."""
+    _adopter: _Adopter
+
+    def kill(self, name: str, *, quick: bool) -> None:
+        if name == "adopt":
+            self._adopter.dead = True
+        else:
+            super().kill(name, quick=quick)
+
+    def _lose_more_markers(self, *, more: bool) -> None:
+        self.loses_markers = 0.5 if more else World.loses_markers
+        self.broker.may_still_commit = more
+
+    def _is_committing(self) -> bool:
+        """Whether a daemon has written all of a Kafka transaction, and not committed it."""
+        return any(placed.key == b"s" for each in self.broker.open_transactions() for placed in each.records)
+
+    def adopt(self, proof: Proof) -> bool:
+        """Run `cdcd adopt`; False if it was killed or refused, or Kafka was away."""
+        calls = self.rng.choice([self.rng.randint(1, 50), self.rng.randint(35, 50), inf])  # a whole one has about 50
+        life = self._adopter = _Adopter(self, calls)
+        clients = _AdopterClients(self, life)
+
+        def compare(last: SlotRecord, _: object) -> Compared:
+            self.checker.look()
+            assert last == self.checker.last or self.different
+            record = life.server.log("running")
+            return Compared(record.end - life.server.lsn_base, self.different)
+
+        self.running.append(life)
+        life.busy.add("main")
+        try:
+            fallbacks = Fallbacks(judgement=StartJudgement(postgres_facts))
+            adopted = Adoption(self.settings, clients, compare, fallbacks).run(proof)
+            self.note(f"adopted at {adopted.lsn:X}")
+        except (Killed, KafkaUnavailable, PostgresUnavailable) as error:
+            self.note(f"no adoption: {error!r}")
+            return False
+        except (RequestRejected, Fenced) as error:
+            self.note(f"no adoption: {error!r}")
+            assert self.different
+            return False
+        finally:
+            self.running.pop()
+            self.checker.look()
+        return True
+
+
+class AdoptedServer(_Adopting):
+    """Everything is published. Then the tables are on another server, whose LSNs begin again lower, or higher.
+
+    Once it is adopted, the stream goes on, under faults.
+    """
+
+    def contradict(self, choice: float) -> None:
+        rng, last = self.rng, self.checker.last
+        if last is None or last.incomplete:
+            return
+        self.database.end_all()
+        self._lose_more_markers(more=True)
+        self._stop_all()
+        if self.server.running or not self.checker.has_all():
+            return
+        end = self.server.end
+        lsn = rng.choice([0x100_0028, 0x8000_0000, end + 0x1000, end + (3 << 32)]) + 8 * rng.randint(0, 1000)
+        self.note(f"another server, whose WAL ends at {lsn:X}")
+        self.server.become("7000000000000000007", lsn, base_for(lsn, end))
+        self._expect_refusal("it is another server")
+        self._stop_all()
+        proof = rng.choice([Proof.COMPARED, Proof.SAID, Proof.REPAIRED])
+        self.checker.adopts = True
+        for _ in range(40):
+            self._kafka_failures = rng.choice([0.0, 0.05])
+            if self.adopt(proof) or not self.checker.adopts:
+                break  # the record is there, even if nobody heard of it
+            self.step()
+        self._kafka_failures = 0.0
+        self._lose_more_markers(more=False)
+        self._expects_gap = False
+        assert not self.checker.adopts, "nothing was recorded"
+        taken, until = len(self._snapshots), self.now + 30
+        while self.now < until:
+            self.step()
+        # A table without a topic cannot be compared: it is copied.
+        is_kept = proof is Proof.REPAIRED or len(self._snapshots) == taken
+        assert is_kept, "a table of the new server was taken for another one"
+        self._make_good(rng.choice([5, 30]), rng.choice([0, 3, 8]))
+
+
+class RefusedAdoption(_Adopting):
+    """An adoption is refused, or is killed at some moment, while a daemon of the old server streams.
+
+    Nothing has changed then: the old server's daemons go on, exactly once.
+    """
+
+    different = ("public.t",)
+
+    def contradict(self, choice: float) -> None:
+        rng = self.rng
+        self.other = Server(rng, self.server.version, TABLES, self.now)
+        self.other.system_id = "7000000000000000007"
+        self._lose_more_markers(more=True)
+        self._left, self._kafka_pauses, self._sql_pause = 200, 0.5, 0.02
+        self.coordinator.moves, self.coordinator.chance = rng.choice([0, 2]), 1.0
+        for _ in range(rng.choice([1, 2, 4])):
+            self._due = self.now + rng.random() * rng.choice([0.1, 3])
+            self.at(self._due, self._adopt_in_vain)
+            while self.now <= self._due:
+                self.step()
+        self.coordinator.rest()
+        self._lose_more_markers(more=False)
+        self._kafka_pauses = self._usual_pauses
+        self._make_good(rng.choice([5, 30]), rng.choice([0, 3, 8]))
+
+    def _adopt_in_vain(self) -> None:
+        """Do it while a daemon waits inside of a call, with a Kafka transaction that is open."""
+        if not self._is_committing() and self._left > 0:
+            self._due = self.now + 0.001
+            self.at(self._due, self._adopt_in_vain)
+            return
+        self._kafka_failures = self.rng.choice([0.0, 0.05])
+        self.adopt(Proof.COMPARED)
+        self._kafka_failures = 0.0
+
+    def server_of(self, name: str) -> Server:
+        return self.other if name == "adopt" else self.server
+
+    def slot_created(self, lsn: int) -> None:
+        if self.running[-1].server is self.server:
+            super().slot_created(lsn)
+
+
 CONTRADICTIONS = [
+    LostSlot,
+    AdoptedServer,
+    RefusedAdoption,
     MovedSlot,
     LostProgress,
     CutProgress,

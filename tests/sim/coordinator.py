@@ -57,7 +57,7 @@ class Coordinator:
     def answer(self) -> None:
         """Answer the commit, before the markers are written; or do not."""
         if self._rng.random() < 0.5:
-            raise KafkaUnavailable("the coordinator has moved, and nobody answers")
+            raise KafkaUnavailable("the coordinator has moved, and nobody answers", code="kafka-unavailable")
 
     def is_decided_now(self, step: str) -> bool:
         """Whether a take-over decides a commit that hangs. If it died amid this, Kafka would abort what hangs, too."""
@@ -82,7 +82,7 @@ class Coordinator:
         if self._broker.hanging != [transaction] or rng.random() < 0.2:
             return set()
         ways: list[set[tuple[str, int]]] = []
-        counted = sorted(left - {_PROGRESS, _PARKED})
+        counted = sorted(left - {_PROGRESS})
         if counted:
             ways.append(set(rng.sample(counted, rng.randint(1, len(counted)))))
         rows = sorted(place for place in transaction.touched if place[0].count(".") == 2)

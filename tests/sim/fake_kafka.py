@@ -19,12 +19,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from confluent_kafka import KafkaError
+
 from cdcd.errors import Fenced, KafkaUnavailable, RequestRejected, Unpublishable
 from cdcd.progress.records import TopicState
 from cdcd.sink.batches import Message
 from cdcd.sink.interfaces import Offsets
 from cdcd.sink.kafka.client_config import KafkaConnection
 from cdcd.sink.kafka.cluster import KafkaCluster
+from cdcd.sink.kafka.errors import to_cdcd_error
 from cdcd.sink.topics import TopicSpec
 
 
@@ -45,6 +48,8 @@ class Transaction:
 
     producer: str | None
     """The transactional.id."""
+    producer_id: int = 0
+    """Of the producer; another one once Kafka has forgotten the transactional.id."""
     state: str = "open"
     touched: dict[tuple[str, int], None] = field(default_factory=dict)
     records: list[Placed] = field(default_factory=list)
@@ -103,9 +108,10 @@ class FakeBroker:
         self.specs: dict[str, TopicSpec] = {}
         self.ids: dict[str, str] = {}
         """Of the topics; empty as with old brokers."""
-        self._numbers = count()
+        self.numbers = count()
         self.cluster_id = "sim"
         self.owners: dict[str, FakeProducer] = {}
+        self.producer_ids: dict[str, int] = {}
         self.committed: list[Transaction] = []
         """In the order of their commits."""
         self.hanging: list[Transaction] = []
@@ -115,6 +121,8 @@ class FakeBroker:
         """Whether the coordinator moves between its decision to commit and the markers."""
         self.pending: dict[str, Transaction] = {}
         """By transactional.id: the transactions whose markers the coordinator's heir has yet to write."""
+        self.may_still_commit = False
+        """A transaction that was aborted, and is whole and undecided everywhere, may be committed after all."""
         self.refused = ""
         """Kafka refuses the topics whose names start so; empty: it refuses none."""
         self.keeps_leaders = True
@@ -124,7 +132,7 @@ class FakeBroker:
     def create(self, spec: TopicSpec) -> None:
         self.specs[spec.name] = spec
         self.topics[spec.name] = [[] for _ in range(spec.partitions)]
-        self.ids[spec.name] = f"id{next(self._numbers)}"
+        self.ids[spec.name] = f"id{next(self.numbers)}"
 
     def delete(self, topic: str) -> TopicSpec:
         """Lose a topic. Returns how to make it again."""
@@ -139,9 +147,9 @@ class FakeBroker:
 
     def log(self, topic: str, partition: int) -> list[Entry]:
         if topic not in self.topics:
-            raise KafkaUnavailable(f"no such topic: {topic}")
+            raise KafkaUnavailable(f"no such topic: {topic}", code="kafka-unavailable")
         if partition >= len(self.topics[topic]):
-            raise RequestRejected(f"no such partition: {topic} {partition}")
+            raise RequestRejected(f"no such partition: {topic} {partition}", code="statement-refused")
         return self.topics[topic][partition]
 
     def visible(self, topic: str) -> list[list[Seen]]:
@@ -177,13 +185,22 @@ class FakeBroker:
                 continue
             self.log(*place).append(Entry(None, None, transaction, place, is_marker=True))
             for other in self.hanging:
-                if place in other.undecided and other.producer == transaction.producer:
+                if place in other.undecided and other.producer_id == transaction.producer_id:
+                    if self._commits_after_all(other, transaction, places):
+                        self.committed.append(other)
+                        other.state = transaction.state
                     other.undecided.discard(place)
                     # Its coordinator has decided otherwise, and half of it may be seen by now.
                     assert other.state == transaction.state, (
                         f"a marker in {place} decides what was {other.state}: {transaction.state}"
                     )
         self.hanging = [each for each in [*self.hanging, transaction] if each.undecided]
+
+    def _commits_after_all(
+        self, other: Transaction, transaction: Transaction, places: Collection[tuple[str, int]]
+    ) -> bool:
+        is_whole = other.undecided == set(other.touched) <= set(places)
+        return self.may_still_commit and (other.state, transaction.state) == ("aborted", "committed") and is_whole
 
     def carry_out(self, transactional_id: str) -> None:
         """The coordinator's heir has read what was decided, and writes the markers; some may be lost."""
@@ -208,8 +225,12 @@ class FakeBroker:
             self.end(transaction, "committed")
 
     def forget(self, transactional_id: str) -> None:
-        """`transactional.id.expiration.ms` is over: its producer will be told; the next one to start is a new owner."""
+        """`transactional.id.expiration.ms` is over: its producer will be told; the next one to start is a new owner.
+
+        Its producer id is a new one, too, so its markers decide nothing that the one before has left undecided.
+        """
         self.owners.pop(transactional_id).is_forgotten = True
+        del self.producer_ids[transactional_id]
 
     def _committed(self, log: list[Entry]) -> Iterator[Seen]:
         for offset, entry in enumerate(log[: self.stable_end(log)]):
@@ -223,6 +244,7 @@ class FakeProducer:
     def __init__(self, broker: FakeBroker, transactional_id: str | None) -> None:
         self._broker = broker
         self._id = transactional_id
+        self._producer_id = 0
         self._transaction: Transaction | None = None
         self._offsets: dict[tuple[str, int], int] = {}
         self.is_forgotten = False
@@ -238,6 +260,7 @@ class FakeProducer:
         if self._id is not None:
             before = self._broker.owners.get(self._id)
             self._broker.owners[self._id] = self
+            self._producer_id = self._broker.producer_ids.setdefault(self._id, next(self._broker.numbers))
             self._broker.carry_out(self._id)
             if before is not None and before._transaction is not None and before._transaction.is_open:
                 self._broker.end(before._transaction, "aborted")
@@ -251,7 +274,7 @@ class FakeProducer:
             pending = self._broker.pending.pop(self._id)
             self._broker.write_markers(pending, set(pending.undecided))
         self._offsets = {}
-        self._transaction = Transaction(self._id)
+        self._transaction = Transaction(self._id, self._producer_id)
         self._broker.on_done("begin")
 
     def begin_next(self) -> None:
@@ -314,11 +337,11 @@ class FakeProducer:
     def _step(self, step: str) -> None:
         self._broker.on_call(step)
         if self.is_forgotten:
-            raise KafkaUnavailable(f"Kafka has forgotten the producer of {self._id}")
+            raise to_cdcd_error(KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING), f"{step} of {self._id}", "fake")
         if not self._owns():
-            raise Fenced(f"another producer has taken over {self._id}")
+            raise Fenced(f"another producer has taken over {self._id}", code="daemon-fenced")
         if self._transaction is not None and self._transaction.expired:
-            raise KafkaUnavailable("Kafka ended our transaction: it took too long")
+            raise KafkaUnavailable("Kafka ended our transaction: it took too long", code="kafka-unavailable")
 
 
 class FakeAdmin:
@@ -338,11 +361,14 @@ class FakeAdmin:
     def _refuse_collision(self, name: str) -> None:
         """Kafka's metrics take "." and "_" for one character, so it takes no two names that differ in these alone."""
         if self._broker.refused and name.startswith(self._broker.refused):
-            raise Unpublishable(f"Kafka refused creating the topic {name}", "", topic=name)
+            raise Unpublishable(f"Kafka refused creating the topic {name}", "", topic=name, code="row-too-large")
         for other in self._broker.topics:
             if other.replace(".", "_") == name.replace(".", "_"):
                 raise Unpublishable(
-                    f"Kafka refused creating the topic {name}: it collides with {other}", "", topic=name
+                    f"Kafka refused creating the topic {name}: it collides with {other}",
+                    "",
+                    topic=name,
+                    code="row-too-large",
                 )
 
     def shorten_deadlines(self, within_s: float) -> None:
@@ -386,7 +412,7 @@ class FakeAdmin:
 
     def topic_configs(self, topics: Collection[str]) -> dict[str, Mapping[str, str]]:
         self._broker.on_call("configs")
-        return {topic: self._broker.specs[topic].config for topic in topics}
+        return {topic: self._broker.specs[topic].config for topic in topics if topic in self._broker.specs}
 
     def end_offsets(self, partitions: Mapping[str, int]) -> dict[str, list[int]]:
         self._broker.on_call("end_offsets")
@@ -442,7 +468,9 @@ class FakeReading:
             if not stopping():
                 yield record.offset, Read(record)
         if not self._uncommitted and self._broker.stable_end(log) < stop and not stopping():
-            raise KafkaUnavailable(f"some producer has left a transaction open in {self.topic}")
+            raise KafkaUnavailable(
+                f"some producer has left a transaction open in {self.topic}", code="kafka-unavailable"
+            )
 
 
 class FakeKafkaCluster(KafkaCluster):

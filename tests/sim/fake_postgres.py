@@ -166,6 +166,8 @@ class Server:
         self.now = now
         self.system_id = "7000000000000000001"
         self.timeline = 1
+        self.lsn_base = 0
+        """The LSNs in here are those that Kafka has. Clients see them without it."""
         self.synchronous = False
         self.block_chance = 0.0
         """How often a change makes the walsender send a block, where it may."""
@@ -224,9 +226,9 @@ class Server:
         """START_REPLICATION at 0/0. Raises SlotActive or PostgresUnavailable."""
         slot = self.slot
         if not self.up or link.lost is not None or slot is None:
-            raise PostgresUnavailable("the server is not there")
+            raise PostgresUnavailable("the server is not there", code="postgres-interrupted")
         if slot.reader is not None:
-            raise SlotActive("s", 1)
+            raise SlotActive("s", id(slot.reader))
         slot.reader = Walsender(self, slot, link, options, now)
         return slot.reader
 
@@ -242,7 +244,7 @@ class Server:
         self._synchronous.clear()
         if self.slot is not None:
             if self.slot.reader is not None:
-                self.slot.reader.end(PostgresUnavailable("the server crashed"))
+                self.slot.reader.end(PostgresUnavailable("the server crashed", code="postgres-interrupted"))
             self.slot.confirmed = self.slot.saved
 
     def restart(self) -> None:
@@ -267,6 +269,19 @@ class Server:
         self.crashes += 1
         self.restart()
         return copy.end
+
+    def become(self, system_id: str, lsn: int, lsn_base: int) -> None:
+        """Be another server, with the same tables: its WAL ends at `lsn`, and has nothing of the old one's."""
+        assert self.slot is None or self.slot.reader is None
+        assert not self.running
+        assert lsn + lsn_base >= self.end
+        self.system_id, self.lsn_base = system_id, lsn_base
+        self.wal.clear()
+        self.end = lsn + lsn_base
+        self.slot = None
+        self._synchronous.clear()
+        self._xid = 700
+        self.crashes += 1
 
 
 @dataclass
@@ -339,10 +354,14 @@ class Walsender:
         while link.statuses:
             self._reply(link.statuses.popleft())
         if link.gone:
-            self.end(PostgresUnavailable("the connection was reset"))
+            self.end(PostgresUnavailable("the connection was reset", code="postgres-interrupted"))
             return
         if server.now >= self._heard_at + TIMEOUT_S:
-            self.end(PostgresUnavailable("terminating walsender process due to replication timeout"))
+            self.end(
+                PostgresUnavailable(
+                    "terminating walsender process due to replication timeout", code="postgres-interrupted"
+                )
+            )
             return
         if server.now >= self._heard_at + TIMEOUT_S / 2 and not self._pinged:
             self._pinged = True
@@ -388,22 +407,31 @@ class Walsender:
         self._heard_at = self._server.now
         self._pinged = False
         if status.flushed:
-            assert status.flushed >= self._slot.confirmed, "the slot was moved back"
-            self._slot.confirmed = status.flushed
+            flushed = status.flushed + self._server.lsn_base
+            assert flushed >= self._slot.confirmed, "the slot was moved back"
+            self._slot.confirmed = flushed
         if status.reply:
             self._say_at_once(reply=False)
 
     def _say_at_once(self, *, reply: bool) -> None:
         """Send a keepalive that overtakes what waits for room: so it must not tell of the record that this is of."""
         sent = self._before if self._out else self._sent
-        self.link.frames.append(PrimaryKeepalive(sent, self._server.time_us, reply).encode())
+        self.link.frames.append(self._keepalive_of(sent, reply=reply))
 
     def _keepalive(self, *, reply: bool, ahead: int = 0) -> bytes:
-        return PrimaryKeepalive(self._sent + ahead, self._server.time_us, reply).encode()
+        return self._keepalive_of(self._sent + ahead, reply=reply)
+
+    def _keepalive_of(self, lsn: int, *, reply: bool) -> bytes:
+        return PrimaryKeepalive(lsn - self._server.lsn_base, self._server.time_us, reply).encode()
 
     # Decoding
 
     def _frame(self, message: m.Message, lsn: int) -> bytes:
+        if base := self._server.lsn_base:
+            values = {name: getattr(message, name) for name in type(message).__match_args__}
+            own = [name for name in values if name.endswith("lsn") and name != "origin_lsn" and values[name]]
+            message = type(message)(**values | {name: values[name] - base for name in own})
+            lsn -= base if lsn else 0
         return XLogData(lsn, lsn, self._server.time_us, encode(message)).encode()
 
     def _decode(self, record: Record) -> Iterator[bytes]:
@@ -489,7 +517,7 @@ class Walsender:
                 yield from self._change(change, 0, 0)
             yield self._frame(m.Commit(record.lsn, record.end, record.time_us), record.end)
         elif self._server.synchronous:
-            yield PrimaryKeepalive(record.end, self._server.time_us, False).encode()
+            yield self._keepalive_of(record.end, reply=False)
 
     def _abort_subs(self, record: Record) -> Iterator[bytes]:
         """ROLLBACK TO: what is not streamed is dropped, what is streamed is named, its children first."""

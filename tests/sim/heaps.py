@@ -12,14 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
-from sim.sql import Database
+from sim.sql import Committed, Database, Event, Rekeyed
 
 Row = dict[str, Any]
 Identity = tuple[Any, ...] | int
 """Of a row: the values of its key, or a number where the table has none."""
+
+
+DEFAULT: Final = "default"
+"""Of the columns that are added with a new key."""
 
 
 class Fold:
@@ -49,6 +53,19 @@ class Fold:
             self.rows.pop(old, None)
         self.rows[identity] = row
         return identity
+
+    def rekey(self, key: tuple[str, ...]) -> dict[Identity, Identity]:
+        """Give the rows another key: a column that is new has a default. Returns the identities of before, by those of
+        now.
+        """
+        before: dict[Identity, Identity] = {}
+        rows: dict[Identity, Row] = {}
+        for identity, row in self.rows.items():
+            filled = row | {name: DEFAULT for name in key if row.get(name) is None}
+            now = tuple(filled[name] for name in key)
+            rows[now], before[now] = filled, identity
+        self.rows = rows
+        return before
 
     def _find(self, before: Row) -> Identity:
         return next((number for number, row in self.rows.items() if row == before), -1)
@@ -86,6 +103,11 @@ class File:
         if len(self.places) > len(rows):
             self.places = {identity: self.places[identity] for identity in rows}
 
+    def rekey(self, key: tuple[str, ...]) -> None:
+        """The table gets another key. Its rows stay where they are."""
+        before = self.fold.rekey(key)
+        self.places = {identity: self.places[before[identity]] for identity in self.fold.rows}
+
     def rewrite(self) -> None:
         """Into another file, in another order."""
         self.node += 1
@@ -114,22 +136,44 @@ class File:
         return crc32(b"%d" % self._chance) % (len(self.places) // self.ROWS + 1)
 
 
-def table_of(name: tuple[str, str]) -> tuple[str, str]:
-    """The first name of a table that may have been renamed: see `sql`, which only appends to it."""
-    return name[0], name[1].rstrip("x")
-
-
-class Files:
-    """The files of all tables, by the first name of their table."""
+class Steps:
+    """What transactions do to tables, in order: events, and ALTER TABLEs that change the key."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._files: dict[tuple[str, str], File] = {}
+        self._at = 0
+
+    def of(self, committed: Committed) -> Iterator[Event | Rekeyed]:
+        """The steps of the next transaction of the ledger, after those of transactions that have no events."""
+        for number, event in enumerate(committed.events):
+            yield from self._rekeyed(committed.commit_lsn, number)
+            if event.op != "m":
+                yield event
+        yield from self._rekeyed(committed.commit_lsn, len(committed.events))
+
+    def left(self, before_lsn: int = 1 << 64) -> Iterator[Rekeyed]:
+        """The steps after the last transaction of the ledger, of transactions that committed before this LSN."""
+        yield from self._rekeyed(before_lsn, 0)
+
+    def _rekeyed(self, lsn: int, at: int) -> Iterator[Rekeyed]:
+        rekeyed = self._database.rekeyed
+        while self._at < len(rekeyed) and (rekeyed[self._at].commit_lsn, rekeyed[self._at].at) <= (lsn, at):
+            self._at += 1
+            yield rekeyed[self._at - 1]
+
+
+class Files:
+    """The files of all tables, by OID."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._files: dict[int, File] = {}
         self._committed = 0
         self._rewritten = 0
         """How many transactions of the ledger, and how many rewrites, they hold."""
+        self._steps = Steps(database)
 
-    def now(self) -> Mapping[tuple[str, str], File]:
+    def now(self) -> Mapping[int, File]:
         """As everything that has committed left them: only until the next one commits."""
         ledger, rewrites = self._database.ledger, self._database.rewrites
         while self._committed < len(ledger):
@@ -137,9 +181,13 @@ class Files:
             self._committed += 1
             while self._rewritten < len(rewrites) and rewrites[self._rewritten][0] <= committed.commit_lsn:
                 self._rewrite_next()
-            for event in committed.events:
-                if event.op != "m":
-                    self._file(event.table).apply(committed.xid, event)
+            for step in self._steps.of(committed):
+                if isinstance(step, Rekeyed):
+                    self._file(step.oid).rekey(step.key)
+                else:
+                    self._file(step.oid).apply(committed.xid, step)
+        for rekeyed in self._steps.left():
+            self._file(rekeyed.oid).rekey(rekeyed.key)
         while self._rewritten < len(rewrites):
             self._rewrite_next()
         return self._files
@@ -148,8 +196,8 @@ class Files:
         self._file(self._database.rewrites[self._rewritten][1]).rewrite()
         self._rewritten += 1
 
-    def _file(self, name: tuple[str, str]) -> File:
-        return self._files.setdefault(table_of(name), File())
+    def _file(self, oid: int) -> File:
+        return self._files.setdefault(oid, File())
 
 
 def rows_of(file: File, first: int, end: int | None, since: int | None) -> Iterator[Row]:

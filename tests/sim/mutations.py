@@ -43,6 +43,90 @@ class Mutation:
 
 
 _MUTATIONS = (
+    # columns that are added with a default
+    Mutation(
+        "forget the defaults of added columns at a start",
+        "cdcd.daemon.wiring",
+        """
+        -            Relations(server.catalog, kafka.publisher.last_key, parked, kafka.publisher.last_added),
+        +            Relations(server.catalog, kafka.publisher.last_key, parked),
+        """,
+        scene="AddedColumns",
+    ),
+    Mutation(
+        "record the defaults of added columns only with another key",
+        "cdcd.sink.table_keys",
+        """
+        -            if self.last.get((schema, name)) == key and before == added:
+        +            if self.last.get((schema, name)) == key:
+        """,
+        scene="AddedColumns",
+    ),
+    # tables that are replaced
+    Mutation(
+        "take the tables of an adopted server for others",
+        "cdcd.sink.publisher",
+        """
+        -            self._produce_snapshot_records(list(learned))
+        """,
+        scene="AdoptedServer",
+    ),
+    Mutation(
+        "take the events of another table of the name for events of the same table",
+        "cdcd.daemon.recopies",
+        """
+        -                self.follow(*table, other.contradiction(Incarnation(each.oid)))
+        -                copied[table] = None
+        +                pass
+        """,
+        scene="ReplacedTables",
+        first_seed=17,
+    ),
+    Mutation(
+        "trust the stream to show every replaced table",
+        "cdcd.daemon.snapshot_requests",
+        """
+        -        replaced = "" if seen is None else self._recopies.why_replaced(topic, seen)
+        +        replaced = ""
+        """,
+        scene="ReplacedTables",
+    ),
+    Mutation(
+        "compare the stream with a table that it has not reached",
+        "cdcd.daemon.snapshot_requests",
+        """
+        -        self._replaced_now = []
+                 for each in chosen:
+        +            self._recopies.incarnations.put(each.topic, each.incarnation)
+        """,
+        scene="ReplacedTables",
+    ),
+    Mutation(
+        "copy once more what a snapshot has that the stream has not reached",
+        "cdcd.daemon.snapshot_requests",
+        """
+        -        self._requested -= anew
+        """,
+        scene="ReplacedTables",
+    ),
+    Mutation(
+        "put the first rows of a table to those of the table that had its name",
+        "cdcd.daemon.recopies",
+        """
+        -            is_other = bool(self.why_replaced(begun.topic, seen)) or is_other
+        """,
+        scene="ReplacedTables",
+        first_seed=17,
+    ),
+    Mutation(
+        "forget that a table has left its name, if no other table had events under it",
+        "cdcd.progress.topic_incarnations",
+        """
+        -            self._by_topic[left] = Incarnation(0)
+        """,
+        scene="ReplacedTables",
+        first_seed=22,
+    ),
     # transaction
     # Where the server announces every new name, this shows only in transactions whose Relations come before the commit.
     Mutation(
@@ -60,9 +144,9 @@ _MUTATIONS = (
         "cdcd.transaction.assembler",
         """
         +        self._state = BETWEEN_TRANSACTIONS
-        +        self.received_lsn = keepalive.wal_end
+        +        self.received_lsn = wal_end
                  if not self._state.in_transaction:
-                     self.last_idle_keepalive_lsn = keepalive.wal_end
+                     self.last_idle_keepalive_lsn = wal_end
         """,
     ),
     Mutation(
@@ -217,6 +301,16 @@ _MUTATIONS = (
         scene="TornSpool",
         damages_frames=True,
     ),
+    # avro
+    Mutation(
+        "take a registry that is away for one that refuses",
+        "cdcd.avro.registry_store",
+        """
+        -                if error.meaning is not Meaning.PASSING:
+        +                if error.meaning is not Meaning.REFUSED:
+        """,
+        scene="RegistryAway",
+    ),
     # progress
     Mutation(
         "acknowledge what was received",
@@ -287,14 +381,15 @@ _MUTATIONS = (
         +            self._in_transaction
         """,
         scene="PutBackServer",
+        first_seed=600,
     ),
     Mutation(
         "begin anew although the progress is lost",
         "cdcd.progress.continuity",
         """
-        -        return check_first_start(slot, remains, progress, resnapshot=resnapshot)
+        -        return check_first_start(slot, remains, progress, accepts_gap=accepts_gap)
         +        return True
-             return check_continuity(last, slot, server, resnapshot=resnapshot)
+             return check_continuity(last, slot, server, remains.beginning_lsn or 0, accepts_gap=accepts_gap)
         """,
         scene="LostProgress",
     ),
@@ -319,9 +414,10 @@ _MUTATIONS = (
     ),
     Mutation(
         "look for table records behind the end of a progress that was brought back",
-        "cdcd.sink.kafka.progress_reader",
+        "cdcd.sink.kafka.progress_store",
         """
-        -        offset = offset if offset <= stop else start
+        -        read_from = offset if offset <= stop else start
+        +        read_from = offset
         """,
         scene="BroughtBackProgress",
     ),
@@ -424,6 +520,7 @@ _MUTATIONS = (
                  return self._tables[chunk.topic].rows.begin_copy()
         """,
         scene="SnapshotsUnderFaults",
+        first_seed=89,
     ),
     # sink
     Mutation(
@@ -560,6 +657,15 @@ _MUTATIONS = (
         +        return first.start(stopping)
         """,
         scene="ZombieThatPublishes",
+    ),
+    Mutation(
+        "take a producer that Kafka has forgotten for one that is fenced",
+        "cdcd.sink.kafka.refusals",
+        """
+        -_FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+        +_FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_ID_MAPPING})
+        """,
+        scene="ForgottenProducers",
     ),
     Mutation(
         "take where the slot began for an acknowledgement",
@@ -707,11 +813,20 @@ _MUTATIONS = (
         "let a stranger's table without a replica identity refuse the next start",
         "cdcd.preflight.replica_identity",
         """
-        -    yield from _for_each(bare, _bare, error if publication is None else warning)
-        +    yield from _for_each(bare, _bare, error)
+        -    yield from _for_each(bare, _bare, error if publication is None else warning, "replica-identity-missing")
+        +    yield from _for_each(bare, _bare, error, "replica-identity-missing")
         """,
     ),
     # daemon
+    Mutation(
+        "leave the server without an answer while an event waits for the registry",
+        "cdcd.daemon.pipeline",
+        """
+        -        self._wait(min(wait_s, update_s), is_reading=False)
+        +        self._wait(wait_s, is_reading=False)
+        """,
+        scene="RegistryAway",
+    ),
     Mutation(
         "take lost topics as they are",
         "cdcd.daemon.publisher_setup",
@@ -719,6 +834,7 @@ _MUTATIONS = (
         -        lost = check.tables_to_snapshot()
         +        lost = []
         """,
+        first_seed=127,
     ),
     Mutation(
         "do not hear of topics that are lost while the stream runs",
@@ -729,7 +845,7 @@ _MUTATIONS = (
     ),
     Mutation(
         "start again without end for a prepared transaction that does not fit",
-        "cdcd.daemon.stream_startup",
+        "cdcd.daemon.fallbacks",
         """
         -        if isinstance(error, SpoolFull) and not self.streaming_allowed and not error.may_pass:
         +        if isinstance(error, SpoolFull) and self.streaming_allowed and error.may_pass:
@@ -743,6 +859,101 @@ _MUTATIONS = (
         -        check_server(visible, server)
         """,
         scene="Intruder",
+    ),
+    # adopted servers, whose LSNs begin again
+    Mutation(
+        "add no base to the LSNs of commits",
+        "cdcd.pgoutput.decoder",
+        """
+                     cursor = Cursor(frame, at, "Commit")
+        -            cursor.lsn_base = self.lsn_base
+        """,
+        scene="AdoptedServer",
+    ),
+    Mutation(
+        "add no base to the LSNs of streamed and prepared transactions",
+        "cdcd.pgoutput.decoder",
+        """
+                     cursor.to_text = self._to_text
+        -            cursor.lsn_base = self.lsn_base
+        """,
+        scene="AdoptedServer",
+    ),
+    Mutation(
+        "add no base to the LSNs of rows",
+        "cdcd.transaction.change_router",
+        """
+        -        lsn = read_i64_be(frame, 1) + self._lsn_base
+        +        lsn = read_i64_be(frame, 1)
+        """,
+        scene="AdoptedServer",
+    ),
+    Mutation(
+        "add no base to keepalives",
+        "cdcd.transaction.assembler",
+        """
+        -        wal_end: i64 = keepalive.wal_end + self._decoder.lsn_base
+        +        wal_end: i64 = keepalive.wal_end
+        """,
+        scene="AdoptedServer",
+    ),
+    Mutation(
+        "confirm to the server what it does not have",
+        "cdcd.daemon.stream_startup",
+        """
+        -        stream.lsn_base = kafka.lsn_base
+        """,
+        scene="AdoptedServer",
+    ),
+    Mutation(
+        "let LSNs in Kafka go back at another server",
+        "cdcd.progress.continuity",
+        """
+        -        return base_for(server.wal_lsn, last.lsn)
+        +        return last.lsn_base
+        """,
+        scene="AdoptedServer",
+    ),
+    Mutation(
+        "forget the base at the next start",
+        "cdcd.daemon.kafka_takeover",
+        """
+        -            server = server.rebased(0 if last is None else last.lsn_base)
+        """,
+        scene="AdoptedServer",
+    ),
+    Mutation(
+        "look at the progress that a killed adoption hides",
+        "cdcd.daemon.adoption",
+        """
+        -            last = progress_store(self._settings, kafka).visible_record()
+        +            last = progress_store(self._settings, kafka).last_record()
+        """,
+        scene="AdoptedServer",
+    ),
+    Mutation(
+        "commit the record of an adoption that was killed",
+        "cdcd.sink.kafka.undecided_transactions",
+        """
+        -        if last is not None and (last.system_id, last.lsn_base) != (undecided.system_id, undecided.lsn_base):
+        +        if last is None:
+                     return False
+        """,
+        scene="AdoptedServer",
+    ),
+    Mutation(
+        "drop the slot although the record may be in Kafka",
+        "cdcd.daemon.adoption",
+        """
+        -            # The slot stays from here on: Kafka may have the record, whatever becomes of the answer.
+        -            return self._record(session_of_kafka, found, incarnations, proof, seam)
+        +            try:
+        +                return self._record(session_of_kafka, found, incarnations, proof, seam)
+        +            except BaseException:
+        +                slot.drop_created()
+        +                raise
+        """,
+        scene="AdoptedServer",
     ),
     Mutation(
         "count seq anew in every batch",
@@ -771,7 +982,6 @@ _MUTATIONS = (
         """
         -        if not self._queue.put(batch):
         -            self._refused = batch
-        -            self.is_blocked = True
         +        self._queue.put(batch)
         """,
     ),
@@ -786,7 +996,7 @@ _MUTATIONS = (
         "read the progress before fencing",
         "cdcd.sink.kafka.progress_store",
         """
-        -        if self._visible is not None and self._visible[0] is not None and self._visible[0] == reader.bounds():
+        -        if self._visible is not None and bounds is not None and self._visible[0] == bounds:
         +        if self._visible is not None:
         """,
         scene="ZombieThatPublishes",
@@ -795,7 +1005,7 @@ _MUTATIONS = (
         "accept a slot that was moved",
         "cdcd.daemon.kafka_takeover",
         """
-        -        is_contiguous = check_start(last, remains, slot, server, names.progress, resnapshot=accepts_gap)
+        -        is_contiguous = check_start(last, remains, slot, server, names.progress, accepts_gap=accepts_gap)
         +        is_contiguous = True
         """,
     ),
@@ -870,7 +1080,7 @@ _MUTATIONS = (
         "take requests for tables that are not published",
         "cdcd.daemon.request_intake",
         """
-        -                if request.wants_snapshot and request.table not in published and not gives_up:
+        -                if request.needs_published_table and request.table not in published and not gives_up:
         -                    raise ValueError("the publication does not have this table")
         """,
     ),
@@ -889,6 +1099,152 @@ _MUTATIONS = (
         -    if is_requests(message.nspname, message.relname):
         +    if False:
         """,
+    ),
+    Mutation(
+        "leave rows under the old key",
+        "cdcd.daemon.recopies",
+        """
+        -        return list(copied)
+        +        return []
+        """,
+        scene="ChangedKeys",
+    ),
+    Mutation(
+        "overlook a key that came and went within a batch",
+        "cdcd.daemon.request_intake",
+        """
+        -        return taken + [Request(SNAPSHOT, table) for table in self._announce(announced)]
+        +        last = {(each.schema, each.name): each for each in announced}
+        +        return taken + [Request(SNAPSHOT, table) for table in self._announce(last.values())]
+        """,
+        scene="ChangedKeys",
+    ),
+    Mutation(
+        "let the copy under a new key die with the daemon",
+        "cdcd.daemon.request_intake",
+        """
+        -        return taken + [Request(SNAPSHOT, table) for table in self._announce(announced)]
+        +        self._announce(announced)
+        +        return taken
+        """,
+        scene="ChangedKeys",
+    ),
+    Mutation(
+        "copy again for a key that changed before the copy",
+        "cdcd.daemon.snapshot_requests",
+        """
+        -            if not each.done and (is_other or each.topic in self._requested):
+        +            if not each.done and is_other:
+        """,
+        scene="ChangedKeys",
+    ),
+    Mutation(
+        "take the rest of a snapshot for a new one",
+        "cdcd.daemon.snapshot_requests",
+        """
+        -            if not each.done and (is_other or each.topic in self._requested):
+        +            if is_other or each.topic in self._requested:
+        """,
+        scene="ChangedKeys",
+        first_seed=599,
+    ),
+    Mutation(
+        "begin a first snapshot after events under another key",
+        "cdcd.daemon.recopies",
+        """
+        -        is_other = self._keys.get(table, key) != key
+        +        is_other = False
+        """,
+        scene="ChangedKeys",
+    ),
+    # Repairs
+    Mutation(
+        "publish a repair and leave its record",
+        "cdcd.daemon.repair_requests",
+        """
+        -                del self._pending[key]
+        -                records[key] = None
+        +                del self._pending[key]
+        """,
+        scene="RepairsUnderFaults",
+    ),
+    Mutation(
+        "forget a repair at a restart",
+        "cdcd.sink.publisher",
+        """
+        -            if repair is not None:
+        +            if False:
+        """,
+        scene="RepairsUnderFaults",
+    ),
+    Mutation(
+        "let the stream go on before the repairs of its snapshot",
+        "cdcd.daemon.snapshot_coordinator",
+        """
+        -        if self._rows.has_repairs:
+        -            return self._repair(self._rows)
+                 anew = self._requests.reach(self._rows.tables)
+                 self.state = SnapshotState.READING
+                 self._rows.start(now, anew)
+        +        if self._rows.has_repairs:
+        +            return self._repair(self._rows)
+        """,
+        scene="RepairsUnderFaults",
+    ),
+    Mutation(
+        "give up the keys that a snapshot had no room for",
+        "cdcd.daemon.repair_requests",
+        """
+        -            if each.left and not each.refused:
+        +            if False:
+        """,
+        scene="RepairsUnderFaults",
+    ),
+    Mutation(
+        "keep the rows of keys that have none",
+        "cdcd.snapshot.repair_events",
+        """
+        -        for key in repair.without_rows:
+        +        for key in ():
+        """,
+        scene="RepairsUnderFaults",
+    ),
+    # Gaps
+    Mutation(
+        "take a table for complete once some of its repairs are done",
+        "cdcd.daemon.snapshot_requests",
+        """
+        -            if topic not in left:
+        +            if True:
+        """,
+        scene="LostSlot",
+    ),
+    Mutation(
+        "take a table that differs after a gap for complete",
+        "cdcd.daemon.gap_repairs",
+        """
+        -        record = self._requests.compared(*self._table, found.lsn, differs=bool(found.repairs))
+        +        record = self._requests.compared(*self._table, found.lsn, differs=False)
+        """,
+        scene="LostSlot",
+    ),
+    Mutation(
+        "go on at another server and leave what differs there",
+        "cdcd.daemon.adoption_proof",
+        """
+        -        return Seam(server_lsn, frozenset(tables), last.lsn, frozenset(found))
+        +        return Seam(server_lsn, frozenset(again), last.lsn, frozenset(found))
+        """,
+        scene="AdoptedServer",
+    ),
+    Mutation(
+        "record that a table was compared, and not what differs",
+        "cdcd.daemon.gap_repairs",
+        """
+        -        return _batch([record], [Request(REPAIR, self._table, repair=keys) for keys in found.repairs])
+        +        return _batch([record], [])
+        """,
+        scene="LostSlot",
     ),
     # The tables are deferred only from that batch on: what the stream has before it is published.
     Mutation(

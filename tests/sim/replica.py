@@ -13,21 +13,26 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sim.fake_disk import DiskDirectory
 from sim.fake_kafka import FakeKafkaCluster, FakeProducer
 from sim.fake_postgres import Link, Walsender
-from sim.snapshots import SimNewTableScan, SimSnapshotExport
+from sim.fake_registry import SimRegistryIds
+from sim.snapshots import SimNewTableScan, SimSnapshotExport, seen_now
 from sim.sql import FORGED_REQUESTS, POISON, REQUESTS
+from sim.table_comparison import SimTableComparison
 
 from cdcd.config.settings import Settings, SourceSettings
 from cdcd.daemon.clients import Clients, Sizes
-from cdcd.daemon.exported_tables import Choose
+from cdcd.daemon.fallbacks import Fallbacks
+from cdcd.daemon.new_table_scan import Wants
 from cdcd.daemon.pipeline import Pipeline
+from cdcd.daemon.snapshot_export import ChooseRepairs
 from cdcd.daemon.start_judgement import StartJudgement
-from cdcd.daemon.stream_startup import Fallbacks, StreamStartup
+from cdcd.daemon.stream_startup import StreamStartup
 from cdcd.daemon.supervisor import BACKOFF_MAX_S, BACKOFF_MIN_S, STANDBY_S
 from cdcd.daemon.unused_slot import drop_unused_slot
 from cdcd.daemon.wiring import StreamResources
@@ -41,15 +46,17 @@ from cdcd.errors import (
     StreamingUnsupported,
     Unpublishable,
 )
+from cdcd.monitoring.identity import Identity
 from cdcd.monitoring.status import Status
 from cdcd.preflight.postgres_facts import PostgresFacts
+from cdcd.progress.snapshot_records import Choose
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.interfaces import ParkedReader
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
 from cdcd.sink.topics import TopicSpec
 from cdcd.sink.worker import SinkWorker
 from cdcd.source.connection import SystemIdentity
-from cdcd.source.pg_types import PgType
+from cdcd.source.pg_types import Attribute, PgType
 from cdcd.source.privileges import TablePrivileges
 from cdcd.source.publication import PublishedOperations
 from cdcd.source.replica_identity import TableIdentity
@@ -192,7 +199,7 @@ class SimProducer(FakeProducer):
 
     def _alive(self) -> None:
         if self._closed:
-            raise KafkaUnavailable("the producer is closed")
+            raise KafkaUnavailable("the producer is closed", code="kafka-unavailable")
 
 
 class SimSession:
@@ -209,7 +216,7 @@ class SimSession:
     def check(self) -> None:
         self.life.check()
         if not self.server.up:
-            raise PostgresUnavailable("the server is not there")
+            raise PostgresUnavailable("the server is not there", code="postgres-interrupted")
 
     def sockets(self) -> list[int]:
         return []
@@ -251,9 +258,10 @@ class SimSlot:
         if slot is None:
             return None
         pid = None if slot.reader is None else id(slot.reader)
+        confirmed = slot.confirmed - server.lsn_base
         return SlotState(
-            self.name, "pgoutput", "d", False, slot.reader is not None, pid, slot.confirmed, slot.confirmed,
-            "reserved", None, slot.two_phase, False, "", server.end, database_oid=DATABASE_OID,
+            self.name, "pgoutput", "d", False, slot.reader is not None, pid, confirmed, confirmed,
+            "reserved", None, slot.two_phase, False, "", server.end - server.lsn_base, database_oid=DATABASE_OID,
         )  # fmt: skip
 
     fitting_state = state
@@ -273,6 +281,17 @@ class SimSlot:
         self._session.check()
         return DATABASE_OID
 
+    def end_walsender(self, pid: int) -> bool:
+        self._session.check()
+        slot = self._session.server.slot
+        if slot is None or slot.reader is None or id(slot.reader) != pid:
+            return False
+        self._session.world.note("a walsender whose client is lost is ended")
+        slot.reader.end(
+            PostgresUnavailable("terminating connection due to administrator command", code="postgres-interrupted")
+        )
+        return True
+
     def writers(self) -> tuple[str, ...]:
         return ()
 
@@ -282,6 +301,7 @@ class SimCatalog:
 
     def __init__(self, session: SimSession) -> None:
         self._session = session
+        self._lsn_base = 0
 
     def types(self, oids: Any) -> dict[int, PgType]:
         return {oid: _TYPES[oid] for oid in oids}
@@ -302,8 +322,23 @@ class SimCatalog:
     def columns(self, relation_oid: int) -> dict[str, bool]:
         return dict.fromkeys((name for name, _ in self._session.server.tables[relation_oid].columns), True)
 
+    def attributes(self, relation_oid: int) -> dict[str, Attribute]:
+        """The columns that were added, with a default in worlds that have some: PostgreSQL forgets it some day."""
+        world, table = self._session.world, self._session.server.tables.get(relation_oid)
+        found: dict[str, Attribute] = {}
+        for name, type_oid in () if table is None or not world.has_defaults else table.columns:
+            if name[0] == "c" and name[1:].isdigit():
+                column = relation_oid, name
+                left = world.defaults_left.setdefault(column, Random(f"default of {column}").randrange(5))
+                world.defaults_left[column] = max(0, left - 1)
+                found[name] = Attribute(int(name[1:]), type_oid, f"as {name}" if left else None)
+        return found
+
     def position(self) -> int:
-        return self._session.server.end
+        return self._session.server.end - self._session.server.lsn_base + self._lsn_base
+
+    def rebase(self, lsn_base: int) -> None:
+        self._lsn_base = lsn_base
 
     def wal_sender_timeout_s(self) -> float:
         return 6.0
@@ -373,11 +408,12 @@ class SimReplicationStream:
         self._life = life
         self._life.check()
         if not self.server.up:
-            raise PostgresUnavailable("the server is not there")
+            raise PostgresUnavailable("the server is not there", code="postgres-interrupted")
         self.link = Link(self.world.link_room)
         self.local = self.world.local
         self.standby = False
         self.read_bytes = 0
+        self.lsn_base = 0
         self.served: Walsender | None = None
         self.told = 0
 
@@ -391,7 +427,7 @@ class SimReplicationStream:
 
     def identify(self) -> SystemIdentity:
         server = self.server
-        return SystemIdentity(server.system_id, server.timeline, server.end, "d")
+        return SystemIdentity(server.system_id, server.timeline, server.end - server.lsn_base, "d")
 
     def timeline_history(self, timeline: int) -> str:
         return ""
@@ -403,10 +439,12 @@ class SimReplicationStream:
         self._life.check()
         server = self.server
         if not server.up or server.running or server.slot is not None:
-            raise PostgresUnavailable("there are transactions in progress, or there is a slot by now")
+            raise PostgresUnavailable(
+                "there are transactions in progress, or there is a slot by now", code="postgres-interrupted"
+            )
         consistent = server.create_slot(two_phase)
         self.world.slot_created(consistent)
-        return SystemIdentityOfSlot(consistent)
+        return SystemIdentityOfSlot(consistent - server.lsn_base)
 
     def start(self, slot: str, lsn: int, options: dict[str, str]) -> None:
         self._life.check()
@@ -434,11 +472,12 @@ class SimReplicationStream:
         assert written == flushed == applied
         assert flushed >= self.told, "the acknowledgement went back"
         self.told = flushed
+        flushed -= self.lsn_base
         if self._life.is_judged:
-            self.world.checker.acknowledged(flushed)
+            self.world.checker.acknowledged(flushed + self.server.lsn_base)
         if self.link.lost is not None and self.world.rng.random() < 0.5:
             raise self.link.lost
-        self.link.statuses.append(StatusUpdate(written, flushed, applied, 0, reply).encode())
+        self.link.statuses.append(StatusUpdate(flushed, flushed, flushed, 0, reply).encode())
 
     def fileno(self) -> int:
         return -1
@@ -488,7 +527,7 @@ class Life:
         """The threads whose code is on the stack just now."""
         self.clients = SimClients(world, self)
         self.wake = SimWake()
-        self.status = Status("sim", "s", "p", world.now)
+        self.status = Status(Identity("sim", "s", "p"), world.now)
         self.link: Link | None = None
         self.taking_over: SteppedThread | None = None
         self.opening: StreamStartup | None = None
@@ -500,6 +539,8 @@ class Life:
         self.until = 0.0
         self.watch_due = 0.0
         self.hurried = False
+        self.asking = False
+        """An event waits for the schema registry: so the main thread waits inside of its turn."""
         self._fallbacks = Fallbacks(judgement=StartJudgement(postgres_facts))
         self._has_streamed = False
         self._slot_created = False
@@ -579,12 +620,12 @@ class Life:
             self.world.running.pop()
 
     def wait(self, timeout_s: float, reading: bool) -> list[int]:
-        """What `walsender.wait` does: in a turn of the pipeline, only note it."""
-        if self.state == "streaming" and not self.stopping:
+        """What `walsender.wait` does: at the end of a turn of the pipeline, only note it."""
+        if self.state == "streaming" and not self.stopping and not self.asking:
             self.reading = reading
             self.until = self.world.now + timeout_s
             return []
-        self._wait_inside(timeout_s)
+        self._wait_inside(max(timeout_s, 1e-6))  # no wait is so short that no time passes
         return [SimWake.fd] if self.wake.is_set else []
 
     def _readable(self) -> bool:
@@ -607,7 +648,7 @@ class Life:
 
     def _open(self) -> None:
         self.state = "opening"
-        self.hurried = False
+        self.hurried = self.asking = False
         self.wake.clear()
         self._transactions = self.status.published.transactions
         try:
@@ -661,6 +702,7 @@ class Life:
         except CdcdError as error:
             self.error = error
         pipeline.sink.stop(0.0)
+        self.asking = False
         self.state = "closing"
 
     def _close(self) -> None:
@@ -685,9 +727,10 @@ class Life:
         elif isinstance(error, SlotActive):
             self.due = world.now + STANDBY_S * world.rng.choice([1, 10])
             self._backoff_s = BACKOFF_MIN_S
+            self._fallbacks.note(error)
         elif isinstance(error, RetriableError):
             try:
-                self._fallbacks.note_streaming(error)
+                self._fallbacks.note(error)
             except FatalError as fatal:
                 world.died(self, fatal)
                 return
@@ -712,7 +755,8 @@ class Life:
         assert self.opened is not None
         settings, handover = self.world.settings, self.opened.queue
         assert len(handover._batches) <= self.world.batches_max, "the queue has too many batches"
-        assert handover.bytes <= settings.sink.queue_bytes_max or len(handover._batches) == 1, "the queue is too large"
+        inside = len(handover._batches) + (handover._out_bytes is not None)
+        assert handover.bytes <= settings.sink.queue_bytes_max or inside == 1, "the queue is too large"
         spool = self.opened.spool
         in_frames = spool.memory_bytes - spool.index_bytes
         assert in_frames <= settings.spool.memory_bytes, "the spool's frames take too much memory"
@@ -726,7 +770,7 @@ class Life:
 
     def _judge_lag(self) -> None:
         """Nobody is told that Kafka has all while a commit waits that was made before some look at the WAL."""
-        if not self.is_judged:
+        if not self.is_judged or self.world.is_another_history:
             return
         world, positions, now_us = self.world, self.status.positions, self.clients.wall_us()
         world.checker.look()
@@ -806,6 +850,7 @@ class SimClients(Clients):
         self.sizes = Sizes(*sizes)
         self._world = world
         self._life = life
+        self._ids = None if world.registry is None else SimRegistryIds(world, life, world.registry)
 
     def session(self) -> Any:
         return SimSession(self._world, self._life)
@@ -819,17 +864,29 @@ class SimClients(Clients):
     def publication(self, session: Any) -> Any:
         return SimPublication(session)
 
+    def incarnations(self, session: Any) -> Any:
+        return seen_now(self._world)
+
     def replication_stream(self) -> Any:
         return SimReplicationStream(self._world, self._life)
 
-    def snapshot_export(self, choose: Choose, wake: Callable[[], None]) -> Any:
-        return SimSnapshotExport(self._world, self._life, choose)
+    def snapshot_export(self, choose: Choose, repairs: ChooseRepairs, wake: Callable[[], None], lsn_base: int) -> Any:
+        return SimSnapshotExport(self._world, self._life, choose, repairs, lsn_base)
 
-    def new_table_scan(self, choose: Choose, wake: Callable[[], None]) -> Any:
-        return SimNewTableScan(self._world, choose)
+    def table_comparison(self, table: tuple[str, str], system_id: str, wake: Callable[[], None]) -> Any:
+        return SimTableComparison(self._world, self._life, table)
+
+    def new_table_scan(self, wants: Wants, wake: Callable[[], None]) -> Any:
+        return SimNewTableScan(self._world, wants)
 
     def kafka(self) -> Any:
         return SimKafkaCluster(self._world)
+
+    def registry(self) -> Any:
+        return self._ids
+
+    def look_up_schemas(self) -> None:
+        pass
 
     def spool_directory(self, path: Path) -> Any:
         return DiskDirectory(path, self._life.disk)
@@ -866,5 +923,5 @@ class SimKafkaCluster(FakeKafkaCluster):
     def parked_reader(self, topic: str) -> ParkedReader:
         return KafkaParkedReader(self.range_reader(topic), self._world.batches_max, self._world.batches_max)
 
-    def validate(self, producers: object, *specs: TopicSpec) -> None:
-        pass
+    def validate(self, producers: object, *specs: TopicSpec) -> list[TopicSpec]:
+        return []

@@ -19,7 +19,7 @@ from sim.world import WITH_STRANGER, World
 
 from cdcd.daemon.snapshot_coordinator import SnapshotState
 from cdcd.daemon.wiring import StreamResources
-from cdcd.errors import FatalError, RequestRejected
+from cdcd.errors import FatalError, Fenced, RequestRejected
 from cdcd.progress.snapshot_records import RUNNING
 
 
@@ -221,6 +221,29 @@ class CoordinatorMoves(Scene):
         self.commit(self.rng.randint(1, 4))
 
 
+class ForgottenProducers(Scene):
+    """The stream rests for a week again and again, and Kafka forgets one of the daemon's producers, or both.
+
+    Nobody else is there: a daemon that ends, because it takes itself for fenced, is a bug.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, times=20)
+        for name in list(self.lives)[1:]:
+            del self.lives[name], self.disks[name], self._starts[name]
+        self._kafka_failures = 0.0
+
+    def act(self) -> None:
+        for _ in range(self.rng.randint(0, 2)):
+            self._forget()
+        self.commit(1)
+
+    def died(self, life: Life, stop: FatalError | None) -> None:
+        super().died(life, stop)
+        if isinstance(stop, Fenced):
+            raise stop
+
+
 class LostWhileTakingOver(Scene):
     """A connection breaks, unnoticed, while Kafka is being taken over; the other daemon gets the slot and publishes.
 
@@ -379,6 +402,54 @@ class SwappedNames(Scene):
             session.commit()
 
 
+class ReplacedTables(World):
+    """Tables with rows swap their names, now and then, in transactions that write to them before and after, or not.
+
+    The daemon took what was written to the other table for changes of the first one: the topic had rows of both.
+    """
+
+    swaps = 3
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 40)
+        if not self.checker.has_snapshots:
+            self._take_snapshots()
+        self.snapshot_pace_s = 0.1
+        self._is_calm = False
+        self._faults, self._fault_chance = 20, 0.02
+
+    def _sql(self) -> None:
+        super()._sql()
+        if self.server.slot is None or not self.swaps or self.rng.random() > 0.1:
+            return
+        self.swaps -= 1
+        session = Session(self.database)
+        for _ in range(self.rng.choice([1, 1, 2, 3])):
+            session.swap()
+            for _ in range(self.rng.choice([0, 0, 1])):
+                session.write()
+        self.note(f"swap, {session.commit()}")
+        if self.rng.random() < 0.5:
+            self._kill()
+
+    def _heal(self) -> None:
+        """At times swap once more, and write nothing after it; or write one row, and swap back."""
+        super()._heal()
+        choice = self.rng.choice(["swap", "there and back", "", ""])
+        if choice:
+            self._swap_alone()
+        if choice == "there and back":
+            session = Session(self.database)
+            session.update(TABLES[0].oid)
+            session.commit()
+            self._swap_alone()
+
+    def _swap_alone(self) -> None:
+        session = Session(self.database)
+        session.swap()
+        self.note(f"swap alone, {session.commit()}")
+
+
 class SnapshotsUnderFaults(World):
     """Large tables are read slowly, fresh snapshots are asked for, and all faults of the world happen meanwhile."""
 
@@ -397,6 +468,55 @@ class SnapshotsUnderFaults(World):
         super()._sql()
         if self.rng.random() < 0.1:
             self.database.message()
+
+
+class TablesUnderAlteration(SnapshotsUnderFaults):
+    """Somebody alters and writes tables all the time."""
+
+    def _sql(self) -> None:
+        super()._sql()
+        if self.rng.random() < 0.3:
+            session = Session(self.database)
+            session.alter()
+            session.write()
+            session.commit()
+
+
+class ChangedKeys(TablesUnderAlteration):
+    """Tables get other keys all the time, also while they are read, and while the daemon lags or dies.
+
+    The rows that were not written since stayed under the old key. Those of before the first snapshot stayed even after
+    it: it began without a truncate event.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.snapshot_pace_s = self.rng.choice([0.05, 0.3])
+        self.database.key_share = 0.9
+        self.database.identity_share = 0.0
+        self.database.request_share = 0.1
+
+
+class AddedColumns(TablesUnderAlteration):
+    """Columns are added with defaults, which the catalog forgets, as after VACUUM FULL.
+
+    A daemon that started again had forgotten them, too: the next schema told readers that older rows hold null.
+    """
+
+    has_defaults = True
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.database.key_share = self.database.identity_share = 0.0
+
+
+class RepairsUnderFaults(SnapshotsUnderFaults):
+    """Rows are repaired while tables are read, written, altered and truncated, and all faults of the world happen."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.database.repair_rng = Random(f"repairs {seed}")
+        self.database.repair_share = 0.7
 
 
 class LostTopics(World):
@@ -572,10 +692,31 @@ class RewrittenBeforeTheirTurn(World):
             self.note(self.database.rewrite())
 
 
+class RegistryAway(World):
+    """The schema registry is slow, and away for long; daemons die, so that others ask it again.
+
+    The daemon answered nobody while it waited: the server gave its connection up, and COMMITs waited for rows that were
+    in Kafka.
+    """
+
+    has_registry = 1.0
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 20)
+        if self.registry is not None:
+            self.registry.away_s = 30.0
+            self.registry.answers_within_s = self.rng.choice([0.5, 8.0, 15.0])
+            self.registry.is_up = self.rng.random() < 0.5
+        self._is_calm = False
+        self._faults = 4
+        self._fault_chance = 0.01
+
+
 SCENES = [
-    BrokenSnapshots, SnapshotsUnderFaults, LostTopics, LostParkedEvents, CutWhileItWrites, RepublishedTable,
-    RolledBackBeforeALargeOne, PreparedWithoutRows, RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost,
-    CoordinatorMoves, LostWhileTakingOver, ZombieThatPublishes, TornSpool, PreparedBeyondTheSpool,
-    SubtransactionsByTheThousand, SwappedNames,
+    BrokenSnapshots, SnapshotsUnderFaults, ChangedKeys, AddedColumns, ReplacedTables, RepairsUnderFaults, LostTopics,
+    LostParkedEvents, CutWhileItWrites, RepublishedTable, RolledBackBeforeALargeOne, PreparedWithoutRows,
+    RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, CoordinatorMoves, ForgottenProducers,
+    LostWhileTakingOver, ZombieThatPublishes, TornSpool, PreparedBeyondTheSpool, SubtransactionsByTheThousand,
+    SwappedNames, RegistryAway,
     RewrittenBeforeTheirTurn, *CONTRADICTIONS,
 ]  # fmt: skip

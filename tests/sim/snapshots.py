@@ -15,16 +15,21 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.fake_postgres import Table
-from sim.heaps import File, Row, rows_of, table_of
+from sim.heaps import File, Row, rows_of
 from sim.sql import INT4
 
-from cdcd.daemon.exported_tables import Choose, TableExport
-from cdcd.daemon.snapshot_export import ExportedSnapshot
+from cdcd.daemon.exported_tables import TableExport
+from cdcd.daemon.new_table_scan import ScanResult, Wants
+from cdcd.daemon.snapshot_export import ChooseRepairs, ExportedSnapshot
 from cdcd.errors import CdcdError, PostgresUnavailable
 from cdcd.pgoutput.tuples import BINARY
+from cdcd.progress.repair_records import PendingRepair
+from cdcd.progress.snapshot_records import Choose
 from cdcd.snapshot.chunks import Chunk
 from cdcd.snapshot.copy_format import SIGNATURE
+from cdcd.snapshot.repair_events import RepairRows
 from cdcd.source.heaps import Heap
+from cdcd.source.incarnations import Incarnation
 from cdcd.source.server_errors import SnapshotGone
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US
 from cdcd.transaction.relations import Relations
@@ -48,7 +53,7 @@ class SimSnapshot:
         self.taken_us = world.server.time_us + POSTGRES_EPOCH_US
         self.xmin = world.server.oldest_xid()
         self.tables: dict[int, Table] = dict(world.server.tables)
-        self.files = {name: file.copy() for name, file in world.files.now().items()}
+        self.files = {oid: file.copy() for oid, file in world.files.now().items()}
         self.closed = False
         self._crashes = world.server.crashes
         self.connections = [SimConnection(self) for _ in range(world.settings.snapshot.workers)]
@@ -66,6 +71,10 @@ class SimSnapshot:
 
     def file(self, table: Table) -> File:
         return _file(self.files, table)
+
+    def incarnation(self, table: Table) -> Incarnation:
+        """The table as the snapshot shows it."""
+        return _incarnation(table, self.file(table), self.world.server.system_id)
 
     def is_rewritten(self, table: Table) -> bool:
         """Whether the table has another file now."""
@@ -154,7 +163,7 @@ class SimConnection:
         world = self._snapshot.world
         if self._closed or not self._snapshot.alive or world.breaks_snapshot():
             self._snapshot.closed = True
-            raise PostgresUnavailable("the connection of the snapshot ended")
+            raise PostgresUnavailable("the connection of the snapshot ended", code="postgres-interrupted")
 
 
 class SimAnchor:
@@ -170,10 +179,12 @@ class SimAnchor:
 class SimSnapshotExport:
     """Plays `SnapshotExport`: goes on a little whenever its state is asked for."""
 
-    def __init__(self, world: World, life: Life, choose: Choose) -> None:
+    def __init__(self, world: World, life: Life, choose: Choose, repairs: ChooseRepairs, lsn_base: int) -> None:
         self.world = world
+        self._moved = lsn_base - world.server.lsn_base
         self._life = life
         self._choose = choose
+        self._repairs = repairs
         self._crashes = self.world.server.crashes
         self._steps = self._take()
         self._result: ExportedSnapshot | None = None
@@ -194,7 +205,7 @@ class SimSnapshotExport:
         if self._is_paused and not self._ended and self.world.rng.random() < 0.5:
             try:
                 if not self.world.server.up or self._crashes != self.world.server.crashes:
-                    raise PostgresUnavailable("the server is not there")
+                    raise PostgresUnavailable("the server is not there", code="postgres-interrupted")
                 next(self._steps)
             except StopIteration as end:
                 self._result = end.value
@@ -218,11 +229,11 @@ class SimSnapshotExport:
         world = self.world
         server = world.server
         while True:
-            if not any(self._choose(table.schema, table.name) for table in world.database.published()):
+            if not self._repairs() and not any(self._choose(*table, seen) for table, seen in seen_now(world).items()):
                 return None
             writing = set(server.running) | server.waiting()
             while writing := writing & (server.running | server.waiting()):
-                self.safe_stream_lsn = server.end
+                self.safe_stream_lsn = server.end + self._moved
                 yield
             snapshot = SimSnapshot(world, self._life)
             try:
@@ -231,22 +242,54 @@ class SimSnapshotExport:
                     (table, copy)
                     for table in snapshot.tables.values()
                     if table.oid not in world.database.unpublished
-                    and (copy := self._choose(table.schema, table.name)) is not None
+                    and (copy := self._choose(table.schema, table.name, snapshot.incarnation(table))) is not None
                 ]
-                oids = {table.oid for table, _ in wanted}
+                repaired = [
+                    (table, pending)
+                    for table in snapshot.tables.values()
+                    if table.oid not in world.database.unpublished
+                    for pending in self._repairs()
+                    if (pending.schema, pending.table) == (table.schema, table.name)
+                    and world.database.repair_rng.random() < 0.8
+                ]
+                shown = {(table.schema, table.name) for table in snapshot.tables.values()}
+                gone = [each for each in self._repairs() if (each.schema, each.table) not in shown]
+                oids = {table.oid for table, _ in (*wanted, *repaired)}
                 if (yield from self._lock(oids)):
                     relations = Relations(self._life.clients.catalog(self._life.clients.session()))
                     tables = [snapshot.described(table, copy, relations) for table, copy in wanted]
-                    if not any(heap.rewritten for table in tables for heap in table.heaps):
+                    repairs = [self._repaired(snapshot, *each, relations) for each in repaired]
+                    repairs += [RepairRows(each, refused="it is gone") for each in gone]
+                    if not any(heap.rewritten for table in tables for heap in table.heaps) and not any(
+                        snapshot.is_rewritten(table) for table, _ in repaired
+                    ):
                         world.took(snapshot, [table for table, _ in wanted])
+                        world.checker.snapshots.repairs.took(snapshot)
                         return ExportedSnapshot(
-                            snapshot.lsn, snapshot.taken_us, snapshot.xmin, tables,
+                            snapshot.lsn + self._moved, snapshot.taken_us, snapshot.xmin, tables,
                             snapshot.connections, SimAnchor(snapshot),  # type: ignore[arg-type]
+                            repairs, leaves_repairs=len(repairs) < len(self._repairs()),
                         )  # fmt: skip
                 snapshot.closed = True
             except GeneratorExit:
                 snapshot.closed = True
                 raise
+
+    def _repaired(
+        self, snapshot: SimSnapshot, table: Table, pending: PendingRepair, relations: Relations
+    ) -> RepairRows:
+        """Play `repair_reading`: rows and keys without one, sometimes not of all keys."""
+        relation = relations.resolve(table.message(0))
+        if relation.key != pending.wanted.columns:
+            return RepairRows(pending, refused="it has another key")
+        rng, keys = self.world.database.repair_rng, pending.wanted.keys
+        some = keys if rng.random() < 0.7 else keys[: rng.randint(1, len(keys))]
+        rows = {tuple(str(row[name]) for name in relation.key): row for row in snapshot.file(table).fold.rows.values()}
+        messages = [*(_message(table, rows[key]) for key in some if key in rows), _TRAILER]
+        messages[0] = _HEADER + messages[0]
+        without = [key for key in some if key not in rows]
+        kinds = bytes([BINARY]) * len(relation.columns)
+        return RepairRows(pending, relation, kinds, [messages], without, keys[len(some) :])
 
     def _lock(self, oids: set[int]) -> Generator[None, None, bool]:
         """The size of a table cannot be asked for while another session has its lock."""
@@ -254,21 +297,37 @@ class SimSnapshotExport:
         return not oids & self.world.database.exclusive()
 
 
+def seen_now(world: World) -> dict[tuple[str, str], Incarnation]:
+    """The published tables as the catalog describes them now."""
+    files = world.files.now()
+    return {
+        (table.schema, table.name): _incarnation(table, _file(files, table), world.server.system_id)
+        for table in world.database.published()
+    }
+
+
 class SimNewTableScan:
     """Plays `NewTableScan`."""
 
-    def __init__(self, world: World, choose: Choose) -> None:
+    def __init__(self, world: World, wants: Wants) -> None:
         self.world = world
-        self._choose = choose
+        self._wants = wants
 
     @property
-    def found(self) -> bool | None:
-        world = self.world
-        return world.server.up and any(self._choose(table.schema, table.name) for table in world.database.published())
+    def found(self) -> ScanResult | None:
+        if not self.world.server.up:
+            return ScanResult(wants_snapshot=False, incarnations=None)
+        seen = seen_now(self.world)
+        return ScanResult(any(self._wants(*table, each) for table, each in seen.items()), seen)
 
 
-def _file(found: Mapping[tuple[str, str], File], table: Table) -> File:
-    return found.get(table_of((table.schema, table.name))) or File()
+def _file(found: Mapping[int, File], table: Table) -> File:
+    return found.get(table.oid) or File()
+
+
+def _incarnation(table: Table, file: File, system_id: str) -> Incarnation:
+    """The table as the catalog describes it. What publishes it has another OID at another server."""
+    return Incarnation(table.oid, (int(system_id) % 1_000,), file.node, columns=1)
 
 
 def _message(table: Table, row: Row) -> bytes:

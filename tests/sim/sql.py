@@ -17,7 +17,8 @@ from sim.fake_postgres import Change, Record, Server, Table
 
 from cdcd.pgoutput.messages import KEY, NO_OLD, OLD
 from cdcd.pgoutput.tuples import UNCHANGED, Binary, ColumnValue
-from cdcd.progress.daemon_requests import SNAPSHOT, UNPARK
+from cdcd.progress.daemon_requests import REPAIR, SNAPSHOT, UNPARK
+from cdcd.progress.repair_records import RepairKeys
 
 INT4, TEXT, BYTEA = 23, 25, 17
 
@@ -32,7 +33,7 @@ KEYS = [("id",), ("note",), ("id", "note")]
 POISON = Table(16_007, "stranger", "poison", "d", ("id",), (("id", INT4), ("note", TEXT)))
 """A stranger's table, whose topic Kafka refuses."""
 
-_REQUEST = tuple((name, TEXT) for name in ("slot", "action", "table_schema", "table_name", "requested_by"))
+_REQUEST = tuple((name, TEXT) for name in ("slot", "action", "table_schema", "table_name", "requested_by", "keys"))
 REQUESTS = Table(16_008, "cdcd", "requests", "d", ("id",), (("id", INT4), *_REQUEST))
 """The table of requests. It is published, but its rows are no events."""
 FORGED_REQUESTS = Table(16_009, "cdcd", "requests", "d", ("id",), (("id", INT4), *_REQUEST))
@@ -42,6 +43,8 @@ Row = dict[str, Any]
 
 _ASKS = "?"
 """The op of an event that is a request: it goes to no topic."""
+_REKEYS = "k"
+"""The op of an event that is an ALTER TABLE with another key: it goes to no topic either."""
 
 
 @dataclass
@@ -50,6 +53,15 @@ class Asked:
 
     end_lsn: int
     table: tuple[str, str]
+
+
+@dataclass
+class AskedRepair:
+    """A committed request to repair some rows of a table, which the daemon must serve once."""
+
+    end_lsn: int
+    table: tuple[str, str]
+    keys: str
 
 
 @dataclass
@@ -64,6 +76,21 @@ class Event:
     after: Row | None
     identity: str = "none"
     unchanged: list[str] = field(default_factory=list)
+    oid: int = 0
+    """The table's."""
+    columns_of_key: tuple[str, ...] | None = None
+    """The key of the table then; None for what is of no table."""
+
+
+@dataclass
+class Rekeyed:
+    """A table that got another key. Rows that would have had one key in common were deleted before, by nobody."""
+
+    commit_lsn: int
+    at: int
+    """How many events of its transaction come before it."""
+    oid: int
+    key: tuple[str, ...]
 
 
 @dataclass
@@ -127,7 +154,7 @@ class Database:
         """Of a hundred writes."""
         self.rewrite_share = 0.0
         """Of the WAL that is nobody's: VACUUM FULL."""
-        self.rewrites: list[tuple[int, tuple[str, str]]] = []
+        self.rewrites: list[tuple[int, int]] = []
         """Where the rows of which table were put into another file."""
         self.unsent_share = 0.2
         """Of the updates: they leave a large value alone."""
@@ -136,6 +163,10 @@ class Database:
         self.blocks_max = 1
         self.request_share = 0.0
         """Of the messages outside of transactions: they ask for a fresh copy of a table."""
+        self.repair_share = 0.0
+        """Of these requests: they ask for the repair of some rows instead."""
+        self.repair_rng = Random(0)
+        self.repairs: list[AskedRepair] = []
         self.key_share = 0.0
         """Of the ALTER TABLEs: they give a table another primary key, too."""
         self.identity_share = 0.0
@@ -143,7 +174,11 @@ class Database:
         self.key_rng = Random(0)
         """Apart from `rng`, so that worlds without such changes stay as they are."""
         """How often somebody asks for a fresh copy of a table instead of emitting a message outside of transactions."""
+        self.versions: list[tuple[int, dict[int, Table]]] = []
+        """Tables as transactions have left them, by OID, each with the commit LSN."""
         self.asked: list[Asked] = []
+        """In the order of commits."""
+        self.rekeyed: list[Rekeyed] = []
         """In the order of commits."""
         self.number = 0
         self.unpublished: set[int] = set()
@@ -193,11 +228,17 @@ class Database:
         self.server.crash({prepared.top for prepared in self.prepared})
 
     def committed(self, record: Record, origin: str, events: list[Event], exclusive: set[int]) -> Committed:
-        self.asked += [
-            Asked(record.end, (row["table_schema"], row["table_name"]))
-            for row in (event.after or {} for event in events if event.op == _ASKS)
-        ]
+        for row in (event.after or {} for event in events if event.op == _ASKS):
+            table = (row["table_schema"], row["table_name"])
+            if row["action"] == REPAIR:
+                self.repairs.append(AskedRepair(record.end, table, row["keys"]))
+            else:
+                self.asked.append(Asked(record.end, table))
         events = [event for event in events if event.op != _ASKS]
+        for event in [event for event in events if event.op == _REKEYS]:
+            key = event.columns_of_key or ()
+            self.rekeyed.append(Rekeyed(record.lsn, events.index(event), event.oid, key))
+            events.remove(event)
         entry = Committed(
             record.lsn, record.end, record.top, record.time_us + 946_684_800_000_000, origin or None, events
         )
@@ -241,7 +282,7 @@ class Database:
         if not free:
             return "no table to rewrite"
         table = self.rng.choice(free)
-        self.rewrites.append((self.server.log("other").end, (table.schema, table.name)))
+        self.rewrites.append((self.server.log("other").end, table.oid))
         return f"vacuum full {table.name}"
 
     def message(self) -> str:
@@ -265,6 +306,11 @@ class Database:
         """Ask for a fresh copy of the table with this OID, or of any: in a transaction alone, or with other things."""
         table = self.rng.choice([table for table in self.published() if wanted in (None, table.oid)])
         session = self.rng.choice(self.sessions) if self.sessions and self.rng.random() < 0.5 else Session(self)
+        if wanted is None and table.key == ("id",) and self.repair_rng.random() < self.repair_share:
+            some = self.repair_rng.sample(range(1, 45), self.repair_rng.choice([1, 3, 20]))
+            keys = RepairKeys(table.key, tuple((str(number),) for number in some))
+            session.ask(REQUESTS, table.schema, table.name, action=REPAIR, keys=keys.text())
+            return f"request for a repair, {'in a transaction' if session in self.sessions else session.commit()}"
         session.ask(REQUESTS, table.schema, table.name)
         return f"request, {'in a transaction' if session in self.sessions else session.commit()}"
 
@@ -296,6 +342,7 @@ class Database:
         entry = None
         if kind == "commit prepared":
             self.server.tables.update(prepared.tables)
+            self.versions.append((record.lsn, prepared.tables))
             entry = self.committed(record, prepared.origin, prepared.events, prepared.exclusive)
         self.resolved.append((prepared, entry))
         return f"{kind} {prepared.top}"
@@ -338,7 +385,7 @@ class Session:
             self._release()
             return "release"
         if choice < 0.83:
-            return self._alter()
+            return self.alter()
         return self.finish()
 
     def finish(self) -> str:
@@ -458,11 +505,21 @@ class Session:
             self._event(each, "t", lsn, None, None)
 
     def ask(
-        self, to: Table, schema: str, table: str, *, slot: str = "s", action: str = SNAPSHOT, counts: bool = True
+        self,
+        to: Table,
+        schema: str,
+        table: str,
+        *,
+        slot: str = "s",
+        action: str = SNAPSHOT,
+        keys: str | None = None,
+        counts: bool = True,
     ) -> None:
         """Insert a row into a table of requests; `counts`: the daemon must do it."""
         self._db.number += 1
         row = {"id": self._db.number, "slot": slot, "action": action, "table_schema": schema, "table_name": table}
+        if keys is not None:
+            row["keys"] = keys
         lsn = self._log(Change("I", (to,), new=_tuple(to, row)))
         if counts:
             self._levels[-1].events.append(Event((to.schema, to.name), _ASKS, lsn, None, None, row))
@@ -490,10 +547,13 @@ class Session:
         unchanged: list[str] | None = None,
         key: Row | None = None,
     ) -> None:
-        event = Event((table.schema, table.name), op, lsn, key, before, after, identity, unchanged or [])
+        event = Event(
+            (table.schema, table.name), op, lsn, key, before, after, identity, unchanged or [], table.oid, table.key
+        )
         self._levels[-1].events.append(event)
 
-    def _alter(self) -> str:
+    def alter(self) -> str:
+        """Alter a table that nobody else uses."""
         free = [
             oid
             for oid in self._server.tables
@@ -519,6 +579,9 @@ class Session:
         identity = table.identity
         if table.key and self._db.key_rng.random() < self._db.identity_share:
             identity = {"d": "f", "f": "d"}[identity]
+        if key != table.key:
+            rekeys = Event((table.schema, table.name), _REKEYS, 0, None, None, None, oid=oid, columns_of_key=key)
+            self._levels[-1].events.append(rekeys)
         self._levels[-1].tables[oid] = Table(oid, table.schema, name, identity, key, columns)
         return f"alter {table.name} in {self._levels[0].xid}"
 
@@ -527,7 +590,10 @@ class Session:
         pair = [
             oid
             for oid, table in self._server.tables.items()
-            if table.schema == "public" and not self._db.in_use(oid, self) and not self._db.altered(oid, self)
+            if table.schema == "public"
+            and not self._db.in_use(oid, self)
+            and not self._db.altered(oid, self)
+            and oid not in self._db.locked()
         ][:2]
         if len(pair) < 2:
             return
@@ -574,6 +640,7 @@ class Session:
             "commit", top=top.xid, xid=top.xid, subxids=tuple(sorted(top.children)), origin=self._origin
         )
         self._server.tables.update(top.tables)
+        self._db.versions.append((record.lsn, top.tables))
         self._db.committed(record, self._origin, top.events, self.exclusive)
         return f"commit {top.xid} at {record.lsn:X}"
 

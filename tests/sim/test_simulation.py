@@ -10,6 +10,7 @@ from sim.world import World
 
 PORTION = 50
 FIRST, END = map(int, os.environ.get("CDCD_TEST_SIMULATIONS", "0-2000").split("-"))
+FIRST_OF_SCENE, END_OF_SCENE = map(int, os.environ.get("CDCD_TEST_SCENES", "0-36").split("-"))
 EVENTS = 30
 """Short ones, so that there are many; `run.py` plays longer ones."""
 
@@ -22,5 +23,5 @@ def test_every_transaction_is_published_once_and_whole(first: int) -> None:
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_what_was_found_once_does_not_come_back(scene: type[Scene]) -> None:
-    for seed in range(36):
+    for seed in range(FIRST_OF_SCENE, END_OF_SCENE):
         scene(seed).run()

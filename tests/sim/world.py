@@ -24,6 +24,7 @@ from sim.coordinator import Coordinator
 from sim.fake_disk import Disk
 from sim.fake_kafka import Entry, FakeBroker, Transaction
 from sim.fake_postgres import TIMEOUT_S, Link, Server, ServerCopy, Table
+from sim.fake_registry import SimRegistry
 from sim.heaps import Files
 from sim.replica import Life
 from sim.snapshots import SimSnapshot
@@ -33,7 +34,7 @@ from cdcd.config.settings import Settings, SinkSettings, SnapshotSettings, Sourc
 from cdcd.errors import FatalError, Fenced, GapError, KafkaUnavailable, PostgresUnavailable, RequestRejected
 
 HEALED_S = 400.0
-STEPS_MAX = 60_000
+STEPS_MAX = 100_000
 DEPTH_MAX = 6
 TRACE_MAX = 60
 
@@ -51,18 +52,27 @@ class Failure(Exception):
 WITH_SNAPSHOTS = 0.35
 """The share of worlds whose tables hold rows before there is a slot."""
 
+WITH_REGISTRY = 0.15
+"""The share of worlds with a schema registry that is slow, and away at times."""
+
 WITH_STRANGER = 0.2
 """The share of worlds with a table whose topic Kafka refuses."""
-
-MARKER_LOST = 0.1
-"""Of the Kafka transactions that are aborted, so many stay undecided in their partitions."""
 
 
 class World:
     """One seed."""
 
+    has_registry = 0.0
+    """The share of worlds with a schema registry. A scene, which is about something else, has none."""
+
     loses_topics = 0.3
     """The share of worlds in which Kafka loses topics at last."""
+
+    has_defaults = False
+    """Whether columns are added with a default."""
+
+    loses_markers = 0.1
+    """Of the Kafka transactions that are aborted, so many stay undecided in their partitions."""
 
     def __init__(self, seed: int, events: int = 60, *, two_phase: bool = False) -> None:
         """`events`: about how many things are done in SQL; `two_phase`: most of them for transactions that prepare."""
@@ -73,6 +83,8 @@ class World:
         self.trace: deque[str] = deque(maxlen=TRACE_MAX)
         self.running: list[Life] = []
         """Whose code runs; more than one while somebody waits inside a call."""
+        self.defaults_left: dict[tuple[int, str], int] = {}
+        """By table and column, how often the catalog tells a default before it has forgotten it."""
         self._calendar: list[tuple[float, int, Callable[[], None]]] = []
         self._number = count()
 
@@ -125,7 +137,11 @@ class World:
         self._sql_pause = rng.choice([0.0, 0.0, 0.002, 0.1])
         self._faults = rng.choice([0, 3, 8, 20])
         self._fault_chance = rng.choice([0.005, 0.02, 0.06])
-        self._is_calm = not self._faults and not has_stranger
+        self.registry: SimRegistry | None = None
+        share = WITH_REGISTRY if type(self) is World else self.has_registry
+        if not has_stranger and Random(f"registry {seed}").random() < share:
+            self.registry = SimRegistry(self, Random(f"outages {seed}"))
+        self._is_calm = not self._faults and not has_stranger and self.registry is None
         if self._is_calm:
             self._kafka_pauses = 0.0
         self.coordinator = Coordinator(self, seed, moves=not self._is_calm)
@@ -139,9 +155,12 @@ class World:
         self._expects_refusal = False
         self.refuses_takeovers_until = 0.0
         """Until then the ACLs do not let the daemon have its transactional.ids."""
+        self.is_another_history = False
+        """The server was put back, so the ledger is not what Kafka has."""
         self._backup: ServerCopy | None = None
         """A copy of the server's data directory."""
         self._snapshots: list[SimSnapshot] = []
+        self.database.locked = lambda: set().union(*(each.locked for each in self._snapshots if each.alive))
         self.snapshot_pace_s = 0.0
         """How long it takes a connection to read the next rows of a snapshot, at most."""
         if not two_phase and rng.random() < WITH_SNAPSHOTS:
@@ -152,8 +171,6 @@ class World:
         taken = SnapshotSettings(workers=self.rng.randint(1, 3), chunk_bytes=8192)
         self.settings = self.settings.model_copy(update={"snapshot": taken})
         self.checker.has_snapshots = True
-        self.database.key_share = 0.0  # rows that were not written since stay under the old key
-        self.database.locked = lambda: set().union(*(each.locked for each in self._snapshots if each.alive))
         self.database.truncate_weight = 0
         for _ in range(self.rng.choice([0, 100, 300])):
             self.database.act()
@@ -225,6 +242,8 @@ class World:
         self._faults = 0
         self._kafka_failures = 0.0
         self.coordinator.rest()
+        if self.registry is not None:
+            self.registry.heal()
         for disk in self.disks.values():
             disk.full = disk.tearing = False
         self.kafka_up = True
@@ -273,6 +292,7 @@ class World:
             return  # a replay of deferred events would publish what was true
         self._stop_all()
         end = self.server.put_back(self._backup)
+        self.is_another_history = True
         while self.server.end <= last.lsn or self.rng.random() < 0.9:
             self.write_another_history()
         self.database.end_all()
@@ -292,7 +312,9 @@ class World:
         rows = {placed.topic for transaction in broker.committed for placed in transaction.records}
         # The topic of a table that has another name now is nobody's, and may go.
         tables = sorted(rows & {f"p.{table.schema}.{table.name}" for table in self.database.published()})
-        is_parked = self.checker.last is not None and self.checker.last.incomplete
+        # While parked events are replayed, they may be on the tables' own topics before their loss is noticed.
+        last = self.checker.last
+        is_parked = last is not None and last.parked and not (last.deferred or any(p.is_replaying for p in last.parked))
         own = sorted(rows & {"p.schemas", "p.snapshots", *(["p.parked"] if is_parked else [])})
         what = rng.choice(
             ["topic", "topic", "topic", "own topic", "cluster", "policy"] if tables else ["cluster", "policy"]
@@ -401,7 +423,8 @@ class World:
         rng = self.rng
         self.now += rng.random() * 0.001
         for running in self.running:
-            if "main" in running.busy or running.state == "closing":
+            is_asking = running.asking and running is self.running[-1] and running.busy == {"main"}
+            if ("main" in running.busy and not is_asking) or running.state == "closing":
                 running.thawed_at = self.now  # it, or the sink it waits for, is below us on the stack: it cannot go on
         self.server.now = self.now
         while self._calendar and self._calendar[0][0] <= self.now:
@@ -526,7 +549,7 @@ class World:
 
     def hang_up(self, link: Link) -> None:
         """The client closes: the server notices soon."""
-        link.lost = link.lost or PostgresUnavailable("the connection is closed")
+        link.lost = link.lost or PostgresUnavailable("the connection is closed", code="postgres-interrupted")
 
         def notice() -> None:
             link.gone = True
@@ -564,7 +587,7 @@ class World:
         self.meanwhile(self._kafka_pauses)
         life.check()
         if step == "start" and self.now < self.refuses_takeovers_until:
-            raise RequestRejected("Kafka refuses the transactional.id")
+            raise RequestRejected("Kafka refuses the transactional.id", code="statement-refused")
         if step == "start":
             for transaction in self.broker.open_transactions():
                 if transaction in self._limbo and self.rng.random() < 0.5:
@@ -575,14 +598,14 @@ class World:
         if step == "coordinator":
             self.coordinator.answer()
         if life.hurried and self.rng.random() < 0.3:
-            raise KafkaUnavailable("no time left")
+            raise KafkaUnavailable("no time left", code="kafka-unavailable")
         if not self.kafka_up:
-            raise KafkaUnavailable("the brokers are away")
+            raise KafkaUnavailable("the brokers are away", code="kafka-unavailable")
         if self.rng.random() < self._kafka_failures:
             if step == "commit" and self.rng.random() < 0.5:
                 self._limbo += self.broker.open_transactions()
             self.note(f"Kafka fails {life.name} before {step}")
-            raise KafkaUnavailable(f"{step} failed")
+            raise KafkaUnavailable(f"{step} failed", code="kafka-unavailable")
 
     def _kafka_done(self, step: str) -> None:
         life = self.running[-1]
@@ -594,11 +617,11 @@ class World:
         life.check()
         if self.rng.random() < self._kafka_failures:
             self.note(f"Kafka fails {life.name} after {step}")
-            raise KafkaUnavailable(f"the answer to {step} is lost")
+            raise KafkaUnavailable(f"the answer to {step} is lost", code="kafka-unavailable")
 
     def _lose_markers(self, transaction: Transaction) -> set[tuple[str, int]]:
         """In all partitions, or in some."""
-        if self.broker.hanging or self.rng.random() >= MARKER_LOST:
+        if self.broker.hanging or self.rng.random() >= self.loses_markers:
             return set()
         share = self.rng.choice([0.3, 1.0])
         return {place for place in transaction.touched if self.rng.random() < share}
@@ -656,7 +679,7 @@ class World:
         life = self._some_life()
         if life is not None and life.link is not None:
             self.note(f"the connection of {life.name} is reset")
-            life.link.cut(PostgresUnavailable("the connection was reset"), self.rng)
+            life.link.cut(PostgresUnavailable("the connection was reset", code="postgres-interrupted"), self.rng)
 
     def _half_open(self) -> None:
         life = self._some_life()
@@ -672,7 +695,7 @@ class World:
         link.gone = link.silent = True
 
         def heard() -> None:
-            link.lost = link.lost or PostgresUnavailable("the connection timed out")
+            link.lost = link.lost or PostgresUnavailable("the connection timed out", code="postgres-interrupted")
 
         self.at(self.now + self.rng.random() * self.rng.choice([0.1, 5]), heard)
         if self.rng.random() < 0.5:
@@ -685,7 +708,9 @@ class World:
         slot = self.server.slot
         if slot is not None and slot.reader is not None:
             self.note("pg_terminate_backend")
-            slot.reader.end(PostgresUnavailable("terminating connection due to administrator command"))
+            slot.reader.end(
+                PostgresUnavailable("terminating connection due to administrator command", code="postgres-interrupted")
+            )
 
     def _crash_server(self) -> None:
         if self.server.up:
@@ -729,9 +754,12 @@ class World:
             self.broker.expire(transaction)
 
     def _forget(self) -> None:
-        """Kafka forgets a transactional.id. It knows of no open transaction: no partition has joined one."""
+        """Kafka forgets a transactional.id. It knows of no open transaction: no partition has joined one.
+
+        What the producer before has left undecided would stay so, until a person ends it.
+        """
         busy = {transaction.producer for transaction in self.broker.open_transactions() if transaction.touched}
-        busy |= self.broker.pending.keys()
+        busy |= self.broker.pending.keys() | {transaction.producer for transaction in self.broker.hanging}
         idle = sorted(self.broker.owners.keys() - busy)
         if idle:
             transactional_id = self.rng.choice(idle)

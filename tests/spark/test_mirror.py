@@ -147,6 +147,31 @@ def test_a_change_that_cannot_be_followed_stops_with_a_hint_and_goes_on_when_tol
         other._log.write(plan(mirror._log.last()[0], {}))
 
 
+def test_a_table_whose_key_changes_is_followed_through_its_new_snapshot(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]
+) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    daemon = stream.daemon(snapshot={"mode": "initial"}, sink={"tombstones": True}).start()
+    daemon.wait_for_log("the snapshot is complete")
+    daemon.wait_until_confirmed()
+    mirror = cdc.mirror(["*"], lake("delta"), "delta")
+    mirror.run_once()
+    stream.sql(
+        "UPDATE t SET v = 'bb' WHERE id = 2",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD COLUMN tenant int NOT NULL DEFAULT 1, ADD PRIMARY KEY (tenant, id)",
+        "UPDATE t SET v = 'cc' WHERE id = 3",
+    )
+    complete = "the snapshot is complete"
+    daemon.until(lambda: daemon.log.read_text().count(complete) == 2, "the snapshot under the new key", 60.0)
+    daemon.wait_until_confirmed()
+    mirror.run_once()
+    check(mirror, stream, ["public.t"])
+    stream.sql("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (2, 'other', 2)")
+    daemon.wait_until_confirmed()
+    mirror.run_once()
+    check(mirror, stream, ["public.t"])
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
     stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, form: Format
@@ -162,7 +187,11 @@ def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
     daemon = stream.daemon().start()
     daemon.wait_for_log("going on")
     catalog = lake(form)
-    altered = ("ALTER TABLE t ADD b int", "INSERT INTO t VALUES (2, 'b', 2)")
+    altered = (
+        "ALTER TABLE t ADD b int NOT NULL DEFAULT 7, ADD c text DEFAULT E'it''s \\\\', ADD d date DEFAULT 'infinity'",
+        "ALTER TABLE t ALTER b SET DEFAULT 9",
+        "INSERT INTO t VALUES (2, 'b', 2)",
+    )
     for statements in ("INSERT INTO t VALUES (1, 'a')",), altered:
         stream.sql(*statements)
         daemon.wait_until_confirmed()
@@ -174,6 +203,29 @@ def test_a_table_that_was_only_created_or_altered_is_merged_by_the_next_process(
         mirror = cdc.mirror(["*"], catalog, form)
         mirror.run_once()
         check(mirror, stream, ["public.t"])
+
+
+def test_a_table_without_a_key_is_loaded_again_for_a_column_with_a_default(
+    stream: StreamFixture, cdc: Cdc, lake: Callable[[str], str]
+) -> None:
+    stream.sql("CREATE TABLE t (v text)", "ALTER TABLE t REPLICA IDENTITY FULL")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t VALUES ('a'), ('a')")
+    daemon.wait_until_confirmed()
+    mirror = cdc.mirror(["*"], lake("delta"), "delta")
+    mirror.run_once()
+    stream.sql("ALTER TABLE t ADD c int DEFAULT 7", "INSERT INTO t VALUES ('b', 8)")
+    daemon.wait_until_confirmed()
+    with pytest.raises(RequestRejected, match="has no key, and got the column c with a default") as refused:
+        mirror.run_once()
+    assert refused.value.hint == "Load the table again with `cdcd spark snapshot`"
+    with cdc.snapshot(stream.dsn, ["public.t"]) as snapshot:
+        mirror.load(snapshot)
+    stream.sql("DELETE FROM t WHERE c = 8")
+    daemon.wait_until_confirmed()
+    mirror.run_once()
+    check(mirror, stream, ["public.t"])
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -26,9 +26,11 @@ from cdcd.spark.mirror.targets.delta import Delta
 from cdcd.spark.mirror.targets.iceberg import Iceberg
 from cdcd.spark.mirror.targets.target import Target
 from cdcd.spark.packages import check_jars, packages
+from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.type_table import KINDS
 from cdcd.spark.reading.types import Avro, avro_resolves, common, ddl
 from cdcd.spark.reading.writer_schemas import TopicWriters, Writer, checked_writer, writer
+from cdcd.spark.state.collapse import fallible_names
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -190,6 +192,58 @@ def test_a_merge_has_only_the_clauses_that_it_needs() -> None:
     assert "t.`born` <=> s.`born` AND t._unrepresentable['born'] <=> s._unrepresentable['born']" in soft
     assert "WHEN NOT MATCHED BY SOURCE AND NOT coalesce(t._is_deleted, false) THEN UPDATE" in soft
     assert "THEN DELETE" not in soft
+
+
+def test_keys_of_text_are_told_apart_by_their_lost_text_because_a_schema_does_not_tell_the_encoding() -> None:
+    """Of a database in SQL_ASCII two texts that are no UTF-8 are both null, and so differ in their lost text alone."""
+    uuid, born = {"type": "string", "logicalType": "uuid"}, {"type": "int", "logicalType": "date"}
+    types = {"id": "long", "name": "string", "ref": uuid, "born": born, "raw": "bytes"}
+    columns = [{"name": name, "type": kind} for name, kind in types.items()]
+    names = fallible_names(list(types), columns)
+    assert names == ["name", "born"]
+    statement = merge("t", MergeSource("s", ["id", "name"], names, ["id", "name"]), deletes="hard")
+    assert statement.splitlines()[0].endswith(
+        " ON t.`id` = s.`id` AND t.`name` <=> s.`name` AND t._unrepresentable['name'] <=> s._unrepresentable['name']"
+    )
+
+
+def test_a_merge_that_brings_a_column_fills_it_in_rows_that_it_does_not_name() -> None:
+    missing = {"c": MissingValue("7", "int", b"\x0e", '"int"'), "d": MissingValue("it's infinity", "int", None, "")}
+    source = MergeSource("s", ["id"], [], ["id", "c", "d"])
+    statement = merge("t", source, deletes="hard", missing=missing)
+    assert statement.splitlines()[-1] == (
+        "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET t.`c` = from_avro(X'0e', '\"int\"', map('mode', 'FAILFAST')), "
+        "t.`_unrepresentable` = map_concat(coalesce(t._unrepresentable, cast(map() as map<string,string>)), "
+        "map('d', 'it\\'s infinity'))"
+    )
+    truncated = merge("t", source, deletes="hard", truncates=True, missing=missing)
+    assert truncated.splitlines()[-1] == "WHEN NOT MATCHED BY SOURCE THEN DELETE"
+
+
+def test_the_last_schema_that_tells_a_default_counts() -> None:
+    def described(**properties: object) -> Writer:
+        column = {"name": "c", "type": ["null", "int"], "pg_type": "int4", **properties}
+        return writer(b"w", _envelope(["null", {"type": "record", "name": "Row", "fields": [column]}]))
+
+    writers = [described(), described(pg_missing_value="7"), described(), described(pg_missing_value=9)]
+    assert missing_values(writers) == {"c": MissingValue("7", "int", b"\x0e", '"int"')}
+    assert missing_values([*writers, described(pg_missing_value="8")])["c"].text == "8"
+    assert missing_values([described(pg_missing_value="eight")])["c"].avro is None
+
+
+def test_a_column_that_was_renamed_since_it_was_added_is_no_younger_column() -> None:
+    def rows(**columns: str | None) -> Writer:
+        fields = [
+            {"name": name, "type": ["null", "int"], "pg_type": "int4"} | ({"pg_missing_value": text} if text else {})
+            for name, text in columns.items()
+        ]
+        return writer(b"w", _envelope(["null", {"type": "record", "name": "Row", "fields": fields}]))
+
+    before, added, renamed = rows(id=None), rows(id=None, c="7"), rows(id=None, e="7")
+    missing = missing_values([before, added, renamed])["e"]
+    assert [missing.is_lacked_by(each) for each in (before, added, renamed)] == [True, False, False]
+    two = missing_values([rows(id=None, c="7", e="7")])["e"]
+    assert two.is_lacked_by(added), "both columns are there"
 
 
 def _envelope(before: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -146,7 +147,7 @@ class WorldMerger(TableMerger):
         world = self._world
         Delta(world.spark, {}).create(plan.target, "id int")  # as TargetSchema.fit does
         if world.refuses_unloaded and not plan.loaded_lsn:
-            raise RequestRejected("the key of public.t has changed", "Load it again")
+            raise RequestRejected("the key of public.t has changed", "Load it again", code="statement-refused")
         if world.fails:
             raise world.fails.pop(0)
         world.merges.append((plan, before))
@@ -171,7 +172,7 @@ def snapshot(lsn: int) -> Any:
 
 def test_a_table_that_was_only_created_is_not_taken_for_merged() -> None:
     world = World()
-    world.fails = [KafkaUnavailable("Kafka is away", "")]
+    world.fails = [KafkaUnavailable("Kafka is away", "", code="kafka-unavailable")]
     mirror = world.process()
     with pytest.raises(KafkaUnavailable):
         mirror.run_once()
@@ -217,7 +218,7 @@ def test_a_run_after_a_load_that_another_process_ends_starts_from_the_load() -> 
     world.process().run_once()
     loaded = world.process()
     world.cut = cut(lsn=200, position=20, offsets=(90,))
-    world.fails = [KafkaUnavailable("dies here", "")]
+    world.fails = [KafkaUnavailable("dies here", "", code="kafka-unavailable")]
     with pytest.raises(KafkaUnavailable):
         loaded.load(snapshot(100))
     world.process().run_once()
@@ -228,7 +229,7 @@ def test_a_run_after_a_load_that_another_process_ends_starts_from_the_load() -> 
 
 def test_a_first_load_that_another_process_ends_is_not_read_from_the_topics_start() -> None:
     world = World()
-    world.fails = [KafkaUnavailable("dies here", "")]
+    world.fails = [KafkaUnavailable("dies here", "", code="kafka-unavailable")]
     with pytest.raises(KafkaUnavailable):
         world.process().load(snapshot(100))
     world.process().run_once()
@@ -341,8 +342,11 @@ def test_a_load_of_an_idle_database_is_published_once() -> None:
 
 
 def test_the_key_of_a_table_that_was_only_truncated_is_asked_for() -> None:
-    envelope = '{"type":"record","name":"Envelope","fields":[]}'
-    key = '{"type":"record","name":"Key","fields":[{"name":"id","type":"int","pg_type":"integer"}]}'
+    columns = [{"name": "id", "type": "int", "pg_type": "integer"}]
+    row = {"type": "record", "name": "Row", "fields": columns}
+    before = [{"name": "before", "type": ["null", row]}]
+    envelope = json.dumps({"type": "record", "name": "Envelope", "namespace": "p.public.t", "fields": before})
+    key = json.dumps({"type": "record", "name": "Key", "namespace": "p.public.t", "fields": columns})
 
     def version(name: str, _: int) -> Any:
         is_key = name.endswith("-key")
@@ -351,7 +355,7 @@ def test_the_key_of_a_table_that_was_only_truncated_is_asked_for() -> None:
 
     client = SimpleNamespace(get_versions=lambda _: [1], get_version=version)
     plan = MirroredTable(TOPIC, "public", "t", "t", None, [1], 0, None)
-    _, found = batch_schemas(RegistryWriters(client, ""), [b"\0\0\0\0\x07"], [], plan, None)
+    _, found = batch_schemas(RegistryWriters(client, ""), [b"\0\0\0\0\x07"], [], plan, None, lambda _: None)
     assert found == ["id"], "taken for a table without a key"
 
 

@@ -62,7 +62,7 @@ class Daemon:
         Waits first until the process handles signals: before that, SIGTERM would kill it.
         """
         deadline = time.monotonic() + 5
-        while time.monotonic() < deadline and self.running() and "listening" not in self._log_since_start():
+        while time.monotonic() < deadline and self.running() and "url=" not in self.log_since_start():
             time.sleep(0.02)
         time.sleep(0.05)
         return self._end(signal.SIGTERM, timeout_s)
@@ -79,7 +79,7 @@ class Daemon:
         assert self._process is not None
         return self._process.pid
 
-    def _log_since_start(self) -> str:
+    def log_since_start(self) -> str:
         """The log of the process that runs now."""
         with self.log.open("rb") as log:
             log.seek(self._logged)

@@ -1,11 +1,12 @@
-"""Fixtures of a real Kafka broker, started on first use and ended with the session.
+"""Fixtures of real Kafka brokers, started on first use and ended with the session.
 
 Before: `servers` starts the broker.
 After: every test that asks for `broker`, `prefix`, `kafka` or `start_kafka`.
 
 - `broker`: the address of the session's broker, for `bootstrap.servers`.
 - `prefix`: a topic prefix for one test; the topics that begin with it are deleted after the test.
-- `kafka`: the session's broker.
+- `kafka`: the session's broker, of the version in CDCD_TEST_KAFKA (default: the newest).
+- `three_brokers`: a cluster, which a test may break, and must leave whole.
 - `start_kafka`: starts brokers for one test, which may restart, kill, pause or configure them.
 """
 
@@ -20,6 +21,8 @@ from typing import Any
 import pytest
 import servers
 from confluent_kafka.admin import AdminClient
+
+from support.kafka_cluster import ProxiedCluster, proxied_cluster
 
 _numbers = itertools.count(1)
 
@@ -47,6 +50,19 @@ def prefix(broker: str) -> Iterator[str]:
     if topics:
         for done in admin.delete_topics(topics, operation_timeout=10).values():
             done.result()
+
+
+@pytest.fixture(scope="session")
+def three_brokers() -> Iterator[ProxiedCluster]:
+    """Start three brokers, with ACLs for the user `cdcd` of the listener SASL. Tests must leave them running."""
+    plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    settings = {
+        "super.users": "User:ANONYMOUS",
+        "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": f'{plain} required user_cdcd="secret";',
+    }
+    with proxied_cluster(settings=settings, listeners={"SASL": "SASL_PLAINTEXT"}, has_acls=True) as cluster:
+        yield cluster
 
 
 @pytest.fixture

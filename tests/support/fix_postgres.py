@@ -76,10 +76,13 @@ class Database:
         """Drop the database with its connections, walsenders, prepared transactions and slots."""
         for connection in self._open:
             connection.close()
-        with psycopg.connect(self.dsn, autocommit=True) as inside:
-            for (gid,) in inside.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
-                inside.execute(sql.SQL("ROLLBACK PREPARED {}").format(gid))
         with psycopg.connect(self.server.dsn(), autocommit=True) as outside:
+            prepared = "SELECT gid FROM pg_prepared_xacts WHERE database = %s"
+            # psycopg need not know the encoding of the database, so connect to it only if there is a reason.
+            if gids := outside.execute(prepared, [self.name]).fetchall():
+                with psycopg.connect(self.dsn, autocommit=True) as inside:
+                    for (gid,) in gids:
+                        inside.execute(sql.SQL("ROLLBACK PREPARED {}").format(gid))
             _drop_slots(outside, self.name)
             outside.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(self.name)))
 

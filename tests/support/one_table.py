@@ -12,7 +12,7 @@ from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.pgoutput.encoder import encode, tuple_of
 from cdcd.sink.batches import Batch, BatchBuilder
-from cdcd.source.pg_types import PgType
+from cdcd.source.pg_types import Attribute, PgType
 from cdcd.source.stream_messages import PrimaryKeepalive, XLogData
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
@@ -34,6 +34,9 @@ class Catalog:
         return ("id",)
 
     def columns(self, relation_oid: int) -> Mapping[str, bool]:
+        return {}
+
+    def attributes(self, relation_oid: int) -> Mapping[str, Attribute]:
         return {}
 
     def position(self) -> int:

@@ -14,10 +14,12 @@ from support.proxy import Proxy
 
 
 @contextmanager
-def proxied_kafka(settings: Mapping[str, str] | None = None) -> Iterator[tuple[servers.Kafka, Proxy]]:
+def proxied_kafka(
+    settings: Mapping[str, str] | None = None, version: str | None = None
+) -> Iterator[tuple[servers.Kafka, Proxy]]:
     """Start the broker, with these server properties, and the proxy in front of it."""
-    kafka = servers.Kafka(settings=settings, listeners={"PROXIED": "PLAINTEXT"})
-    with Proxy(int(kafka.address("PROXIED").rpartition(":")[2])) as proxy:
+    kafka = servers.Kafka(version, settings=settings, listeners={"PROXIED": "PLAINTEXT"})
+    with Proxy(kafka.port_of("PROXIED")) as proxy:
         kafka.settings["advertised.listeners"] = f"PLAINTEXT://{kafka.bootstrap},PROXIED://127.0.0.1:{proxy.port}"
         with kafka:
             yield kafka, proxy

@@ -12,10 +12,12 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Self
 
 CHUNK_BYTES = 1 << 16
+UNDER_WAY_MAX = 1000
+"""How many chunks of one direction may be delayed at a time."""
 
 
 class Link:
@@ -23,8 +25,11 @@ class Link:
 
     def __init__(self, client: asyncio.StreamWriter) -> None:
         self.client = client
+        self.sender = 0
+        """Who has connected, as `Proxy` was told to find out; 0: not known."""
         self.server: asyncio.StreamWriter | None = None
         self.is_half_open = False
+        self.has_lost_client = False
         self.drops_answers = False
         self.late: _Late | None = None
 
@@ -56,8 +61,12 @@ class _Late:
 class Proxy:
     """Listens on its own port, and hands everything on to `target_port` until a method breaks something."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, sender: Callable[[int, int], int] = lambda _from, _to: 0) -> None:
+        """`sender` says who has connected from one port to another. Only `part` needs it."""
         self._target_port = target_port
+        self._sender = sender
+        self._parted: Collection[int] = ()
+        self._joined = asyncio.Event()
         self._links: set[Link] = set()
         self._refusing = False
         self._delay_s = 0.0
@@ -89,7 +98,7 @@ class Proxy:
         self._call(change)
 
     def delay(self, seconds: float) -> None:
-        """Hand on every chunk with this delay; 0 ends the delay."""
+        """Hand on every chunk so much later, with others under way, as over a distance. 0 ends the delay."""
 
         def change() -> None:
             self._delay_s = seconds
@@ -100,6 +109,18 @@ class Proxy:
         """Be a black hole: connections stay open, but nothing passes, also not of new ones. False lets it all pass."""
         self._call(self._open.clear if swallowing else self._open.set)
 
+    def part(self, senders: Collection[int], *, reset: bool = False) -> None:
+        """Let nothing pass from and to these senders, until `part(())`. With `reset`, their connections end, too."""
+
+        def change() -> None:
+            self._parted = senders
+            (self._joined.clear if senders else self._joined.set)()
+            for link in list(self._links):
+                if reset and self._sender_of(link) in senders:
+                    link.abort(reset=True)
+
+        self._call(change)
+
     def half_open(self) -> None:
         """End every connection on the server's side only. The client is not told, and gets nothing more."""
 
@@ -108,6 +129,16 @@ class Proxy:
                 if link.server is not None:
                     link.is_half_open = True
                     _abort(link.server, reset=False)
+
+        self._call(change)
+
+    def lose_clients(self) -> None:
+        """End every connection on the client's side only. The server is not told, and gets nothing more."""
+
+        def change() -> None:
+            for link in self._links:
+                link.has_lost_client = True
+                _abort(link.client, reset=True)
 
         self._call(change)
 
@@ -162,7 +193,7 @@ class Proxy:
         link = Link(writer)
         self._links.add(link)
         try:
-            await self._open.wait()
+            await self._passage(link)
             from_server, link.server = await asyncio.open_connection("127.0.0.1", self._target_port)
             await asyncio.gather(
                 self._pump(reader, link, link.server, self._upward), self._pump(from_server, link, writer, None)
@@ -173,6 +204,18 @@ class Proxy:
             self._links.discard(link)
             link.late = None
             link.abort(reset=False)
+
+    async def _passage(self, link: Link) -> None:
+        """Wait until something may pass."""
+        await self._open.wait()
+        while self._parted and self._sender_of(link) in self._parted:
+            await self._joined.wait()
+
+    def _sender_of(self, link: Link) -> int:
+        """Who has connected. To find out takes long on a busy machine, so only `part` makes the proxy ask."""
+        if not link.sender:
+            link.sender = self._sender(link.client.get_extra_info("peername")[1], self.port)
+        return link.sender
 
     def _upward(self, link: Link, data: bytes) -> bool:
         armed = self._armed
@@ -188,6 +231,8 @@ class Proxy:
         writer: asyncio.StreamWriter,
         look: Callable[[Link, bytes], bool] | None,
     ) -> None:
+        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(UNDER_WAY_MAX)
+        arrivals = asyncio.create_task(self._arrive(under_way, link, writer))
         try:
             while data := await reader.read(CHUNK_BYTES):
                 self.bytes += len(data)
@@ -197,18 +242,35 @@ class Proxy:
                     link.late.answered.set()
                 if look is None and link.drops_answers:
                     break
-                await self._open.wait()
+                await self._passage(link)
                 if self._delay_s:
-                    await asyncio.sleep(self._delay_s)
-                if not link.is_half_open:
-                    writer.write(data)
-                    await writer.drain()
+                    await under_way.put((self._loop.time() + self._delay_s, data))
+                else:
+                    await under_way.join()
+                    await _hand_on(link, writer, data)
+            await under_way.join()
         except OSError:
+            if look is not None and link.has_lost_client:
+                return  # the client's side is gone, and the server must not know
             if look is None and link.is_half_open:
                 return  # the server's side is gone, and the client must not know
-        if look is None and link.is_half_open:
+        finally:
+            arrivals.cancel()
+        if (look is None and link.is_half_open) or (look is not None and link.has_lost_client):
             return
         link.abort(reset=False)
+
+    async def _arrive(
+        self, under_way: asyncio.Queue[tuple[float, bytes]], link: Link, writer: asyncio.StreamWriter
+    ) -> None:
+        """Hand on each chunk at its time."""
+        while True:
+            due_s, data = await under_way.get()
+            await asyncio.sleep(due_s - self._loop.time())
+            await self._passage(link)
+            with contextlib.suppress(OSError):  # the writer's own side is read, too, and ends the link
+                await _hand_on(link, writer, data)
+            under_way.task_done()
 
     def _run(self) -> None:
         asyncio.run(self._main())
@@ -237,6 +299,12 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self._call(self._ended.set)
         self._thread.join(5)
+
+
+async def _hand_on(link: Link, writer: asyncio.StreamWriter, data: bytes) -> None:
+    if not (link.is_half_open or link.has_lost_client):
+        writer.write(data)
+        await writer.drain()
 
 
 def is_produce(data: bytes) -> bool:

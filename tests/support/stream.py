@@ -36,14 +36,14 @@ class StreamFixture:
         self.prefix = prefix
         self.slot = "s" + prefix.replace("-", "_")
         self.topics = topics.Topics(broker, prefix)
-        self._folder = folder
+        self.folder = folder
         self._daemons = 0
         self._stack = ExitStack()
 
     def daemon(self, **settings: dict[str, Any]) -> Daemon:
         """Make a daemon for this slot and prefix, without starting it; `settings` by section."""
         self._daemons += 1
-        folder = self._folder / f"daemon-{self._daemons}"
+        folder = self.folder / f"daemon-{self._daemons}"
         folder.mkdir()
         source = {"dsn": self.dsn, **settings.pop("source", {})}
         dsn = str(source.pop("dsn"))
@@ -170,7 +170,7 @@ class Writer(BackgroundThread):
 
 def port_of(daemon: Daemon) -> int:
     """The port of the daemon's HTTP server; waits until the daemon logs it."""
-    ports = eventually(lambda: re.findall(r"listening host=\S+ port=(\d+)", daemon.log.read_text()), "port", 10)
+    ports = eventually(lambda: re.findall(r"url=\"?http://\S+:(\d+)/", daemon.log.read_text()), "port", 10)
     return int(ports[-1])
 
 

@@ -1,4 +1,4 @@
-"""Reads the topics without cdcd's own code: by librdkafka's consumer, fastavro, and the rules of the README.
+"""Reads the topics without cdcd's own code: by librdkafka's consumer, fastavro, and the rules of the manual.
 
 `Topics.events` gives every committed event of some topics. `fold` replays events into rows. `text_of` writes a value as
 PostgreSQL's `col::text` does, so that PostgreSQL itself is the oracle.
@@ -19,7 +19,7 @@ from uuid import UUID
 
 import fastavro
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 Row = tuple[str | None, ...]
 
@@ -98,7 +98,7 @@ class Topics:
             if message.value() is not None:
                 value = self._decode(message.value())
                 fields = self._row_fields(message.value()[2:10])
-            key = None if message.key() is None else self._decode(message.key())
+            key = self._decode(message.key()) if message.key() else None  # of no bytes: a truncate on a compacted topic
             events.append(
                 Event(
                     message.topic(), message.partition(), message.offset(), message.timestamp()[1], key, value, fields
@@ -316,3 +316,14 @@ def _interval(months: int, days: int, micros: int) -> str:
         clock = f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         parts.append(clock + (f".{fraction:06}".rstrip("0") if fraction else ""))
     return " ".join(parts)
+
+
+def set_config(broker: str, topic: str, **config: str) -> None:
+    """Set properties of a topic; `_` in a name stands for a dot."""
+    entries = [
+        ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in config.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": broker})
+    admin.incremental_alter_configs([resource])[resource].result()

@@ -9,15 +9,19 @@ from tidy.tree import ROOT, Module, modules
 
 from cdcd import FLOW, RING
 
-ORDER = ("terminal", *FLOW, *RING)
+ORDER = ("terminal", "manual", *FLOW, *RING)
 """A package imports only packages before it."""
 
 GROUND = {
     "cdcd",
+    "cdcd.aws_iam",
     "cdcd.build_info",
     "cdcd.clock",
+    "cdcd.error_codes",
     "cdcd.errors",
+    "cdcd.file_watch",
     "cdcd.lsn",
+    "cdcd.made_secret",
     "cdcd.schema_registry_client",
     "cdcd.wakeup",
 }
@@ -27,12 +31,14 @@ DOES_IO = {"os", "confluent_kafka", "http", "psycopg", "select", "socket", "sqli
 """Whoever imports one of these talks to the world, waits, or reads the time."""
 
 IO_MODULES = {
-    "cdcd.avro.registry_store",
+    "cdcd.avro.registry_ids",
+    "cdcd.avro.registry_requests",
     "cdcd.sink.batch_queue",
     "cdcd.sink.worker",
     "cdcd.snapshot.reader",
     "cdcd.source.catalog",
     "cdcd.source.connection",
+    "cdcd.source.login",
     "cdcd.source.publication",
     "cdcd.source.replication_stream",
     "cdcd.source.session",
@@ -105,7 +111,7 @@ def test_the_modules_of_the_flow_that_do_io_are_the_ones_listed() -> None:
 def test_only_sink_kafka_imports_confluent_kafka() -> None:
     found = {module.name for module in modules() if [n for n in module.imports if n.startswith("confluent_kafka")]}
     allowed = {
-        "cdcd.avro.registry_store", "cdcd.schema_registry_client",  # its client of the schema registry
+        "cdcd.avro.registry_requests", "cdcd.schema_registry_client",  # its client of the schema registry
         "cdcd.build_info",  # its version
         "cdcd.reading.consumer",  # the commands read topics with it
     }  # fmt: skip

@@ -20,7 +20,7 @@ def test_the_compiler_that_builds_the_wheel_is_the_one_that_the_tests_check_with
     assert pinned.replace("mypy==", "mypy[mypyc]==") in (ROOT / ".build" / "compile_hook.py").read_text()
 
 
-def test_the_hook_is_in_the_source_distribution() -> None:
+def test_the_source_distribution_is_the_whole_repository() -> None:
     sdist = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"]
-    assert "/.build" in sdist["include"]
+    assert sdist == {"exclude": ["/PKG-INFO"]}
     assert (ROOT / HOOK["path"]).exists()

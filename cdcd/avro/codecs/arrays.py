@@ -33,7 +33,10 @@ class Array(Codec):
     """T[] -> array of nullable T. Arrays with several dimensions or another lower bound than 1 are unrepresentable."""
 
     def __init__(self, element: Codec, type_name: str, delimiter: str) -> None:
-        super().__init__({"type": "array", "items": ["null", element.schema]}, is_fallible=True)
+        schema: dict[str, object] = {"type": "array", "items": ["null", element.schema]}
+        if delimiter != ",":  # a reader of a domain over an array, or of a composite, does not know the element's type
+            schema["pg_delimiter"] = delimiter
+        super().__init__(schema, is_fallible=True)
         self.element = element
         self.type_name = type_name
         self.delimiter = delimiter

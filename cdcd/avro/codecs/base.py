@@ -28,7 +28,8 @@ class Codec:
     is_fallible: bool
     """Avro cannot hold every value of the type. A key column of it is nullable, and `unrepresentable` has lost values.
 
-    Readers know only the schema. So this must agree with `type_forms`, where every array, map and record is fallible.
+    Readers know only the schema. So the schema's kind must be one of `type_forms.FALLIBLE_KINDS`, which has every
+    array, map and record, and strings: wrappers of `text_encoding` make them fallible.
     """
 
     def __init__(self, schema: AvroType, *, is_fallible: bool = False) -> None:
@@ -60,7 +61,7 @@ class Codec:
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         """Append the Avro form of the text (`typoutput`) value `data[at:at + size]`: the same bytes as `binary`.
 
-        The contract is that of `binary`.
+        `text.Char` names the one exception. The contract is that of `binary`.
         """
         raise DecodeError(f"{type(self).__name__} does not read text values")
 

@@ -78,7 +78,8 @@ class CompositeDefinition:
         if position >= self._asked_lsn:
             raise TypeChanged(
                 f"a value of type {self.type_name}, in the transaction that commits at {format_lsn(position)}, has "
-                f"other fields than the type had at {format_lsn(self._asked_lsn)}: the daemon asks the catalog again"
+                f"other fields than the type had at {format_lsn(self._asked_lsn)}: the daemon asks the catalog again",
+                code="stream-restarted",
             )
 
     def codec_of(self, place: i64, oid: i64, fields: list[Codec]) -> Codec:
@@ -95,6 +96,7 @@ class CompositeDefinition:
         if built_in is None:
             raise BinaryFormatUnsupported(
                 f"a value of type {self.type_name} has a field of type OID {oid}, which the type no longer has: "
-                "the stream goes on in text mode"
+                "the stream goes on in text mode",
+                code="stream-restarted",
             )
         return built_in

@@ -86,7 +86,7 @@ class Hstore(TextCodec):
         parts = LengthPrefixedReader(at, size, "hstore")
         pairs = []
         for _ in range(int(self._read_count(parts, data))):
-            key: i64 = parts.size(data)
+            key: i64 = self._key_size(parts, data)
             text = _quote(data[parts.at : parts.at + key])
             parts.skip(key)
             length: i64 = parts.size(data)
@@ -101,10 +101,14 @@ class Hstore(TextCodec):
             raise malformed("hstore", "a count of pairs", f"{count}")
         return count
 
-    def _write_key(self, parts: LengthPrefixedReader, data: bytes, out: BytesWriter) -> None:
-        length: i64 = parts.size(data)
-        if length < 0:
+    def _key_size(self, parts: LengthPrefixedReader, data: bytes) -> i64:
+        size: i64 = parts.size(data)
+        if size < 0:
             raise malformed("hstore", "a key", "null")
+        return size
+
+    def _write_key(self, parts: LengthPrefixedReader, data: bytes, out: BytesWriter) -> None:
+        length: i64 = self._key_size(parts, data)
         write_bytes(out, data, parts.at, length)
         parts.skip(length)
 
@@ -128,7 +132,8 @@ class ConvertedHstore(Hstore):
 
 def _text_is_needed() -> BinaryFormatUnsupported:
     return BinaryFormatUnsupported(
-        "hstore has a wrong binary form where the database is not UTF8: the stream goes on in text mode"
+        "hstore has a wrong binary form where the database is not UTF8: the stream goes on in text mode",
+        code="stream-restarted",
     )
 
 

@@ -7,8 +7,6 @@ Source: PostgreSQL `int.c`, `int8.c`, `oid.c`, `xid.c`, `bool.c`: the `*send` fu
 
 from __future__ import annotations
 
-from typing import Final
-
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64, u8
 
@@ -16,9 +14,7 @@ from cdcd.avro.codecs.base import Codec
 from cdcd.avro.codecs.digits import read_int
 from cdcd.avro.codecs.errors import malformed, wrong_size, wrong_text
 from cdcd.avro.codecs.registry import TypeRegistry
-from cdcd.avro.codecs.varint import write_long
-
-_LONG_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
+from cdcd.avro.codecs.varint import write_bytes, write_long, write_text
 
 
 class Int2(Codec):
@@ -120,30 +116,23 @@ class Unsigned4(Codec):
 
 
 class Xid8(Codec):
-    """xid8 -> long. The upper half of its unsigned range is unrepresentable, but no server reaches it.
+    """xid8 -> string of its decimal digits: an Avro long is signed, and would lose the upper half of its range.
 
-    So the type does not count as fallible: in a key it is a plain long.
+    No server reaches that half, but whoever may INSERT may write such a value. A key column holds it, too.
     """
 
     def __init__(self) -> None:
-        super().__init__("long")
+        super().__init__("string")
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        if size != 8:
-            raise wrong_size("xid8", 8, size)
-        n: i64 = read_i64_be(data, at)
-        if n < 0:
-            return False
-        write_long(out, n)
+        write_text(out, self.render(data, at, size))
         return True
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         digits = data[at : at + size]
         if size > 20 or not digits.isdigit() or int(digits) >= 2**64:
             raise wrong_text("xid8", "an unsigned 64-bit integer", size)
-        if int(digits) > _LONG_MAX:
-            return False
-        write_long(out, i64(int(digits)))
+        write_bytes(out, data, at, size)
         return True
 
     def render(self, data: bytes, at: i64, size: i64) -> str:

@@ -66,7 +66,8 @@ class TextFallback(Text):
 
     def _no_binary(self) -> BinaryFormatUnsupported:
         return BinaryFormatUnsupported(
-            f"type {self.type_name} has no binary form that cdcd knows: the stream goes on in text mode"
+            f"type {self.type_name} has no binary form that cdcd knows: the stream goes on in text mode",
+            code="stream-restarted",
         )
 
 
@@ -96,6 +97,8 @@ class Char(Codec):
     r"""The type "char" (one byte, mostly in the system catalogs) -> string.
 
     Zero is the empty string. A byte above 127 is not UTF-8: it becomes `\ooo`, as PostgreSQL 16 and later write it.
+    In text mode PostgreSQL 14 and 15 convert it like text, if the database is neither in UTF8 nor in SQL_ASCII. Only
+    the server knows the way back, so it stays the character.
     """
 
     def __init__(self) -> None:
@@ -182,7 +185,8 @@ class Ewkb(Codec):
     """PostGIS geometry, geography -> bytes: EWKB. Its text is EWKB in hexadecimal, upper case."""
 
     def __init__(self, type_name: str) -> None:
-        super().__init__("bytes")
+        # Inside a domain or a composite, only this tells a reader that the text is not that of a bytea.
+        super().__init__({"type": "bytes", "pg_type": type_name})
         self.type_name = type_name
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:

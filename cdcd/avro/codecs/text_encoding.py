@@ -9,7 +9,8 @@ Source: PostgreSQL, "Character Set Support"; "Binary Data Types", the escape for
   it is stored, in text mode, and cdcd converts it.
 
 A value that is not UTF-8 is unrepresentable. In its text, a byte that belongs to no UTF-8 character is written as
-`\xHH`, and a backslash is doubled. For example, `café` in LATIN1 becomes `caf\xe9`.
+`\xHH`, and a backslash is doubled. For example, a `café` that a client wrote in LATIN1 into a SQL_ASCII database
+becomes `caf\xe9`. In a database in LATIN1 it is converted, and nothing is lost.
 """
 
 from __future__ import annotations

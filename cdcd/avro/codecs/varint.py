@@ -24,6 +24,7 @@ from mypy_extensions import i64, u8
 
 # Above about this size, one allocation and memcpy beat copying by words.
 _WORDS_MAX_BYTES: Final = 128
+_PIECE_BYTES: Final = 1_048_576
 
 
 def write_long(out: BytesWriter, n: i64) -> None:
@@ -40,7 +41,7 @@ def write_long(out: BytesWriter, n: i64) -> None:
 def copy(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
     """Append `data[at:at + size]`, which must lie inside `data`."""
     if size > _WORDS_MAX_BYTES:
-        out.write(data[at : at + size])
+        _copy_pieces(out, data, at, size)
         return
     while size >= 8:
         write_i64_be(out, read_i64_be(data, at))
@@ -54,6 +55,14 @@ def copy(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
         at += 2
     if size & 1:
         out.append(u8(data[at]))
+
+
+def _copy_pieces(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
+    while size > _PIECE_BYTES:  # a slice is a copy: one of a large value would take as much memory as the value
+        out.write(data[at : at + _PIECE_BYTES])
+        at += _PIECE_BYTES
+        size -= _PIECE_BYTES
+    out.write(data[at : at + size])
 
 
 def write_bytes(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:

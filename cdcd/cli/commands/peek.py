@@ -54,7 +54,7 @@ def peek(settings: Settings, limit: int, *, as_json: bool, out: TextIO) -> None:
     to read it.
     """
     source, names = settings.source, TopicNames(settings.sink.prefix, settings.sink.topic)
-    with Session(source.dsn, source.application_name) as session:
+    with Session(source.login, source.application_name) as session:
         _check(session, source.slot)
         catalog = Catalog(session, source.publication)
         binary = source.binary
@@ -79,12 +79,18 @@ def _check(session: Session, name: str) -> None:
     state = Slot(session, name).fitting_state()
     if state is None:
         raise GapError(
-            f'the slot "{name}" does not exist', "cdcd run creates it at its first start; or correct source.slot"
+            f'the slot "{name}" does not exist',
+            "cdcd run creates it at its first start; or correct source.slot",
+            code="slot-missing",
         )
     if state.active:
         raise SlotActive(name, state.active_pid, state.used_by)
     if state.lost:
-        raise GapError(f'the slot "{name}" has lost WAL that it still needed', "Run cdcd check: it says what to do")
+        raise GapError(
+            f'the slot "{name}" has lost WAL that it still needed',
+            "Run cdcd check: it says what to do",
+            code="slot-lost",
+        )
 
 
 def _events(
@@ -122,5 +128,6 @@ def _messages(session: Session, slot: str, wanted: int, options: Mapping[str, st
             raise RequestRejected(
                 f"the next changes cannot be shown: {error.message}",
                 "cdcd run publishes a value without an equivalent in UTF-8 as unrepresentable",
+                code="text-unconvertible",
             ) from error
         raise start_refused(error.sqlstate, error.message, slot, None) from error

@@ -15,6 +15,5 @@ from cdcd.daemon import process
 
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Run the daemon. With `--snapshot-only`, print a summary at the end; returns whether the snapshot is complete."""
-    settings = load().settings
-    process.run(settings)
+    settings = process.run(load())
     return summary(settings, out) if args.snapshot_only else True

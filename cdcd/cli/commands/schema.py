@@ -1,4 +1,4 @@
-"""`cdcd schema`: prints the Avro schemas of the published tables.
+"""`cdcd schema`: prints the Avro schemas of the published tables, or puts them into the schema registry.
 
 Before: `cli.main` has parsed the options. After: a person reads the lines, or a script the JSON.
 """
@@ -7,19 +7,60 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Callable, Sequence
+from threading import Thread
+from typing import Final, TextIO
 
+from cdcd.avro.registry_store import RegistryStore
 from cdcd.cli.commands import Load
 from cdcd.config.settings import Settings
-from cdcd.reading.table_schemas import TableSchemas, selected_schemas
+from cdcd.daemon.schema_registry import registry_ids, subject_names
+from cdcd.errors import SettingsError
+from cdcd.reading.table_schemas import TableSchemas, message_texts, selected_schemas, selected_texts
 from cdcd.sink.topics import TopicNames
+
+LOGICAL_MESSAGES: Final = ".messages"
+"""The name of logical messages, where tables are named."""
 
 
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
-    """Print the schemas of the tables that the options name, or of all."""
-    schemas(load().settings, args.tables, as_json=args.json, out=out)
+    """Print or register the schemas of the tables that the options name, or of all."""
+    if args.register:
+        register(load().settings, args.tables, as_json=args.json, out=out)
+    else:
+        schemas(load().settings, args.tables, as_json=args.json, out=out)
     return True
+
+
+def register(settings: Settings, tables: Sequence[str], *, as_json: bool, out: TextIO) -> None:
+    """Register the schemas of the published tables, or of `tables`, and write each subject and id to `out`.
+
+    Without `tables`, or with `.messages` among them, the schema of logical messages is registered, too. Raises
+    SettingsError without a registry, and what RegistryStore raises if the registry refuses a schema.
+    """
+    source = settings.source
+    ids = registry_ids(settings, _thread, may_register=True)
+    if ids is None:
+        raise SettingsError(
+            "avro.registry_url is not set",
+            "Set it to the URL of the registry, and run this again",
+            code="registry-not-set",
+        )
+    store, names = RegistryStore(ids, subject_names(settings)), subject_names(settings)
+    found = [message_texts()] if not tables or LOGICAL_MESSAGES in tables else []
+    named = [table for table in tables if table != LOGICAL_MESSAGES]
+    if named or not tables:
+        found += selected_texts(named, source.login, source.application_name, source.publication, settings.avro.numeric)
+    for texts in found:
+        for part, text in texts.parts():
+            subject = names.name(texts.schema, texts.name, part, text)
+            header = store.header_for(texts.schema, texts.name, part, text)
+            made = {"table": f"{texts.schema}.{texts.name}", "subject": subject, "id": int.from_bytes(header[1:])}
+            out.write(f"{json.dumps(made, ensure_ascii=False)}\n" if as_json else f"{subject} has id {made['id']}\n")
+
+
+def _thread(run: Callable[[], None], name: str) -> Thread:
+    return Thread(target=run, name=name, daemon=True)
 
 
 def schemas(settings: Settings, tables: Sequence[str], *, as_json: bool, out: TextIO) -> None:
@@ -29,7 +70,7 @@ def schemas(settings: Settings, tables: Sequence[str], *, as_json: bool, out: Te
     """
     source, names = settings.source, TopicNames(settings.sink.prefix, settings.sink.topic)
     wanted = selected_schemas(
-        tables, source.dsn, source.application_name, source.publication, names, settings.avro.numeric
+        tables, source.login, source.application_name, source.publication, names, settings.avro.numeric
     )
     for _, _, table in wanted:
         out.writelines(f"{line}\n" for line in ([_as_json(table)] if as_json else as_text(table)))

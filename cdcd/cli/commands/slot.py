@@ -25,6 +25,7 @@ from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.server_errors import SlotActive
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot, SlotState
+from cdcd.source.slot_wait import SlotWait
 from cdcd.terminal.text_format import size
 
 
@@ -48,25 +49,36 @@ def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool
     """
     source = settings.source
     last = last_record(settings)
-    with Session(source.dsn, source.application_name) as session:
+    with Session(source.login, source.application_name) as session:
         slot = Slot(session, source.slot)
         if last is not None and slot.state() is None:
             raise GapError(
                 f"Kafka holds changes of {source.slot} up to {format_lsn(last.lsn)}: a new slot would begin later",
                 "Use another source.slot or sink.prefix, and take a new snapshot of the tables",
+                code="slot-lost",
             )
         if not Publication(session, source.publication).exists():
             raise RequestRejected(
                 f"there is no publication {source.publication}, and PostgreSQL ends the stream of a slot at the first "
                 "change that is older than the publication",
                 "Make the publication first (cdcd check has the statement), or run cdcd run, which makes both",
+                code="publication-missing",
             )
-        with ReplicationStream(source.dsn, source.application_name) as walsender:
+        with (
+            ReplicationStream(source.login, source.application_name) as walsender,
+            SlotWait(
+                session,
+                source.primary_login,
+                is_standby=walsender.standby,
+                application_name=source.application_name,
+            ) as wait,
+        ):
             walsender.create_slot(
                 source.slot,
                 two_phase=two_phase or source.two_phase,
                 failover=failover or source.failover,
                 blockers=slot.writers,
+                meanwhile=wait.look,
             )
         show(slot.state(), None, as_json=as_json, out=out)
 
@@ -74,10 +86,14 @@ def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool
 def status(settings: Settings, *, as_json: bool, out: TextIO) -> None:
     """Show the slot, and how far Kafka has come. Raises GapError if there is no slot of that name."""
     source = settings.source
-    with Session(source.dsn, source.application_name) as session:
+    with Session(source.login, source.application_name) as session:
         state = Slot(session, source.slot).state()
     if state is None:
-        raise GapError(f"the slot {source.slot} does not exist", "cdcd slot create creates it, and so does cdcd run")
+        raise GapError(
+            f"the slot {source.slot} does not exist",
+            "cdcd slot create creates it, and so does cdcd run",
+            code="slot-missing",
+        )
     try:
         last: SlotRecord | CdcdError | None = last_record(settings)
     except CdcdError as error:
@@ -92,17 +108,25 @@ def drop(settings: Settings, *, force: bool, as_json: bool, out: TextIO) -> None
     have made it. Raises SlotActive while a client uses the slot.
     """
     source = settings.source
-    with Session(source.dsn, source.application_name) as session:
+    with Session(source.login, source.application_name) as session:
         slot = Slot(session, source.slot)
         state = slot.state()
         if state is None:
-            raise RequestRejected(f"the slot {source.slot} does not exist", "There is nothing to do")
+            raise RequestRejected(
+                f"the slot {source.slot} does not exist", "There is nothing to do", code="slot-missing"
+            )
+        if state.is_synced:
+            raise RequestRejected(
+                state.misfit, "Drop it on the primary: PostgreSQL then drops it here, too", code="slot-of-others"
+            )
         if state.active:
             raise SlotActive(state.name, state.active_pid, state.used_by)
         if not force:
             raise _kept(settings, state)
         if not slot.drop():
-            raise RequestRejected(f"the slot {source.slot} was dropped meanwhile", "There is nothing to do")
+            raise RequestRejected(
+                f"the slot {source.slot} was dropped meanwhile", "There is nothing to do", code="slot-changed-meanwhile"
+            )
     what = _kind(state)
     content = json.dumps({"dropped": source.slot}) if as_json else f"dropped the slot {source.slot} ({what})"
     out.write(f"{content}\n")
@@ -117,6 +141,7 @@ def _kept(settings: Settings, slot: SlotState) -> RequestRejected:
         return RequestRejected(
             f"{slot.misfit}: another program uses it, and it keeps {unread}",
             "Correct source.slot or source.dsn; or add --force to drop it",
+            code="slot-of-others",
         )
     try:
         last = last_record(settings)
@@ -124,16 +149,19 @@ def _kept(settings: Settings, slot: SlotState) -> RequestRejected:
         return RequestRejected(
             f"Kafka cannot say what would be lost with the slot {slot.name} ({_kind(slot)}): {error.message}",
             "Bring Kafka back, or add --force to drop the slot anyway",
+            code="slot-still-needed",
         )
     if last is None:
         return RequestRejected(
             f"Kafka holds nothing of the slot {slot.name} ({_kind(slot)}) below the prefix {settings.sink.prefix}, "
             f"so another program may use it: it keeps {unread}",
             "If no other program uses it, add --force",
+            code="slot-still-needed",
         )
     return RequestRejected(
         f"Kafka holds changes of {slot.name} up to {format_lsn(last.lsn)}: later changes would be lost",
         "Add --force if you want that; then use another source.slot or sink.prefix, and take a new snapshot",
+        code="slot-still-needed",
     )
 
 
@@ -147,7 +175,7 @@ def _kind(slot: SlotState) -> str:
 def show(state: SlotState | None, last: SlotRecord | CdcdError | None, *, as_json: bool, out: TextIO) -> None:
     """Write the state of the slot. `last` is the last slot record in Kafka, or the error of reading it."""
     if state is None:
-        raise GapError("the slot was dropped meanwhile", "Try again")
+        raise GapError("the slot was dropped meanwhile", "Try again", code="slot-changed-meanwhile")
     if as_json:
         content = {
             **state.__dict__,
@@ -158,11 +186,16 @@ def show(state: SlotState | None, last: SlotRecord | CdcdError | None, *, as_jso
             "lag_bytes": state.lag_bytes,
             "lost": state.lost,
             "kafka_lsn": format_lsn(last.lsn) if isinstance(last, SlotRecord) else None,
+            "lsn_base": format_lsn(last.lsn_base) if isinstance(last, SlotRecord) else None,
             "kafka_error": last.message if isinstance(last, CdcdError) else None,
         }
         out.write(json.dumps(content) + "\n")
         return
     used = f"in use by pid {state.active_pid} ({state.used_by})" if state.active else "not in use"
+    if state.waits_for_standby:
+        used = f"{used}, waits for a standby of synchronized_standby_slots"
+    if state.is_synced:
+        used = "kept in sync with the primary of this standby"
     safe = "no limit" if state.safe_wal_bytes is None else size(state.safe_wal_bytes)
     rows = [
         ("slot", f"{state.name} ({_kind(state)})"),
@@ -183,7 +216,10 @@ def show(state: SlotState | None, last: SlotRecord | CdcdError | None, *, as_jso
 def _held(last: SlotRecord | CdcdError | None) -> str:
     if isinstance(last, CdcdError):
         return f"not known: {last.message}"
-    return "nothing of it" if last is None else f"all up to {format_lsn(last.lsn)}"
+    if last is None:
+        return "nothing of it"
+    own = f", which is {format_lsn(last.server_lsn)} of the server" if last.lsn_base else ""
+    return f"all up to {format_lsn(last.lsn)}{own}"
 
 
 def _lsn(lsn: int | None) -> str:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import Final, TextIO
 
 from cdcd.cli.commands import Load
-from cdcd.cli.commands.daemon_request import send_request
+from cdcd.cli.commands.daemon_request import requests_session, send_request
+from cdcd.cli.commands.daemon_wait import DaemonWait
 from cdcd.config.settings import Settings
 from cdcd.errors import RequestRejected
 from cdcd.lsn import format_lsn
@@ -26,7 +26,6 @@ from cdcd.progress.daemon_requests import SNAPSHOT
 from cdcd.progress.snapshot_records import DONE
 from cdcd.reading.slot_progress import open_progress
 from cdcd.source.published_tables import published_names
-from cdcd.source.session import Session
 from cdcd.source.table_selection import qualified_name, select_published, shell_word
 from cdcd.terminal.progress_bar import ProgressBar
 
@@ -44,16 +43,19 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
 def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bool, out: TextIO) -> None:
     """Request a snapshot of `tables` (`schema.table`; `*` is any characters). With `wait`, wait until Kafka has all.
 
-    Raises RequestRejected if a table is not published or is parked, or if the daemon cannot receive the request or
-    refuses it.
+    Raises RequestRejected if a table is not published or is parked, if no daemon uses the slot, or if the daemon cannot
+    receive the request or refuses it.
     """
     source = settings.source
-    with open_progress(settings) as progress:
-        with Session(source.dsn, source.application_name) as session:
+    with open_progress(settings) as progress, DaemonWait(settings) as daemon:
+        with requests_session(settings) as session:
             published = published_names(session, source.publication)
-            requested = {}
-            for table in select_published(tables, published, source.publication):
-                sent = send_request(settings, session, SNAPSHOT, *table)
+            selected = select_published(tables, published, source.publication)
+            if wait:
+                daemon.until_there()
+            requested, last = {}, progress.last_record()
+            for table in selected:
+                sent = send_request(settings, session, SNAPSHOT, *table, last)
                 requested[progress.names.topic(*table)] = (qualified_name(*table), sent)
         bar = ProgressBar(sys.stderr)
         if wait:
@@ -72,13 +74,17 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                         del requested[topic]
                 elif last is not None and last.lsn >= sent.received_lsn and (found is None or found.state == DONE):
                     raise RequestRejected(
-                        f"the daemon passed over the request for a snapshot of {name}", "Its log says why"
+                        f"the daemon passed over the request for a snapshot of {name}",
+                        "Its log says why",
+                        code="request-passed-over",
                     )
             if parked := {name for name, _ in requested.values()} & progress.parked().keys():
                 name = min(parked)  # the daemon takes the snapshot only after `cdcd unpark`
                 hint = f"Run: cdcd unpark {shell_word(name)}. The snapshot then follows by itself"
-                raise RequestRejected(f"{name} is parked, so the daemon takes no snapshot of it", hint)
-            time.sleep(POLL_S)
+                raise RequestRejected(
+                    f"{name} is parked, so the daemon takes no snapshot of it", hint, code="table-parked"
+                )
+            daemon.turn(POLL_S, last, max((sent.received_lsn for _, sent in requested.values()), default=0))
         for name, _ in requested.values():
             _report(name, "requested", None, as_json, out)
 

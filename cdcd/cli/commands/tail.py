@@ -24,10 +24,11 @@ from cdcd.cli.commands import Load
 from cdcd.cli.event_text import OPERATIONS, columns_text
 from cdcd.errors import DecodeError, RequestRejected
 from cdcd.lsn import format_lsn
+from cdcd.reading.committed_range import RangeReader
 from cdcd.reading.consumer import Message, TopicReader
 from cdcd.reading.decoder import EventDecoder, plain
 from cdcd.reading.schema_finder import SchemaFinder
-from cdcd.sink.kafka.client_config import Property, client_config
+from cdcd.sink.kafka.client_config import client_config
 from cdcd.terminal.visible_text import word
 
 log = logging.getLogger(__name__)
@@ -40,17 +41,25 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     settings = load().settings
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: `timeout`, `docker stop`
     sink, url = settings.sink, settings.avro.registry_url
-    tail(
-        sink.bootstrap_servers,
-        sink.librdkafka,
-        sink.prefix,
-        None if url is None else {"url": url, **settings.avro.registry_config},
-        args.topics,
-        from_beginning=args.from_beginning,
-        as_json=args.json,
-        out=out,
-    )
+    config = client_config(sink.bootstrap_servers, "cdcd-tail", sink.client_properties)
+    registry = None if url is None else {"url": url, **settings.avro.registry_config}
+    decoder = EventDecoder(SchemaFinder(config, f"{sink.prefix}.schemas", registry).find)
+    start = Start(args.last, args.since, from_beginning=args.from_beginning)
+    shown = Shown(decoder, args.key, out, as_json=args.json)
+    tail(config, args.topics, sink.prefix, start, shown, follows=not args.no_follow)
     return True
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where to begin; with the defaults, at new events."""
+
+    last: int | None = None
+    """At the last so many events of all topics together."""
+    since_ms: int | None = None
+    """At the events that were published at this time or later, in ms since 1970-01-01 UTC."""
+    from_beginning: bool = False
+    """At the oldest event."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,42 @@ class TailedEvent:
         return lines
 
 
+class Shown:
+    """The events that are shown: it decodes records, and writes those with the wanted key."""
+
+    def __init__(self, decoder: EventDecoder, key: Sequence[str], out: TextIO, *, as_json: bool) -> None:
+        """`key`: values of the key, or `column=value`; empty: every event."""
+        self._decoder = decoder
+        self._key = key
+        self._out = out
+        self._as_json = as_json
+
+    def is_wanted(self, message: Message) -> bool:
+        """Whether the record has the wanted key. Raises DecodeError."""
+        return not self._key or has_key(_decoded(message, self._decoder).key, self._key)
+
+    def show(self, messages: Iterable[Message]) -> None:
+        """Write the wanted ones among these records. Raises DecodeError."""
+        for message in messages:
+            event = _decoded(message, self._decoder)
+            if not self._key or has_key(event.key, self._key):
+                self._out.writelines(f"{line}\n" for line in ([event.as_json()] if self._as_json else event.as_text()))
+        self._out.flush()
+
+
+def has_key(key: Any, wanted: Sequence[str]) -> bool:
+    """Whether a decoded key has each of the wanted values, as `7` or as `id=7`."""
+    columns = key if isinstance(key, dict) else {} if key is None else {"": key}
+    texts = {name: _plain_text(value) for name, value in columns.items()}
+    named = {f"{name}={text}" for name, text in texts.items()}
+    return all(each in named or each in texts.values() for each in wanted)
+
+
+def _plain_text(value: Any) -> str:
+    simple = plain(value)
+    return simple if isinstance(simple, str) else json.dumps(simple, ensure_ascii=False)
+
+
 def _time_text(timestamp_ms: int) -> str:
     """A record's time. Its producer may choose one that no calendar has."""
     try:
@@ -108,50 +153,66 @@ def _time_text(timestamp_ms: int) -> str:
 
 
 def tail(
-    bootstrap: str,
-    properties: Mapping[str, Property],
-    prefix: str,
-    registry: Mapping[str, Any] | None,
-    topics: Sequence[str],
-    *,
-    from_beginning: bool,
-    as_json: bool,
-    out: TextIO,
+    config: Mapping[str, object], topics: Sequence[str], prefix: str, start: Start, shown: Shown, *, follows: bool
 ) -> None:
-    """Write the events of `topics` (`*` stands for any characters) to `out`, until KeyboardInterrupt.
+    """Show the events of `topics` (`*` stands for any characters), until KeyboardInterrupt.
 
-    `registry` has the properties of the schema registry's client; None: schemas are on `{prefix}.schemas`.
-    Raises RequestRejected or SettingsError (the user's fault) if a topic does not exist or may not be read;
-    KafkaUnavailable; DecodeError.
+    `config` has the properties of Kafka's client. Unless it `follows`, it ends where the topics end now. Raises
+    RequestRejected or SettingsError (the user's fault) if a topic does not exist or may not be read; KafkaUnavailable;
+    DecodeError.
     """
-    config = client_config(bootstrap, "cdcd-tail", properties)
     with TopicReader(config) as reader:
-        places = _places(reader, topics, prefix, from_beginning=from_beginning)
-        reader.assign(places)
-        log.info("reading", extra={"topics": len({topic for topic, _, _ in places}), "partitions": len(places)})
-        decoder = EventDecoder(SchemaFinder(config, f"{prefix}.schemas", registry).find)
+        # It asks for the ends at once, to miss no later event.
+        ends = _ends(reader, topics, prefix)
+        places = [(*place, _first(reader, place, bounds, start)) for place, bounds in ends.items()]
+        if follows and start.last is None:
+            reader.assign(places)
+        log.info("reading", extra={"topics": len({topic for topic, _ in ends}), "partitions": len(ends)})
+        if start.last is not None:
+            shown.show(_last(config, ends, start.last, shown))
+        elif not follows:
+            with RangeReader(config) as ranges:
+                for topic, partition, first in places:
+                    shown.show(ranges.between(topic, partition, first, ends[topic, partition][1]))
+        if not follows:
+            return
+        if start.last is not None:
+            reader.assign(places)
         while True:
-            for message in reader.read(BATCH_ROWS_MAX):
-                event = _decoded(message, decoder)
-                out.writelines(f"{line}\n" for line in ([event.as_json()] if as_json else event.as_text()))
-            out.flush()
+            shown.show(reader.read(BATCH_ROWS_MAX))
 
 
-def _places(
-    reader: TopicReader, topics: Sequence[str], prefix: str, *, from_beginning: bool
-) -> list[tuple[str, int, int]]:
-    """Topic, partition and first offset, for each partition. It asks for the ends at once, to miss no later event."""
+def _ends(reader: TopicReader, topics: Sequence[str], prefix: str) -> dict[tuple[str, int], tuple[int, int]]:
+    """The first offset and the end of each partition, by topic and partition."""
     known = reader.topics()
-    places = []
+    ends = {}
     for wanted in dict.fromkeys(topics):
         matching = sorted(topic for topic in known if fnmatchcase(topic, wanted))
         if not matching:
-            raise RequestRejected(f"There is no topic {wanted}", nearest_topic(wanted, prefix, known))
+            raise RequestRejected(
+                f"There is no topic {wanted}", nearest_topic(wanted, prefix, known), code="topic-missing"
+            )
         for topic in matching:
             for partition in known[topic]:
-                first, end = reader.bounds(topic, partition)
-                places.append((topic, partition, first if from_beginning else end))
-    return places
+                ends[topic, partition] = reader.bounds(topic, partition)
+    return ends
+
+
+def _first(reader: TopicReader, place: tuple[str, int], bounds: tuple[int, int], start: Start) -> int:
+    first, end = bounds
+    if start.since_ms is not None:
+        found = reader.offset_at(*place, start.since_ms)
+        return end if found is None else found
+    return first if start.from_beginning else end
+
+
+def _last(
+    config: Mapping[str, object], ends: Mapping[tuple[str, int], tuple[int, int]], count: int, shown: Shown
+) -> list[Message]:
+    """The last `count` wanted records of all partitions together, in the order in which they were published."""
+    with RangeReader(config) as ranges:
+        found = [each for place in ends for each in ranges.last(place, ends[place], count, shown.is_wanted)]
+    return sorted(found, key=lambda message: message.timestamp()[1])[-count:]
 
 
 def nearest_topic(wanted: str, prefix: str, known: Iterable[str]) -> str:
@@ -179,4 +240,6 @@ def _decoded(message: Message, decoder: EventDecoder) -> TailedEvent:
             None if value is None else decoder.decode(bytes(value)),
         )
     except DecodeError as error:
-        raise DecodeError(f"{topic}, partition {partition}, offset {offset}: {error.message}", error.hint) from error
+        raise DecodeError(
+            f"{topic}, partition {partition}, offset {offset}: {error.message}", error.hint, code=error.code
+        ) from error

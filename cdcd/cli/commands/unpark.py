@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import Final, TextIO
 
 from cdcd.cli.commands import Load
-from cdcd.cli.commands.daemon_request import send_request
+from cdcd.cli.commands.daemon_request import requests_session, send_request
+from cdcd.cli.commands.daemon_wait import DaemonWait
 from cdcd.config.settings import Settings
 from cdcd.errors import RequestRejected, SettingsError
 from cdcd.lsn import format_lsn
@@ -24,8 +24,8 @@ from cdcd.progress.daemon_requests import DISCARD, UNPARK
 from cdcd.progress.records import ParkedTable
 from cdcd.reading.slot_progress import open_progress
 from cdcd.sink.kafka.progress_store import ProgressStore
-from cdcd.source.session import Session
 from cdcd.source.table_selection import qualified_name, select_tables
+from cdcd.verify.progress_wait import unfinished_snapshots
 
 POLL_S: Final = 0.3
 
@@ -36,7 +36,11 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Unpark the tables that the options name, or list what is parked."""
     settings = load().settings
     if args.discard and not args.tables:
-        raise SettingsError("cdcd unpark --discard needs a table", "cdcd unpark, without a table, lists what is parked")
+        raise SettingsError(
+            "cdcd unpark --discard needs a table",
+            "cdcd unpark, without a table, lists what is parked",
+            code="arguments-invalid",
+        )
     unpark(settings, args.tables, discard=args.discard, wait=not args.no_wait, as_json=args.json, out=out)
     return True
 
@@ -49,11 +53,11 @@ def unpark(
     `tables` are written as `schema.table`; `*` is any characters. With `discard`, the daemon discards the parked events
     and takes a new snapshot of the tables.
 
-    Raises RequestRejected if a table is not parked, if the daemon cannot receive requests, or if Kafka refuses the
-    events again.
+    Raises RequestRejected if a table is not parked, if no daemon uses the slot, if the daemon cannot receive requests,
+    or if Kafka refuses the events again.
     """
     with open_progress(settings) as progress:
-        parked = progress.parked()
+        last, parked = progress.last_record(), progress.parked()
         if not tables:
             show = _as_json if as_json else _as_text
             if not parked:
@@ -62,18 +66,24 @@ def unpark(
             return
         known = {(table.schema, table.table): name for name, table in parked.items()}
         wanted = select_tables(tables, known, lambda word: f"the table {word} is not parked", "cdcd unpark")
-        with Session(settings.source.dsn, settings.source.application_name) as session:
+        with requests_session(settings) as session, DaemonWait(settings) as daemon:
+            if wait:
+                daemon.until_there()
             for name in map(known.__getitem__, wanted):
                 table = parked[name]
-                sent = send_request(settings, session, DISCARD if discard else UNPARK, table.schema, table.table)
+                action = DISCARD if discard else UNPARK
+                sent = send_request(settings, session, action, table.schema, table.table, last)
                 if wait:
-                    _wait(progress, name, sent.received_lsn)
+                    _wait(progress, daemon, name, sent.received_lsn)
                 state = "requested" if not wait else "discarded" if discard else "unparked"
-                out.write(f"{json.dumps({'table': name, 'state': state}) if as_json else f'{state} {name}'}\n")
+                follows = state == "unparked" and _snapshot_follows(progress, table)
+                more = "; a new snapshot of it follows by itself" if follows else ""
+                document = {"table": name, "state": state} | ({"snapshot_follows": True} if follows else {})
+                out.write(f"{json.dumps(document) if as_json else f'{state} {name}{more}'}\n")
                 out.flush()
 
 
-def _wait(progress: ProgressStore, name: str, lsn: int) -> None:
+def _wait(progress: ProgressStore, daemon: DaemonWait, name: str, lsn: int) -> None:
     is_logged = False
     while True:
         last = progress.last_record()
@@ -84,18 +94,25 @@ def _wait(progress: ProgressStore, name: str, lsn: int) -> None:
             if not table.is_replaying:
                 raise RequestRejected(
                     f"{name} stays parked: {table.reason}",
-                    "Correct the cause, and try again: the order stays. If you cannot, `cdcd unpark --discard` "
-                    "discards the parked events and takes a new snapshot of the table",
+                    "Correct the cause, and run the command again: its events keep their sequence. If you cannot, "
+                    "`cdcd unpark --discard` discards the parked events and takes a new snapshot of the table",
+                    code="table-parked",
                 )
         elif not is_logged:
             log.info("requested; waiting for the daemon", extra={"table": name, "lsn": format_lsn(lsn)})
             is_logged = True
-        time.sleep(POLL_S)
+        daemon.turn(POLL_S, last, lsn)
+
+
+def _snapshot_follows(progress: ProgressStore, table: ParkedTable) -> bool:
+    """Whether the table's topic is still not complete: changes were missing while it was parked, for example."""
+    progress.settle()
+    return bool(unfinished_snapshots(progress, [(table.schema, table.table)]))
 
 
 def _as_text(name: str, table: ParkedTable) -> str:
     state = "being replayed" if table.is_replaying else "parked"
-    return f"{name} {state}, its topic ends at {format_lsn(table.lsn)}: {table.reason}"
+    return f"{name} {state}, its topic ends at {format_lsn(table.lsn)}; the reason then: {table.reason}"
 
 
 def _as_json(name: str, table: ParkedTable) -> str:

@@ -1,6 +1,7 @@
 """`cdcd verify`: prints whether the topics have the same rows as the tables, and every key that differs.
 
-Before: `cli.main` has parsed the options. After: a person reads the lines, or a script the JSON.
+Before: `cli.main` has parsed the options. After: a person reads the lines, or a script the JSON. With `--repair`,
+`repair` asks the daemon to publish what differs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from argparse import Namespace
 from typing import TextIO
 
 from cdcd.cli.commands import Load
+from cdcd.cli.commands.repair import Repaired, RepairLimits, repair, to_repair
+from cdcd.errors import SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.source.table_selection import shell_word
 from cdcd.terminal.progress_bar import ProgressBar
@@ -19,14 +22,51 @@ from cdcd.verify.comparison import CHANGED, EXTRA, MISSING, Comparison, Differen
 
 
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
-    """Compare the tables that the options name, or all; return True if no key differs."""
-    comparison = Comparison(load().settings, ProgressBar(sys.stderr))
-    is_equal = True
+    """Compare the tables that the options name, or all; return True if no key differs, or all were repaired."""
+    limits = _limits(args)
+    settings = load().settings
+    comparison = Comparison(settings, ProgressBar(sys.stderr))
+    is_equal, wanted = True, list[tuple[TableResult, list[Difference]]]()
     for result in comparison.run(args.tables, args.wait):
-        is_equal = is_equal and result.is_equal
         out.writelines(f"{line}\n" for line in (as_json(result) if args.json else as_text(result)))
+        found = to_repair(settings, result, limits) if limits is not None and not result.is_equal else []
+        is_equal = is_equal and len(found) == len(result.differences)
+        if found:
+            wanted.append((result, found))
+        if found and args.dry_run:
+            out.write(_would_repair(result, len(found), as_json=args.json))
+        out.flush()
+    if args.dry_run:
+        return is_equal and not wanted
+    for repaired in repair(settings, wanted) if wanted else ():
+        out.write(_repaired(repaired, as_json=args.json))
         out.flush()
     return is_equal
+
+
+def _limits(args: Namespace) -> RepairLimits | None:
+    """Which rows to repair; None: nothing was asked to be repaired."""
+    if not args.repair:
+        if args.dry_run or args.key_from is not None or args.key_to is not None:
+            raise SettingsError(
+                "--dry-run, --key-from and --key-to are options of a repair", "Add --repair", code="arguments-invalid"
+            )
+        return None
+    return RepairLimits(args.max_rows, args.key_from, args.key_to)
+
+
+def _would_repair(result: TableResult, rows: int, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"table": result.table, "would_repair": rows}) + "\n"
+    return f"{result.table}: {rows:,} rows would be repaired\n"
+
+
+def _repaired(done: Repaired, *, as_json: bool) -> str:
+    lsn = format_lsn(done.lsn)
+    if as_json:
+        found = {"table": done.table, "published": done.rows, "deleted": done.deletes, "lsn": lsn}
+        return json.dumps(found) + "\n"
+    return f"{done.table}: repaired at {lsn}, {done.rows:,} rows published, {done.deletes:,} deleted\n"
 
 
 def as_json(result: TableResult) -> list[str]:

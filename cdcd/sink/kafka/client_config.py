@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from cdcd.errors import SettingsError
+from cdcd.sink.kafka.token_function import TokenFunction, token_function
 from cdcd.sink.producer_bounds import ProducerBounds
 
-Property: TypeAlias = "str | int | float | bool"
+Property: TypeAlias = "str | int | float | bool | TokenFunction"
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class KafkaConnection:
     """The user's settings under `sink.librdkafka`."""
     bounds: ProducerBounds = field(default_factory=ProducerBounds)
     """The bounds of the next producer: they follow the cluster."""
+
+    def silent(self) -> KafkaConnection:
+        """Return the connection of a client that logs nothing: other clients log the same."""
+        return replace(self, properties={**self.properties, "log_level": 0})
 
 
 _RESERVED: Final[dict[str, str]] = {
@@ -53,7 +58,7 @@ _TRANSACTION_TIMEOUT_MS: Final = 900_000
 
 _CONNECTION: Final = (
     "api.", "broker.", "client.", "connections.", "debug", "enable.sasl", "enable.ssl", "https.", "log",
-    "max.in.flight.requests", "metadata.", "oauthbearer", "reconnect.", "resolve.", "sasl.", "security.",
+    "max.in.flight.requests", "metadata.", "oauth", "reconnect.", "resolve.", "sasl.", "security.",
     "socket.", "ssl.", "topic.metadata.",
 )  # fmt: skip
 """Prefixes of the properties that concern every client, not only a producer."""
@@ -86,8 +91,18 @@ _FUNCTIONS: Final = frozenset(
 
 _OAUTH_HINT: Final = (
     "Set sasl.oauthbearer.method = oidc under sink.librdkafka, and with it sasl.oauthbearer.client.id, "
-    "sasl.oauthbearer.client.secret and sasl.oauthbearer.token.endpoint.url."
+    "sasl.oauthbearer.client.secret and sasl.oauthbearer.token.endpoint.url. Or set sink.token_function."
 )
+
+
+def with_token_function(properties: Mapping[str, Property], function: TokenFunction | None) -> Mapping[str, Property]:
+    """Return the user's properties, with the function that makes tokens and what it needs, if there is one."""
+    if function is None:
+        return properties
+    needed: dict[str, Property] = {"security.protocol": "SASL_SSL"}
+    if "sasl.mechanisms" not in properties:
+        needed["sasl.mechanism"] = "OAUTHBEARER"
+    return {**needed, **properties, "oauth_cb": function}
 
 
 def check_properties(properties: Mapping[str, Property]) -> None:
@@ -95,16 +110,40 @@ def check_properties(properties: Mapping[str, Property]) -> None:
     for name in properties:
         if name in _RESERVED:
             raise SettingsError(
-                f"sink.librdkafka may not hold {name!r}", f"Take it out: it follows from {_RESERVED[name]}."
+                f"sink.librdkafka may not hold {name!r}",
+                f"Take it out: it follows from {_RESERVED[name]}.",
+                code="kafka-config-invalid",
             )
-        if name in _FUNCTIONS or name.endswith("_cb"):
+        if name in _FUNCTIONS or (name.endswith("_cb") and not isinstance(properties[name], TokenFunction)):
             instead = f" {_OAUTH_HINT}" if name == "oauth_cb" else ""
-            raise SettingsError(f"sink.librdkafka may not hold {name!r}: it takes a function", f"Take it out.{instead}")
+            raise SettingsError(
+                f"sink.librdkafka may not hold {name!r}: it takes a function",
+                f"Take it out.{instead}",
+                code="kafka-config-invalid",
+            )
     mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms"))
     by_itself = properties.get("sasl.oauthbearer.method") == "oidc"
     unsecured = str(properties.get("enable.sasl.oauthbearer.unsecure.jwt", "false")).lower() == "true"
-    if mechanism == "OAUTHBEARER" and not (by_itself or unsecured):
-        raise SettingsError("sink.librdkafka asks for OAUTHBEARER and does not say how to get a token", _OAUTH_HINT)
+    has_function = token_function(properties) is not None
+    if has_function and mechanism != "OAUTHBEARER":
+        raise SettingsError(
+            "sink.token_function needs another sasl.mechanism than the one under sink.librdkafka",
+            "Take sasl.mechanism out: it is OAUTHBEARER then. Or take sink.token_function out.",
+            code="kafka-config-invalid",
+        )
+    if has_function and (by_itself or unsecured):
+        raise SettingsError(
+            "sink.token_function and sink.librdkafka both say how to get a token",
+            "Take one of them out: sink.token_function, or sasl.oauthbearer.method and "
+            "enable.sasl.oauthbearer.unsecure.jwt under sink.librdkafka.",
+            code="kafka-config-invalid",
+        )
+    if mechanism == "OAUTHBEARER" and not (by_itself or unsecured or has_function):
+        raise SettingsError(
+            "sink.librdkafka asks for OAUTHBEARER and does not say how to get a token",
+            _OAUTH_HINT,
+            code="kafka-config-invalid",
+        )
 
 
 def transaction_timeout_ms(allowed_ms: int | None, properties: Mapping[str, Property]) -> int:
@@ -117,10 +156,12 @@ def transaction_timeout_ms(allowed_ms: int | None, properties: Mapping[str, Prop
     if wanted is None:
         return _TRANSACTION_TIMEOUT_MS if allowed_ms is None else allowed_ms
     try:
-        wanted_ms = int(wanted)
+        wanted_ms = int(str(wanted))
     except ValueError:
         raise SettingsError(
-            f"{_TRANSACTION_TIMEOUT} under sink.librdkafka is no whole number of milliseconds", "Correct it."
+            f"{_TRANSACTION_TIMEOUT} under sink.librdkafka is no whole number of milliseconds",
+            "Correct it.",
+            code="kafka-config-invalid",
         ) from None
     return wanted_ms if allowed_ms is None else min(wanted_ms, allowed_ms)
 
@@ -139,8 +180,9 @@ def transactional_producer_config(
 
 
 def idempotent_producer_config(connection: KafkaConnection) -> dict[str, object]:
-    """Return the properties of a producer without transactions. Raises as `check_properties`."""
+    """Return the properties of a producer without transactions. Raises as `check_properties` and `_make_token`."""
     check_properties(connection.properties)
+    _make_token(connection.properties)
     bounds = connection.bounds
     config: dict[str, object] = {
         "bootstrap.servers": connection.bootstrap,
@@ -173,9 +215,10 @@ def idempotent_producer_config(connection: KafkaConnection) -> dict[str, object]
 def client_config(bootstrap: str, client_id: str, properties: Mapping[str, Property]) -> dict[str, object]:
     """Return the properties of an admin client, or of a consumer to add to.
 
-    They hold the user's properties that concern the connection. Raises as `check_properties`.
+    They hold the user's properties that concern the connection. Raises as `check_properties` and `_make_token`.
     """
     check_properties(properties)
+    _make_token(properties)
     config: dict[str, object] = {
         "bootstrap.servers": bootstrap,
         "client.id": client_id,
@@ -184,3 +227,10 @@ def client_config(bootstrap: str, client_id: str, properties: Mapping[str, Prope
     config.update({name: value for name, value in properties.items() if name.startswith(_CONNECTION)})
     config["allow.auto.create.topics"] = False  # a question makes no topic
     return config
+
+
+def _make_token(properties: Mapping[str, Property]) -> None:
+    """Raise KafkaUnavailable if a function is to make the token of the client, and makes none."""
+    if (function := token_function(properties)) is not None:
+        config = properties.get("sasl.oauthbearer.config")
+        function.raise_if_failing(None if config is None else str(config))

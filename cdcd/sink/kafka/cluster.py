@@ -13,7 +13,6 @@ from cdcd.errors import RequestRejected
 from cdcd.sink.interfaces import ParkedReader, PartitionReader, Producer
 from cdcd.sink.kafka.admin import KafkaAdmin
 from cdcd.sink.kafka.client_config import KafkaConnection, transaction_timeout_ms
-from cdcd.sink.kafka.cluster_probe import ClusterProbe
 from cdcd.sink.kafka.idempotent_producer import IdempotentProducer
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
 from cdcd.sink.kafka.producer import KafkaProducer
@@ -47,7 +46,7 @@ class KafkaCluster:
         there = self.admin.partitions(list(names.own))
         for fault in faults(names, there, self.admin.topic_configs(there)):
             if fault.is_fatal:
-                raise RequestRejected(fault.message, fault.hint)
+                raise RequestRejected(fault.message, fault.hint, code="own-topic-misconfigured")
 
     def transactional_producer(self, transactional_id: str, timeout_ms: int, known_topic: str) -> Producer:
         """Return a producer that has not started; its transactions may be open for `timeout_ms`.
@@ -75,22 +74,20 @@ class KafkaCluster:
         """Return a reader of the parked topic."""
         return KafkaParkedReader(self.range_reader(topic))
 
-    def probe(self, topic: str) -> ClusterProbe:
-        """Return a client that asks whether the cluster is there. It asks for `topic`, which need not exist."""
-        return ClusterProbe(self._connection, topic)
-
     def transaction_timeout_ms(self) -> int:
         """Return how long a Kafka transaction may be open, milliseconds. Raises as admin, and SettingsError."""
         return transaction_timeout_ms(self.admin.transaction_timeout_max_ms(), self._connection.properties)
 
-    def validate(self, producers: Callable[[KafkaCluster, int, str], Iterator[Producer]], *specs: TopicSpec) -> None:
+    def validate(
+        self, producers: Callable[[KafkaCluster, int, str], Iterator[Producer]], *specs: TopicSpec
+    ) -> list[TopicSpec]:
         """Raise the error that librdkafka or the brokers have for the settings. Fences no producer, makes no topic.
 
-        `producers` makes the producers of a delivery mode; only the first is made. Raises KafkaUnavailable while Kafka
-        does not answer.
+        `producers` makes the producers of a delivery mode; only the first is made. Returns the topics that the cluster
+        only allows without what they can do without. Raises KafkaUnavailable while Kafka does not answer.
         """
         next(producers(self, self.transaction_timeout_ms(), "")).close()
-        self.admin.validate(*specs)
+        return self.admin.validate(*specs)
 
     def close(self) -> None:
         """End the admin client."""

@@ -1,6 +1,6 @@
 """How long one call to Kafka may take: the timeout of its client, or less once the daemon stops.
 
-Before: `producer_client` and `admin` ask when a call begins, and after each slice of waiting.
+Before: `producer_client` and `admin_calls` ask when a call begins, and after each slice of waiting.
 After: they give up, and raise an error that says what they waited for. Another thread may shorten all deadlines.
 """
 

@@ -37,13 +37,18 @@ class KafkaParkedReader:
         topic = self._reader.topic
         bounds = self._reader.bounds()
         if bounds is None:
-            raise GapError(f"the parked topic {topic} was removed, with the events that are to be replayed", "")
+            raise GapError(
+                f"the parked topic {topic} was removed, with the events that are to be replayed",
+                "",
+                code="parked-events-gone",
+            )
         start, stop = bounds
         if start > offset or stop < offset:
             raise GapError(
                 f"the parked topic {topic} has offsets from {start} to {stop}, but events from {offset} on are to be "
                 "replayed: they were removed",
                 "Give the topic retention.ms=-1",
+                code="parked-events-gone",
             )
         if offset == stop:
             return ParkedChunk([], stop, is_last=True)
@@ -65,5 +70,6 @@ class KafkaParkedReader:
             raise GapError(
                 f"the parked topic {topic} ends in the middle of an event",
                 "Keep other producers off it",
+                code="parked-events-gone",
             )
         return ParkedChunk(events, stop, is_last=True)

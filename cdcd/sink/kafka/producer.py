@@ -125,6 +125,7 @@ class KafkaProducer(ProducerClient):
                 "sent the request twice; a duplicate could end the next transaction",
                 "The daemon restarts with a new producer by itself, and a longer backoff if commits stay slow; if it "
                 "happens often, look at the load of the brokers.",
+                code="kafka-slow",
             )
         self._offsets = {}
         self._stuck_client.topics.clear()
@@ -237,6 +238,7 @@ class KafkaProducer(ProducerClient):
             f"Kafka ended the daemon's transaction after {self._transaction_timeout_s:.0f} s (transaction.timeout.ms) "
             f"while {doing}",
             "The daemon goes back to its last progress by itself; if it lasts, look at the load of the brokers.",
+            code="kafka-slow",
         )
 
     def _cause_in_transaction(self, error: KafkaError) -> KafkaError:

@@ -224,6 +224,7 @@ def _too_large(record: dict[str, object], topic: str) -> Unpublishable:
     size = sum(len(part) for part in (record.get("key"), record["value"]) if isinstance(part, bytes))
     return Unpublishable(
         f"a row of {size:,} bytes does not fit into the producer's queue, producing to {topic}",
-        f"Raise queue.buffering.max.kbytes and message.max.bytes under sink.librdkafka. {SIZE}",
+        f"Raise queue.buffering.max.kbytes and message.max.bytes under sink.librdkafka. {SIZE.hint}",
         topic=topic,
+        code="row-too-large",
     )

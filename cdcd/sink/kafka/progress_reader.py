@@ -32,18 +32,17 @@ class KafkaProgressReader:
         """`reader` reads the topic. `rank` gives the height of a key's value; None: the last value counts."""
         self._reader = reader
         self._rank = rank
-        self.bounds: tuple[int, int] | None = None
-        """The offsets between which the last call has read; None if there is no such topic."""
 
-    def last(self, keys: frozenset[bytes], stopping: Callable[[], bool]) -> dict[bytes, bytes]:
+    def last(
+        self, keys: frozenset[bytes], stopping: Callable[[], bool], bounds: tuple[int, int] | None = None
+    ) -> dict[bytes, bytes]:
         """Return the last committed value of each key; a key that was never written, or was deleted, is missing.
 
-        If `stopping` turns true, the result is incomplete. Raises KafkaUnavailable if no record came for the reader's
-        timeout.
+        `bounds`: between which offsets to read, as the topic's reader says; None: it is asked now. If `stopping` turns
+        true, the result is incomplete. Raises KafkaUnavailable if no record came for the reader's timeout.
         """
         found: dict[bytes, bytes | None] = {}
-        self.bounds = self._reader.bounds()
-        start, stop = self.bounds or (0, 0)
+        start, stop = bounds or self._reader.bounds() or (0, 0)
         size = _WINDOW if self._rank is None else _WINDOW_UNFENCED
         with self._reader.consumer() as consumer:
             while stop > start and keys - found.keys() and not stopping():
@@ -60,17 +59,10 @@ class KafkaProgressReader:
             found = self._window(consumer, start, stop, None, stopping)
         return {key: value for key, value in found.items() if value is not None}
 
-    def records_from(self, offset: int, stopping: Callable[[], bool]) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield offset, key and value of each committed record from `offset` on; tombstones are left out.
-
-        A record of the topic has named `offset`. If the topic ends before it, then it was made again, and its records
-        were brought back: all are read.
-        """
-        self.bounds = self._reader.bounds()
-        start, stop = self.bounds or (0, 0)
-        offset = offset if offset <= stop else start
+    def records(self, start: int, stop: int, stopping: Callable[[], bool]) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield offset, key and value of each committed record in [start, stop); tombstones are left out."""
         with self._reader.consumer() as consumer:
-            for at, message in self._reader.read(consumer, max(start, offset), stop, stopping):
+            for at, message in self._reader.read(consumer, start, stop, stopping):
                 key, value = message.key(), message.value()
                 if key is not None and value is not None:
                     yield at, key, value

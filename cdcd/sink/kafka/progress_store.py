@@ -24,8 +24,10 @@ from cdcd.progress.records import (
     slot_key,
     table_key,
 )
+from cdcd.progress.repair_records import PendingRepair, TableRepairs, is_repair_record, parse_repair_record
 from cdcd.progress.slot_beginnings import SlotBeginning, parse_beginning
 from cdcd.progress.snapshot_records import TableSnapshot, parse_snapshot_record
+from cdcd.sink.interfaces import PartitionReader
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.committed_rows import topic_with_rows
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
@@ -46,6 +48,8 @@ class SnapshotsTopic:
     """Where the stream of each slot begins, by the slot's name."""
     is_empty: bool
     """It has no record of any slot."""
+    repairs: tuple[PendingRepair | TableRepairs, ...] = ()
+    """The repairs of this slot's tables."""
 
     def slots_of_other_databases(self, system_id: str, database_oid: int) -> list[str]:
         """The slots of other databases of this PostgreSQL cluster that have published under the prefix."""
@@ -92,10 +96,11 @@ class ProgressStore:
 
     def visible_record(self) -> SlotRecord | None:
         """The last slot record before the first open transaction: it does not wait, so there may be a later one."""
-        reader = KafkaProgressReader(self._kafka.range_reader(self.names.progress, end="last_stable"), self._rank)
-        record = self._last(reader)
+        reader = self._kafka.range_reader(self.names.progress, end="last_stable")
+        bounds = reader.bounds()
+        record = self._last(reader, bounds)
         if not self._stopping():
-            self._visible = reader.bounds, record
+            self._visible = bounds, record
         return record
 
     def last_record(self) -> SlotRecord | None:
@@ -104,31 +109,34 @@ class ProgressStore:
         It is final only once the daemon's producer has started. It waits for open transactions.
         """
         reader = self._kafka.range_reader(self.names.progress)
-        if self._visible is not None and self._visible[0] is not None and self._visible[0] == reader.bounds():
+        bounds = reader.bounds()
+        if self._visible is not None and bounds is not None and self._visible[0] == bounds:
             return self._visible[1]  # nothing was written since, and nothing was open
-        return self._last(KafkaProgressReader(reader, self._rank))
+        return self._last(reader, bounds)
 
-    def _last(self, reader: KafkaProgressReader) -> SlotRecord | None:
+    def _last(self, reader: PartitionReader, bounds: tuple[int, int] | None) -> SlotRecord | None:
         key = slot_key(self._slot)
-        value = reader.last(frozenset({key}), self._stopping).get(key)
+        value = KafkaProgressReader(reader, self._rank).last(frozenset({key}), self._stopping, bounds).get(key)
         return None if value is None else parse_slot_record(key, value)
 
     def table_records(self, offset: int) -> TableRecords:
         """The newest table records from `offset` on, which is as the last slot record says.
 
-        An open transaction hides the records after it, so it does not wait for its end.
+        An open transaction hides the records after it, so it does not wait for its end. If the topic ends before
+        `offset`, then it was made again, and its records were brought back: all are read.
         """
         own = table_key(self._slot, "")
-        reader = KafkaProgressReader(self._kafka.range_reader(self.names.progress, end="last_stable"))
+        reader = self._kafka.range_reader(self.names.progress, end="last_stable")
+        start, stop = reader.bounds() or (0, 0)
+        read_from = offset if offset <= stop else start
         found, others = dict[str, tuple[TableRecord, int]](), set[str]()
-        for at, key, value in reader.records_from(offset, self._stopping):
+        for at, key, value in KafkaProgressReader(reader).records(max(start, read_from), stop, self._stopping):
             if key.startswith(own):
                 record = parse_table_record(key, value)
                 found[record.topic] = record, at
             else:
                 others.add(key.partition(b"/")[2].decode())
-        start, stop = reader.bounds or (0, 0)
-        return TableRecords(found, others - {""}, offset if offset <= stop else start)
+        return TableRecords(found, others - {""}, read_from)
 
     def parked(self) -> dict[str, ParkedTable]:
         """The tables that are parked because Kafka refused their events, as can be read now, by their names."""
@@ -143,12 +151,14 @@ class ProgressStore:
     def snapshots_topic(self) -> SnapshotsTopic:
         """All that the snapshots topic tells, as can be read now."""
         found = KafkaProgressReader(self._kafka.range_reader(self.names.snapshots)).every(self._stopping)
-        tables = [parse_snapshot_record(key, value) for key, value in found.items() if b"/" in key]
+        repairs = [parse_repair_record(key, value) for key, value in found.items() if is_repair_record(key)]
+        tables = [parse_snapshot_record(key, value) for key, value in found.items() if key.count(b"/") == 1]
         beginnings = [parse_beginning(key, value) for key, value in found.items() if b"/" not in key]
         return SnapshotsTopic(
             {each.topic: each for each in tables if each.slot == self._slot},
             {each.slot: each for each in beginnings},
             is_empty=not found,
+            repairs=tuple(each for each in repairs if each.slot == self._slot),
         )
 
     def remains(self, found: SnapshotsTopic, topics: Collection[str]) -> Remains:

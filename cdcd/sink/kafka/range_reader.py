@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from cdcd.errors import KafkaUnavailable
 from cdcd.sink.kafka.admin import KafkaAdmin
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, KafkaConnection, client_config
-from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, kafka_error, to_cdcd_error, unanswered
+from cdcd.sink.kafka.errors import TRY_AGAIN, Reports, is_about_group, kafka_error, to_cdcd_error, unanswered
 
 _SLICE_S: Final = 0.02
 _FETCHED_MAX: Final = 1_000
@@ -67,7 +67,7 @@ class RangeReader:
         self._reports = Reports()
         self._config: dict[str, Any] = {
             **client_config(connection.bootstrap, connection.client_id, connection.properties),
-            "group.id": connection.client_id,  # the client demands one; with assign() no broker ever sees it
+            "group.id": connection.client_id,  # the client demands one; with assign() no broker keeps it
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "isolation.level": isolation,
@@ -119,6 +119,8 @@ class RangeReader:
             for message in messages:
                 offset, problem = message.offset(), message.error()
                 if problem is not None and problem.code() != KafkaError._PARTITION_EOF:
+                    if is_about_group(message):
+                        continue
                     raise to_cdcd_error(problem, doing, self._bootstrap)
                 assert offset is not None
                 last_record_at = time.monotonic()
@@ -141,4 +143,5 @@ class RangeReader:
             f"Kafka ({self._bootstrap}) does not show {self.topic} beyond offset {at}, {doing}: a producer has "
             f"left a transaction open there for {self._timeout_s:.0f} s",
             f"{TRY_AGAIN} kafka-transactions.sh find-hanging names the producer.",
+            code="transaction-hanging",
         )

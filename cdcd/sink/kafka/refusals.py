@@ -12,9 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError
+
+from cdcd.error_codes import Code
+from cdcd.errors import OR_PARK
+from cdcd.sink.acls import IDEMPOTENT_WRITE, of_topics, of_transactions
 
 
 class Refusal(Enum):
@@ -35,24 +39,48 @@ class Refusal(Enum):
     """Another producer has the transactional.id."""
 
 
-CREDENTIALS: Final = "Check sasl.* and security.protocol under sink.librdkafka, and the user on the broker."
-TLS: Final = "Check ssl.* and security.protocol under sink.librdkafka: the broker's certificate, CA and host name."
-SIZE: Final = (
-    "Raise max.message.bytes of the topic (or message.max.bytes of the brokers) above the largest row; readers may "
-    'need a larger fetch size as well. Or set sink.on_unpublishable = "park": the other tables go on.'
-)
-CLOCK: Final = (
-    "Compare the clocks of this machine and of the brokers; the topic's message.timestamp.before.max.ms and "
-    "message.timestamp.after.max.ms say how far they may differ."
-)
-_INVALID: Final = (
-    "Topics of tables without a key cannot be compacted: take cleanup.policy=compact off the topic, or give the table "
-    "a primary key or a replica identity. If the table has a key: " + CLOCK[0].lower() + CLOCK[1:]
-)
-_COMPRESSION: Final = "Set compression.type under sink.librdkafka to one that the brokers take."
-_VERSION: Final = "Exactly once needs brokers that have transactions: Kafka 2.5 or later."
+class Advice(NamedTuple):
+    """What a person can do about a refusal, and cdcd's code for it."""
 
-_OF_TOPIC: Final[Mapping[int, str]] = {
+    hint: str
+    code: Code
+
+
+CREDENTIALS: Final = Advice(
+    "Check sasl.* and security.protocol under sink.librdkafka, and the user on the broker.", "kafka-login-refused"
+)
+TLS: Final = Advice(
+    "Check ssl.* and security.protocol under sink.librdkafka: the broker's certificate, CA and host name, and the "
+    "client's certificate, which may have expired.",
+    "kafka-tls-failed",
+)
+SIZE: Final = Advice(
+    "Raise max.message.bytes of the topic above the largest row. A topic without a limit of its own has that of the "
+    f"brokers, message.max.bytes. Readers may need a larger fetch size as well. {OR_PARK}: the other tables go on.",
+    "row-too-large",
+)
+CLOCK: Final = Advice(
+    "Compare the clocks of this machine and of the brokers; the topic's message.timestamp.before.max.ms and "
+    "message.timestamp.after.max.ms say how far they may differ.",
+    "clocks-differ",
+)
+_INVALID: Final = Advice(
+    "Topics of tables without a key cannot be compacted: take cleanup.policy=compact off the topic, or give the table "
+    "a primary key or a replica identity. A compacted topic takes truncate events if sink.tombstones = true. "
+    "If the table has a key: " + CLOCK.hint[0].lower() + CLOCK.hint[1:],
+    "record-refused",
+)
+_COMPRESSION: Final = Advice(
+    "Set compression.type under sink.librdkafka to one that the brokers take.", "kafka-config-invalid"
+)
+_VERSION: Final = Advice("Exactly once needs brokers that have transactions: Kafka 2.8 or later.", "kafka-too-old")
+UNREADABLE: Final = Advice(
+    "Use brokers of Kafka 2.8 or later: Kafka's client cannot read the answers of older ones about many topics.",
+    "kafka-too-old",
+)
+"""librdkafka 2.16 sizes its memory too small for Metadata of version 9, the newest that Kafka 2.4 to 2.7 have."""
+
+_OF_TOPIC: Final[Mapping[int, Advice]] = {
     KafkaError.MSG_SIZE_TOO_LARGE: SIZE,
     KafkaError.RECORD_LIST_TOO_LARGE: SIZE,
     KafkaError.INVALID_MSG_SIZE: SIZE,
@@ -60,7 +88,7 @@ _OF_TOPIC: Final[Mapping[int, str]] = {
     KafkaError._INVALID_DIFFERENT_RECORD: _INVALID,
 }
 
-_OF_ACCESS: Final[Mapping[int, str]] = {
+_OF_ACCESS: Final[Mapping[int, Advice]] = {
     KafkaError._AUTHENTICATION: CREDENTIALS,
     KafkaError.SASL_AUTHENTICATION_FAILED: CREDENTIALS,
     KafkaError.UNSUPPORTED_SASL_MECHANISM: CREDENTIALS,
@@ -75,42 +103,49 @@ _OF_ACCESS: Final[Mapping[int, str]] = {
     KafkaError.UNACCEPTABLE_CREDENTIAL: CREDENTIALS,
     KafkaError.PRINCIPAL_DESERIALIZATION_FAILURE: CREDENTIALS,
     KafkaError._SSL: TLS,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: (
-        "Grant the user Write, Describe, Create and Read on the topics that start with sink.prefix "
-        "(kafka-acls.sh --add --allow-principal User:... --producer --topic PREFIX --resource-pattern-type prefixed)."
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: Advice(
+        "Let the user make, write, describe and read the topics that start with sink.prefix: "
+        f"{of_topics('PREFIX').command()}",
+        "kafka-acl-missing",
     ),
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "Grant the user Write and Describe on the transactional ids that start with sink.prefix "
-        "(kafka-acls.sh --add --allow-principal User:... --operation Write --operation Describe "
-        "--transactional-id PREFIX --resource-pattern-type prefixed)."
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Advice(
+        "Let the user write and describe the transactional.ids of sink.prefix and source.slot: "
+        f"{'; '.join(acl.command() for acl in of_transactions('PREFIX', 'SLOT'))}",
+        "kafka-acl-missing",
     ),
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: (
-        "Grant the user IdempotentWrite on the cluster (kafka-acls.sh --add --allow-principal User:... "
-        "--operation IdempotentWrite --cluster)."
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: Advice(
+        f"Let the user write with an idempotent producer: {IDEMPOTENT_WRITE.command()}",
+        "kafka-acl-missing",
     ),
 }
 
-_OF_REQUEST: Final[Mapping[int, str]] = {
+_OF_REQUEST: Final[Mapping[int, Advice]] = {
     KafkaError.INVALID_TIMESTAMP: CLOCK,
     KafkaError.UNSUPPORTED_COMPRESSION_TYPE: _COMPRESSION,
     KafkaError._BAD_COMPRESSION: _COMPRESSION,
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: Advice(
         "Set transaction.timeout.ms under sink.librdkafka to no more than the brokers' transaction.max.timeout.ms, or "
-        "let the user describe the cluster's configs, so that cdcd sees the limit by itself."
+        "let the user describe the cluster's configs, so that cdcd sees the limit by itself.",
+        "kafka-config-invalid",
     ),
     KafkaError.INVALID_REQUIRED_ACKS: _VERSION,
     KafkaError.UNSUPPORTED_VERSION: _VERSION,
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: _VERSION,
     KafkaError._UNSUPPORTED_FEATURE: _VERSION,
-    KafkaError.INVALID_REPLICATION_FACTOR: (
-        "Set sink.replication_factor to what the brokers allow: at most the number of brokers, or -1 for their default."
+    KafkaError.INVALID_REPLICATION_FACTOR: Advice(
+        "Set sink.replication_factor to what the brokers allow: at most the number of brokers, or -1 for their "
+        "default.",
+        "topic-settings-refused",
     ),
-    KafkaError.INVALID_PARTITIONS: "Set sink.partitions to 1 or more.",
-    KafkaError.INVALID_CONFIG: "Correct sink.topic_config.",
-    KafkaError.POLICY_VIOLATION: "The brokers have a policy (create.topic.policy.class.name): follow it in [sink].",
-    KafkaError.TOPIC_EXCEPTION: (
+    KafkaError.INVALID_PARTITIONS: Advice("Set sink.partitions to 1 or more.", "topic-settings-refused"),
+    KafkaError.INVALID_CONFIG: Advice("Correct sink.topic_config.", "topic-settings-refused"),
+    KafkaError.POLICY_VIOLATION: Advice(
+        "The brokers have a policy (create.topic.policy.class.name): follow it in [sink].", "topic-settings-refused"
+    ),
+    KafkaError.TOPIC_EXCEPTION: Advice(
         "Kafka takes two names that differ only in '.' and '_' as one: choose another sink.prefix, or a sink.topic "
-        "that keeps them apart, such as {prefix}.{schema}-{table}."
+        "that keeps them apart, such as {prefix}.{schema}-{table}.",
+        "topics-collide",
     ),
 }
 
@@ -133,6 +168,6 @@ def refusal(code: int) -> Refusal:
     return Refusal.PASSES
 
 
-def hint(code: int) -> str:
-    """Return what a person can do about a code; empty if it passes."""
-    return _OF_TOPIC.get(code) or _OF_ACCESS.get(code) or _OF_REQUEST.get(code) or ""
+def advice(code: int) -> Advice | None:
+    """Return what a person can do about an error code; None if it passes, or if only its text tells."""
+    return _OF_TOPIC.get(code) or _OF_ACCESS.get(code) or _OF_REQUEST.get(code)

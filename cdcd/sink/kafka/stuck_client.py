@@ -14,14 +14,13 @@ wait in the same way: then the daemon waits, too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
-
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from contextlib import closing
+from typing import Final
 
 from cdcd.clock import monotonic_s
-from cdcd.errors import KafkaUnavailable
-from cdcd.sink.kafka.client_config import KafkaConnection, client_config
+from cdcd.errors import CdcdError, KafkaUnavailable
+from cdcd.sink.kafka.admin import KafkaAdmin
+from cdcd.sink.kafka.client_config import KafkaConnection
 from cdcd.sink.kafka.errors import TRY_AGAIN
 from cdcd.sink.kafka.unwritable_topics import why_unwritable
 
@@ -44,10 +43,7 @@ class StuckClient:
         self.stuck_s = stuck_s
         self.topics: set[str] = set()
         """The topics that the client writes to now."""
-        self._config: dict[str, Any] = {
-            **client_config(connection.bootstrap, connection.client_id, connection.properties),
-            "log_level": 0,
-        }
+        self._silent = connection.silent()
 
     def watch(self) -> CallWatch:
         """Begin to watch a call."""
@@ -59,8 +55,9 @@ class StuckClient:
         The connection is a new one: the first client's may be dead.
         """
         try:
-            return not why_unwritable(AdminClient(self._config), self.topics, _QUESTION_S)
-        except KafkaException:
+            with closing(KafkaAdmin(self._silent, _QUESTION_S)) as admin:
+                return not why_unwritable(admin, self.topics)
+        except CdcdError:
             return False
 
 
@@ -90,5 +87,7 @@ class CallWatch:
             self._answers_since_s = now
         if now - self._answers_since_s >= self._judge.stuck_s:
             raise KafkaUnavailable(
-                f"Kafka ({self._judge.bootstrap}) answers, but this client makes no progress, {doing}", TRY_AGAIN
+                f"Kafka ({self._judge.bootstrap}) answers, but this client makes no progress, {doing}",
+                TRY_AGAIN,
+                code="kafka-unavailable",
             )

@@ -1,7 +1,7 @@
-"""Finds out whether the token endpoint is why no broker answers: without a token, librdkafka asks none.
+"""Finds out whether it lacks a token if no broker answers: without one, librdkafka asks no broker.
 
-Before: `admin`, `cluster_facts` and `cluster_probe` got no answer in time.
-After: their errors name the endpoint.
+Before: `admin_calls` and `cluster_probe` got no answer in time.
+After: their errors name the endpoint, or the function.
 Source: librdkafka CONFIGURATION.md, `sasl.oauthbearer.method=oidc`; RFC 6749, section 5.2.
 
 librdkafka tells nothing for 20 s and more: it asks the endpoint five times before it reports a failure.
@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError
 
 from cdcd.errors import CdcdError, KafkaUnavailable, without_password
 from cdcd.sink.kafka.errors import ENDPOINT_HINT, unanswered
+from cdcd.sink.kafka.token_function import token_function
 
 _URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _TIMEOUT_S: Final = 3.0
@@ -25,7 +26,10 @@ _SERVER_ERROR: Final = 500
 
 
 def no_answer(properties: Mapping[str, object], doing: str, bootstrap: str, last: KafkaError | None) -> CdcdError:
-    """Return the error of a call that got no answer in time: the endpoint's, if that is why, or else `unanswered`."""
+    """Return the error of a call that got no answer in time: of what gives no token, or else `unanswered`."""
+    function = token_function(properties)
+    if function is not None and function.failure is not None:
+        return function.unavailable(doing)
     return endpoint_error(properties, doing) or unanswered(doing, bootstrap, last)
 
 
@@ -49,4 +53,5 @@ def endpoint_error(properties: Mapping[str, object], doing: str) -> KafkaUnavail
     return KafkaUnavailable(
         f"the token endpoint {without_password(url)} {why}; so no broker could be asked, {doing}",
         ENDPOINT_HINT,
+        code="token-endpoint-unavailable",
     )

@@ -41,12 +41,14 @@ class TopicCheck:
         progress: ProgressStore,
         published: Collection[str] | None,
         pause: Callable[[float], None],
+        noticed: Mapping[str, str],
         *,
         resnapshot: bool,
     ) -> None:
         """Ask for the cluster's id. `published` are the topics of the publication's tables; None: they are not known.
 
-        `pause` waits. With `resnapshot` a loss is no error: `tables_to_snapshot` names the tables.
+        `pause` waits. `noticed`: topics that a stream of this process found to lack
+        records, each with what shows it. With `resnapshot` a loss is no error: `tables_to_snapshot` names the tables.
         """
         self._kafka = kafka
         self._admin = kafka.admin
@@ -62,7 +64,7 @@ class TopicCheck:
         self._recorded: Mapping[str, TopicState] = {}
         self._found: Mapping[str, TopicState] = {}
         """The topics that have what the progress says."""
-        self.lost: Mapping[str, str] = {}
+        self.lost = noticed
         """Topics that lack records which they had, each with what shows it."""
         self._given_up: frozenset[str] = frozenset()
         """Topics that lack records, too, but are of tables that are not published any more."""
@@ -78,7 +80,11 @@ class TopicCheck:
         self._read_from = max([found.read_from, *(offset + 1 for _, offset in self._records.values())])
         recorded = {topic: record.state for topic, (record, _) in self._records.items()} | dict(last.own_topics)
         # The end of an open transaction has been written since to a topic that was cut: its end may hide the loss.
-        known = {topic: what for topic, what in self.lost.items() if recorded.get(topic) == self._recorded[topic]}
+        known = {
+            topic: what
+            for topic, what in self.lost.items()
+            if topic in recorded and recorded[topic] == self._recorded.get(topic, recorded[topic])
+        }
         self._recorded = recorded
         changed: Mapping[str, str] = {}
         lost: Mapping[str, str] = {}
@@ -86,7 +92,7 @@ class TopicCheck:
             self._found = self._admin.states(recorded)
             changed = lost_topics(recorded, self._found) | known
             lost = {topic: what for topic, what in changed.items() if not self._is_abandoned(topic)}
-            if not lost.keys() - self.lost:
+            if not lost.keys() - known.keys():
                 break
             if asked < ASKED - 1:
                 self._pause(PAUSE_S)
@@ -154,6 +160,7 @@ class TopicCheck:
                 snapshots[topic].snapshot if topic in snapshots else None,
                 self._found[topic].topic_id,
                 record.key_columns,
+                record.oid,
             )
             for topic, (record, _) in self._records.items()
             if topic in self._found

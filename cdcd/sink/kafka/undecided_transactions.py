@@ -22,7 +22,8 @@ from typing import Final
 
 from cdcd.clock import monotonic_s
 from cdcd.errors import KafkaUnavailable
-from cdcd.progress.records import TableRecord, parse_record, parse_slot_record, slot_key, table_key
+from cdcd.progress.records import SlotRecord, TableRecord, parse_record, parse_slot_record, slot_key, table_key
+from cdcd.progress.slot_beginnings import parse_beginning
 from cdcd.sink.hanging_transactions import Evidence, TopicPartition
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
@@ -81,26 +82,28 @@ class UndecidedTransactions:
                     "what was committed since",
                     "Start that slot's daemon again, which ends it. Else Kafka does, after its transaction.timeout.ms; "
                     "kafka-transactions.sh find-hanging names one that it has forgotten",
+                    code="transaction-hanging",
                 )
             self._pause(_OTHERS_POLL_S)
 
     def unstable(self) -> dict[TopicPartition, int]:
         """Plays `UnstableOffsets`: partitions whose undecided transaction may be this slot's, and where it begins."""
         if self._is_alone is None:
-            self._is_alone = self._slots_begun() <= {slot_key(self._slot)}
+            self._is_alone = self._beginnings().keys() <= {slot_key(self._slot)}
         found = self._kafka.admin.unstable(self._may_have_own)
         return {place: begin for place, begin in found.items() if self._may_be_own(place, begin)}
 
-    def gather_evidence(self, confirmed_lsn: int, hanging: Mapping[TopicPartition, int]) -> Evidence:
+    def gather_evidence(self, confirmed_lsn: int | None, hanging: Mapping[TopicPartition, int]) -> Evidence:
         """Return the evidence about the undecided transactions in `hanging`, where the progress itself may be.
 
         `hanging`: the offset where each one begins. `confirmed_lsn`: the position that the daemon has acknowledged to
-        PostgreSQL.
+        PostgreSQL, as the server knows it; None: that server cannot be asked.
         """
         names, slot = self._names, self._slot
         begin = hanging.get((names.progress, 0))
         progress = {} if begin is None else self._undecided_progress(begin)
-        undecided = progress.pop(slot_key(slot), None)
+        found = progress.pop(slot_key(slot), None)
+        undecided = None if found is None else parse_slot_record(slot_key(slot), found)
         # Visible messages say nothing: they may be another slot's.
         counted = {topic: record for topic, record in _table_records(progress).items() if topic != names.messages}
         tables = {topic for topic, _ in hanging} - self._shared
@@ -109,14 +112,18 @@ class UndecidedTransactions:
         visible = stable.last(keys | {slot_key(slot)}, self._stopping)
         seen = visible.pop(slot_key(slot), None)
         known = _table_records(visible)
+        last = None if seen is None else parse_slot_record(slot_key(slot), seen)
         return Evidence(
-            confirmed_lsn,
-            None if seen is None else parse_slot_record(slot_key(slot), seen),
-            None if undecided is None else parse_slot_record(slot_key(slot), undecided),
+            None if confirmed_lsn is None else confirmed_lsn + (0 if last is None else last.lsn_base),
+            last,
+            undecided,
             any(self._rows_visible(record, known.get(topic), hanging) for topic, record in counted.items())
-            or (undecided is not None and seen is None and slot_key(slot) in self._slots_begun()),
+            or (undecided is not None and self._is_begun(undecided, last)),
             known,
             {topic: {"key": table_key(slot, ""), "value": None} for topic in self._shared},
+            confirmed_lsn is None
+            and undecided is not None
+            and self._is_whole(undecided, last, progress, known, hanging),
         )
 
     def _is_own_key(self, key: bytes) -> bool:
@@ -155,10 +162,57 @@ class UndecidedTransactions:
             first = reader.read(consumer, begin, begin + 1, self._stopping)
             return any(self._is_own_key(message.key() or b"") for _, message in first)
 
-    def _slots_begun(self) -> set[bytes]:
-        """The slots whose beginning can be read: it was committed with their first slot record."""
+    def _beginnings(self) -> dict[bytes, bytes]:
+        """The beginnings of slots that can be read, by key: each was committed together with a slot record."""
         reader = self._kafka.range_reader(self._names.snapshots, end="last_stable")
-        return {key for key in KafkaProgressReader(reader).every(self._stopping) if b"/" not in key}
+        found = KafkaProgressReader(reader).every(self._stopping)
+        return {key: value for key, value in found.items() if b"/" not in key}
+
+    def _is_begun(self, undecided: SlotRecord, last: SlotRecord | None) -> bool:
+        """Whether the beginning that was committed with an undecided slot record can be read."""
+        beginning = self._beginnings().get(slot_key(self._slot))
+        if beginning is None or last is None:
+            return beginning is not None
+        if (last.system_id, last.lsn) == (undecided.system_id, undecided.lsn):
+            return False  # it came with a record before
+        begun = parse_beginning(slot_key(self._slot), beginning)
+        return (begun.system_id, begun.lsn) == (undecided.system_id, undecided.lsn)
+
+    def _is_whole(
+        self,
+        undecided: SlotRecord,
+        last: SlotRecord | None,
+        progress: Mapping[bytes, bytes],
+        known: Mapping[str, TableRecord],
+        hanging: Mapping[TopicPartition, int],
+    ) -> bool:
+        """Whether a slot record is of the server that Kafka knows, and no record of its transaction was dropped."""
+        if last is not None and (last.system_id, last.lsn_base) != (undecided.system_id, undecided.lsn_base):
+            return False
+        written, before = _ends(undecided, _table_records(progress)), _ends(last, known)
+        return not any(
+            self._is_dropped(topic, partition, end)
+            for topic, ends in written.items()
+            for partition, end in enumerate(ends)
+            if (topic, partition) not in hanging
+            and end > max(before.get(topic, ())[partition : partition + 1], default=0)
+        )
+
+    def _is_dropped(self, topic: str, partition: int, end: int) -> bool:
+        """Whether this slot's last record before `end` was aborted."""
+        written, seen = (
+            self._kafka.range_reader(topic, partition=partition, isolation=isolation)
+            for isolation in ("read_uncommitted", "read_committed")
+        )
+        if (seen.bounds() or (0, 0))[1] < end:
+            return False  # the topic is another one now
+        with written.consumer() as consumer:
+            keys = [each.key() or b"" for _, each in written.read(consumer, end - 1, end, self._stopping)]
+        is_shared = topic in self._shared and topic != self._names.schemas
+        if not keys or (is_shared and not self._is_own_key(keys[0])):
+            return False
+        with seen.consumer() as consumer:
+            return not any(True for _ in seen.read(consumer, end - 1, end, self._stopping))
 
     def _rows_visible(
         self, counted: TableRecord, before: TableRecord | None, hanging: Mapping[TopicPartition, int]
@@ -180,3 +234,9 @@ def _table_records(found: Mapping[bytes, bytes]) -> dict[str, TableRecord]:
     """The table records among these, by topic."""
     records = [parse_record(key, value) for key, value in found.items()]
     return {record.topic: record for record in records if isinstance(record, TableRecord)}
+
+
+def _ends(record: SlotRecord | None, tables: Mapping[str, TableRecord]) -> dict[str, tuple[int, ...]]:
+    """Where the topics end that a slot record and its table records count."""
+    own = {} if record is None else {topic: state.ends for topic, state in record.own_topics.items()}
+    return own | {topic: table.offsets for topic, table in tables.items()}

@@ -12,25 +12,29 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, TopicMetadata
+from confluent_kafka.admin import TopicMetadata
 from confluent_kafka.admin._metadata import PartitionMetadata
+
+from cdcd.sink.kafka.admin import KafkaAdmin
 
 TRANSACTION_STATE: Final = "__transaction_state"
 """Kafka's own topic: it must take records before a transaction can begin or end."""
-
 
 TOPICS_MAX: Final = 200
 """The settings of so many topics are looked at."""
 
 
-def why_unwritable(client: AdminClient, topics: Collection[str], timeout_s: float) -> str:
+def why_unwritable(admin: KafkaAdmin, topics: Collection[str]) -> str:
     """Return why one of `topics` takes no records, as a sentence; empty if nothing speaks against it.
 
-    Raises KafkaException if the cluster does not answer within `timeout_s`.
+    Raises as `admin`.
     """
-    known = client.list_topics(timeout=timeout_s).topics
-    return judge(known, topics, lambda names: _min_in_sync(client, names, timeout_s))
+
+    def min_in_sync(names: list[str]) -> dict[str, int]:
+        configs = admin.topic_configs(names)
+        return {name: int(config["min.insync.replicas"]) for name, config in configs.items()}
+
+    return judge(admin.cluster().topics, topics, min_in_sync)
 
 
 def judge(
@@ -66,18 +70,3 @@ def _partitions(known: Mapping[str, TopicMetadata], names: Collection[str]) -> I
         if topic is not None:
             for _, partition in sorted(topic.partitions.items()):
                 yield name, partition
-
-
-def _min_in_sync(client: AdminClient, topics: list[str], timeout_s: float) -> dict[str, int]:
-    resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
-    found: dict[str, int] = {}
-    if not resources:
-        return found
-    for resource, future in client.describe_configs(resources, request_timeout=timeout_s).items():
-        try:
-            entry = future.result(timeout_s).get("min.insync.replicas")
-        except (KafkaException, TimeoutError):
-            continue
-        if entry is not None and entry.value is not None:
-            found[resource.name] = int(entry.value)
-    return found

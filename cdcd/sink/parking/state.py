@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from cdcd.errors import DecodeError, GapError, Unpublishable
-from cdcd.progress.daemon_requests import DISCARD, MESSAGES, SNAPSHOT, Request
+from cdcd.progress.daemon_requests import DISCARD, MESSAGES, REPAIR, SNAPSHOT, Request
 from cdcd.progress.records import DeferredTable, ParkedTable, SlotRecord, table_key
 from cdcd.progress.snapshot_records import DONE, RUNNING, TableSnapshot
 from cdcd.sink.batches import Batch
@@ -47,6 +47,8 @@ class PendingParking:
         """Tables to park, with the reasons."""
         self.refused: dict[Table, str] = {}
         """Parked tables whose replay was refused, with the reasons."""
+        self.keyless: set[Table] = set()
+        """Tables to park whose events lack their key."""
         self._lsn = 0
         """The LSN of the last slot record before these decisions; 0: there was none."""
 
@@ -63,6 +65,7 @@ class PendingParking:
         """The slot record of `lsn` holds all of these decisions now."""
         self.parked.clear()
         self.refused.clear()
+        self.keyless.clear()
         self._lsn = lsn
 
 
@@ -113,11 +116,12 @@ class ParkedTables:
     def _park(self, reasons: Mapping[Table, str], lsn: int) -> None:
         new = [table for table in reasons if table not in self._tables]
         for table, offset in self._offsets(new):
-            self._tables[table] = ParkedTable(*table, reasons[table], lsn, offset)
+            is_keyless = table in self._pending.keyless
+            self._tables[table] = ParkedTable(*table, reasons[table], lsn, offset, is_keyless=is_keyless)
         for table, reason in reasons.items():
             known = self._tables[table]
             if isinstance(known, DeferredTable):
-                self._tables[table] = _parked(known, reason)
+                self._tables[table] = replace(_parked(known, reason), is_keyless=table in self._pending.keyless)
 
     def _defer(self, tables: Iterable[Table], lsn: int) -> None:
         new = [table for table in tables if table not in self._tables]
@@ -192,12 +196,18 @@ class ParkedTables:
 
     def request(self, request: Request) -> None:
         """Take a request to the daemon into the next slot record, so that it is neither lost nor taken twice."""
-        if request.action == SNAPSHOT:
+        if request.action in (SNAPSHOT, REPAIR):
             return
         table = request.table
         known = self._tables.get(table)
         if not isinstance(known, ParkedTable):
             log.info("not parked, so there is nothing to unpark", extra={"table": ".".join(table)})
+            return
+        if known.is_keyless and request.action != DISCARD:
+            log.warning(
+                "the parked events have no key, so they are not replayed. Run: cdcd unpark --discard [key-unknown]",
+                extra={"table": ".".join(table), "code": "key-unknown"},
+            )
             return
         # The replay of a discarded table starts after its events.
         offset = self._topics.parked_end() if request.action == DISCARD else known.offset
@@ -219,7 +229,7 @@ class ParkedTables:
             try:
                 scanned_offsets += self._replay(batch, table, known)
             except (GapError, DecodeError) as error:
-                raise Unpublishable(error.message, error.hint, table=table, gone=True) from error
+                raise Unpublishable(error.message, error.hint, table=table, gone=True, code=error.code) from error
             if batch.rows or scanned_offsets >= self._reader.scanned_max:
                 break  # tables without events, as most deferred ones are, share one Kafka transaction
         return batch

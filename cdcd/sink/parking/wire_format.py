@@ -122,6 +122,7 @@ class PartAssembler:
             raise GapError(
                 f"the parked record at offset {offset} cannot be read: {error}",
                 "Run the cdcd version that wrote it, and keep other producers off the parked topic",
+                code="record-unreadable",
             ) from None
 
     def _add(self, document: dict[str, Any]) -> ParkedEvent | None:

@@ -6,10 +6,11 @@ Source: Spark SQL, "MERGE INTO".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from cdcd.spark.reading.missing_values import MissingValue, sql_text
 from cdcd.spark.state.collapse import COMMIT_LSN, COMMIT_TS, OP, SEQ, UNCHANGED, UNREPRESENTABLE
 
 Deletes: TypeAlias = Literal["hard", "soft"]
@@ -42,12 +43,20 @@ class MergeSource:
 
 
 def merge(
-    table: str, source: MergeSource, *, deletes: Deletes, truncates: bool = False, has_deleted_column: bool = False
+    table: str,
+    source: MergeSource,
+    *,
+    deletes: Deletes,
+    truncates: bool = False,
+    has_deleted_column: bool = False,
+    missing: Mapping[str, MissingValue] | None = None,
 ) -> str:
     """The statement that merges `source` into `table`.
 
     `truncates`: the table was truncated before the source's events, so rows that the source does not name go.
     `has_deleted_column`: the table has DELETED, perhaps from a time with soft deletes.
+    `missing`: by new column, what the rows hold that the source does not name. The MERGE that brings the column fills
+    it: a statement of its own could be lost between the two, or be made twice.
     """
     soft = deletes == "soft"
     values = {name: f"s.`{name}`" for name in source.columns}
@@ -72,6 +81,8 @@ def merge(
     if truncates:
         rest = f"AND NOT coalesce(t.{DELETED}, false) THEN UPDATE SET {_set(deleted)}" if soft else "THEN DELETE"
         clauses.append(f"WHEN NOT MATCHED BY SOURCE {rest}")
+    elif missing:
+        clauses.append(f"WHEN NOT MATCHED BY SOURCE THEN UPDATE SET {_set(_filled(missing))}")
     return "\n".join(clauses)
 
 
@@ -88,6 +99,16 @@ def _condition(key: Sequence[str], fallible: Sequence[str]) -> str:
 
 def _set(values: dict[str, str]) -> str:
     return ", ".join(f"t.`{name}` = {value}" for name, value in values.items())
+
+
+def _filled(missing: Mapping[str, MissingValue]) -> dict[str, str]:
+    """The new columns of a row that the source does not name, and UNREPRESENTABLE if Avro cannot hold one of them."""
+    values = {name: each.sql() for name, each in missing.items() if each.avro is not None}
+    lost = [f"'{name}', {sql_text(each.text)}" for name, each in missing.items() if each.avro is None]
+    if not lost:
+        return values
+    both = f"map_concat(coalesce(t.{UNREPRESENTABLE}, {_EMPTY}), map({', '.join(lost)}))"
+    return values | {UNREPRESENTABLE: both}
 
 
 def _unrepresentable() -> str:

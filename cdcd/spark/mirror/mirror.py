@@ -92,6 +92,7 @@ class Mirror:
             raise Fenced(
                 f"another process has begun a run of the mirror {self._name} while this process loaded its tables",
                 "Stop the other process, repeat the load (cdcd spark snapshot), and start the other process again",
+                code="mirror-fenced",
             )
         merged = self._merge(planned, published)
         done = replace(planned, state=PUBLISHED, tables=tuple(each.table for each in merged))
@@ -179,7 +180,9 @@ class Mirror:
             found = self._log.published(f"lsn <= {lsn_number(position)}")
         if found is None:
             raise RequestRejected(
-                f"the mirror {self._name} has published nothing by then", "Run it: cdcd spark mirror, or run_once()"
+                f"the mirror {self._name} has published nothing by then",
+                "Run it: cdcd spark mirror, or run_once()",
+                code="mirror-not-run",
             )
         return found
 
@@ -275,13 +278,17 @@ class Mirror:
                 raise RequestRejected(
                     f"{target} holds rows that no run of the mirror {self._name} has published",
                     "Drop it, or load it again with `cdcd spark snapshot`",
+                    code="mirror-load-again",
                 )
         elif not exists:
-            raise RequestRejected(f"{target} was dropped", "Load it again with `cdcd spark snapshot`")
+            raise RequestRejected(
+                f"{target} was dropped", "Load it again with `cdcd spark snapshot`", code="mirror-load-again"
+            )
         elif self._target.replaced(target, self._name, before.version):
             raise RequestRejected(
                 f"{target} was overwritten by a load that has not been published",
                 "Wait for the end of that load. If it no longer runs, repeat it: cdcd spark snapshot",
+                code="mirror-load-again",
             )
 
 

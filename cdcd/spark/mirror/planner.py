@@ -84,6 +84,7 @@ class Planner:
                 raise GapError(
                     f"the topic {record.topic} ends before the offset up to which it was mirrored: it was made again",
                     "Load the table again with `cdcd spark snapshot`",
+                    code="mirror-load-again",
                 )
             start = before or self.new_table(record.topic, record.schema, record.table)
             tables[record.topic] = replace(start, schema=record.schema, name=record.table, offsets=list(record.offsets))
@@ -168,12 +169,14 @@ def _check_continues(published: Run, cut: Cut) -> None:
         raise RequestRejected(
             f"the mirror {published.mirror} follows the slot {published.slot}, not {cut.slot}",
             "Give each slot's mirror a name of its own",
+            code="mirror-settings-invalid",
         )
     if cut.progress_offset < published.progress_offset or cut.lsn < published.lsn:
         raise GapError(
             f"the progress of slot {cut.slot} ends at {format_lsn(cut.lsn)}, offset {cut.progress_offset}, but the "
             f"published run has read it up to {format_lsn(published.lsn)}, offset {published.progress_offset}",
             "The topics were made again: drop the tables, and start a mirror under another name",
+            code="mirror-load-again",
         )
 
 
@@ -185,4 +188,5 @@ def _refuse_shared_targets(tables: Iterable[MirroredTable]) -> None:
             raise SettingsError(
                 f"{other} and {table.table} would both become {table.target}",
                 "Mirror them into two schemas, with a pattern each",
+                code="mirror-settings-invalid",
             )

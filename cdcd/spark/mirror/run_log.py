@@ -151,6 +151,7 @@ class RunLog:
         return Fenced(
             f"another process runs the mirror {self._mirror}: it has taken run {run}",
             "Run one process at a time, or give the second mirror another name",
+            code="mirror-fenced",
         )
 
 

@@ -61,6 +61,7 @@ class TargetSchema:
             raise RequestRejected(
                 f"{table}: the source has a column {taken[0]}, a name that the mirror itself uses",
                 "Rename the column in PostgreSQL, or leave it out by a column list in the publication",
+                code="mirror-schema-changed",
             )
         if not exists:
             columns = [f"`{column['name']}` {ddl(column['type'])}" for column in changed.columns]
@@ -115,6 +116,7 @@ def evolve(
                     f"{table}: column {name} is {old}, and PostgreSQL's is {ddl(avro)} now, to which {target.using} "
                     "cannot widen it",
                     'Drop the table and load it again, or set schema_changes = "follow" to cast to the old type',
+                    code="mirror-schema-changed",
                 )
         columns.append({"name": name, "type": avro})
     return Evolution(columns, added, widened)
@@ -133,6 +135,7 @@ def _refuse_renames(table: str, existing: Mapping[str, str], writers: Sequence[W
                     "instead: if it was renamed, each of them would be null in the rows of the other",
                     "Load the table again with `cdcd spark snapshot`. "
                     'If it was not renamed: set schema_changes = "follow" for one run',
+                    code="mirror-schema-changed",
                 )
             if same:
                 raise RequestRejected(
@@ -140,6 +143,7 @@ def _refuse_renames(table: str, existing: Mapping[str, str], writers: Sequence[W
                     f"{same[0]} would be null in all rows that exist",
                     f"If it was renamed: ALTER TABLE {table} RENAME COLUMN {gone} TO {same[0]}. "
                     'If not: set schema_changes = "follow" for one run',
+                    code="mirror-schema-changed",
                 )
 
 

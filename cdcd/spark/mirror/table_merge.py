@@ -8,7 +8,7 @@ reads these from the version that the last run published. So a second attempt gi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,12 +21,13 @@ from cdcd.spark.mirror.merge_sql import DELETED, INSERTED, Deletes, MergeSource,
 from cdcd.spark.mirror.run_log import MirroredTable
 from cdcd.spark.mirror.schema_evolution import TargetSchema
 from cdcd.spark.mirror.targets.target import Target
-from cdcd.spark.reading.decoding import decode, header
+from cdcd.spark.reading.decoding import common_columns, decode, header
 from cdcd.spark.reading.kafka import KafkaReader
-from cdcd.spark.reading.types import ddl
+from cdcd.spark.reading.missing_values import MissingValue, missing_values
+from cdcd.spark.reading.topics import last_key_headers
 from cdcd.spark.reading.writer_schemas import Writer, Writers
 from cdcd.spark.state import keyless_rows
-from cdcd.spark.state.as_of import check_keyed, with_unknown
+from cdcd.spark.state.as_of import check_keyed, with_columns, with_unknown
 from cdcd.spark.state.collapse import (
     COMMIT_LSN,
     COMMIT_TS,
@@ -104,7 +105,9 @@ class TableMerger:
 
     def _merge(self, raw: DataFrame, plan: MirroredTable, before: MirroredTable | None, token: str) -> MergedTable:
         values, keys = _headers(raw)
-        writers, key = batch_schemas(self._writers, values, keys, plan, before)
+        writers, key = batch_schemas(
+            self._writers, values, keys, plan, before, lambda found: _last_headers(raw, found, plan.topic)
+        )
         if not writers:
             return MergedTable(replace(plan, key=key, version=None if before is None else before.version), 0)
         columns = self._schema.fit(plan.target, writers, key or ()).columns
@@ -114,14 +117,24 @@ class TableMerger:
         stats = batch_stats(events)
         events = after_truncate(events, stats)
         truncates = stats.last_truncate is not None
+        missing = missing_values(writers)
+        fills = {} if truncates else self._fills(plan, before, columns, missing)
         needs_base = (stats.has_incomplete_key_change or not key) and not truncates
         base = None if before is None or not needs_base else self._target.at(plan.target, before.version)
+        if fills and not key and base is not None and not base.isEmpty():
+            raise RequestRejected(
+                f"{plan.table} has no key, and got the column {next(iter(fills))} with a default: it would be null in "
+                f"the rows that {plan.target} has",
+                "Load the table again with `cdcd spark snapshot`",
+                code="mirror-load-again",
+            )
         names = [column["name"] for column in columns]
         view = f"cdcd_source_{token}_{abs(hash(plan.topic))}"
         if key:
             check_keyed(stats, plan.table, had_key=stats.has_keyed_rows or bool(before is not None and before.key))
             if stats.has_incomplete_key_change:
-                events = fill_key_changes(events, _with_columns(base, columns), columns, key)
+                filled = None if base is None else with_columns(base, columns, missing)
+                events = fill_key_changes(events, filled, columns, key)
             rows = collapse(events, columns, stats.unchanged).withColumn(INSERTED, with_unknown())
             source = MergeSource(view, key, fallible_names(key, columns), names, stats.unchanged)
         else:
@@ -132,7 +145,7 @@ class TableMerger:
         rows.createOrReplaceTempView(view)
         statement = merge(
             plan.target, source, deletes=self._deletes, truncates=truncates,
-            has_deleted_column=DELETED in self._target.columns(plan.target),
+            has_deleted_column=DELETED in self._target.columns(plan.target), missing=fills,
         )  # fmt: skip
         try:
             self._target.spark.sql(statement)
@@ -142,6 +155,20 @@ class TableMerger:
         merged = replace(plan, key=list(key or ()), version=self._target.version(plan.target))
         return MergedTable(merged, stats.events)
 
+    def _fills(
+        self,
+        plan: MirroredTable,
+        before: MirroredTable | None,
+        columns: Sequence[dict[str, Any]],
+        missing: Mapping[str, MissingValue],
+    ) -> dict[str, MissingValue]:
+        """What the published rows hold in the columns that this plan adds. An earlier attempt may have added them."""
+        if before is None or before.version is None or not missing:
+            return {}
+        published = self._target.at(plan.target, before.version).columns
+        new = [column for column in columns if column["name"] in missing and column["name"] not in published]
+        return {column["name"]: missing[column["name"]] for column in new}
+
 
 def batch_schemas(
     writers: Writers,
@@ -149,21 +176,27 @@ def batch_schemas(
     keys: Sequence[bytes],
     plan: MirroredTable,
     before: MirroredTable | None,
+    last_keys: Callable[[Sequence[Writer]], Sequence[bytes] | None],
 ) -> tuple[list[Writer], list[str] | None]:
     """The schemas that wrote a batch, and the columns of the table's key (None: no event has come, so it is unknown).
 
-    `values`, `keys`: the headers of the batch's values and keys. Raises RequestRejected if the key has changed.
+    `values`, `keys`: the headers of the batch's values and keys. `last_keys` returns those of the keys after the last
+    truncate event, which ends all keys before it; None: the batch has no such event. Raises RequestRejected if the key
+    has changed without one.
     """
     where = (plan.schema, plan.name, plan.topic)
     found = writers.find(values, *where, "value")
     kinds = {each.key for each in writers.find(keys, *where, "key")}
     if before is not None and before.key is not None:
         kinds.add(tuple(before.key))
+    if len(kinds) > 1 and (last := last_keys(found)) is not None:
+        kinds = {each.key for each in writers.find(last, *where, "key")} or kinds
     if len(kinds) > 1:
         shown = " and ".join(sorted(f"({', '.join(kind)})" for kind in kinds))
         raise RequestRejected(
             f"the key of {plan.table} has changed, from or to {shown}: rows from before and after it cannot be matched",
             f"Drop {plan.target}, and load the table again with `cdcd spark snapshot`",
+            code="mirror-load-again",
         )
     if kinds:
         return found, list(kinds.pop())
@@ -171,9 +204,15 @@ def batch_schemas(
     return found, list(known[-1].key) if known else [] if values else None
 
 
+def _last_headers(raw: DataFrame, writers: Sequence[Writer], topic: str) -> list[bytes] | None:
+    """The headers of the keys after the last truncate event; None if there is none."""
+    events = decode(raw, writers, common_columns(writers), topic)
+    return last_key_headers(events) if events.where("op = 't'").limit(1).collect() else None
+
+
 def _headers(raw: DataFrame) -> tuple[list[bytes], list[bytes]]:
     """The headers of all values, and those of all keys."""
-    key = f.when(f.col("kafka.key").isNotNull(), header("kafka.key"))
+    key = f.when(f.length("kafka.key") > 0, header("kafka.key"))  # of no bytes: a truncate on a compacted topic
     rows = raw.select(header().alias("value"), key.alias("key")).distinct().collect()
     values = sorted({bytes(row["value"]) for row in rows})
     return values, sorted({bytes(row["key"]) for row in rows if row["key"] is not None})
@@ -195,6 +234,7 @@ def _numbered(events: DataFrame, base: DataFrame | None, names: Sequence[str], p
         raise GapError(
             f"{plan.table} has no key, and {missing} rows that were deleted are not in {plan.target}",
             "Its topic does not go back to its beginning: load it again with `cdcd spark snapshot`",
+            code="mirror-load-again",
         )
     low, high = f.least("_have", f.expr("_have + _net")), f.greatest("_have", f.expr("_have + _net"))
     numbered = counted.withColumn(keyless_rows.DUPLICATE, f.explode(f.sequence(low + 1, high)))
@@ -210,13 +250,3 @@ def _numbered(events: DataFrame, base: DataFrame | None, names: Sequence[str], p
         f.when(f.col("_net") > 0, "u").otherwise("d").alias(OP),
         f.expr("cast(array() as array<string>)").alias(UNCHANGED),
     )
-
-
-def _with_columns(base: DataFrame | None, columns: Sequence[dict[str, Any]]) -> DataFrame | None:
-    """The base, with a null column for each column that it does not have yet."""
-    if base is None:
-        return None
-    for column in columns:
-        if column["name"] not in base.columns:
-            base = base.withColumn(column["name"], f.lit(None).cast(ddl(column["type"])))
-    return base

@@ -63,9 +63,13 @@ def make_mirror(
     Raises SettingsError for an unknown format, or for a name that a mirror cannot have.
     """
     if format not in _TARGETS:
-        raise SettingsError(f"there is no table format {format!r}", 'Use "delta" or "iceberg"')
+        raise SettingsError(
+            f"there is no table format {format!r}", 'Use "delta" or "iceberg"', code="mirror-settings-invalid"
+        )
     if not options.name.replace("_", "").isalnum():
-        raise SettingsError(f"{options.name!r} is no name for a mirror", "Use letters, digits and _")
+        raise SettingsError(
+            f"{options.name!r} is no name for a mirror", "Use letters, digits and _", code="mirror-settings-invalid"
+        )
     target = _TARGETS[format](spark, options.properties)
     place = MirrorPlace(options.name, catalog, tuple(tables))
     planner = Planner(topics.cuts, topics.names, place, options.rows_max, options.on_step)

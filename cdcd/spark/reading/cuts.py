@@ -52,6 +52,8 @@ class Cut:
     """By topic: the table record of every table that has one."""
     incomplete: tuple[str, ...] = ()
     """Tables (schema.table) that are parked or deferred: their newest events are not on their own topics yet."""
+    lsn_base: int = 0
+    """The daemon has added it to the server's own LSNs (`cdcd.lsn`)."""
 
     def ends(self, topic: str) -> tuple[int, ...]:
         """The end offset of each partition of the topic: the offset after the last record inside."""
@@ -76,7 +78,9 @@ class Cut:
                 return topic
         known = ", ".join(sorted(names.values()))
         raise RequestRejected(
-            f"there is no topic of a table {table} at {format_lsn(self.lsn)}", f"These tables have a topic: {known}"
+            f"there is no topic of a table {table} at {format_lsn(self.lsn)}",
+            f"These tables have a topic: {known}",
+            code="topic-missing",
         )
 
 
@@ -142,6 +146,7 @@ class Cuts:
             raise GapError(
                 f"the topics do not hold {wanted}: the newest cut is {format_lsn(newest.lsn)}, slot {slot}",
                 "Wait until the daemon has come so far (cdcd_lag_bytes), or ask for a time that progress still covers",
+                code="kafka-behind",
             )
         return self._read(slot, since, int(offset))
 
@@ -159,6 +164,7 @@ class Cuts:
                     f"the topics have come to {format_lsn(newest)}, and did not reach {format_lsn(lsn)} in "
                     f"{timeout_s:g} s",
                     "Check that the daemon streams (cdcd_lag_bytes), or wait longer: timeout_s",
+                    code="kafka-behind",
                 )
             time.sleep(0.5)
 
@@ -207,15 +213,18 @@ class Cuts:
             if since is not None:
                 return since
             raise RequestRejected(
-                f"{self._topic} holds no progress of a slot {slot}", "Start cdcd run, and check prefix and slot"
+                f"{self._topic} holds no progress of a slot {slot}",
+                "Start cdcd run, and check prefix and slot",
+                code="topic-missing",
             )
         if since is not None and own.lsn < since.lsn:
             raise GapError(
                 f"the progress of slot {slot} went back from {format_lsn(since.lsn)} to {format_lsn(own.lsn)}",
                 "The topics were made again: start a mirror under another name",
+                code="mirror-load-again",
             )
         incomplete = tuple(qualified_name(each.schema, each.table) for each in own.incomplete)
-        return Cut(slot, own.lsn, own.commit_lsn, own.commit_ts, at, tables, incomplete)
+        return Cut(slot, own.lsn, own.commit_lsn, own.commit_ts, at, tables, incomplete, own.lsn_base)
 
     def _slots(self, slot: str, since: Cut | None) -> DataFrame:
         records = self._records(_after(since)).where(f.col("key") == slot)
@@ -230,11 +239,15 @@ class Cuts:
         slots = sorted(row["key"] for row in keys)
         if len(slots) > 1:
             raise SettingsError(
-                f"several slots feed {self._topic}: {', '.join(slots)}", "Name one of them: Cdc(..., slot=...)"
+                f"several slots feed {self._topic}: {', '.join(slots)}",
+                "Name one of them: Cdc(..., slot=...)",
+                code="arguments-invalid",
             )
         if not slots:
             raise RequestRejected(
-                f"{self._topic} holds no progress yet", "Start cdcd run, and check bootstrap and prefix"
+                f"{self._topic} holds no progress yet",
+                "Start cdcd run, and check bootstrap and prefix",
+                code="topic-missing",
             )
         self._slot = str(slots[0])
         return self._slot

@@ -9,11 +9,14 @@ record choose among the writers' schemas, and all of them decode into one struct
 a field decodes straight into the common type. Where Avro's resolution is wrong (another scale, another type), the field
 decodes as it was written, into a field of its own, and Catalyst casts it. The reader may give a field of the writer's
 schema another name for this, because names are not on the wire. A record of an unknown schema is an error.
+
+An event that is older than a column has the default with which the column was added: see `missing_values`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 
@@ -23,12 +26,15 @@ from pyspark.sql.avro.functions import from_avro
 
 from cdcd.avro.envelope_fields import ENVELOPE
 from cdcd.avro.single_object import HEADER_SIZE
+from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.types import avro_resolves, cast, common_fields, envelope
 from cdcd.spark.reading.writer_schemas import CONFLUENT_HEADER_BYTES, Writer
 
 FIELDS: Final = tuple(field.name for field in ENVELOPE)
 """The envelope's fields that readers get. An event may have more, such as a truncate's options."""
 
+_LOST: Final = "array<struct<image:string,column:string,text:string>>"
+"""Spark's type of `unrepresentable`."""
 _REST: Final = 2**31 - 1
 """A length for `substring` that no value reaches."""
 
@@ -54,11 +60,14 @@ def decode(records: DataFrame, writers: Sequence[Writer], columns: Sequence[dict
     left out.
     """
     versions = _versions(writers, columns)
+    younger = _younger_columns(writers, versions)
     event: Column | None = None
-    for each in reversed(writers):
+    number = f.lit(None)
+    for index, each in reversed(list(enumerate(writers))):
         wrote_it = f.startswith("value", f.lit(each.header))
         decoded = _from_avro(each, versions)
         event = f.when(wrote_it, decoded) if event is None else event.when(wrote_it, decoded)
+        number = f.when(wrote_it, f.lit(index)).otherwise(number)
     unknown = f.raise_error(
         f.concat(
             f.lit(f"cdcd: a record of {topic} names a schema that was not known when the query was made: "),
@@ -68,8 +77,9 @@ def decode(records: DataFrame, writers: Sequence[Writer], columns: Sequence[dict
     )
     event = unknown if event is None else event.otherwise(unknown)
     kept = [name for name in records.columns if name != "value"]
-    records = records.where("value IS NOT NULL").select(*kept, event.alias("_event"))
-    return records.select(*(_field(name, versions).alias(name) for name in FIELDS), *kept)
+    writer = [number.alias("_writer")] if younger else []
+    records = records.where("value IS NOT NULL").select(*kept, event.alias("_event"), *writer)
+    return records.select(*(_field(name, versions, younger).alias(name) for name in FIELDS), *kept)
 
 
 def _versions(writers: Sequence[Writer], columns: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -95,12 +105,54 @@ def _from_avro(writer: Writer, versions: Mapping[str, list[dict[str, Any]]]) -> 
     return from_avro(payload, writer.renamed(names), {"mode": "FAILFAST", "avroSchema": reader})
 
 
-def _field(name: str, versions: Mapping[str, list[dict[str, Any]]]) -> Column:
+@dataclass(frozen=True)
+class _YoungerColumn:
+    """A column that some writers lack, and that was added with a default."""
+
+    missing: MissingValue
+    lacking: tuple[int, ...]
+    """The numbers of those writers."""
+
+    def is_in(self, image: str) -> Column:
+        """Whether an event of such a writer has all other columns of an image."""
+        has_all = f.col("_event").getField(image).isNotNull()
+        if image == "before":
+            has_all &= f.col("_event").getField("identity") == "full"
+        return f.col("_writer").isin(*self.lacking) & has_all
+
+    def lost(self, name: str, image: str) -> Column:
+        """What `unrepresentable` has of the column: its text, if Avro cannot hold the value."""
+        entry = f.struct(
+            f.lit(image).alias("image"), f.lit(name).alias("column"), f.lit(self.missing.text).alias("text")
+        )
+        return f.when(self.is_in(image), f.array(entry)).otherwise(f.expr(f"cast(array() as {_LOST})"))
+
+
+def _younger_columns(
+    writers: Sequence[Writer], versions: Mapping[str, list[dict[str, Any]]]
+) -> dict[str, _YoungerColumn]:
+    younger = {}
+    for name, missing in missing_values(writers).items():
+        lacking = tuple(number for number, each in enumerate(writers) if missing.is_lacked_by(each))
+        if lacking and name in versions:
+            younger[name] = _YoungerColumn(missing, lacking)
+    return younger
+
+
+def _field(name: str, versions: Mapping[str, list[dict[str, Any]]], younger: Mapping[str, _YoungerColumn]) -> Column:
     decoded = f.col("_event").getField(name)
-    if name not in ("before", "after") or all(len(known) == 1 for known in versions.values()):
+    if name == "unrepresentable":
+        lost = {column: each for column, each in younger.items() if each.missing.avro is None}
+        added = [each.lost(column, image) for column, each in lost.items() for image in ("before", "after")]
+        return f.concat(decoded, *added) if added else decoded
+    if name not in ("before", "after") or (not younger and all(len(known) == 1 for known in versions.values())):
         return decoded
     made = []
     for column, known in versions.items():
         values = [cast(decoded.getField(each["name"]), each["type"], known[0]["type"]) for each in known]
-        made.append(f.coalesce(*values).alias(column))
+        value = f.coalesce(*values)
+        if column in younger:
+            each = younger[column]
+            value = f.when(each.is_in(name), each.missing.value(known[0]["type"])).otherwise(value)
+        made.append(value.alias(column))
     return f.when(decoded.isNotNull(), f.struct(*made))

@@ -106,14 +106,18 @@ def _to_cdcd_error(text: str, what: str, bootstrap: str) -> CdcdError | None:
         return RequestRejected(
             f"{what}: the topic does not exist at {bootstrap}",
             "Check bootstrap and prefix; the daemon makes the topics",
+            code="topic-missing",
         )
     if "failOnDataLoss" in text or "Some data may have been lost" in text or "OffsetOutOfRange" in text:
         return GapError(
             f"{what}: retention has deleted the start of the wanted range",
             "Load the mirror's table again with `cdcd spark snapshot`, and raise the topic's retention.ms",
+            code="events-expired",
         )
     if "TimeoutException" in text and "kafka" in text.lower():
         return KafkaUnavailable(
-            f"{what}: Kafka at {bootstrap} does not answer", "Check bootstrap and the security properties"
+            f"{what}: Kafka at {bootstrap} does not answer",
+            "Check bootstrap and the security properties",
+            code="kafka-unavailable",
         )
     return None

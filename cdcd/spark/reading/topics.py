@@ -20,6 +20,7 @@ from cdcd.source.table_selection import qualified_name, shell_word
 from cdcd.spark.reading.cuts import Cuts
 from cdcd.spark.reading.decoding import common_columns, decode, header
 from cdcd.spark.reading.kafka import KafkaReader
+from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.writer_schemas import Writer, Writers
 
 _KAFKA: Final = ("partition", "offset", "timestamp", "key")
@@ -57,6 +58,10 @@ class Topics:
         """The columns of all versions of a table; raises RequestRejected if it has no event yet."""
         return common_columns(self._value_writers(record))
 
+    def missing_values(self, record: TableRecord) -> dict[str, MissingValue]:
+        """What rows hold in younger columns of a table; raises as `columns`."""
+        return missing_values(self._value_writers(record))
+
     def key(self, record: TableRecord, events: DataFrame) -> tuple[str, ...]:
         """The columns of the key of a table's events, none if they have none.
 
@@ -66,12 +71,13 @@ class Topics:
         where = (record.schema, record.table, record.topic, "key")
         keys = {each.key for each in self.writers.of(*where)}
         if len(keys) > 1:
-            keys = {each.key for each in self.writers.find(_key_headers(events), *where)}
+            keys = {each.key for each in self.writers.find(last_key_headers(events), *where)}
         if len(keys) > 1:
             name, kinds = qualified_name(record.schema, record.table), sorted(f"({', '.join(key)})" for key in keys)
             raise GapError(
                 f"the key of {name} has changed: it has events under {' and '.join(kinds)}",
                 f"Run cdcd snapshot {shell_word(name)}, and ask for a later position",
+                code="cut-incomplete",
             )
         return next(iter(keys), ())
 
@@ -84,12 +90,14 @@ class Topics:
         found = self.writers.of(record.schema, record.table, record.topic, "value")
         if not found:
             raise RequestRejected(
-                f"no event of {record.schema}.{record.table} was published yet", "Its schema comes with the first event"
+                f"no event of {record.schema}.{record.table} was published yet",
+                "Its schema comes with the first event",
+                code="topic-missing",
             )
         return found
 
 
-def _key_headers(events: DataFrame) -> list[bytes]:
+def last_key_headers(events: DataFrame) -> list[bytes]:
     """The first bytes of the keys of the events after the last truncate event."""
     order = f.struct("source.commit_lsn", "source.seq")
     groups = events.groupBy((f.col("op") == "t").alias("truncates"), header("kafka.key").alias("header"))

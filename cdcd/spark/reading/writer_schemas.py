@@ -81,10 +81,12 @@ def checked_writer(start: bytes, text: str) -> Writer:
     else:
         columns = [each for each in schema["fields"] if "pg_type" in each]
     if columns is None or not isinstance(schema.get("namespace"), str):
-        raise DecodeError(f"the schema {start.hex()} is not the schema of a table's keys or events")
+        raise DecodeError(
+            f"the schema {start.hex()} is not the schema of a table's keys or events", code="event-foreign"
+        )
     for column in columns:
         if not (isinstance(column.get("pg_type"), str) and isinstance(column.get("pg_name", ""), str)):
-            raise DecodeError(f"the schema {start.hex()} does not name the types of its columns")
+            raise DecodeError(f"the schema {start.hex()} does not name the types of its columns", code="event-foreign")
     return Writer(start, text, schema)
 
 
@@ -117,6 +119,7 @@ class Writers:
             raise GapError(
                 f"{topic}: records begin with {', '.join(missing)}, which names no known schema of {schema}.{table}",
                 self.hint,
+                code="schema-unknown",
             )
         return [each for start, each in known.items() if start in headers]  # in their order: columns keep theirs
 
@@ -195,6 +198,7 @@ class RegistryWriters(Writers):
             raise RequestRejected(
                 f"the schema registry at {self._url} does not give {name}: {without_password(str(error))}",
                 "Check its URL",
+                code="schema-unknown",
             ) from error
         return self.known(schema, table, topic, subject)
 

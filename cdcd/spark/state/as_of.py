@@ -6,7 +6,7 @@ After: `Cdc.as_of` and `Cdc.verify`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from cdcd.errors import GapError
+from cdcd.spark.reading.missing_values import MissingValue
 from cdcd.spark.reading.types import ddl
 from cdcd.spark.state import keyless_rows
 from cdcd.spark.state.collapse import (
@@ -30,6 +31,7 @@ from cdcd.spark.state.collapse import (
     fallible_names,
     fill_key_changes,
     flatten,
+    joined,
 )
 
 
@@ -59,6 +61,7 @@ def _fold_keyless(flat: DataFrame, names: Sequence[str], table: str) -> DataFram
             f"{table} has no key, and {missing} rows that were deleted never came as they were then",
             "Its topic does not go back to its beginning, or its columns were altered since, and its old rows with "
             "them: load it into a mirror, with `cdcd spark snapshot`",
+            code="mirror-load-again",
         )
     left = net.where("_net > 0").withColumn("_number", f.explode(f.sequence(f.lit(1), f.col("_net").cast("int"))))
     return left.select(
@@ -71,9 +74,17 @@ def _fold_keyless(flat: DataFrame, names: Sequence[str], table: str) -> DataFram
 
 
 def apply_events(
-    base: DataFrame, events: DataFrame, columns: Sequence[dict[str, Any]], key: Sequence[str], table: str
+    base: DataFrame,
+    events: DataFrame,
+    columns: Sequence[dict[str, Any]],
+    key: Sequence[str],
+    table: str,
+    missing: Mapping[str, MissingValue],
 ) -> DataFrame:
-    """The rows of `base` after these later events: what a MERGE would make of them, without making it."""
+    """The rows of `base` after these later events: what a MERGE would make of them, without making it.
+
+    `missing`: what the rows of the base hold in columns that it lacks; else they are null.
+    """
     flat = flatten(events, columns, key)
     stats = batch_stats(flat)
     if not stats.events:
@@ -81,9 +92,7 @@ def apply_events(
     flat = after_truncate(flat, stats)
     if stats.last_truncate is not None:
         base = base.limit(0)
-    for column in columns:
-        if column["name"] not in base.columns:
-            base = base.withColumn(column["name"], f.lit(None).cast(ddl(column["type"])))
+    base = with_columns(base, columns, missing)
     base = base.select(*(column["name"] for column in columns), COMMIT_LSN, SEQ, COMMIT_TS, UNREPRESENTABLE)
     if not key:
         return _apply_keyless(base, flat, columns)
@@ -91,6 +100,21 @@ def apply_events(
     if stats.has_incomplete_key_change:
         flat = fill_key_changes(flat, base, columns, key)
     return _apply_keyed(base, collapse(flat, columns, stats.unchanged), columns, key)
+
+
+def with_columns(base: DataFrame, columns: Sequence[dict[str, Any]], missing: Mapping[str, MissingValue]) -> DataFrame:
+    """The base with each column that it lacks: as its older rows have it, see `missing_values`; else null."""
+    lost = f.col(UNREPRESENTABLE)
+    for column in columns:
+        name = column["name"]
+        if name in base.columns:
+            continue
+        found = missing.get(name)
+        value = f.lit(None).cast(ddl(column["type"])) if found is None else found.value(column["type"])
+        base = base.withColumn(name, value)
+        if found is not None and found.avro is None:
+            lost = joined(lost, f.create_map(f.lit(name), f.lit(found.text)))
+    return base.withColumn(UNREPRESENTABLE, lost)
 
 
 def _apply_keyless(base: DataFrame, flat: DataFrame, columns: Sequence[dict[str, Any]]) -> DataFrame:
@@ -154,9 +178,11 @@ def check_keyed(stats: BatchStats, table: str, *, had_key: bool) -> None:
         raise GapError(
             f"{table} has {stats.unkeyed} updates or deletes from before it got its key, which name no row by that key",
             "Load it into a mirror again, with `cdcd spark snapshot`: the topic alone cannot give its rows",
+            code="mirror-load-again",
         )
     if had_key and stats.has_lost_key:
         raise GapError(
             f"{table} has lost its key: its newest rows came without one, and several may have the same old key",
             "Drop the mirror's table, and load it again with `cdcd spark snapshot`: the topic cannot give its rows",
+            code="mirror-load-again",
         )

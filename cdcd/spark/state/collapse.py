@@ -149,7 +149,7 @@ def collapse(events: DataFrame, columns: Sequence[dict[str, Any]], unchanged: Se
         filled = f.array_contains(f.col(f"_last.{UNCHANGED}"), name) & known.isNotNull()
         values[name] = f.when(filled, known.getField("value")).otherwise(values[name])
         text = f.create_map(f.lit(name), known.getField("lost"))
-        lost = f.when(filled & known.getField("flagged"), _joined(lost, text)).otherwise(lost)
+        lost = f.when(filled & known.getField("flagged"), joined(lost, text)).otherwise(lost)
         still = f.when(filled, f.array_remove(still, name)).otherwise(still)
     return found.select(
         *(value.alias(name) for name, value in values.items()),
@@ -234,7 +234,7 @@ def _filled(joined: DataFrame, names: Sequence[str], schema: Any, *, has_base: b
             flagged = f.when(in_base, _flagged(f.col("_base._lost"), name)).otherwise(flagged)
             unknown = found.isNull() & f.col("_base").isNull()
         values[name] = f.when(ready, value).otherwise(values[name])
-        with_text = _joined(lost, f.create_map(f.lit(name), text))
+        with_text = joined(lost, f.create_map(f.lit(name), text))
         lost = f.when(ready & (unknown | flagged), with_text).otherwise(lost)
         still = f.when(ready, f.array_remove(still, name)).otherwise(still)
     filled = f.struct(*(value.cast(schema[name].dataType).alias(name) for name, value in values.items()))
@@ -276,7 +276,7 @@ def _texts(image: Column) -> Column:
     return f.when(f.size(lost) > 0, texts)
 
 
-def _joined(one: Column, other: Column) -> Column:
+def joined(one: Column, other: Column) -> Column:
     """Two maps of texts as one map; null counts as empty."""
     empty = f.expr("cast(map() as map<string,string>)")
     return f.map_concat(f.coalesce(one, empty), f.coalesce(other, empty))

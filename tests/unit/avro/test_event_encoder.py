@@ -199,6 +199,13 @@ def test_keys_that_avro_cannot_hold_still_differ() -> None:
     assert keys[2]["unrepresentable"] == []
 
 
+def test_a_key_holds_each_xid8_that_somebody_may_write() -> None:
+    table = Table(ResolvedColumn("id", PgType(5069, "pg_catalog", "xid8"), -1, True))
+    table.insert(b"9223372036854775808")
+    table.delete(b"18446744073709551615")
+    assert [key for key, _ in table.events()] == [{"id": "9223372036854775808"}, {"id": "18446744073709551615"}]
+
+
 def test_a_table_without_a_key_has_no_keys() -> None:
     table = Table(ResolvedColumn("note", TEXT, -1, False), identity="f")
     table.insert(b"a")

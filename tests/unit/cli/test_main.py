@@ -48,9 +48,9 @@ def raising(error: Exception) -> Callable[[str], Execute]:
 def test_a_command_that_fails_exits_1_in_one_line_and_debug_adds_the_traceback(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    find = raising(RequestRejected("the slot is lost", "Drop it"))
+    find = raising(RequestRejected("the slot is lost", "Drop it", code="slot-lost"))
     assert main.main(["config"], find) == 1
-    assert capsys.readouterr().err == "cdcd: the slot is lost. Drop it\n"
+    assert capsys.readouterr().err == "cdcd: the slot is lost. Drop it [slot-lost]\n"
     assert main.main(["config", "--log-level", "debug"], find) == 1
     assert "Traceback" in capsys.readouterr().err
 
@@ -77,6 +77,8 @@ def signals_as_in_a_terminal() -> Iterator[None]:
         ("verify", signal.SIGTERM, 143),
         ("snapshot", signal.SIGHUP, 129),
         ("tail", signal.SIGTERM, 143),
+        ("run", signal.SIGTERM, 0),
+        ("run", signal.SIGINT, 0),
         ("tail", signal.SIGINT, 0),
     ],
 )
@@ -122,7 +124,7 @@ def test_a_bug_exits_1_and_says_that_it_is_one(capsys: pytest.CaptureFixture[str
 
 
 def test_settings_errors_of_later_layers_exit_2() -> None:
-    assert main.main(["config"], raising(SettingsError("no"))) == 2
+    assert main.main(["config"], raising(SettingsError("no", code="setting-invalid"))) == 2
 
 
 def test_config_shows_values_and_origins_without_secrets(config: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,3 +55,35 @@ def test_a_limit_has_bounds(limit: str, capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         build_parser().parse_args(["peek", "--limit", limit])
     assert "--limit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "moment_ms"),
+    [
+        ("2026-11-26T10:00", 1_795_687_200_000),
+        ("2026-11-26T10:00:00.250", 1_795_687_200_250),
+        ("2026-11-26T11:00+01:00", 1_795_687_200_000),
+        ("2026-11-26", 1_795_651_200_000),
+    ],
+)
+def test_a_moment_without_an_offset_is_utc(text: str, moment_ms: int) -> None:
+    assert build_parser().parse_args(["tail", "t", "--since", text]).since == moment_ms
+
+
+def test_a_moment_may_be_told_by_how_long_ago_it_was() -> None:
+    def since(text: str) -> int:
+        return int(build_parser().parse_args(["tail", "t", "--since", text]).since)
+
+    assert since("2h") - since("3d") == pytest.approx((3 * 24 - 2) * 3_600_000, abs=60_000)
+
+
+def test_a_moment_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["tail", "t", "--since", "yesterday"])
+    assert "'yesterday' is no time: write 10m, 2h, 3d or 2026-11-26T10:00" in capsys.readouterr().err
+
+
+def test_tail_begins_in_one_place(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["tail", "t", "-n", "5", "--from-beginning"])
+    assert "not allowed with" in capsys.readouterr().err

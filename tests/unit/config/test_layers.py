@@ -66,12 +66,14 @@ def test_a_later_layer_overrides_and_is_the_origin(tmp_path: Path) -> None:
         ("[lake]\n", "lake.catalog is not set", "Set it in the file under [lake]"),
         (
             '[lake]\ncatalog = ""\n',
-            "lake.catalog: string should have at least 1 character (file ",
+            "lake.catalog must be a text of 1 or more characters (file ",
             "config/job.toml des",
         ),
         ('[lake]\ncatalogue = "c"\n', "There is no setting lake.catalogue (file ", "Did you mean lake.catalog?"),
-        ("[lke]\n", "There is no setting lke (file ", "config/job.toml lists every setting"),
-        ("lake = 5\n", "lake: input should be a valid dictionary", "config/job.toml describes it"),
+        ("[lke]\n", "There is no section [lke] (file ", "Did you mean [lake]?"),
+        ("[x]\n", "There is no section [x] (file ", "There are [lake], [store]"),
+        ("x = 1\n", "There is no setting x (file ", "config/job.toml lists every setting"),
+        ("lake = 5\n", "lake must be a section, as in [source]", "config/job.toml describes it"),
         ("[lake\n", "is not TOML", "config/job.toml shows the form"),
     ],
 )
@@ -83,5 +85,5 @@ def test_a_mistake_is_named_with_its_hint(tmp_path: Path, text: str, message: st
 
 
 def test_a_value_where_a_section_belongs_does_not_hide_the_mistake(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="store: input should be"):
+    with pytest.raises(SettingsError, match="store must be a section"):
         load(tmp_path, "store = 5\n", dsn="b")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cdcd.config.loading import load
+from cdcd.config.loading import load, settings_file
 from cdcd.config.settings import NAMES
 from cdcd.errors import SettingsError
 
@@ -113,8 +113,8 @@ def test_what_the_build_the_tests_and_spark_read_is_no_setting(
             "public.*",
             "source.tables is not JSON (environment CDCD_SOURCE__TABLES). Write it like",
         ),
-        ("CDCD_SOURCE__SLOT", "My Slot", "source.slot: must be 1 to 63 of the characters"),
-        ("CDCD_SOURCE__BINARY", "maybe", "source.binary: input should be 'auto', or input should be a valid boolean"),
+        ("CDCD_SOURCE__SLOT", "My Slot", "source.slot must be 1 to 63 of the characters"),
+        ("CDCD_SOURCE__BINARY", "maybe", "source.binary must be 'auto', true or false"),
         ("CDCD_SOURCE__TABLES", '["orders"]', "must be written as schema.table"),
         ("CDCD_MONITORING__PORT", "70000", "(environment CDCD_MONITORING__PORT)"),
         ("CDCD_SINK__TOPIC", "{prefix}.all", "does not give every table a topic"),
@@ -138,9 +138,16 @@ def test_a_wrong_variable_is_named_with_its_hint(
     [
         (MINIMAL + "prefx = 1\n", "There is no setting sink.prefx (file "),
         (MINIMAL + "prefx = 1\n", "Did you mean sink.prefix?"),
-        (MINIMAL + "[sinc]\nprefix = 1\n", "Did you mean"),
+        (MINIMAL + "[sinc]\nprefix = 1\n", "There is no section [sinc] (file "),
+        (MINIMAL + "[sinc]\nprefix = 1\n", "Did you mean [sink]?"),
+        (MINIMAL + 'partitions = "many"\n', "sink.partitions must be a whole number (file "),
+        (MINIMAL + "partitions = 0\n", "sink.partitions must be 1 or more (file "),
+        (MINIMAL + 'tombstones = "ja"\n', "sink.tombstones must be true or false (file "),
+        (MINIMAL + 'delivery = "once"\n', "sink.delivery must be 'exactly_once' or 'at_least_once' (file "),
+        (MINIMAL + "topic = 1\n", "sink.topic must be a text in quotes (file "),
+        (MINIMAL + "topic_config = 1\n", "sink.topic_config must be a table"),
         ('slot = "x"\n' + MINIMAL, "Did you mean source.slot?"),
-        ("source = 5\n", "source: input should be a valid dictionary"),
+        ("source = 5\n", "source must be a section, as in [source]"),
         ('[source]\n[sink]\nbootstrap_servers = "k"', "source.dsn is not set. Set it in the file under [source], or "),
         ("[source]\n", "source.dsn and sink.bootstrap_servers are not set. Set them in the file under [source] and "),
         ("[source]\n", "or as CDCD_SOURCE__DSN and CDCD_SINK__BOOTSTRAP_SERVERS"),
@@ -160,7 +167,12 @@ def test_all_that_is_wrong_is_named_at_once(load_text: Any) -> None:
     with pytest.raises(SettingsError) as caught:
         load_text('[source]\nslot = "A"\nstatus_interval_s = "x"\n[sink]\nbootstrap_servers = "b"\npartitions = 0\n')
     said = str(caught.value)
-    for key in ("source.dsn is not set", "source.slot: must be", "source.status_interval_s: ", "sink.partitions: "):
+    for key in (
+        "source.dsn is not set",
+        "source.slot must be",
+        "source.status_interval_s must be",
+        "sink.partitions must",
+    ):
         assert key in said
     assert said.count("(file ") == 3
     assert "CDCD_SOURCE__DSN" in caught.value.hint
@@ -194,3 +206,21 @@ def test_no_error_repeats_a_value(load_text: Any, monkeypatch: pytest.MonkeyPatc
         said = f"{error} {error.__cause__}"
     if key not in ("sink.prefix", "sink.topic"):  # no secrets, and shown by the sink's own check
         assert "SECRET" not in said
+
+
+def test_the_command_line_names_the_file_before_the_environment_and_the_environment_before_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if not Path("/etc/cdcd/cdcd.toml").exists():
+        assert settings_file(None) is None
+    (tmp_path / "cdcd.toml").touch()
+    assert settings_file(None) == "cdcd.toml"
+    monkeypatch.setenv("CDCD_CONFIG", "/of/the/environment.toml")
+    assert settings_file(None) == "/of/the/environment.toml"
+    assert settings_file("/of/the/option.toml") == "/of/the/option.toml"
+
+
+def test_the_variable_of_the_file_is_no_setting(load_text: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDCD_CONFIG", "x")
+    assert load_text().settings.source.slot == "cdcd"

@@ -3,14 +3,16 @@ from __future__ import annotations
 import pytest
 
 from cdcd.config.transport_security import insecure_connections
-from cdcd.source.session import dsn_parameters
+from cdcd.source.session import dsns_by_setting
 
 LOCAL = "127.0.0.1:9092,localhost:9093"
 
 
-def said(dsn: str = "", bootstrap: str = LOCAL, url: str | None = None, **properties: object) -> list[str]:
+def said(
+    dsn: str = "", bootstrap: str = LOCAL, url: str | None = None, primary: str | None = None, **properties: object
+) -> list[str]:
     named = {name.replace("_", "."): value for name, value in properties.items()}
-    return [what for what, hint in insecure_connections(dsn_parameters(dsn), bootstrap, named, url) if hint]
+    return [what for what, hint in insecure_connections(dsns_by_setting(dsn, primary), bootstrap, named, url) if hint]
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +47,11 @@ def test_who_asks_for_tls_to_this_machine_wants_it_verified() -> None:
     assert said("host=localhost sslmode=require")
 
 
+def test_the_primary_of_a_standby_is_verified_like_the_standby() -> None:
+    [what] = said("host=localhost", primary="host=db")
+    assert "not verified" in what
+
+
 def test_one_host_elsewhere_is_enough() -> None:
     assert said("host=localhost,db")
 
@@ -65,7 +72,10 @@ def test_a_registry_elsewhere_needs_tls() -> None:
 def test_no_secret_is_repeated() -> None:
     told = list(
         insecure_connections(
-            dsn_parameters("host=db password=hush sslmode=require"), "k:1", {"sasl.password": "hush"}, "http://u:hush@r"
+            dsns_by_setting("host=db password=hush sslmode=require", None),
+            "k:1",
+            {"sasl.password": "hush"},
+            "http://u:hush@r",
         )
     )
     assert len(told) == 3

@@ -11,13 +11,17 @@ import cdcd.transaction.assembler
 from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
+from cdcd.daemon.gap_repairs import GapRepairs
 from cdcd.daemon.pipeline import Pipeline
+from cdcd.daemon.registry_wait import RegistryWait
+from cdcd.daemon.repair_requests import RepairRequests
 from cdcd.daemon.request_intake import RequestIntake
 from cdcd.daemon.server_shutdown import WAIT_FOR_KAFKA_S
 from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator, SnapshotLimits
 from cdcd.daemon.snapshot_requests import SnapshotRequests
 from cdcd.daemon.wiring import ServerConnection, StreamResources
-from cdcd.errors import PostgresUnavailable
+from cdcd.errors import KafkaUnavailable, PostgresUnavailable
+from cdcd.monitoring.identity import Identity
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.stall_detection import SINK
 from cdcd.monitoring.status import Status
@@ -87,7 +91,7 @@ class PlayedSession:
         return self.has_ended and SESSION_FD in ready
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        raise PostgresUnavailable("the database system is shutting down")
+        raise PostgresUnavailable("the database system is shutting down", code="postgres-interrupted")
 
 
 class PlayedWorker:
@@ -153,7 +157,7 @@ class Played:
         self.now = 1000.0
         self.stream = PlayedStream()
         self.session = PlayedSession()
-        self.status = Status("1.0", "slot", "pub", self.now)
+        self.status = Status(Identity("1.0", "slot", "pub"), self.now)
         self.queue = BatchQueue(64, 1 << 20, lambda: None)
         self.topic_watch = PlayedTopicWatch()
         self.tracker = AckTracker(100, 100)
@@ -172,7 +176,8 @@ class Played:
             status_interval_s=STATUS_INTERVAL_S,
             wal_sender_timeout_s=60.0,
         )
-        snapshots = SnapshotCoordinator(requests, encoder, batches, nothing, nothing, SnapshotLimits(8192))
+        repairs = RepairRequests("s", TopicNames("p"))
+        snapshots = SnapshotCoordinator(requests, encoder, batches, nothing, nothing, SnapshotLimits(8192), repairs)
         resources = StreamResources(
             server=server,
             assembler=Assembler(Decoder(streaming_parallel=False), nothing, encoder, nothing, SentAgain(100)),
@@ -184,9 +189,12 @@ class Played:
             sink_worker=cast("Any", PlayedWorker),
             is_synchronous=False,
             snapshots=snapshots,
+            gap_repairs=GapRepairs(requests, snapshots, None),
             requests=RequestIntake("s", list, snapshots.request),
             topic_watch=cast("Any", self.topic_watch),
+            registry_wait=RegistryWait(lambda: None, lambda: False, lambda: self.now),
             only_snapshot=False,
+            progress_interval_s=1.0,
         )
         self.pipeline = Pipeline(resources, self.status, Metrics("pure"), cast("Any", PlayedWake()), lambda: self.now)
         self.worker = cast("PlayedWorker", self.pipeline.sink.worker)
@@ -272,7 +280,7 @@ def test_nothing_waits_once_the_idle_position_is_durable(played: Played) -> None
 
 def test_an_error_of_the_sink_ends_the_stream_and_what_was_committed_counts(played: Played) -> None:
     played.worker.commit(150)
-    played.worker.error = PostgresUnavailable("the sink has failed")
+    played.worker.error = PostgresUnavailable("the sink has failed", code="postgres-interrupted")
 
     def stopping() -> bool:
         played.tracker.on_keepalive(150)
@@ -291,3 +299,26 @@ def test_a_stop_acknowledges_what_the_sink_has_finished_and_ends_the_stream(play
     played.pipeline.run(lambda: True)
     assert played.stream.acks[-1] == 150
     assert played.stream.is_stopped
+
+
+def test_a_server_is_answered_and_commits_are_taken_while_an_event_waits_for_the_registry(played: Played) -> None:
+    played.keepalive(200)
+    played.turn()
+    assert played.queue.get() is not None
+    played.keepalive(300)
+    played.now += STATUS_INTERVAL_S
+    played.pipeline.answer(1.0)
+    assert played.stream.acks == [100, 100], "the interval is over"
+    played.worker.commit(200)
+    played.now += 0.1
+    played.pipeline.answer(1.0)
+    assert played.stream.acks == [100, 100, 200]
+    assert played.stream.waits[-1] == (1.0, False)
+    assert played.stream.frames, "nothing was read"
+
+
+def test_an_error_of_the_sink_ends_the_waiting_for_the_registry(played: Played) -> None:
+    played.turn()
+    played.worker.error = KafkaUnavailable("gone", code="kafka-unavailable")
+    with pytest.raises(KafkaUnavailable):
+        played.pipeline.answer(1.0)

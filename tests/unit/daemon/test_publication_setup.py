@@ -39,7 +39,7 @@ class PlayedSession:
     def _make(self, what: str) -> bool:
         assert self.lock_timeout_s == LOCK_TIMEOUT_S
         if self.is_locked:
-            raise Locked("canceling statement due to lock timeout", "55P03")
+            raise Locked("canceling statement due to lock timeout", "55P03", code="table-locked")
         self.made.append(what)
         return True
 

@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from cdcd.daemon.request_intake import RequestIntake
-from cdcd.progress.daemon_requests import DISCARD, SNAPSHOT, UNPARK, Request
+from cdcd.progress.daemon_requests import DISCARD, REPAIR, SNAPSHOT, UNPARK, Request
+from cdcd.progress.repair_records import RepairKeys
 
 T = ("public", "t")
 
@@ -67,3 +68,27 @@ def test_an_unknown_action_stops_no_other_request(it: Intake, caplog: pytest.Log
     assert it.take("drop everything") == []
     assert "its action is unknown" in caplog.text
     assert it.take(SNAPSHOT) == [Request(SNAPSHOT, T)]
+
+
+def test_a_repair_is_taken_with_its_keys_and_nonsense_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    asked: list[tuple[str, str, RepairKeys]] = []
+    intake = RequestIntake(
+        "s",
+        lambda: [T],
+        lambda *_: None,
+        request_repair=lambda schema, table, keys: asked.append((schema, table, keys)),
+    )
+    keys = RepairKeys(("id",), (("1",),))
+    row = {"slot": "s", "action": REPAIR, "table_schema": "public", "table_name": "t", "keys": keys.text()}
+    assert intake.take([row]) == [Request(REPAIR, T, repair=keys)]
+    assert asked == [("public", "t", keys)]
+    others: list[dict[str, str]] = [
+        {"keys": "[]"},
+        {"table_name": "nobody"},
+        {"table_schema": "", "table_name": "messages"},
+    ]
+    assert intake.take([row | other for other in others]) == []
+    del row["keys"]
+    assert intake.take([row]) == []
+    assert caplog.text.count("passed over a request") == 4
+    assert len(asked) == 1

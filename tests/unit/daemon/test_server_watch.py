@@ -27,7 +27,7 @@ class PlayedSession:
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         self.asked.append(query)
         if self.answer is None:
-            raise PostgresUnavailable("the database system is shutting down")
+            raise PostgresUnavailable("the database system is shutting down", code="postgres-interrupted")
         return self.answer
 
 
@@ -79,6 +79,16 @@ def test_a_standby_is_asked_once_an_interval_whether_it_was_promoted(session: Pl
     session.answer = [(False,)]
     assert not it.is_promoted(1009.9)
     assert it.is_promoted(1010.0)
+    assert len(session.asked) == 2
+
+
+def test_a_standby_is_asked_at_once_and_a_promotion_is_not_forgotten(session: PlayedSession) -> None:
+    it = watch(session, is_standby=True)
+    session.answer = [(True,)]
+    assert not it.is_promoted(1000.0)
+    session.answer = [(False,)]
+    assert it.is_promoted(1000.1, at_once=True)
+    assert it.is_promoted(1000.2)
     assert len(session.asked) == 2
 
 

@@ -8,7 +8,8 @@ import pytest
 from cdcd.config.settings import AvroSettings, Settings, SinkSettings, SourceSettings
 from cdcd.daemon.clients import Clients
 from cdcd.daemon.service_watch import SINK_IDLE_S, SINK_STUCK_S, KafkaWatch, ServiceWatch, services
-from cdcd.errors import KafkaUnavailable
+from cdcd.errors import AccessDenied, CdcdError, KafkaUnavailable
+from cdcd.monitoring.identity import Identity
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.reachability import KAFKA, POSTGRESQL, REGISTRY, Reachability
 from cdcd.monitoring.status import QueueDepths, Status
@@ -23,21 +24,24 @@ class PlayedProbe:
         self.unwritable = ""
         self.looked_at: list[list[str]] = []
 
-    def ask(self) -> None:
+    def ask(self) -> tuple[str, int]:
         if not self.is_there:
-            raise KafkaUnavailable("Kafka did not answer in time")
+            raise KafkaUnavailable("Kafka did not answer in time", code="kafka-unavailable")
+        return "id", 3
 
     def raise_if_unwritable(self, topics: list[str]) -> None:
         self.looked_at.append(topics)
         if self.unwritable in topics:
-            raise KafkaUnavailable(f"Kafka takes no records: the topic {self.unwritable} lacks replicas")
+            raise KafkaUnavailable(
+                f"Kafka takes no records: the topic {self.unwritable} lacks replicas", code="kafka-unavailable"
+            )
 
 
 class Played:
     """Work for Kafka has waited since 1000 s, and nothing moves."""
 
     def __init__(self) -> None:
-        self.status = Status("1.0", "slot", "pub", 1000.0)
+        self.status = Status(Identity("1.0", "slot", "pub"), 1000.0)
         self.status.reachability = Reachability((KAFKA,))
         self.status.depths = lambda: QueueDepths(topics=("p.public.t",))
         self.status.begin_stream(1000.0)
@@ -54,6 +58,7 @@ def played() -> Played:
 def test_a_kafka_that_answers_is_asked_nothing_else_while_work_moves(played: Played) -> None:
     played.watch.ask(1000.0 + SINK_IDLE_S - 1)
     assert played.probe.looked_at == []
+    assert played.status.servers.kafka == "cluster id, 3 brokers"
 
 
 def test_a_kafka_that_does_not_answer_is_an_error_whether_work_waits_or_not(played: Played) -> None:
@@ -92,9 +97,6 @@ def test_the_registry_is_watched_if_there_is_one(url: str | None, more: set[str]
 class FailingClients(Clients):
     """Its Kafka is a probe with a bug."""
 
-    def kafka(self) -> Any:
-        return self
-
     def probe(self, topic: str) -> Any:
         return self
 
@@ -105,10 +107,38 @@ class FailingClients(Clients):
         pass
 
 
+class RefusedClients(Clients):
+    """Its Kafka answers; what makes its PostgreSQL password cannot be run, which counts as a refusal."""
+
+    def probe(self, topic: str) -> Any:
+        return PlayedProbe()
+
+
+def test_a_postgresql_that_refuses_the_log_in_has_not_answered() -> None:
+    source = SourceSettings(dsn="host=127.0.0.1 port=1 user=u", password_command=["/nowhere/to/be/found"])
+    settings = Settings(source=source, sink=SinkSettings(bootstrap_servers="k:9092"))
+    status, closed = Status(Identity("1.0", "slot", "pub"), 1000.0), Event()
+    failed: list[CdcdError] = []
+
+    class Noted(Reachability):
+        def failed(self, service: str, since_s: float, error: CdcdError) -> None:
+            if service == POSTGRESQL:
+                failed.append(error)
+                closed.set()
+
+    status.reachability = Noted(services(settings))
+    watch = ServiceWatch(settings, RefusedClients(settings), status, Metrics("pure"), lambda: None)
+    try:
+        assert closed.wait(10)
+        assert type(failed[0]) is AccessDenied
+    finally:
+        watch.close()
+
+
 def test_a_thread_of_the_watch_does_not_end_alone() -> None:
     source = SourceSettings(dsn="host=127.0.0.1 port=1")
     settings = Settings(source=source, sink=SinkSettings(bootstrap_servers="k:9092"))
-    status, woken = Status("1.0", "slot", "pub", 1000.0), Event()
+    status, woken = Status(Identity("1.0", "slot", "pub"), 1000.0), Event()
     status.reachability = Reachability(services(settings))
     watch = ServiceWatch(settings, FailingClients(settings), status, Metrics("pure"), woken.set)
     try:

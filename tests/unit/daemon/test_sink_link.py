@@ -43,6 +43,22 @@ def test_a_batch_that_finds_no_room_is_kept_until_there_is_room() -> None:
     assert queue.get() is second
 
 
+def test_nothing_is_read_until_the_producer_has_a_batch_larger_than_the_queue() -> None:
+    queue = BatchQueue(9, 1_000, lambda: None)
+    it, _ = link(queue, [])
+    large = Batch()
+    large.bytes = 1_000_000
+    it.put(large)
+    assert it.is_blocked
+    assert queue.get() is large
+    it.retry()
+    assert it.is_blocked, "the producer has not taken it"
+    queue.done()
+    it.retry()
+    assert not it.is_blocked
+    assert it.handed_over == 1
+
+
 def test_the_sink_is_drained_when_kafka_has_every_batch() -> None:
     it, worker = link(BatchQueue(1, 1 << 20, lambda: None), [])
     assert it.is_drained

@@ -16,6 +16,7 @@ from cdcd.errors import GapError, PostgresUnavailable, RequestRejected
 from cdcd.progress.continuity import Server
 from cdcd.progress.records import SlotRecord
 from cdcd.sink.topics import TopicNames, own_specs
+from cdcd.source.server_errors import SlotActive
 from cdcd.source.slot import SlotState
 
 HERE = Server("1", 1, "", 0x600, 0)
@@ -49,6 +50,7 @@ class PlayedSlot:
 
 class PlayedStream:
     created = 0
+    standby = False
 
     def create_slot(self, slot: str, **_: Any) -> Any:
         self.created += 1
@@ -56,8 +58,8 @@ class PlayedStream:
 
 
 class PlayedCluster(FakeKafkaCluster):
-    def validate(self, *_: Any) -> None:
-        pass
+    def validate(self, *_: Any) -> list[Any]:
+        return []
 
 
 class Start:
@@ -71,7 +73,7 @@ class Start:
         self.stream = PlayedStream()
         self.stops = False
         self.slot = PlayedSlot()
-        clients = SimpleNamespace(slot=lambda _: self.slot, monotonic_s=lambda: 0.0)
+        clients = SimpleNamespace(slot=lambda _: self.slot, monotonic_s=lambda: 0.0, registry=lambda: None)
         publication = SimpleNamespace(tables=list)
         self.setup = SlotSetup(
             settings, cast("Any", clients), cast("Any", PlayedSession()), cast("Any", publication), self.kafka,
@@ -110,12 +112,13 @@ def test_a_start_that_is_stopped_while_it_reads_the_progress_makes_no_slot(publi
     assert start.ensure() == 0
 
 
-def test_a_slot_that_is_gone_is_made_again_only_for_a_new_snapshot() -> None:
+@pytest.mark.parametrize("on_slot_lost", ["resnapshot", "repair"])
+def test_a_slot_that_is_gone_is_made_again_only_for_new_snapshots_or_repairs(on_slot_lost: str) -> None:
     start = Start()
     start.publish(LAST)
     with pytest.raises(GapError, match="does not exist any more"):
         start.ensure()
-    again = Start(on_slot_lost="resnapshot")
+    again = Start(on_slot_lost=on_slot_lost)
     again.publish(LAST)
     assert again.ensure() == 1
 
@@ -157,7 +160,7 @@ def test_a_session_that_was_led_to_another_server_than_the_stream_ends_the_start
 
 def test_a_stream_that_the_server_has_ended_already_says_why() -> None:
     def ended() -> None:
-        raise RequestRejected("the server cannot decode it", "Set source.two_phase = false")
+        raise RequestRejected("the server cannot decode it", "Set source.two_phase = false", code="statement-refused")
 
     start = Start()
     start.slot.found = held(None)
@@ -168,3 +171,28 @@ def test_a_stream_that_the_server_has_ended_already_says_why() -> None:
 def test_a_slot_that_the_session_does_not_see_ends_the_start() -> None:
     with pytest.raises(PostgresUnavailable, match="disappeared during the start"):
         Start().setup.held_by(HERE, cast("Any", SimpleNamespace(backend_pid=7)))
+
+
+class BusyStream:
+    def __init__(self, pid: int, *, is_foreign: bool = False) -> None:
+        self._error = SlotActive("s", pid, "cdcd", is_foreign=is_foreign)
+
+    def start(self, *_: object) -> None:
+        raise self._error
+
+
+def test_the_lost_connection_of_the_own_process_does_not_keep_the_slot() -> None:
+    start, ended = Start(), list[int]()
+
+    def end_walsender(pid: int) -> bool:
+        ended.append(pid)
+        return True
+
+    start.slot.end_walsender = end_walsender  # type: ignore[attr-defined]
+    for stream in (BusyStream(7), BusyStream(8, is_foreign=True)):
+        with pytest.raises(SlotActive):
+            start.setup.start(cast("Any", stream), {}, 8)
+    assert ended == []
+    with pytest.raises(PostgresUnavailable, match="ended the server process 8"):
+        start.setup.start(cast("Any", BusyStream(8)), {}, 8)
+    assert ended == [8]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -12,7 +12,10 @@ import pytest
 from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
-from cdcd.daemon.exported_tables import Choose, TableExport
+from cdcd.daemon.exported_tables import TableExport
+from cdcd.daemon.new_table_scan import ScanResult
+from cdcd.daemon.recopies import Recopies
+from cdcd.daemon.repair_requests import RepairRequests
 from cdcd.daemon.snapshot_coordinator import (
     FIRST_LSN,
     KEEPALIVE_INTERVAL_S,
@@ -24,14 +27,17 @@ from cdcd.daemon.snapshot_coordinator import (
     SnapshotLimits,
     SnapshotState,
 )
-from cdcd.daemon.snapshot_export import ExportedSnapshot
-from cdcd.daemon.snapshot_requests import SnapshotRequests
+from cdcd.daemon.snapshot_export import ChooseRepairs, ExportedSnapshot
+from cdcd.daemon.snapshot_requests import UNPUBLISHED, SnapshotRequests
 from cdcd.errors import PostgresUnavailable
-from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED
-from cdcd.sink.batches import BatchBuilder
+from cdcd.progress.repair_records import RepairKeys
+from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, Choose, TableSnapshot
+from cdcd.sink.batches import BatchBuilder, RepairBatch
 from cdcd.sink.topics import TopicNames
 from cdcd.snapshot.copy_format import SIGNATURE
+from cdcd.snapshot.repair_events import RepairRows
 from cdcd.source.heaps import Heap
+from cdcd.source.incarnations import Incarnation
 from cdcd.source.pg_types import PgType
 from cdcd.source.server_errors import SnapshotGone
 from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
@@ -46,6 +52,7 @@ TRAILER = b"\xff\xff"
 class PlayedRoom:
     is_stream_paused: bool = False
     accepts_batch: bool = True
+    is_history_known: bool = True
     wants_rows: bool = True
     is_sink_idle: bool = True
     names: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -83,6 +90,7 @@ class PlayedConnection:
 @dataclass
 class PlayedExport:
     choose: Choose
+    repairs: ChooseRepairs
     needs_pause: bool = False
     done: bool = False
     safe_stream_lsn: int = 0
@@ -106,7 +114,7 @@ class PlayedExport:
 
 @dataclass
 class PlayedScan:
-    found: bool | None = None
+    found: ScanResult | None = None
 
 
 @dataclass
@@ -115,6 +123,8 @@ class Played:
 
     takes_new_tables: bool = True
     only: bool = False
+    snapshots: dict[str, TableSnapshot] = field(default_factory=dict)
+    recopies: Recopies | None = None
     exports: list[PlayedExport] = field(default_factory=list)
     scans: list[PlayedScan] = field(default_factory=list)
 
@@ -123,22 +133,26 @@ class Played:
         self.connection = PlayedConnection()
         self.anchor = PlayedConnection()
         self.batches = BatchBuilder(tombstones=False)
-        self.requests = SnapshotRequests("s", TopicNames("p"), {}, takes_new_tables=self.takes_new_tables)
+        self.requests = SnapshotRequests(
+            "s", TopicNames("p"), self.snapshots, takes_new_tables=self.takes_new_tables, recopies=self.recopies
+        )
+        self.repairs = RepairRequests("s", TopicNames("p"))
         self.coordinator = SnapshotCoordinator(
             self.requests,
             EventEncoder(self.batches, FingerprintStore(self.batches), TypeOptions()),
             self.batches,
-            cast("Callable[[Choose], Any]", self._start_export),
-            cast("Callable[[Choose], Any]", self._start_scan),
+            cast("Any", self._start_export),
+            cast("Any", self._start_scan),
             SnapshotLimits(8192, rows_max=100, batch_bytes=1 << 16),
+            self.repairs,
             only=self.only,
         )
 
-    def _start_export(self, choose: Choose) -> PlayedExport:
-        self.exports.append(PlayedExport(choose))
+    def _start_export(self, choose: Choose, repairs: ChooseRepairs) -> PlayedExport:
+        self.exports.append(PlayedExport(choose, repairs))
         return self.exports[-1]
 
-    def _start_scan(self, _: Choose) -> PlayedScan:
+    def _start_scan(self, _: Callable[[str, str], bool]) -> PlayedScan:
         self.scans.append(PlayedScan())
         return self.scans[-1]
 
@@ -157,6 +171,19 @@ class Played:
         table = TableExport(wanted, ResolvedRelation(1, "public", "t", "d", [column]), [heap], b"b", "", {1: {"id": 1}})
         connections = cast("Any", [self.connection])
         return ExportedSnapshot(LSN, 1_700_000_000_000_000, 700, [table], connections, cast("Any", self.anchor))
+
+    def repaired(self, *, has_table: bool = False, leaves_repairs: bool = False) -> ExportedSnapshot:
+        """The rows of all repairs that the export is to read, exported at LSN: each key has a row."""
+        column = ResolvedColumn("id", PgType(23, "pg_catalog", "int4"), -1, True)
+        relation = ResolvedRelation(1, "public", "t", "d", [column])
+        read = [
+            RepairRows(each, relation, b"b", [[HEADER, *(row(int(key)) for (key,) in each.wanted.keys), TRAILER]])
+            for each in self.exports[-1].repairs()
+        ]
+        tables = self.exported().tables if has_table else []
+        anchor = cast("Any", self.anchor)
+        connections = cast("Any", [self.connection])
+        return ExportedSnapshot(LSN, 1_700_000_000_000_000, 700, tables, connections, anchor, read, leaves_repairs)
 
     def catch_up(self, blocks: int = 1) -> Action:
         """Bring it to the consistent point, and begin to read."""
@@ -247,7 +274,7 @@ def test_rows_are_handed_on_while_there_is_room_and_the_last_batch_ends_the_snap
     assert action.batch is not None
     assert action.batch.rows == 2
     assert it.coordinator.may_have_more_rows
-    assert action.left == {"tables_left": 1, "bytes_left": 8192, "seconds_left": 1}
+    assert action.left == {"tables_left": 1, "bytes_left": 2 * 8192, "seconds_left": None}, "no chunk is read yet"
     it.connection.arrived = [TRAILER]
     it.turn(NOW + 1)
     it.connection.arrived = [HEADER + row(3), TRAILER]
@@ -307,14 +334,33 @@ def test_a_newly_published_table_is_found_by_the_next_scan() -> None:
     it.turn()
     it.turn()
     [scan] = it.scans
-    scan.found = False
+    scan.found = ScanResult(wants_snapshot=False, incarnations={})
     it.turn()
     it.turn(NOW + SCAN_INTERVAL_S - 1)
     assert len(it.scans) == 1
     it.turn(NOW + SCAN_INTERVAL_S)
-    it.scans[1].found = True
+    it.scans[1].found = ScanResult(wants_snapshot=True, incarnations={})
     assert it.turn(NOW + SCAN_INTERVAL_S) == NOTHING
     assert it.is_in(SnapshotState.EXPORTING), "the export starts in the same turn"
+
+
+def test_what_the_catalog_says_is_recorded_only_of_a_server_that_has_all_that_kafka_has() -> None:
+    copied = TableSnapshot("s", "p.public.t", "public", "t", DONE, LSN, incarnation=Incarnation(7, (1,)))
+    recopies = Recopies(TopicNames("p"), {}, {copied.topic: Incarnation(7, (1,))})
+    it = Played(snapshots={copied.topic: copied}, recopies=recopies)
+    it.turn()
+    it.exports[0].done = True
+    it.turn()
+    it.turn()
+    it.room.is_history_known = False
+    it.scans[0].found = ScanResult(wants_snapshot=False, incarnations={})
+    assert it.turn() == NOTHING, "the server may have been put back to a time before the table was published"
+    it.room.is_history_known = True
+    it.turn(NOW + SCAN_INTERVAL_S)
+    it.scans[1].found = ScanResult(wants_snapshot=False, incarnations={})
+    batch = it.turn(NOW + SCAN_INTERVAL_S).batch
+    [record] = (batch and batch.snapshot_records) or []
+    assert record == replace(copied, incarnation=Incarnation(7, UNPUBLISHED))
 
 
 def test_nothing_is_looked_for_where_no_table_can_want_a_snapshot() -> None:
@@ -348,7 +394,7 @@ def test_another_name_in_the_stream_is_no_reason_to_start_again(name: tuple[str,
 def test_what_ends_the_export_ends_the_stream() -> None:
     it = Played()
     it.turn()
-    it.exports[0].done, it.exports[0].error = True, PostgresUnavailable("gone")
+    it.exports[0].done, it.exports[0].error = True, PostgresUnavailable("gone", code="postgres-interrupted")
     with pytest.raises(PostgresUnavailable, match="gone"):
         it.turn()
     it.coordinator.close()
@@ -369,3 +415,59 @@ def test_a_connection_that_has_nothing_more_to_read_lets_its_table_go_while_othe
     assert idle.is_closed
     assert not it.connection.is_closed
     assert not it.anchor.is_closed
+
+
+KEYS = RepairKeys(("id",), (("1",), ("2",)))
+
+
+def exports_repairs(it: Played, **more: bool) -> Action:
+    """Bring a requested repair to the consistent point; returns the action there."""
+    it.turn()
+    export = it.exports[-1]
+    export.done, export.exported = True, it.repaired(**more)
+    assert it.turn().pause_before_lsn == LSN
+    it.room.is_stream_paused = True
+    return it.turn()
+
+
+def test_a_repair_is_published_whole_before_the_stream_goes_on() -> None:
+    it = Played(takes_new_tables=False)
+    assert it.is_in(SnapshotState.IDLE)
+    it.coordinator.request_repair("public", "t", KEYS)
+    action = exports_repairs(it)
+    assert (action.consistent_lsn, action.resumes) == (LSN, True)
+    assert isinstance(action.batch, RepairBatch)
+    assert (action.batch.rows, len(action.batch.records)) == (2, 2)
+    assert action.batch.snapshot_records is None, "it follows what is deferred"
+    assert action.finished == Finished(LSN, 1, 2, "repaired rows")
+    assert it.is_in(SnapshotState.IDLE)
+    assert it.anchor.is_closed
+    assert not it.repairs.has_any
+
+
+def test_a_snapshot_of_a_table_follows_the_repairs_of_the_same_export_while_the_stream_waits() -> None:
+    it = Played()
+    it.coordinator.request_repair("public", "t", KEYS)
+    action = exports_repairs(it, has_table=True)
+    assert isinstance(action.batch, RepairBatch)
+    assert (action.consistent_lsn, action.resumes) == (LSN, False)
+    following = it.turn()
+    assert (following.consistent_lsn, following.resumes) == (LSN, True)
+    assert it.is_in(SnapshotState.READING)
+
+
+def test_a_repair_that_is_requested_meanwhile_or_had_no_room_gets_another_snapshot() -> None:
+    it = Played(takes_new_tables=False)
+    it.coordinator.request_repair("public", "t", KEYS)
+    it.turn()
+    export = it.exports[-1]
+    export.done, export.exported = True, it.repaired()
+    it.turn()
+    it.coordinator.request_repair("public", "t", KEYS)
+    it.room.is_stream_paused = True
+    action = it.turn()
+    assert action.batch is not None
+    assert action.batch.rows == 0, "the later snapshot publishes it"
+    assert it.is_in(SnapshotState.REQUESTED)
+    assert exports_repairs(it, leaves_repairs=True).batch is not None
+    assert it.is_in(SnapshotState.REQUESTED)

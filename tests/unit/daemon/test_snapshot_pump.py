@@ -56,6 +56,15 @@ class PlayedStream:
         self._done.append(f"status {flushed} reply={reply}")
 
 
+class PlayedGapRepairs:
+    waits = False
+    batch: Batch | None = None
+
+    def turn(self) -> Batch | None:
+        batch, self.batch = self.batch, None
+        return batch
+
+
 class PlayedWorker:
     durable = 0
 
@@ -67,6 +76,7 @@ class Played:
     def __init__(self, *, only: bool = False) -> None:
         self.done: list[str] = []
         self.coordinator = PlayedCoordinator()
+        self.gap_repairs = PlayedGapRepairs()
         self.queue = BatchQueue(64, 1 << 30, lambda: None)
         self.tracker = AckTracker(100, 100)
         self.sink = SinkLink(self.queue, cast("Callable[..., Any]", PlayedWorker), lambda: None, lambda: 0.0)
@@ -76,6 +86,7 @@ class Played:
             cast("Any", PlayedAssembler(self.done)),
             self.tracker,
             self.sink,
+            cast("Any", self.gap_repairs),
             only=only,
         )
 
@@ -94,6 +105,24 @@ def test_the_stream_pauses_and_the_server_is_asked_how_far_it_is() -> None:
     it = Played()
     it.turn(Action(pause_before_lsn=500, requests_keepalive=True))
     assert it.done == ["pause before 500", "status 100 reply=True"]
+
+
+def test_what_a_comparison_records_is_handed_on_without_a_position() -> None:
+    it = Played()
+    it.tracker.on_keepalive(700)
+    it.gap_repairs.batch = batch = Batch()
+    it.turn()
+    assert it.queue.has_batch
+    assert batch.end_lsn == 0
+
+
+def test_while_a_comparison_waits_for_the_progress_the_server_is_asked_how_far_it_is_and_not_in_every_turn() -> None:
+    it = Played()
+    it.gap_repairs.waits = True
+    it.turn()
+    it.turn()
+    assert it.pump.awaits_progress
+    assert it.done == ["status 100 reply=True"]
 
 
 def test_the_first_batch_ends_where_the_server_is_and_the_stream_goes_on() -> None:

@@ -56,6 +56,29 @@ def test_a_signal_is_noted_and_ends_a_wait(number: signal.Signals) -> None:
         wake.close()
 
 
+def test_a_hang_up_stops_a_daemon_on_a_terminal_and_is_handed_on_by_another() -> None:
+    wake, before = WakeupPipe(), signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    hang_ups: list[int] = []
+    try:
+        signals = StopSignals(wake, lambda: hang_ups.append(1))
+        with signals.handled():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert hang_ups == [1]
+            assert not signals.received
+        on_terminal = StopSignals(wake)
+        with on_terminal.handled():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert on_terminal.received
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        kept = StopSignals(wake)
+        with kept.handled():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not kept.received
+    finally:
+        signal.signal(signal.SIGHUP, before)
+        wake.close()
+
+
 def test_without_a_signal_all_are_handled_as_before_afterwards() -> None:
     wake, before = WakeupPipe(), signal.getsignal(signal.SIGTERM)
     with StopSignals(wake).handled():

@@ -11,7 +11,8 @@ from sim.fake_kafka import FakeBroker, FakeKafkaCluster, FakeProducer
 
 from cdcd.config.settings import Settings, SinkSettings, SourceSettings
 from cdcd.daemon.clients import Clients
-from cdcd.daemon.stream_startup import Fallbacks, StreamStartup
+from cdcd.daemon.fallbacks import Fallbacks
+from cdcd.daemon.stream_startup import StreamStartup
 from cdcd.errors import KafkaUnavailable
 from cdcd.progress.records import SlotRecord
 from cdcd.sink.topics import TopicNames, own_specs

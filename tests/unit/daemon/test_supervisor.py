@@ -18,8 +18,10 @@ from cdcd.errors import (
     TextUnconvertible,
     Unpublishable,
 )
+from cdcd.monitoring.identity import Identity
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import State, Status
+from cdcd.sink.kafka.refusals import SIZE
 from cdcd.source.server_errors import SlotActive
 from cdcd.wakeup import WakeupPipe
 
@@ -62,7 +64,7 @@ class Daemon:
     def __init__(self, fail: Callable[[], CdcdError], binary: str | bool = "auto", **sink: str) -> None:
         settings = Settings(source={"dsn": "host=x", "binary": binary}, sink={"bootstrap_servers": "k:9092", **sink})
         self.clients = SetClock(settings)
-        self.status = Status("test", "s", "p", 0.0)
+        self.status = Status(Identity("test", "s", "p"), 0.0)
         self.wake = WakeupPipe()
         self.stops = False
         self.supervisor = Supervisor(
@@ -93,7 +95,7 @@ def test_a_stream_that_ends_while_it_is_told_to_stop_is_not_started_again(
         assert not daemon.stops, "it starts again"
         daemon.clients.now_s += after_s
         daemon.stops = True
-        return KafkaUnavailable("Kafka is away", "Look at it.")
+        return KafkaUnavailable("Kafka is away", "Look at it.", code="kafka-unavailable")
 
     daemon = make(fail)
     with caplog.at_level(logging.INFO, "cdcd.daemon.supervisor"):
@@ -110,11 +112,13 @@ def test_a_first_start_that_is_stopped_says_that_its_slot_stays(
 ) -> None:
     def fail() -> CdcdError:
         daemon.stops = True
-        return KafkaUnavailable("Kafka is away", "Look at it.")
+        return KafkaUnavailable("Kafka is away", "Look at it.", code="kafka-unavailable")
 
     monkeypatch.setattr(FailingStartup, "slot_created", slot_created)
     daemon = make(fail)
     daemon.supervisor.run()
+    assert "made the slot" not in caplog.text
+    daemon.supervisor.close()
     assert (
         "made the slot cdcd, which keeps WAL until it is read; cdcd slot drop --force" in caplog.text
     ) is slot_created
@@ -123,7 +127,7 @@ def test_a_first_start_that_is_stopped_says_that_its_slot_stays(
 def test_a_daemon_that_never_streamed_gives_up_after_a_minute(make: Callable[..., Daemon]) -> None:
     def fail() -> CdcdError:
         daemon.clients.now_s += FIRST_STREAM_WITHIN_S
-        return PostgresUnavailable("PostgreSQL is away", "Look at it.")
+        return PostgresUnavailable("PostgreSQL is away", "Look at it.", code="postgres-interrupted")
 
     daemon = make(fail)
     with pytest.raises(FatalError, match="no stream started within 60 s: PostgreSQL is away"):
@@ -135,7 +139,7 @@ def test_a_daemon_that_never_streamed_waits_for_kafka_without_end(make: Callable
     def fail() -> CdcdError:
         daemon.clients.now_s += FIRST_STREAM_WITHIN_S
         daemon.stops = daemon.status.errors.restarts == 100
-        return KafkaUnavailable("Kafka is away", "Look at it.")
+        return KafkaUnavailable("Kafka is away", "Look at it.", code="kafka-unavailable")
 
     daemon = make(fail)
     daemon.clients.step_s = BACKOFF_MAX_S
@@ -146,7 +150,7 @@ def test_a_daemon_that_never_streamed_waits_for_kafka_without_end(make: Callable
 def test_access_that_a_stream_has_had_may_come_back(make: Callable[..., Daemon]) -> None:
     def fail() -> CdcdError:
         denied.append(daemon.clients.now_s)
-        return AccessDenied("Kafka refused writing records", "Grant Write.")
+        return AccessDenied("Kafka refused writing records", "Grant Write.", code="login-refused")
 
     denied: list[float] = []
     daemon = make(fail)
@@ -159,8 +163,33 @@ def test_access_that_a_stream_has_had_may_come_back(make: Callable[..., Daemon])
     assert daemon.status.errors.restarts > 10
 
 
+def test_new_settings_get_their_own_time_to_gain_access_and_forget_what_the_old_ones_taught(
+    make: Callable[..., Daemon],
+) -> None:
+    def fail() -> CdcdError:
+        daemon.stops = True
+        return AccessDenied("no such password", "Check it.", code="login-refused")
+
+    daemon = make(fail)
+    supervisor = daemon.supervisor
+    supervisor._has_streamed, supervisor._streamed_s = True, 0.0
+    supervisor._fallbacks.binary, supervisor._fallbacks.streaming_allowed = False, False
+    supervisor._fallbacks.walsender_pid = 7
+    daemon.clients.now_s = ACCESS_RETURNS_S
+    with pytest.raises(AccessDenied):
+        supervisor.run()
+    daemon.stops = False
+    new = Settings(source={"dsn": "host=y"}, sink={"bootstrap_servers": "k:9092"})
+    supervisor.renew(new, daemon.clients)
+    supervisor.run()  # it would raise the error at once
+    assert daemon.status.errors.restarts == 0
+    assert supervisor._fallbacks.binary is None
+    assert supervisor._fallbacks.streaming_allowed
+    assert supervisor._fallbacks.walsender_pid == 7
+
+
 def test_access_that_no_stream_has_had_is_refused_at_once(make: Callable[..., Daemon]) -> None:
-    daemon = make(lambda: AccessDenied("Kafka refused writing records", "Grant Write."))
+    daemon = make(lambda: AccessDenied("Kafka refused writing records", "Grant Write.", code="login-refused"))
     with pytest.raises(AccessDenied):
         daemon.supervisor.run()
     assert daemon.status.errors.restarts == 0
@@ -173,14 +202,14 @@ def test_a_daemon_does_not_stop_for_parked_events_that_are_gone_whatever_the_set
     def fail() -> CdcdError:
         if daemon.status.errors.restarts:
             daemon.stops = True
-            return KafkaUnavailable("Kafka is away", "Look at it.")
-        error = Unpublishable("the events were removed", "Keep them", table=TABLE, gone=True)
+            return KafkaUnavailable("Kafka is away", "Look at it.", code="kafka-unavailable")
+        error = Unpublishable("the events were removed", "Keep them", table=TABLE, gone=True, code="parked-events-gone")
         error.unparking = True
         return error
 
     daemon = make(fail, on_unpublishable=setting)
     daemon.supervisor.run()
-    assert daemon.supervisor._fallbacks.parking.refused == {TABLE: "the events were removed"}
+    assert daemon.supervisor._fallbacks.parking.refused == {TABLE: "the events were removed [parked-events-gone]"}
 
 
 def test_events_without_their_key_are_to_be_discarded(
@@ -189,16 +218,17 @@ def test_events_without_their_key_are_to_be_discarded(
     def fail() -> CdcdError:
         if daemon.status.errors.restarts:
             daemon.stops = True
-            return KafkaUnavailable("Kafka is away", "Look at it.")
+            return KafkaUnavailable("Kafka is away", "Look at it.", code="kafka-unavailable")
         hint = 'Set sink.on_unpublishable = "park"'
-        return Unpublishable("the key of public.a is not known", hint, table=TABLE, keyless=True)
+        return Unpublishable("the key of public.a is not known", hint, table=TABLE, keyless=True, code="key-unknown")
 
     daemon = make(fail)
     daemon.supervisor.run()
     assert caplog.messages[0] == (
         "the table public.a is parked: the key of public.a is not known. "
-        "Run: cdcd unpark --discard public.a, which also takes a new snapshot of the table"
+        "Run: cdcd unpark --discard public.a, which also takes a new snapshot of the table [key-unknown]"
     )
+    assert daemon.supervisor._fallbacks.parking.keyless == {TABLE}
 
 
 def test_the_command_of_a_hint_runs_nothing_that_stands_in_the_name_of_a_table(
@@ -206,15 +236,30 @@ def test_the_command_of_a_hint_runs_nothing_that_stands_in_the_name_of_a_table(
 ) -> None:
     def fail() -> CdcdError:
         daemon.stops = True
-        return Unpublishable("too large", "Make it smaller", table=("public", "$(exit 7)"))
+        return Unpublishable("too large", "Make it smaller", table=("public", "$(exit 7)"), code="row-too-large")
 
     daemon = make(fail)
     daemon.supervisor.run()
-    assert caplog.messages[0].endswith("""Then run: cdcd unpark 'public."$(exit 7)"'""")
+    assert caplog.messages[0].endswith("""Then run: cdcd unpark 'public."$(exit 7)"' [row-too-large]""")
+
+
+def test_a_daemon_that_parks_a_table_does_not_say_that_it_could(
+    make: Callable[..., Daemon], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> CdcdError:
+        daemon.stops = True
+        return Unpublishable("too large", SIZE.hint, table=TABLE, code="row-too-large")
+
+    daemon = make(fail)
+    daemon.supervisor.run()
+    assert "Raise max.message.bytes" in caplog.messages[0]
+    assert "on_unpublishable" not in caplog.messages[0]
 
 
 def test_text_that_cannot_be_converted_is_taken_as_it_is_stored_from_then_on(make: Callable[..., Daemon]) -> None:
-    daemon = make(lambda: TextUnconvertible("PostgreSQL cannot convert it", "Correct the filter"))
+    daemon = make(
+        lambda: TextUnconvertible("PostgreSQL cannot convert it", "Correct the filter", code="text-unconvertible")
+    )
     daemon.clients.step_s = 1.0  # so that the pause before the next stream ends
     with pytest.raises(FatalError, match="cannot convert it") as failed:
         daemon.supervisor.run()
@@ -225,7 +270,10 @@ def test_text_that_cannot_be_converted_is_taken_as_it_is_stored_from_then_on(mak
 
 
 def test_binary_mode_alone_cannot_take_text_as_it_is_stored(make: Callable[..., Daemon]) -> None:
-    daemon = make(lambda: TextUnconvertible("PostgreSQL cannot convert it", "Correct the filter"), binary=True)
+    daemon = make(
+        lambda: TextUnconvertible("PostgreSQL cannot convert it", "Correct the filter", code="text-unconvertible"),
+        binary=True,
+    )
     with pytest.raises(FatalError, match=r"source\.binary = true") as failed:
         daemon.supervisor.run()
     assert failed.value.hint.startswith('Set source.binary = "auto"')

@@ -6,10 +6,10 @@ from threading import Event
 from typing import cast
 
 import pytest
-from sim.fake_kafka import Entry, FakeBroker, FakeKafkaCluster
+from sim.fake_kafka import Entry, FakeBroker, FakeKafkaCluster, nothing
 
 from cdcd.daemon.topic_watch import CONFIRM_S, INTERVAL_S, TopicWatch
-from cdcd.errors import KafkaUnavailable, TopicLost
+from cdcd.errors import AccessDenied, KafkaUnavailable, TopicLost
 from cdcd.progress.records import TopicState
 from cdcd.sink.topics import TopicSpec
 
@@ -108,6 +108,38 @@ def test_a_topic_without_records_of_its_own_is_compared_with_what_was_seen_befor
     watched.assert_lost("the topic p.progress was deleted and made again")
 
 
+def test_a_right_that_is_withdrawn_is_told_once_and_again_after_it_has_come_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watched = Watched()
+    rounds = iter([False, True, True, False, True])
+    asked = Event()
+
+    class Rounds:
+        """Plays an event that is set once all rounds are over."""
+
+        def wait(self, timeout_s: float) -> bool:
+            watched.broker.on_call = refuse if (denied := next(rounds, None)) else nothing
+            if denied is None:
+                asked.set()
+            return denied is None
+
+    def refuse(step: str) -> None:
+        raise AccessDenied("Kafka refused describing topics", "Grant it.", code="kafka-acl-missing")
+
+    watch = TopicWatch(
+        lambda: FakeKafkaCluster(watched.broker), lambda: watched.recorded, frozenset(), watched.wake,
+        cast("Event", Rounds()),
+    )  # fmt: skip
+    watch.start()
+    assert asked.wait(10)
+    said = "Kafka refused describing topics. Grant it. [kafka-acl-missing]"
+    assert [record.message for record in caplog.records if "cannot be watched" in record.message] == [
+        f"the topics cannot be watched, and the next start will be refused: {said}"
+    ] * 2
+    watch.raise_loss()
+
+
 def test_an_answer_that_lacks_a_topic_once_is_no_loss() -> None:
     watched = Watched()
     topic = watched.broker.topics.pop("p.t")
@@ -122,7 +154,7 @@ def test_brokers_that_do_not_answer_are_no_loss() -> None:
     watched = Watched()
 
     def fail(step: str) -> None:
-        raise KafkaUnavailable("away")
+        raise KafkaUnavailable("away", code="kafka-unavailable")
 
     watched.broker.on_call = fail
     with pytest.raises(KafkaUnavailable):

@@ -112,7 +112,7 @@ def test_a_slot_stays_if_another_daemon_publishes_while_it_has_it(broker: FakeBr
 
 def test_a_slot_stays_if_kafka_cannot_say_whether_it_was_used() -> None:
     def away() -> Any:
-        raise KafkaUnavailable("Kafka is away")
+        raise KafkaUnavailable("Kafka is away", code="kafka-unavailable")
 
     clients = PlayedClients(SETTINGS, away, held_until_s=0.0)
     assert not drop_unused_slot(SETTINGS, clients)

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cdcd.clock import monotonic_s, wall_us
 from cdcd.monitoring.http_answers import HttpAnswers
+from cdcd.monitoring.identity import Identity
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.stall_detection import STALLED_AFTER_S
 from cdcd.monitoring.status import State, Status
@@ -11,7 +14,7 @@ from cdcd.monitoring.status import State, Status
 
 @pytest.fixture
 def status() -> Status:
-    return Status("1.0", "slot", "pub", monotonic_s())
+    return Status(Identity("1.0", "slot", "pub"), monotonic_s())
 
 
 @pytest.fixture
@@ -54,6 +57,21 @@ def test_metrics_and_the_page_come_in_their_types(answers: HttpAnswers) -> None:
     page = answers("/?anything")
     assert (page.status, page.kind) == (200, "text/html")
     assert page.body.startswith(b"<!doctype html>")
+
+
+def test_the_page_and_the_terminal_have_one_source(answers: HttpAnswers, status: Status) -> None:
+    status.published.add(monotonic_s(), 1, {"public.t": 4_711})
+    found = answers("/status.json")
+    assert (found.status, found.kind) == (200, "application/json")
+    assert json.loads(found.body)["tables"][0]["rows"] == 4_711
+    assert "<td>4,711</td>" in ask(answers, "/")[1]
+
+
+@pytest.mark.parametrize(("path", "kind"), [("/page.css", "text/css"), ("/page.js", "text/javascript")])
+def test_what_the_page_loads_comes_in_its_type(answers: HttpAnswers, path: str, kind: str) -> None:
+    found = answers(path)
+    assert (found.status, found.kind) == (200, kind)
+    assert found.body
 
 
 def test_another_path_is_not_found(answers: HttpAnswers) -> None:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from math import inf
+from math import inf, isnan
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from cdcd.errors import PostgresUnavailable
+from cdcd.errors import AccessDenied, PostgresUnavailable
+from cdcd.monitoring.identity import Identity
 from cdcd.monitoring.metrics import METRICS, RELATIONS_MAX, Metrics
 from cdcd.monitoring.reachability import POSTGRESQL, REGISTRY, Reachability
 from cdcd.monitoring.stall_detection import SINK
@@ -13,14 +14,14 @@ from cdcd.monitoring.status import QueueDepths, Status
 
 
 def status() -> Status:
-    it = Status("1.0", "slot", "pub", 1000.0)
+    it = Status(Identity("1.0", "slot", "pub"), 1000.0)
     it.begin_stream(1000.0)
     it.positions.server_lsn, it.positions.durable_lsn = 0x5000, 0x4000
     it.positions.oldest_pending_us = 7_000_000
     it.depths = lambda: QueueDepths(3, 700, 2, 5000, 9000)
     it.stages.sink.note(1001.0, True, 1)
     it.reachability = Reachability((POSTGRESQL, REGISTRY))
-    it.reachability.failed(REGISTRY, 996.0, PostgresUnavailable("gone"))
+    it.reachability.failed(REGISTRY, 996.0, PostgresUnavailable("gone", code="postgres-interrupted"))
     it.reachability.judge(1003.0)
     return it
 
@@ -49,7 +50,7 @@ def filled() -> Metrics:
     metrics.schema("public.a", b"1")
     slot(metrics)
     metrics.parked({"public.b": 9})
-    metrics.restarted(PostgresUnavailable("gone"))
+    metrics.restarted(PostgresUnavailable("gone", code="postgres-interrupted"))
     return metrics
 
 
@@ -77,7 +78,7 @@ def test_a_published_transaction_counts_rows_by_relation_and_op() -> None:
     assert got["cdcd_kafka_commits_total", ()] == 1
     assert got["cdcd_published_bytes_total", ()] == 700
     assert got["cdcd_kafka_commit_seconds_bucket", (("le", "0.005"),)] == 1
-    assert got["cdcd_restarts_total", (("reason", "PostgresUnavailable"),)] == 1
+    assert got["cdcd_restarts_total", (("reason", "postgres-interrupted"),)] == 1
     assert got["cdcd_slot_active", ()] == 1
     assert got["cdcd_kafka_transaction_seconds_sum", ()] == 0.3
 
@@ -144,3 +145,23 @@ def test_a_clock_that_runs_ahead_gives_no_negative_latency() -> None:
 def test_two_daemons_in_one_process_do_not_share_metrics() -> None:
     filled()
     assert samples(Metrics("pure"))["cdcd_transactions_total", ()] == 0
+
+
+def test_what_only_postgresql_tells_is_unknown_while_it_is_lost() -> None:
+    metrics, it = Metrics("pure"), status()
+    slot(metrics)
+    it.reachability.failed(POSTGRESQL, 996.0, AccessDenied("refused", code="login-refused"))
+    it.reachability.judge(1003.0)
+    metrics.exposition(it, 1003.0, 9_500_000)
+    told = metrics.registry.get_sample_value
+    for name in ("lag_bytes", "slot_active", "slot_retained_bytes", "slot_lag_bytes", "slot_safe_wal_bytes"):
+        value = told(f"cdcd_{name}")
+        assert value is not None
+        assert isnan(value), name
+    assert told("cdcd_unreachable_seconds", {"service": POSTGRESQL}) == 7
+    it.reachability.answered(POSTGRESQL)
+    it.reachability.judge(1004.0)
+    slot(metrics)
+    metrics.exposition(it, 1004.0, 9_500_000)
+    assert told("cdcd_slot_active") == 1
+    assert told("cdcd_lag_bytes") == 0x1000

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from cdcd.errors import CdcdError, KafkaUnavailable
 from cdcd.monitoring.http_answers import HttpAnswers
+from cdcd.monitoring.identity import Identity
 from cdcd.monitoring.reachability import KAFKA, LOST_AFTER_S, POSTGRESQL, REGISTRY, Reachability
 from cdcd.monitoring.status import State, Status
 from cdcd.monitoring.status_page import render
+from cdcd.monitoring.status_report import report
 
-GONE = KafkaUnavailable("Kafka (k:9092) did not answer in time", "Look at the brokers")
+GONE = KafkaUnavailable("Kafka (k:9092) did not answer in time", "Look at the brokers", code="kafka-unavailable")
 
 
 class Played:
@@ -64,7 +66,7 @@ def test_a_service_that_fails_is_lost_and_back_by_name_once_each(
     played.pass_s(3)
     assert played.losses() == set()
     assert messages(caplog) == [
-        "lost Kafka: Kafka (k:9092) did not answer in time. Look at the brokers",
+        "lost Kafka: Kafka (k:9092) did not answer in time. Look at the brokers [kafka-unavailable]",
         "Kafka is back",
     ]
     assert caplog.records[1].__dict__["seconds"] == 23
@@ -127,7 +129,7 @@ def test_a_service_is_lost_exactly_while_its_oldest_question_is_too_old(steps: l
 
 
 def lost(*services: str) -> Status:
-    status = Status("1.0", "slot", "pub", 1000.0)
+    status = Status(Identity("1.0", "slot", "pub"), 1000.0)
     status.reachability = Reachability((POSTGRESQL, KAFKA, REGISTRY), status.errors.add)
     status.begin_stream(1000.0)
     for service in services:
@@ -153,20 +155,46 @@ def test_probes_name_what_is_lost() -> None:
     assert ready.body.startswith(b"streaming; Kafka lost for ")
 
 
-def test_the_page_names_what_is_lost_in_the_pill_and_among_the_errors() -> None:
-    shown = render(lost(KAFKA, REGISTRY), 1012.0, 0)
-    assert '<span class="state failed" role="status">Kafka lost for 12 s; the schema registry lost for 12 s<' in shown
-    assert "lost Kafka: Kafka (k:9092) did not answer in time. <strong>Look at the brokers" in shown
+def test_the_page_names_what_is_lost_in_the_pill_and_says_what_to_do_with_the_time() -> None:
+    shown = render(report(lost(KAFKA, REGISTRY), 1012.0, 0))
+    assert '<span class="state failed">Kafka and the schema registry lost</span>' in shown
+    assert (
+        "Kafka lost for 12 s: Kafka (k:9092) did not answer in time. <strong>Look at the brokers [kafka-unavailable]<"
+        in shown
+    )
+    assert (
+        "2.0 s ago: lost Kafka: Kafka (k:9092) did not answer in time. <strong>Look at the brokers [kafka-unavailable]<"
+        in shown
+    )
 
 
 def test_the_page_of_a_standby_says_both() -> None:
     status = lost(KAFKA)
     status.state = State.WAITING
-    assert ">waiting for the slot, which another daemon uses; Kafka lost for 12 s<" in render(status, 1012.0, 0)
+    assert ">waiting for the slot, which another daemon uses; Kafka lost<" in render(report(status, 1012.0, 0))
 
 
 def test_an_error_without_a_hint_is_a_loss_too() -> None:
     played = Played()
-    played.it.failed(REGISTRY, played.now_s, CdcdError("no answer"))
+    played.it.failed(REGISTRY, played.now_s, CdcdError("no answer", code="internal-error"))
     played.pass_s(6)
     assert played.lost == ["lost the schema registry: no answer"]
+
+
+def test_another_cause_of_a_loss_is_said_once_and_shown(played: Played, caplog: pytest.LogCaptureFixture) -> None:
+    refused = CdcdError("Kafka refused: the certificate has expired", "Look at /tls.crt", code="internal-error")
+    played.fail()
+    played.pass_s(10)
+    for _ in range(3):
+        played.it.failed(KAFKA, played.now_s, refused)
+        played.pass_s(1)
+        played.fail()
+        played.pass_s(1)
+    assert [message for message in messages(caplog) if message.startswith("lost")] == [
+        f"lost Kafka: {GONE}", f"lost Kafka: {refused}",
+    ]  # fmt: skip
+    assert played.it.losses()[KAFKA].since_s == 1000.0
+    played.it.failed(KAFKA, played.now_s, refused)
+    played.it.answered(KAFKA)
+    played.pass_s(1)
+    assert played.losses() == set()

@@ -4,15 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcd.errors import PostgresUnavailable
-from cdcd.monitoring.history import SAMPLES_MAX
+from cdcd.monitoring.identity import Identity
 from cdcd.monitoring.stall_detection import SERVER, SINK, STALLED_AFTER_S, STREAM
-from cdcd.monitoring.status import ERRORS_MAX, RATE_WINDOW_S, Rate, State, Status
-from cdcd.monitoring.status_page import TABLES_SHOWN, render
+from cdcd.monitoring.status import RATE_WINDOW_S, CommitTimes, Rate, State, Status
 
 
 def status() -> Status:
-    return Status("1.0", "slot", "pub", 1000.0)
+    return Status(Identity("1.0", "slot", "pub"), 1000.0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 1000)), max_size=40), st.integers(40, 60))
@@ -140,67 +138,12 @@ def test_what_is_published_adds_up_by_table() -> None:
     assert it.published.tables["public.b"].rate.per_second(1003.5) == pytest.approx(4 / RATE_WINDOW_S)
 
 
-def page(it: Status, now_s: float) -> str:
-    return render(it, now_s, 10_000_000)
-
-
-def test_the_page_escapes_what_comes_from_outside() -> None:
+def test_rows_that_were_copied_count_apart_from_changes() -> None:
     it = status()
-    it.published.add(1001.0, 1, {"public.<script>": 1})
-    it.errors.add(1001.0, ValueError("<b>boom</b>"))
-    shown = page(it, 1002.0)
-    assert "<script>" not in shown
-    assert "public.&lt;script&gt;" in shown
-    assert "&lt;b&gt;boom" in shown
-
-
-def test_the_page_shows_the_busiest_tables_and_counts_the_rest() -> None:
-    it = status()
-    it.published.add(1001.0, 1, {f"public.t{number}": number for number in range(1, TABLES_SHOWN + 4)})
-    shown = page(it, 1002.0)
-    assert f"public.t{TABLES_SHOWN + 3}<" in shown
-    assert "public.t3<" not in shown
-    assert '<th scope="row">3 more tables</th><td>6</td>' in shown
-
-
-def test_the_page_names_what_is_of_no_table() -> None:
-    it = status()
-    it.published.add(1001.0, 1, {".messages": 1})
-    assert ".messages" not in page(it, 1002.0)
-    assert '<th scope="row">logical messages' in page(it, 1002.0)
-
-
-def test_the_page_says_what_stalls() -> None:
-    it = status()
-    it.begin_stream(1000.0)
-    assert 'class="state streaming"' in page(it, 1001.0)
-    assert "stalled: nothing moves at the loop for 5 min 0 s" in page(it, 1300.0)
-
-
-def test_the_page_shows_the_last_errors_with_their_hint_newest_first() -> None:
-    it = status()
-    for number in range(ERRORS_MAX + 2):
-        it.errors.add(1000.0 + number, PostgresUnavailable(f"gone {number}", f"do {number}"))
-    shown = page(it, 1010.0)
-    assert "gone 1" not in shown
-    assert shown.index("<li>4.0 s ago: gone 6. <strong>do 6</strong>") < shown.index("gone 5")
-
-
-def test_the_page_plots_the_last_quarter_of_an_hour_in_words_too() -> None:
-    it = status()
-    assert "<svg" not in page(it, 1000.0)
-    for number in range(SAMPLES_MAX + 20):
-        it.positions.oldest_pending_us = 1_000_000 if number % 2 else 0
-        it.sample(1000.0 + number, 3_000_000)
-    assert len(it.history.samples()) == SAMPLES_MAX
-    shown = page(it, 1200.0)
-    assert 'role="img" aria-label="Lag over the last 2 min 59 s: now 2.0 s, at most 2.0 s"' in shown
-    assert shown.count("<svg") == 2
-
-
-def test_the_page_reloads_itself_unless_it_is_told_to_keep_still() -> None:
-    it = status()
-    assert 'http-equiv="refresh"' in page(it, 1000.0)
-    still = render(it, 1000.0, 0, still=True)
-    assert 'http-equiv="refresh"' not in still
-    assert '<a href="/">Reload by itself</a>' in still
+    it.published.add_copied(1001.0, {"public.a": 100})
+    it.published.add(1002.0, 1, {"public.a": 3}, CommitTimes(7_000_000, 0.25))
+    it.published.add(1003.0, 1, {"public.b": 1}, CommitTimes(8_000_000, 0.5))
+    assert (it.published.rows, it.published.copied_rows, it.published.transactions) == (4, 100, 2)
+    a = it.published.tables["public.a"]
+    assert (a.rows, a.copied_rows, a.last_commit_us, a.delay_s) == (3, 100, 7_000_000, 0.25)
+    assert it.published.rows_rate.per_second(1004.5) == pytest.approx(104 / RATE_WINDOW_S)

@@ -39,6 +39,16 @@ def test_a_message_is_read_behind_the_header_of_its_frame(sample: Sample) -> Non
 
 
 @every_sample
+def test_a_base_is_added_to_every_lsn_of_the_server_and_to_nothing_else(sample: Sample) -> None:
+    base = 5 << 32
+    found = Decoder(sample.parallel, None, base).decode(sample.frame, 0, sample.in_stream)
+    for name in type(found).__match_args__:
+        was = getattr(sample.message, name)
+        is_own = name.endswith("lsn") and name != "origin_lsn" and was is not None
+        assert getattr(found, name) == (was + base if is_own else was), name
+
+
+@every_sample
 def test_a_message_cut_short_anywhere_is_an_error_that_names_the_message(sample: Sample) -> None:
     header = b"w" + bytes(24)
     for length in range(len(sample.frame)):

@@ -18,6 +18,7 @@ from cdcd.source.published_tables import UnsentPartition
 from cdcd.source.replica_identity import TableIdentity
 from cdcd.source.server import ServerFacts
 from cdcd.source.slot import SlotState
+from cdcd.source.standby_slots import StandbySlot
 from cdcd.source.table_selection import CandidateTable
 from cdcd.source.write_transactions import WriteTransaction
 
@@ -124,8 +125,8 @@ def test_a_slot_that_no_standby_keeps_is_named_where_failover_is_wanted(made_wit
         ({"slot": replace(SLOT, plugin="wal2json")}, "slot", "another source.slot"),
         ({"slot": replace(SLOT, slot_type="physical", plugin="", database="")}, "slot", "another source.slot"),
         ({"slot": replace(SLOT, database="other", is_of_this_database=False)}, "slot", "source.dsn"),
-        ({"slot": replace(SLOT, wal_status="lost")}, "slot", 'source.on_slot_lost = "resnapshot"'),
-        ({"slot": replace(SLOT, invalidation="wal_removed")}, "slot", 'source.on_slot_lost = "resnapshot"'),
+        ({"slot": replace(SLOT, wal_status="lost")}, "slot", 'source.on_slot_lost = "repair"'),
+        ({"slot": replace(SLOT, invalidation="wal_removed")}, "slot", 'source.on_slot_lost = "repair"'),
         ({"create": False, "slot": SLOT}, "publication", 'CREATE PUBLICATION "cdcd" FOR TABLE "public"."orders"'),
         ({"version": 140000, **NO_TABLES}, "publication", "source.tables"),
         ({"tables": ["public.o*"], **NO_TABLES}, "publication", "source.tables"),
@@ -163,6 +164,7 @@ def test_a_right_that_would_not_help_with_tables_of_another_role_is_not_offered(
         ({"publication": ALL, "identities": [], "privileges": []}, "has no tables"),
         ({"walsenders": 10}, "All 10 walsenders are in use"),
         ({"slot": replace(SLOT, wal_status="lost"), "publication": ALL, "on_slot_lost": "resnapshot"}, "has lost WAL"),
+        ({"slot": replace(SLOT, wal_status="lost"), "publication": ALL, "on_slot_lost": "repair"}, "has lost WAL"),
         ({"publication": ALL, "unsent": [UnsentPartition("p", "o_1", False)]}, 'The partition "p"."o_1" is unlogged'),
         ({"publication": ALL, "unsent": [UnsentPartition("p", "o_1", True)]}, 'The partition "p"."o_1" is foreign'),
     ],
@@ -380,3 +382,64 @@ def test_a_right_to_read_that_may_not_be_needed_any_more_is_no_error() -> None:
 def test_names_are_quoted_in_the_sql_of_hints() -> None:
     (finding,) = bad(judged(identities=[TableIdentity('odd"schema', "Ta ble", "n", has_index=False)]))
     assert 'ALTER TABLE "odd""schema"."Ta ble"' in finding.hint
+
+
+def test_a_server_that_gives_no_client_up_is_a_warning() -> None:
+    [finding] = bad(judged(publication=ALL, parameters={**SERVER.parameters, "wal_sender_timeout": "0"}))
+    assert (finding.about, finding.level) == ("wal_sender_timeout", Level.WARNING)
+
+
+# A standby, and the standbys of a primary
+
+STANDBY: dict[str, Any] = {
+    "is_standby": True,
+    "parameters": {**SERVER.parameters, "hot_standby_feedback": "on", "primary_slot_name": "standby"},
+}
+
+
+def test_what_only_a_primary_can_make_has_the_primary_in_its_hint() -> None:
+    found = judged(**STANDBY, sender="db1:5432")
+    [standby] = about("standby", found)
+    assert "a standby of db1:5432" in standby.message
+    [publication] = about("publication", found)
+    assert publication.level is Level.ERROR
+    assert publication.hint.startswith("On the primary: Run: CREATE PUBLICATION")
+    unread = TablePrivileges("public", "orders", is_readable=False)
+    for finding in bad(judged(**STANDBY, privileges=[unread], identities=[replace(TABLE, has_index=False)])):
+        assert finding.hint.startswith("On the primary: "), finding
+
+
+def test_a_standby_that_its_primary_may_run_away_from_is_a_warning() -> None:
+    published = {"publication": ALL, **STANDBY}
+    assert bad(judged(**published)) == []
+    for changed in ({"hot_standby_feedback": "off"}, {"primary_slot_name": ""}):
+        [finding] = bad(judged(**published | {"parameters": {**STANDBY["parameters"], **changed}}))
+        assert (finding.about, finding.level) == ("hot_standby_feedback", Level.WARNING)
+
+
+def test_a_standby_makes_no_failover_slot_and_an_old_one_makes_none() -> None:
+    published = {"publication": ALL, **STANDBY}
+    assert [each.about for each in bad(judged(**published, failover=True))] == ["failover"]
+    assert "standby" in {each.about for each in bad(judged(**published, version=150000))}
+
+
+def test_a_slot_that_a_standby_keeps_in_sync_is_an_error() -> None:
+    [finding] = bad(judged(**STANDBY, publication=ALL, slot=replace(SLOT, is_synced=True)))
+    assert finding.level is Level.ERROR
+    assert "target_session_attrs" in finding.hint
+
+
+@pytest.mark.parametrize(
+    ("slots", "said"),
+    [
+        ([], "synchronized_standby_slots is empty"),
+        ([StandbySlot("a", "", 1 << 20), StandbySlot("b", "does not exist", 0)], "The slot b"),
+        ([StandbySlot("a", "", 1 << 20)], ""),
+    ],
+)
+def test_the_standbys_that_a_failover_slot_waits_for_are_judged(slots: list[StandbySlot], said: str) -> None:
+    found = judged(publication=ALL, slot=replace(SLOT, failover=True), standby_slots=slots)
+    assert [said in each.message for each in bad(found)] == [True] * bool(said)
+    if slots:
+        assert "1.0 MiB behind" in about("synchronized_standby_slots", found)[0].message
+    assert about("synchronized_standby_slots", judged(publication=ALL, slot=SLOT)) == []

@@ -198,3 +198,16 @@ def test_nothing_is_acknowledged_or_recorded_until_the_last_published_transactio
     assert (tracker.ack(), tracker.idle_position()) == (100, 0)
     tracker.awaits_last_published = False
     assert (tracker.ack(), tracker.idle_position()) == (300, 400)
+
+
+def test_the_history_of_a_server_is_known_once_it_has_sent_again_all_that_kafka_has() -> None:
+    tracker = AckTracker(100, 300)
+    tracker.awaits_last_published = True
+    assert not tracker.is_history_known
+    tracker.on_keepalive(400)
+    assert not tracker.is_history_known, "the last published transaction may lie before it"
+    tracker.awaits_last_published = False
+    assert tracker.is_history_known
+    behind = AckTracker(100, 300)
+    behind.on_keepalive(299)
+    assert not behind.is_history_known

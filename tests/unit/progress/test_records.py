@@ -58,6 +58,14 @@ def test_the_format_of_a_slot_record_is_stable() -> None:
     )
 
 
+def test_a_base_is_written_only_where_there_is_one_and_gives_the_servers_own_lsn() -> None:
+    moved = replace(SLOT, lsn_base=0x15 << 32)
+    assert parse_slot_record(b"cdcd", moved.value()) == moved
+    assert json.loads(moved.value())["lsn_base"] == "15/0"
+    assert "lsn_base" not in json.loads(SLOT.value())
+    assert moved.server_lsn == 0x1_B374_D890
+
+
 def test_the_format_of_a_table_record_is_stable() -> None:
     assert TABLE.key() == b"cdcd/shop.public.orders"
     assert TABLE.value() == (
@@ -164,7 +172,11 @@ def test_keys_of_slots_and_tables_never_meet() -> None:
 
 
 def test_the_slot_record_carries_parked_and_deferred_tables() -> None:
-    parked = (ParkedTable("public", "a", "too large", 0x100, 7), ParkedTable("x", "y", "z", 0, 0, is_replaying=True))
+    parked = (
+        ParkedTable("public", "a", "too large", 0x100, 7),
+        ParkedTable("x", "y", "z", 0, 0, is_replaying=True),
+        ParkedTable("x", "z", "its key is not known", 0, 0, is_keyless=True),
+    )
     deferred = (DeferredTable("public", "b", 0x200, 9), DeferredTable("public", "c", 0, 0, is_replaying=True))
     record = SlotRecord("s", 2, 1, 1, "7", 1, 1, 1, parked, deferred=deferred)
     assert parse_slot_record(record.key(), record.value()) == record

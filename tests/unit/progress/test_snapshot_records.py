@@ -8,7 +8,16 @@ import pytest
 
 from cdcd.errors import GapError
 from cdcd.progress.records import SnapshotState
-from cdcd.progress.snapshot_records import DONE, RUNNING, CompletedRange, TableSnapshot, parse_snapshot_record
+from cdcd.progress.snapshot_records import (
+    COMPARE,
+    DONE,
+    ROWS,
+    RUNNING,
+    CompletedRange,
+    TableSnapshot,
+    parse_snapshot_record,
+    wanted_snapshot,
+)
 
 COPY = TableSnapshot(
     "s",
@@ -28,10 +37,21 @@ def test_a_record_reads_back_as_it_was_written() -> None:
     assert parse_snapshot_record(COPY.key(), COPY.value()) == COPY
 
 
+def test_a_table_to_be_compared_is_one_to_be_copied_for_a_reader_that_does_not_know_comparisons() -> None:
+    for repair in (COMPARE, ROWS):
+        record = replace(wanted_snapshot("s", "p.public.t", "public", "t"), repair=repair)
+        assert parse_snapshot_record(record.key(), record.value()) == record
+        assert not record.wants_all_rows
+        document = json.loads(record.value())
+        assert document.pop("repair") == repair
+        assert parse_snapshot_record(record.key(), json.dumps(document).encode()).wants_all_rows
+
+
 @pytest.mark.parametrize(
     "value",
     [
         *(b"", b"{}", b"[]", b"null", b"[" * 100_000, json.dumps({"version": 1}).encode()),
+        COPY.value().replace(b'"rows"', b'"repair":"x","rows"'),
         *(COPY.value().replace(b"running", b"x"), re.sub(rb'"lsn":"[^"]*"', b'"lsn":7', COPY.value())),
     ],
 )

@@ -53,7 +53,7 @@ CASES = [
     ({"type": "long", "logicalType": "timestamp-micros"}, "timestamptz", -1, "1969-12-31 23:59:59.999999+00"),
     ({"type": "long", "logicalType": "local-timestamp-micros"}, "timestamp", 0, "1970-01-01 00:00:00"),
     ({"type": "array", "items": ["null", "string"]}, "text[]", ["a", None, "b,c", ""], '{a,NULL,"b,c",""}'),
-    ({"type": "array", "items": ["null", "string"]}, "box[]", ["(1,1),(0,0)"], "{(1,1),(0,0)}"),
+    ({"type": "array", "items": ["null", "string"], "pg_delimiter": ";"}, "_box", ["(1,1)", None], "{(1,1);NULL}"),
     ({"type": "array", "items": "float"}, "public.vector", [1.0, 2.5], "[1,2.5]"),
     ({"type": "map", "values": ["null", "string"]}, "public.hstore", {'a"': None, "b": ""}, '"a\\""=>NULL, "b"=>""'),
     (ADDRESS, "public.address", {"street": "a b", "no": None}, '("a b",)'),
@@ -94,6 +94,10 @@ def catalog(name: str, **more: Any) -> PgType:
     return PgType(more.pop("oid", 1), "pg_catalog", name, **more)
 
 
+def array_of(element: PgType) -> PgType:
+    return PgType(1, element.schema, f"_{element.name}", element=element, is_array=True)
+
+
 def as_verified(pgtype: PgType, text: bytes) -> str:
     """The text that `cdcd verify` makes of a value, by the schema that the daemon writes."""
     codec = codec_for(pgtype, -1, TypeOptions())
@@ -112,7 +116,10 @@ def as_verified(pgtype: PgType, text: bytes) -> str:
 INT4 = catalog("int4", oid=23)
 BOX = catalog("box", delimiter=";")
 GEOMETRY = PgType(5000, "public", "geometry", delimiter=":")
+PLACE = PgType(5012, "public", "place", "d", base=GEOMETRY, delimiter=":")
+PLAN = rb'(01AB,"\\x00ff")'
 PERIOD = tuple((name, INT4, -1) for name in ("months", "days", "micros"))
+BOXES = PgType(5013, "a", "boxes", "d", base=catalog("_box", element=BOX, is_array=True), delimiter=";")
 FLAGS = tuple((name, catalog("bool", oid=16), -1) for name in ("lower_inc", "upper_inc", "empty"))
 
 
@@ -123,6 +130,18 @@ FLAGS = tuple((name, catalog("bool", oid=16), -1) for name in ("lower_inc", "upp
         (PgType(5001, "public", "_geometry", element=GEOMETRY, is_array=True), b"{0101:0102}"),
         (PgType(5002, "a", "p", kind="c", fields=PERIOD), b"(1,2,3)"),
         (PgType(5003, "a", "s", kind="c", fields=(("lower", INT4, -1), ("upper", INT4, -1), *FLAGS)), b"(1,2,t,f,f)"),
+        (PLACE, b"01AB"),
+        (PgType(5004, "a", "home", "d", base=PLACE, delimiter=":"), b"01AB"),
+        (PgType(5005, "a", "house", "c", fields=(("at", GEOMETRY, -1), ("plan", catalog("bytea"), -1))), PLAN),
+        (PgType(5006, "a", "spots", "r", element=GEOMETRY), b"[01AB,01AC)"),
+        (array_of(PLACE), b"{01AB:01AC}"),
+        (array_of(PgType(5007, "a", "geometry", "e")), b"{0a,0b}"),
+        (BOXES, b"{(3,4),(1,2);(1,1),(0,0)}"),
+        (PgType(5008, "a", "crate", "c", fields=(("boxes", BOXES, -1),)), b'("{(3,4),(1,2);(1,1),(0,0)}")'),
+        (array_of(PgType(5009, "a", "d", "d", base=BOX, delimiter=";")), b"{(3,4),(1,2);(1,1),(0,0)}"),
+        (array_of(BOXES), b'{"{(3,4),(1,2)}";NULL}'),
+        (array_of(PgType(5010, "a", "box", "e")), b"{small,large}"),
+        (array_of(PgType(5011, "a", "own", delimiter="|")), b"{a|b}"),
     ],
 )
 def test_verify_writes_values_as_the_server_does(pgtype: PgType, text: bytes) -> None:

@@ -23,12 +23,19 @@ def queue(batches_max: int = 10, bytes_max: int = 10_000) -> tuple[BatchQueue, l
     return BatchQueue(batches_max, bytes_max, lambda: calls.append("room")), calls
 
 
+def take(made: BatchQueue) -> Batch:
+    """Do what the sink does with a batch."""
+    taken = made.get()
+    made.done()
+    return taken
+
+
 def test_batches_come_out_in_order() -> None:
     made, _ = queue()
     batches = [batch() for _ in range(5)]
     assert all(made.put(each) for each in batches)
     assert made.has_batch
-    assert [made.get() for _ in range(5)] == batches
+    assert [take(made) for _ in range(5)] == batches
     assert not made.has_batch
     assert made.bytes == 0
 
@@ -49,21 +56,43 @@ def test_a_batch_larger_than_the_bound_passes_alone() -> None:
     large = batch(size=1_000_000)
     assert made.put(large)
     assert not made.put(batch())
-    assert made.get() is large
+    assert take(made) is large
     assert made.put(batch())
+
+
+def test_a_batch_takes_memory_until_the_producer_has_it() -> None:
+    made, calls = queue(bytes_max=1_000)
+    large = batch(size=1_000_000)
+    assert made.put(large)
+    assert made.is_overfull
+    assert made.get() is large
+    assert made.is_overfull
+    assert not made.put(batch())
+    assert calls == []
+    made.done()
+    assert not made.is_overfull
+    assert calls == ["room"]
+    assert made.put(batch())
+
+
+def test_whoever_waits_for_a_large_batch_to_go_is_told() -> None:
+    made, calls = queue(bytes_max=1_000)
+    assert made.put(batch(size=1_000_000))
+    take(made)
+    assert calls == ["room"]
 
 
 def test_only_a_putter_that_was_refused_is_told_of_room() -> None:
     made, calls = queue(batches_max=1)
     made.put(batch())
-    made.get()
+    take(made)
     assert calls == []
     made.put(batch())
     made.put(batch())
-    made.get()
+    take(made)
     assert calls == ["room"]
     made.put(batch())
-    made.get()
+    take(made)
     assert calls == ["room"], "told once"
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from librt.strings import BytesWriter
 
 from cdcd.sink.batches import REQUESTS_MAX, Batch, BatchBuilder, Message
 
@@ -107,20 +109,32 @@ def test_the_beginning_waits_for_what_follows_in_the_same_transaction() -> None:
     assert (rest.ends_inside_transaction, rest.rows, rest.transactions) == (False, 3, 2)
 
 
+def keys(batch: Batch) -> list[tuple[str, ...]]:
+    return [each.key for each in batch.announced]
+
+
 def test_a_key_is_told_no_earlier_than_with_its_first_event() -> None:
     made = Builder()
-    made.builder.set_key("public", "a", ("id",))
     made.begin(10)
-    assert made.build().keys == {}, "no row has come"
+    made.builder.set_key("public", "a", ("id",), 1)
+    assert keys(made.build()) == [], "no row has come"
     made.add("a", b"1")
     made.commit(10)
     made.begin(20)
-    made.builder.set_key("public", "a", ("tenant", "id"))
+    made.builder.set_key("public", "a", ("tenant", "id"), 1)
     made.add("a", b"2")
-    assert made.build().keys == {}, "the transaction with the new key has not ended"
+    assert keys(made.build()) == [("id",)], "the transaction with the new key has not ended"
     made.commit(20)
-    assert made.build().keys == {("public", "a"): ("tenant", "id")}
-    assert made.build().keys == {}
+    assert keys(made.build()) == [("tenant", "id")]
+    assert keys(made.build()) == []
+
+
+def test_a_key_is_told_with_the_first_piece_of_a_large_transaction() -> None:
+    made = Builder()
+    made.begin(10)
+    made.builder.set_key("public", "a", ("id",), 1)
+    made.add("a", b"1")
+    assert keys(made.build()) == [("id",)]
 
 
 def test_the_last_piece_of_a_transaction_may_be_followed_by_whole_ones_only() -> None:
@@ -285,10 +299,39 @@ def test_a_request_goes_with_its_transaction_and_waits_for_no_later_one() -> Non
     assert made.builder.take_requests() == [{"slot": "later"}]
 
 
-def test_the_requests_of_one_transaction_have_a_bound() -> None:
+def test_the_requests_of_one_transaction_have_a_bound_and_the_log_counts_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     made = Builder()
     made.begin(10)
     for _ in range(REQUESTS_MAX + 5):
         made.builder.request({})
     made.commit(10)
     assert len(made.builder.take_requests()) == REQUESTS_MAX
+    made.builder.take_requests()
+    assert caplog.messages == ["passed over 5 requests: a transaction may make 1000, 64 of them for repairs"]
+
+
+def test_a_large_value_is_copied_when_the_batch_is_built() -> None:
+    builder = BatchBuilder(tombstones=True)
+    table = builder.open_table("public", "t")
+    value = BytesWriter()
+    value.write(b"large" * 1000)
+    for lsn in (100, 200):  # the first transaction is whole when the batch is built, the second is not
+        builder.begin(lsn, 1)
+        builder.add(table, ord("c"), b"k", b"small")
+        builder.add_large(table, ord("d"), b"k", value)
+        builder.add_large(table, ord("u"), b"k", value)
+        if lsn == 100:
+            builder.commit(lsn + 1)
+    size = builder.gathered_bytes
+    large = value.getvalue()
+    for _ in range(2):
+        batch = builder.build()
+        [gathered] = batch.tables
+        assert [each["value"] for each in gathered.messages] == [b"small", large, None, large]
+        assert batch.bytes == 5 + 2 * len(large) + 3 * len(b"k")
+        assert batch.rows == 3
+        size -= batch.bytes
+    assert size == 0
+    assert builder.build().tables == []

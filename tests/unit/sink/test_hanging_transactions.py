@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sim.fake_kafka import FakeBroker, FakeProducer
+import pytest
+from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer
 
 from cdcd.progress.records import SlotRecord, TableRecord, TopicState
 from cdcd.sink.hanging_transactions import LOOKS, Evidence, TopicPartition, committed, decide_hanging
@@ -109,3 +110,27 @@ def test_the_record_that_aborts_progress_says_which_slot_wrote_it() -> None:
     assert decide_hanging(Admin(), producers, lambda _: given_up, lambda _: None, lambda: False) == 1
     entries = [(entry.key, entry.state) for entry in broker.log("p.progress", 0) if not entry.is_marker]
     assert entries == [(b"s/", "aborted"), (b"s/", "aborted")]
+
+
+def test_what_a_forgotten_producer_has_left_undecided_is_named_with_what_ends_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Admin:
+        def unstable(self) -> Mapping[TopicPartition, int]:
+            return FakeAdmin(broker).unstable(lambda topic: topic == "p.t")
+
+    broker = FakeBroker()
+    broker.create(TopicSpec("p.t", 1, 1))
+    broker.loses_markers = lambda transaction: {("p.t", 0)} if transaction.records[0].value == b"hangs" else set()
+    for producer, value in ((FakeProducer(broker, "p-s"), b"hangs"), (FakeProducer(broker, "p-s"), b"goes on")):
+        producer.start(lambda: False)
+        producer.begin()
+        producer.produce("p.t", 0, [{"value": value}])
+        producer.commit()
+        if value == b"hangs":
+            broker.forget("p-s")
+    unacknowledged = known(confirmed=0x100, visible=0x100)
+    decide_hanging(Admin(), [producer], lambda _: unacknowledged, lambda _: None, lambda: False)
+    [line] = [record.message for record in caplog.records if "stay undecided" in record.message]
+    assert "p.t partition 0 offset 0" in line
+    assert "kafka-transactions.sh abort" in line

@@ -10,12 +10,13 @@ import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
 from cdcd.errors import KafkaUnavailable, TopicLost, Unpublishable
-from cdcd.progress.daemon_requests import SNAPSHOT, Request
+from cdcd.progress.daemon_requests import REPAIR, SNAPSHOT, Request
 from cdcd.progress.records import SlotRecord, SnapshotState, TableRecord, TopicState, parse_record, parse_slot_record
+from cdcd.progress.repair_records import RepairKeys, pending_repair
 from cdcd.progress.slot_beginnings import SlotBeginning, parse_beginning
-from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot, parse_snapshot_record
+from cdcd.progress.snapshot_records import COMPARE, DONE, WANTED, TableSnapshot, parse_snapshot_record
 from cdcd.progress.topic_evidence import lost_topics
-from cdcd.sink.batches import Batch, BatchBuilder, Message
+from cdcd.sink.batches import Batch, BatchBuilder, Message, RepairBatch
 from cdcd.sink.interfaces import Offsets
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
 from cdcd.sink.parking.state import ParkedTables, PendingParking
@@ -147,6 +148,30 @@ def test_a_gap_without_progress_begins_the_stream_anew() -> None:
     assert wanted.starts_with_truncate
     beginning = world.broker.visible("p.snapshots")[0][-1]
     assert parse_beginning(beginning.key or b"", beginning.value or b"").lsn == 0x300
+
+
+def test_a_gap_says_of_each_table_whether_it_is_copied_or_compared_and_readers_see_that_rows_are_missing() -> None:
+    world = World(partitions=1)
+    world.transaction(0x100, ("a", b"1", b"row"))
+    world.publish()
+    world.publisher.commit()
+    tables = [("public", "a"), ("public", "b")]
+    wanted = world.publisher.declare_gap(0x100, 0x300, tables, 0.0, {("public", "a")})
+    assert [(each.table, each.repair, each.wants_all_rows) for each in wanted] == [
+        ("a", COMPARE, False),
+        ("b", "", True),
+    ]
+    *records, _ = world.progress()[-3:]
+    assert [r.snapshot for r in records if isinstance(r, TableRecord)] == [SnapshotState(0, done=False, rows=0)] * 2
+    done = RepairBatch(Batch(), [], [replace(wanted[0], repair="", state=DONE, lsn=0x300, starts_with_truncate=False)])
+    done.snapshot_records = []
+    world.publisher.publish(done, 0.0)
+    world.publisher.commit()
+    table, slot = world.progress()[-2:]
+    assert isinstance(table, TableRecord)
+    assert isinstance(slot, SlotRecord)
+    assert table.snapshot == SnapshotState(0x300, done=True, rows=0)
+    assert (slot.lsn, slot.gap_lsn) == (0x300, 0)
 
 
 def test_a_record_goes_to_the_partition_of_its_key() -> None:
@@ -410,7 +435,7 @@ def test_whatever_fails_a_restart_publishes_each_transaction_once(step: str, whe
             if at == step:
                 left[0] -= 1
                 if left[0] == 0:
-                    raise KafkaUnavailable("the test broke it")
+                    raise KafkaUnavailable("the test broke it", code="kafka-unavailable")
 
         setattr(world.broker, when, fail)
         history = [0x100, 0x200, 0x300, 0x400]
@@ -763,3 +788,26 @@ def test_a_request_for_a_table_with_a_topic_says_at_the_same_cut_that_its_snapsh
     table, _ = world.progress()
     assert isinstance(table, TableRecord)
     assert table.snapshot == SnapshotState(0, done=False, rows=0)
+
+
+def test_a_repair_is_recorded_with_its_request_and_ended_with_its_rows() -> None:
+    world = World()
+    keys = RepairKeys(("id",), (("1",),))
+    world.transaction(0x100, ("a", b"1", b"row"))
+    batch = world.builder.build()
+    batch.requests = [Request(REPAIR, ("public", "a"), repair=keys)]
+    world.publisher.publish(batch, 0.0)
+    world.publisher.commit()
+    pending = pending_repair("s", "p.public.a", "public", "a", keys)
+    [record] = world.broker.visible("p.snapshots")[0]
+    assert (record.key, record.value) == (pending.key(), pending.value())
+    done = RepairBatch(Batch(), [(pending.key(), None), (b"s/p.public.a/done", b"{}")])
+    done.end_lsn = 0x200
+    world.publisher.publish(done, 0.0)
+    world.publisher.commit()
+    _, tombstone, counted = world.broker.visible("p.snapshots")[0]
+    assert (tombstone.key, tombstone.value) == (pending.key(), None)
+    assert counted.value == b"{}"
+    last = world.last()
+    assert last is not None
+    assert (last.lsn, last.commit_lsn) == (0x200, 0x100)

@@ -29,7 +29,7 @@ class Limits(TopicLimits):
 
 
 def refusal() -> RecordTooLarge:
-    return RecordTooLarge("Kafka refused writing records", "Raise it", topic="t")
+    return RecordTooLarge("Kafka refused writing records", "Raise it", topic="t", code="row-too-large")
 
 
 def test_a_topic_with_kafkas_own_limit_leaves_the_batches_as_they_are() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cdcd.source.liveness import TIMEOUT_MIN_S, ServerLiveness
+from cdcd.source.liveness import TIMEOUT_MIN_S, TIMEOUT_S, ServerLiveness
 
 
 def test_a_silent_server_is_probed_and_then_given_up_after_twice_its_own_timeout() -> None:
@@ -19,8 +19,12 @@ def test_anything_that_comes_starts_it_over() -> None:
     assert liveness.should_probe(149.0)
 
 
-def test_a_short_timeout_is_lengthened_and_without_one_the_server_is_never_given_up() -> None:
+def test_a_short_timeout_is_lengthened() -> None:
     assert ServerLiveness(0.0, 1.0).timeout_s == TIMEOUT_MIN_S
-    endless = ServerLiveness(0.0, 0.0)
-    assert not endless.is_dead(1e9)
-    assert not endless.should_probe(1e9)
+
+
+def test_a_lost_server_is_given_up_even_if_the_server_gives_no_client_up() -> None:
+    liveness = ServerLiveness(0.0, 0.0)
+    assert liveness.should_probe(TIMEOUT_S / 4)
+    assert not liveness.is_dead(TIMEOUT_S - 0.1)
+    assert liveness.is_dead(TIMEOUT_S)

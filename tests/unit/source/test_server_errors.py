@@ -5,6 +5,7 @@ import re
 import pytest
 
 from cdcd.errors import (
+    AccessDenied,
     GapError,
     PostgresUnavailable,
     RequestRejected,
@@ -22,6 +23,7 @@ from cdcd.source.server_errors import (
     slot_refused,
     start_refused,
     stream_ended,
+    unavailable,
 )
 
 READY = SlotFacts("shop", "shop", "reserved", "logical")
@@ -36,11 +38,11 @@ READY = SlotFacts("shop", "shop", "reserved", "logical")
             RequestRejected,
             'ALTER ROLE "cdc" REPLICATION',
         ),
-        ('FATAL:  password authentication failed for user "cdc"', RequestRejected, "password"),
-        ('FATAL:  no pg_hba.conf entry for host "1.2.3.4", user "cdc", database "d"', RequestRejected, "pg_hba.conf"),
+        ('FATAL:  password authentication failed for user "cdc"', AccessDenied, "password"),
+        ('FATAL:  no pg_hba.conf entry for host "1.2.3.4", user "cdc", database "d"', AccessDenied, "pg_hba.conf"),
         ('FATAL:  role "cdc" does not exist', RequestRejected, "user"),
         ('FATAL:  database "shop" does not exist', RequestRejected, "dbname"),
-        ("SSL error: certificate verify failed", RequestRejected, "sslrootcert"),
+        ("SSL error: certificate verify failed", AccessDenied, "sslrootcert"),
         (
             "FATAL:  number of requested standby connections exceeds max_wal_senders",
             PostgresUnavailable,
@@ -68,9 +70,9 @@ READY = SlotFacts("shop", "shop", "reserved", "logical")
         ('FATAL:  unrecognized configuration parameter "work_memory"', RequestRejected, "PGOPTIONS"),
         ('FATAL:  permission denied to set parameter "log_statement"', RequestRejected, "PGOPTIONS"),
         ("server does not support SSL, but SSL was required", RequestRejected, "another sslmode"),
-        ("FATAL:  connection requires a valid client certificate", RequestRejected, "sslcert"),
-        ("SSL error: tlsv13 alert certificate required", RequestRejected, "sslcert"),
-        ('could not open certificate file "/x": No such file or directory', RequestRejected, "sslcert"),
+        ("FATAL:  connection requires a valid client certificate", AccessDenied, "sslcert"),
+        ("SSL error: tlsv13 alert certificate required", AccessDenied, "sslcert"),
+        ('could not open certificate file "/x": No such file or directory', AccessDenied, "sslcert"),
         ("local user with ID 10001 does not exist", RequestRejected, "Name the user"),
         ("FATAL:  sorry, too many clients already", PostgresUnavailable, "max_connections"),
         ('FATAL:  too many connections for role "cdc"', PostgresUnavailable, "CONNECTION LIMIT"),
@@ -116,13 +118,13 @@ def test_one_host_that_refuses_does_not_end_the_daemon_while_another_may_come_ba
 
 def test_hosts_that_all_refuse_refuse() -> None:
     error = connection_refused(_attempts(("a", "10.0.0.1", REFUSAL), ("b", "10.0.0.2", REFUSAL)), "cdc")
-    assert type(error) is RequestRejected
+    assert type(error) is AccessDenied
 
 
 def test_an_address_without_a_server_does_not_hide_what_the_host_says() -> None:
     for order in ((OUTAGE, REFUSAL), (REFUSAL, OUTAGE)):
         error = connection_refused(_attempts(("localhost", "::1", order[0]), ("localhost", "127.0.0.1", order[1])), "x")
-        assert type(error) is RequestRejected
+        assert type(error) is AccessDenied
 
 
 @pytest.mark.parametrize(
@@ -143,6 +145,7 @@ def test_a_slot_that_cannot_be_made_is_refused_unless_the_reason_passes(sqlstate
         ({"wal_level": "replica", "max_replication_slots": "10"}, "ALTER SYSTEM SET wal_level = logical; then"),
         ({"wal_level": "logical", "max_replication_slots": "0"}, "ALTER SYSTEM SET max_replication_slots = 10; then"),
         ({"wal_level": "logical", "max_replication_slots": "10"}, "server's log"),
+        ({"wal_level": "logical", "in_hot_standby": "on"}, "primary of this standby: ALTER SYSTEM SET wal_level"),
     ],
 )
 def test_the_parameter_that_forbids_a_slot_is_named(parameters: dict[str, str], hint: str) -> None:
@@ -176,6 +179,39 @@ def test_a_stream_that_cannot_start_is_told_by_sqlstate_and_facts(
     sqlstate: str, text: str, facts: SlotFacts | None, kind: type
 ) -> None:
     assert type(start_refused(sqlstate, text, "s1", facts)) is kind
+
+
+@pytest.mark.parametrize(
+    ("reason", "what", "hint"),
+    [
+        ("", "has lost WAL", "max_slot_wal_keep_size"),
+        ("wal_removed", "has lost WAL", "max_slot_wal_keep_size"),
+        ("rows_removed", "VACUUM", "hot_standby_feedback = on"),
+        ("wal_level_insufficient", "primary no longer writes", "SET wal_level = logical"),
+        ("idle_timeout", "idle_replication_slot_timeout", "idle_replication_slot_timeout = 0"),
+        ("conflict", "VACUUM", "wal_level must be logical"),
+        ("something_new", "something_new", "server's log"),
+    ],
+)
+def test_why_a_slot_can_never_stream_again_is_told_by_the_reason(reason: str, what: str, hint: str) -> None:
+    facts = SlotFacts("shop", "shop", "lost", "logical", invalidation=reason)
+    error = start_refused("55000", "can no longer access replication slot", "s1", facts)
+    assert type(error) is GapError
+    assert what in error.message
+    assert hint in error.hint
+    assert 'source.on_slot_lost = "repair"' in error.hint
+
+
+def test_a_statement_that_a_standby_cancels_passes_and_its_hint_is_for_the_standby() -> None:
+    said = "canceling statement due to conflict with recovery"
+    for error in (
+        stream_ended("40001", said, "s1", 0),
+        slot_refused("40001", said, "s1", {}),
+        unavailable("40P01", said),
+    ):
+        assert type(error) is PostgresUnavailable
+        assert "max_standby_streaming_delay" in error.hint
+    assert unavailable("57P01", "terminating connection").hint == ""
 
 
 @pytest.mark.parametrize(

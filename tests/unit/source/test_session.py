@@ -201,3 +201,18 @@ def test_the_dsn_may_choose_a_role_and_nothing_that_is_pinned() -> None:
     assert options.index("statement_timeout=5s") < options.index("statement_timeout=0")
     assert r"default_transaction_isolation=read\ committed" in options
     assert all(f"-c {name}=" in options for name, _ in PINNED)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "hint"),
+    [
+        ("hots=localhost dbname=shop", "Did you mean host?"),
+        ("host=localhost dbnam=shop", "Did you mean dbname?"),
+        ("postgresql://u@h/db?sslmod=require", "Did you mean sslmode?"),
+        ("host=x qqqqqqqq=1", "Write it as postgresql://user@host:5432/dbname"),
+    ],
+)
+def test_a_parameter_that_libpq_does_not_know_is_named_with_the_nearest(dsn: str, hint: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        parameters(dsn, "cdcd")
+    assert refused.value.hint == hint

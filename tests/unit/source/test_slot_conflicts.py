@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdcd.source.slot_conflicts import publications
+from cdcd.source.slot_conflicts import publications, streams_messages
 
 START = 'START_REPLICATION SLOT "s" LOGICAL 0/0 ("proto_version" \'4\', '
 
@@ -23,3 +23,20 @@ START = 'START_REPLICATION SLOT "s" LOGICAL 0/0 ("proto_version" \'4\', '
 )
 def test_the_publications_of_a_command(query: str, wanted: list[str]) -> None:
     assert publications(query) == wanted
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        (START + "\"messages\" 'true')", True),
+        (START + "messages 'on')", True),
+        (START + "\"messages\" 'false')", False),
+        (START + "\"binary\" 'true')", False),
+        (START + "\"publication_names\" '\"messages\" ''true''')", False),
+        ("SELECT 'messages ''true'''", False),
+        ("SELECT messages 'true'", False),
+        ("", False),
+    ],
+)
+def test_whether_a_command_asks_for_messages(query: str, *, wanted: bool) -> None:
+    assert streams_messages(query) is wanted

@@ -11,7 +11,7 @@ import cdcd.transaction.change_router
 from cdcd.errors import DecodeError
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.encoder import encode, tuple_of
-from cdcd.source.pg_types import PgType
+from cdcd.source.pg_types import Attribute, PgType
 from cdcd.source.stream_messages import XLogData
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
 from cdcd.transaction.change_router import BODY_AT, STREAMED_BODY_AT, ChangeRouter
@@ -37,6 +37,9 @@ class Catalog:
         return ("id",)
 
     def columns(self, relation_oid: int) -> Mapping[str, bool]:
+        return {}
+
+    def attributes(self, relation_oid: int) -> Mapping[str, Attribute]:
         return {}
 
     def position(self) -> int:

@@ -10,8 +10,8 @@ import pytest
 from cdcd.avro.codecs.lookup import REGISTRY, TypeOptions, codec_for
 from cdcd.errors import Unpublishable
 from cdcd.pgoutput import messages as m
-from cdcd.source.pg_types import PgType
-from cdcd.transaction.relations import Relations
+from cdcd.source.pg_types import Attribute, PgType
+from cdcd.transaction.relations import ADDED_SIZE_MAX, Relations
 
 INT4 = PgType(23, "pg_catalog", "int4")
 MOOD = PgType(70_000, "public", "mood", kind="e")
@@ -27,6 +27,7 @@ class Catalog:
         self.forgotten = 0
         self.published: dict[str, bool] = {}
         self.lsn = 100
+        self.attributes_now: dict[str, Attribute] = {}
 
     def types(self, oids: Iterable[int]) -> Mapping[int, PgType]:
         return {oid: self.known[oid] for oid in oids if oid in self.known}
@@ -39,6 +40,9 @@ class Catalog:
 
     def columns(self, relation_oid: int) -> Mapping[str, bool]:
         return self.published
+
+    def attributes(self, relation_oid: int) -> Mapping[str, Attribute]:
+        return self.attributes_now
 
     def position(self) -> int:
         return self.lsn
@@ -126,10 +130,12 @@ class Full:
     def __init__(self, *now: str, last: tuple[str, ...] = ("id",), parked: bool = False) -> None:
         self.catalog = Catalog(primary=now)
         self.catalog.published = {"id": True, "uid": True, "v": True}
-        self.relations = Relations(self.catalog, {("s", "t"): last}, [("s", "t")] if parked else [])
+        self.relations = Relations(
+            self.catalog, lambda _schema, _name, oid: last if oid == 7 else (), [("s", "t")] if parked else []
+        )
 
-    def key(self, *columns: tuple[str, bool]) -> tuple[str, ...]:
-        message = announce("f", *(columns or FULL))
+    def key(self, *columns: tuple[str, bool], oid: int = 7) -> tuple[str, ...]:
+        message = announce("f", *(columns or FULL), oid=oid)
         relation = self.relations.resolve(message)
         self.relations.opened(message, relation, "changes")
         return relation.key
@@ -137,6 +143,13 @@ class Full:
     def settled(self) -> list[tuple[str, ...]]:
         """The keys that have changed, now that the stream has come to where the catalog was asked."""
         return [relation.key for relation, _ in self.relations.settle()]
+
+
+def test_the_key_of_the_table_that_had_the_name_counts_for_nothing() -> None:
+    assert Full("uid").key(oid=8) == ("uid",), "its last events in Kafka are of another table"
+    it = Full("uid")
+    assert it.key() == ("id", "uid")
+    assert it.key(oid=8) == ("uid",), "the events before it are of another table"
 
 
 def test_without_a_key_now_the_last_key_holds_until_the_stream_has_come_to_now() -> None:
@@ -261,3 +274,64 @@ def test_the_catalogue_is_asked_anew_about_a_table_that_changed() -> None:
 def test_a_table_without_columns_is_a_relation() -> None:
     relation = Relations(Catalog()).resolve(announce("n"))
     assert (relation.columns, relation.has_key) == ([], False)
+
+
+def missing(relations: Relations, type_oid: int = 23) -> str | None:
+    return relations.resolve(announce("d", ("c", False), type_oid=type_oid)).columns[0].missing_value
+
+
+def test_an_added_column_has_the_default_that_older_rows_hold() -> None:
+    catalog = Catalog()
+    catalog.attributes_now = {"c": Attribute(3, 23, "7")}
+    assert missing(Relations(catalog)) == "7"
+
+
+def test_the_default_of_a_column_is_kept_though_the_catalog_has_lost_it() -> None:
+    catalog = Catalog()
+    relations = Relations(catalog)
+    catalog.attributes_now = {"c": Attribute(3, 23, "7")}
+    assert missing(relations) == "7"
+    catalog.attributes_now = {"c": Attribute(3, 23, None)}
+    assert missing(relations) == "7", "VACUUM FULL has written the rows anew"
+    catalog.attributes_now = {}
+    assert missing(relations) == "7", "the table was dropped"
+    assert missing(Relations(catalog)) is None
+
+
+def test_defaults_that_an_earlier_stream_has_told_are_in_kafka() -> None:
+    catalog = Catalog()
+    catalog.attributes_now = {"c": Attribute(3, 23, None)}
+    asked = []
+
+    def last_added(*table: object) -> dict[str, Attribute]:
+        asked.append(table)
+        return {"c": Attribute(3, 23, "7"), "gone": Attribute(4, 23, "8")}
+
+    relations = Relations(catalog, last_added=last_added)
+    assert missing(relations) == "7"
+    assert asked == [("s", "t", 7)]
+    resolved = relations.resolve(announce("d", ("c", False)))
+    assert resolved.added == {"c": Attribute(3, 23, "7")}, "only the columns that are there go on"
+    catalog.attributes_now = {"c": Attribute(5, 23, None)}
+    assert missing(relations) is None
+
+
+def test_the_defaults_of_a_table_are_bounded() -> None:
+    catalog, names = Catalog(), [f"c{number}" for number in range(80)]
+    catalog.attributes_now = {name: Attribute(number, 23, "x" * 1000) for number, name in enumerate(names)}
+    relation = Relations(catalog).resolve(announce("d", *((name, False) for name in names)))
+    known = [column.name for column in relation.columns if column.missing_value is not None]
+    assert known == names[: len(known)] == list(relation.added)
+    assert ADDED_SIZE_MAX - 1_010 < sum(len(name) + 1000 for name in known) <= ADDED_SIZE_MAX
+
+
+def test_another_column_of_the_name_has_another_default() -> None:
+    catalog = Catalog()
+    relations = Relations(catalog)
+    catalog.attributes_now = {"c": Attribute(3, 23, "7")}
+    assert missing(relations) == "7"
+    catalog.attributes_now = {"c": Attribute(4, 23, None)}
+    assert missing(relations) is None
+    catalog.attributes_now = {"c": Attribute(5, 23, "9")}
+    assert missing(relations) == "9"
+    assert missing(relations, 70_000) is None, "the stream is at a column of another type"

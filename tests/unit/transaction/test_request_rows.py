@@ -25,11 +25,13 @@ from cdcd.errors import GapError
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.encoder import tuple_of
 from cdcd.pgoutput.tuples import Binary, ColumnValue
+from cdcd.sink.batches import REPAIRS_MAX
+from cdcd.source.requests_table import KEYS_BYTES_MAX
 from cdcd.transaction.request_rows import VALUE_BYTES_MAX
 from cdcd.transaction.sent_again import SentAgain
 
 OID = 9
-COLUMNS = ("id", "slot", "action", "table_schema", "table_name", "requested_by", "requested_at")
+COLUMNS = ("id", "slot", "action", "table_schema", "table_name", "requested_by", "requested_at", "keys")
 ASKED = {"slot": "s", "action": "snapshot", "table_schema": "public", "table_name": "t", "requested_by": "ann"}
 
 
@@ -39,7 +41,13 @@ def announced(xid: int = 0, names: tuple[str, ...] = COLUMNS, schema: str = "cdc
 
 
 def asked(xid: int = 0, oid: int = OID, **other: ColumnValue) -> m.Insert:
-    values = {"id": b"1", **{name: value.encode() for name, value in ASKED.items()}, "requested_at": b"now", **other}
+    values = {
+        "id": b"1",
+        **{name: value.encode() for name, value in ASKED.items()},
+        "requested_at": b"now",
+        "keys": None,
+        **other,
+    }
     return m.Insert(xid, oid, tuple_of([values[name] for name in COLUMNS]))
 
 
@@ -160,3 +168,14 @@ def test_a_request_that_was_passed_over_is_no_row_that_kafka_lacks(tmp_path: Pat
         else:
             it.feed(*messages)
             assert taken(it) == []
+
+
+def test_keys_may_be_longer_than_a_name_and_not_without_bound(it: Assembly) -> None:
+    fits, too_long = b"k" * KEYS_BYTES_MAX, b"k" * (KEYS_BYTES_MAX + 1)
+    it.feed(announced(), begin(100), asked(keys=fits), asked(keys=too_long), commit(100))
+    assert taken(it) == [ASKED | {"keys": fits.decode()}, ASKED]
+
+
+def test_one_transaction_asks_for_no_more_repairs_than_memory_allows(it: Assembly) -> None:
+    it.feed(announced(), begin(100), *[asked(keys=b"k")] * (REPAIRS_MAX + 5), asked(), commit(100))
+    assert [request.get("keys") for request in taken(it)] == ["k"] * REPAIRS_MAX + [None]

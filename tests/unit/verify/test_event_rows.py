@@ -10,13 +10,13 @@ import pytest
 from cdcd.avro.single_object import fingerprint, header
 from cdcd.errors import DecodeError
 from cdcd.verify.event_rows import EventReader, RowChange
-from cdcd.verify.row_store import value_token
+from cdcd.verify.row_store import ABSENT, value_token
 
 ROW = {
     "type": "record",
     "name": "Row",
     "fields": [
-        {"name": "id", "type": ["null", "int"], "pg_type": "int4"},
+        {"name": "id", "type": ["null", "int"], "pg_type": "int4", "pg_missing_value": "7"},
         {"name": "B_b", "type": ["null", "string"], "pg_type": "text", "pg_name": "B b"},
         {"name": "at", "type": ["null", {"type": "int", "logicalType": "date"}], "pg_type": "date"},
     ],
@@ -62,11 +62,11 @@ def row(number: int) -> dict[str, Any]:
 
 
 def tokens(number: int) -> list[str]:
-    return [value_token(text) for text in (str(number), "b", "1970-01-01", None)]
+    return [value_token(text) for text in (str(number), "b", "1970-01-01")] + [ABSENT]
 
 
 def change(data: bytes, *, has_key: bool = True, before_lsn: int = 101) -> RowChange | None:
-    found = EventReader(lambda _: TEXT).change(data, before_lsn, COLUMNS, has_key=has_key)
+    found = EventReader(lambda _: TEXT).change(data, before_lsn, COLUMNS, (0,) if has_key else ())
     if found is None:
         return None
     assert found[0] == (100, 3)
@@ -90,9 +90,15 @@ def test_an_unchanged_value_is_not_null_and_an_unrepresentable_one_is_its_text()
     data = event("u", after={**row(1), "B_b": None, "at": None}, unchanged=["B_b"], unrepresentable=lost)
     found = change(data)
     assert found is not None
-    assert found.new == [value_token("1"), None, value_token("infinity"), value_token(None)]
+    assert found.new == [value_token("1"), None, value_token("infinity"), ABSENT]
 
 
 def test_a_record_that_is_not_an_event_is_named() -> None:
     with pytest.raises(DecodeError, match="A record of 5 bytes is not an event of cdcd"):
         change(b"hello")
+
+
+def test_an_event_tells_which_columns_it_knows_and_what_older_rows_hold_in_them() -> None:
+    found = change(event("c", after=row(1)))
+    assert found is not None
+    assert found.known == {0: value_token("7"), 1: value_token(None), 2: value_token(None)}

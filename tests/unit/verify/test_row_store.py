@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from cdcd.verify.row_store import INLINE_BYTES_MAX, SUM_DIGITS, Part, RowStore, bucket_of, digest, display, value_token
+from cdcd.verify.row_store import (
+    ABSENT,
+    INLINE_BYTES_MAX,
+    SUM_DIGITS,
+    Part,
+    RowStore,
+    bucket_of,
+    digest,
+    display,
+    value_token,
+)
 
 
 @pytest.fixture
@@ -94,4 +104,32 @@ def test_without_a_key_equal_rows_are_counted(tmp_path: Path) -> None:
     store.remove(0, 11, 2, row("2", None))
     parts = store.finish()
     assert [(tokens, times) for part in parts for _, tokens, _, times in store.rows(part)] == [(row("1", None), 2)]
+    store.close()
+
+
+def test_older_rows_hold_the_default_of_an_added_column(store: RowStore) -> None:
+    store.fill({0: value_token(None)})
+    store.put(0, 10, 0, [*row("1"), ABSENT], is_new=True)
+    store.fill({0: value_token(None), 1: value_token("7")})
+    store.put(0, 11, 0, list(row("2", None)), is_new=True)
+    assert content(store, "1", "2") == [digest(row("1", "7")), digest(row("2", None))]
+
+
+def test_an_added_column_of_the_key_gives_older_rows_their_key(tmp_path: Path) -> None:
+    store = RowStore(tmp_path / "rows", [0, 1])
+    store.put(0, 10, 0, [*row("1"), ABSENT], is_new=True)
+    store.fill({0: value_token(None), 1: value_token("7")})
+    store.remove(0, 11, 0, row("1", "7"))
+    assert store.finish() == {}
+    store.close()
+
+
+def test_without_a_key_an_older_row_is_found_as_it_is_with_the_added_column(tmp_path: Path) -> None:
+    store = RowStore(tmp_path / "rows", [])
+    for seq in range(2):
+        store.put(0, 10, seq, [*row("1"), ABSENT], is_new=True)
+    store.fill({0: value_token(None), 1: value_token("7")})
+    store.remove(0, 11, 0, row("1", "7"))
+    parts = store.finish()
+    assert [(tokens, times) for part in parts for _, tokens, _, times in store.rows(part)] == [(row("1", "7"), 1)]
     store.close()

@@ -27,9 +27,9 @@ def logical(kind: str, name: str) -> dict[str, object]:
     ("pgtype", "schema"),
     [
         *((catalog(name), "int") for name in ("int2", "int4")),
-        *((catalog(name), "long") for name in ("int8", "oid", "xid", "xid8")),
+        *((catalog(name), "long") for name in ("int8", "oid", "xid", "cid")),
         *((catalog("float4"), "float"), (catalog("float8"), "double"), (catalog("bool"), "boolean")),
-        *((catalog("bytea"), "bytes"), (users("geometry"), "bytes")),
+        *((catalog("bytea"), "bytes"), (users("geometry"), {"type": "bytes", "pg_type": "geometry"})),
         *(
             (catalog(name), "string")
             for name in ("numeric", "money", "text", "varchar", "bpchar", "name", "xml", "char")
@@ -38,7 +38,10 @@ def logical(kind: str, name: str) -> dict[str, object]:
             (catalog(name), "string")
             for name in ("json", "jsonb", "timetz", "bit", "varbit", "inet", "cidr", "macaddr")
         ),
-        *((catalog(name), "string") for name in ("macaddr8", "pg_lsn", "tsvector", "point", "some_future_type")),
+        *(
+            (catalog(name), "string")
+            for name in ("macaddr8", "pg_lsn", "xid8", "tsvector", "point", "some_future_type")
+        ),
         *((users(name), "string") for name in ("citext", "ltree", "shape")),
         *((catalog("uuid"), logical("string", "uuid")), (catalog("date"), logical("int", "date"))),
         (catalog("time"), logical("long", "time-micros")),

@@ -22,7 +22,7 @@ STATE = SlotState(
     wal_lsn=0x20,
 )
 
-AWAY = KafkaUnavailable("Kafka (k:9092) did not answer in time")
+AWAY = KafkaUnavailable("Kafka (k:9092) did not answer in time", code="kafka-unavailable")
 
 
 def test_what_kafka_holds_is_not_guessed_while_it_does_not_answer() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from cdcd.cli.commands.tail import TailedEvent, nearest_topic
+from cdcd.cli.commands.tail import TailedEvent, has_key, nearest_topic
 
 
 @pytest.mark.parametrize(("xid", "shown"), [(0, "(0/10 #3)"), (741, "(0/10 #3 xid 741)")])
@@ -23,3 +23,23 @@ def test_a_row_of_a_snapshot_has_no_transaction(xid: int, shown: str) -> None:
 def test_a_topic_that_is_not_there_has_a_neighbour_rather_of_our_own(wanted: str, hint: str) -> None:
     there = ["public.order", "cdcd.public.orders", "cdcd.progress", "elsewhere"]
     assert nearest_topic(wanted, "cdcd", there) == hint
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted", "is_there"),
+    [
+        ({"id": 7}, ["7"], True),
+        ({"id": 7}, ["id=7"], True),
+        ({"id": 7}, ["77"], False),
+        ({"id": 7}, ["no=7"], False),
+        ({"order_id": 7, "line": 2}, ["order_id=7", "line=2"], True),
+        ({"order_id": 7, "line": 2}, ["7", "line=3"], False),
+        ({"name": "a=b"}, ["a=b"], True),
+        ({"at": True}, ["true"], True),
+        ("key-1", ["key-1"], True),
+        (None, ["7"], False),
+        (None, ["null"], False),
+    ],
+)
+def test_a_key_is_named_by_its_value_or_by_column_and_value(key: object, wanted: list[str], is_there: bool) -> None:
+    assert has_key(key, wanted) is is_there

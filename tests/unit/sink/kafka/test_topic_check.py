@@ -53,6 +53,7 @@ class Started:
         self.builder = BatchBuilder(tombstones=False)
         self.lsn = 0
         self.pauses: list[float] = []
+        self.noticed: dict[str, str] = {}
 
     def commit(self, *tables: str) -> None:
         self.lsn += 0x100
@@ -80,9 +81,19 @@ class Started:
         return last
 
     def check(self, published: Collection[str] | None = None, *, resnapshot: bool = False) -> TopicCheck:
-        check = TopicCheck(self.kafka, self.store, published, self.pauses.append, resnapshot=resnapshot)
+        check = TopicCheck(self.kafka, self.store, published, self.pauses.append, self.noticed, resnapshot=resnapshot)
         check.check(self.store.visible_record())
         return check
+
+
+def test_a_loss_that_a_stream_noticed_is_known_though_an_aborted_transaction_hides_it() -> None:
+    started = Started()
+    started.commit("a", "b")
+    started.noticed = {"p.public.a": "ends at offset 1", "p.public.gone": "does not exist any more"}
+    assert started.check(resnapshot=True).tables_to_snapshot() == [("public", "a")]
+    with pytest.raises(GapError, match=r"the topic p\.public\.a ends at offset 1"):
+        started.check()
+    assert started.pauses == []
 
 
 def test_before_the_first_commit_there_is_nothing_to_compare() -> None:
@@ -121,14 +132,14 @@ def test_a_topic_that_the_brokers_know_a_moment_later_is_not_lost() -> None:
     def pause(seconds: float) -> None:
         started.broker.topics["p.public.a"] = topic
 
-    check = TopicCheck(started.kafka, started.store, None, pause, resnapshot=False)
+    check = TopicCheck(started.kafka, started.store, None, pause, {}, resnapshot=False)
     check.check(started.last)
     assert check.lost == {}
 
 
 def test_a_table_without_a_snapshot_has_the_key_of_its_last_events_after_a_restart() -> None:
     started = Started()
-    started.builder.set_key("public", "a", ("id",))
+    started.builder.set_key("public", "a", ("id",), 1)
     started.commit("a", "b")
     started.commit("a")
     check = started.check()
@@ -137,7 +148,8 @@ def test_a_table_without_a_snapshot_has_the_key_of_its_last_events_after_a_resta
     producer.start(lambda: False)
     topics = TableTopics(started.kafka.admin, NAMES, TopicSettings(1, 1))
     again = Publisher(producer, topics, Source("s", "1", 1, "sim"), started.last, places=places)
-    assert again.keys == {("public", "a"): ("id",)}
+    assert again.last_key("public", "a", 1) == ("id",)
+    assert again.last_key("public", "a", 2) == (), "another table has the name"
 
 
 def test_a_loss_is_made_good_by_a_snapshot_of_the_table_alone() -> None:

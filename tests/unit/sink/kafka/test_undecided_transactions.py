@@ -4,7 +4,7 @@ import pytest
 from sim.fake_kafka import FakeBroker, FakeKafkaCluster, FakeProducer
 
 from cdcd.errors import KafkaUnavailable
-from cdcd.progress.records import SlotRecord, TableRecord
+from cdcd.progress.records import SlotRecord, TableRecord, TopicState
 from cdcd.progress.slot_beginnings import SlotBeginning
 from cdcd.sink.hanging_transactions import committed
 from cdcd.sink.kafka.undecided_transactions import OTHERS_S, UndecidedTransactions
@@ -128,3 +128,68 @@ def test_the_first_slot_record_was_committed_if_the_beginning_can_be_read() -> N
     assert not slot.undecided.gather_evidence(0x100, hanging).rows_visible
     slot.write("other", NAMES.snapshots, beginning).commit()
     assert slot.undecided.gather_evidence(0x100, hanging).rows_visible
+
+
+OLD, OTHER = "1", "2"
+
+
+class LeftOpen:
+    """The slot has a first record. Then its transaction with a row, a schema, a snapshot and a record is undecided."""
+
+    def __init__(self, system_id: str, *decided: str, commit: bool = False) -> None:
+        """`decided`: the topics that got the transaction's marker."""
+        self.slot = slot = Slot([TABLE])
+        first = SlotRecord("s", 0x100, 0, 0, OLD, 1, 0, 0, own_topics=self._ends(1, 1))
+        producer = slot.leave_open("s", NAMES.schemas, NAMES.snapshots)
+        self._write(producer, NAMES.progress, first)
+        producer.commit()
+        slot.kafka.broker.loses_markers = lambda each: {place for place in each.touched if place[0] not in decided}
+        self._producer = producer = slot.leave_open("s", NAMES.schemas, NAMES.snapshots, TABLE)
+        self._write(producer, NAMES.snapshots, SlotBeginning("s", system_id, 1, 0x200))
+        self._write(producer, NAMES.progress, TableRecord("s", TABLE, "public", "t", 0x180, (1,)))
+        self._write(
+            producer, NAMES.progress, SlotRecord("s", 0x200, 0x180, 1, system_id, 1, 1, 1, own_topics=self._ends(3, 4))
+        )
+        (producer.commit if commit else producer.abort)()
+
+    @staticmethod
+    def _ends(schemas: int, snapshots: int) -> dict[str, TopicState]:
+        return {NAMES.schemas: TopicState("", (schemas,)), NAMES.snapshots: TopicState("", (snapshots,))}
+
+    @staticmethod
+    def _write(producer: FakeProducer, topic: str, record: SlotRecord | TableRecord | SlotBeginning) -> None:
+        producer.produce(topic, 0, [{"key": record.key(), "value": record.value()}])
+
+    def is_committed(self, confirmed_lsn: int | None = None) -> bool:
+        hanging = self.slot.undecided.unstable()
+        to_commit = committed(hanging, self.slot.undecided.gather_evidence(confirmed_lsn, hanging))
+        assert to_commit in (set(), set(hanging))
+        return bool(to_commit)
+
+
+def test_an_adoption_commits_what_nobody_has_dropped_because_the_old_server_cannot_be_asked() -> None:
+    # It was refused: the old server may be gone, and nothing else was left to do.
+    assert LeftOpen(OLD).is_committed()
+    assert not LeftOpen(OLD).is_committed(0x100)
+
+
+@pytest.mark.parametrize("dropped", [TABLE, NAMES.schemas, NAMES.snapshots])
+def test_an_adoption_aborts_what_one_partition_has_dropped(dropped: str) -> None:
+    assert not LeftOpen(OLD, dropped).is_committed()
+
+
+def test_the_record_of_an_adoption_that_was_killed_is_aborted() -> None:
+    assert not LeftOpen(OTHER).is_committed()
+    assert not LeftOpen(OTHER).is_committed(0x100)
+
+
+def test_the_record_of_an_adoption_was_committed_if_the_beginning_can_be_read() -> None:
+    for confirmed_lsn in (None, 0x100):
+        assert LeftOpen(OTHER, NAMES.snapshots, commit=True).is_committed(confirmed_lsn)
+    # No beginning comes with what follows an adoption.
+    slot = Slot([TABLE])
+    producer = slot.write("s", NAMES.snapshots, SlotBeginning("s", OTHER, 1, 0x200))
+    LeftOpen._write(producer, NAMES.progress, SlotRecord("s", 0x200, 0, 0, OTHER, 1, 0, 0))
+    producer.commit()
+    slot.write("s", NAMES.progress, SlotRecord("s", 0x200, 0, 0, OTHER, 1, 0, 5))
+    assert not slot.undecided.gather_evidence(0x200, slot.undecided.unstable()).rows_visible

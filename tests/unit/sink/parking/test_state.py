@@ -39,7 +39,7 @@ class BrokenProducer(FakeProducer):
 
     def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
         if topic in self._scene.broken:
-            raise Unpublishable("too large", "raise it", topic=topic)
+            raise Unpublishable("too large", "raise it", topic=topic, code="row-too-large")
         self._scene.may_die()
         super().produce(topic, partition, messages)
 
@@ -87,7 +87,7 @@ class Scene:
 
     def may_die(self) -> None:
         if self.deadly and self.rng.random() < 0.03:
-            raise KafkaUnavailable("died", "")
+            raise KafkaUnavailable("died", "", code="kafka-unavailable")
 
     def last(self) -> SlotRecord | None:
         reader = KafkaProgressReader(FakeReading(self.broker, NAMES.progress, end="last_stable"))
@@ -455,6 +455,24 @@ def test_what_is_given_up_is_passed_over_and_a_fresh_copy_is_wanted(life: Life) 
     assert (copy.schema, copy.table, copy.state) == (*A, WANTED)
 
 
+def test_events_without_their_key_are_never_replayed_and_can_be_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    life = Life()
+    life.parking.parked[A] = "its key is not known"
+    life.parking.keyless.add(A)
+    life.start()
+    life.publish(A, b"1")
+    for _ in range(2):  # it is in the slot record, too
+        life.publish(B, b"2", asks=UNPARK)
+        assert not life.publisher.has_replay
+        assert "Run: cdcd unpark --discard" in caplog.text
+        life.start()
+    life.publish(A, b"3", asks=DISCARD)
+    while life.publisher.has_replay:
+        life.publisher.replay(0.0)
+    life.publish(A, b"4")
+    assert life.topic(A) == [b"4"]
+
+
 def test_nothing_is_given_up_of_a_table_that_is_not_parked(life: Life) -> None:
     life.publish(A, b"3", asks=UNPARK)
     life.publisher.replay(0.0)
@@ -497,7 +515,7 @@ def test_parked_logical_messages_come_back_or_are_given_up_as_those_of_tables(
 
 def test_a_refused_logical_message_is_told_with_the_setting_that_leaves_messages_out(life: Life) -> None:
     with pytest.raises(Unpublishable) as raised, life.publisher._parked.naming_table(lambda _: MESSAGES):
-        raise Unpublishable("too large", "Raise the limit.", topic=NAMES.messages)
+        raise Unpublishable("too large", "Raise the limit.", topic=NAMES.messages, code="row-too-large")
     assert "source.messages = false" in raised.value.hint
 
 

@@ -1,0 +1,131 @@
+"""How long `cdcd verify --repair` takes for a table in which few rows differ, next to one copy of the table.
+
+    python tests/bench/repair.py [--rows 2000000] [--different 100] [--pg 18]
+
+The copy is that of a daemon with `snapshot.mode = "initial"` and two workers: from the moment the snapshot is exported
+until it is complete. One COPY of the table into nothing is timed beside it: that is what PostgreSQL alone takes. Then
+some rows are changed, deleted and inserted behind the publication's back. The repair is one
+run of the command beside the daemon, from its start to its end.
+
+The limits: the repair takes at most twice the time of the copy, it publishes one event for each row that differs, and
+its peak memory is below 250 MB. The exit code is 1 if a limit is exceeded. Server, broker and daemon share the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+
+import psycopg
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent)]
+import servers  # noqa: E402
+from bench.measuring import memory_mb, parse, until  # noqa: E402
+from bench.workloads import FILL, ORDERS  # noqa: E402
+
+from cdcd.reading.consumer import BEGINNING, TopicReader  # noqa: E402
+from cdcd.snapshot.repair_events import REPAIR_ORIGIN  # noqa: E402
+
+TIMES_MAX = 2.0
+RSS_MAX_MB = 250.0
+TOPIC = "repair.public.orders"
+PUBLISH = "ALTER PUBLICATION cdcd SET (publish = '{}')"
+
+
+def main() -> None:
+    """Print the figures, and exit with 1 if a limit is exceeded."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=2_000_000, help="rows of the table (default: 2000000)")
+    parser.add_argument("--different", type=int, default=100, help="rows that differ (default: 100)")
+    parser.add_argument("--pg", default="18", help="PostgreSQL's major version (default: 18)")
+    given = parse(parser)
+    with (
+        servers.PostgreSQL(given.pg, fsync=False, settings={"max_wal_size": "4GB"}) as postgres,
+        servers.Kafka(jvm=()) as kafka,
+        tempfile.TemporaryDirectory() as folder,
+        psycopg.connect(postgres.dsn(), autocommit=True) as sql,
+    ):
+        sql.execute(ORDERS.encode())
+        sql.execute(FILL.format(first=1, last=given.rows).encode())
+        sql.execute("VACUUM (FREEZE, ANALYZE) orders")
+        config, log = _config(Path(folder), postgres, kafka), Path(folder) / "log"
+        with log.open("wb") as output:
+            daemon = subprocess.Popen([*given.cdcd.split(), "run", "--config", str(config)], stderr=output)
+        try:
+            until(lambda: "the snapshot is complete" in log.read_text() or daemon.poll() is not None, 3600)
+            if daemon.poll() is not None:
+                sys.exit(log.read_text())
+            copy_s = _at(log.read_text(), "the snapshot is complete") - _at(log.read_text(), "took a snapshot")
+            print(f"the copy took {copy_s:.1f} s, {given.rows / copy_s:,.0f} rows/s", flush=True)
+            began = time.monotonic()
+            with sql.cursor().copy("COPY orders TO STDOUT (FORMAT binary)") as copy:
+                for _ in copy:
+                    pass
+            bare_s = time.monotonic() - began
+            print(f"COPY into nothing took {bare_s:.1f} s", flush=True)
+            sql.execute(PUBLISH.format("truncate").encode())
+            step = given.rows // given.different
+            sql.execute(f"UPDATE orders SET id = -id WHERE id % {step * 2} = 1".encode())
+            sql.execute(PUBLISH.format("insert, update, delete, truncate").encode())
+            began, peak_mb = time.monotonic(), 0.0
+            command = [*given.cdcd.split(), "verify", "--config", str(config), "--repair", "--wait", "600"]
+            repair = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            while repair.poll() is None:
+                peak_mb = max(peak_mb, memory_mb(repair.pid))
+                time.sleep(0.05)
+            repair_s = time.monotonic() - began
+            assert repair.stdout is not None
+            said = repair.stdout.read().splitlines()
+            print(said[0], said[-1], sep="\n")
+            print(f"the repair took {repair_s:.1f} s", flush=True)
+            published = _published(kafka)
+        finally:
+            daemon.terminate()
+            daemon.wait()
+    print(
+        f"the repair took {repair_s:.1f} s, {repair_s / copy_s:.2f} times the copy and "
+        f"{repair_s / bare_s:.1f} times COPY, and published {published} events; "
+        f"peak {peak_mb:.0f} MB"
+    )
+    sys.exit(0 if published == given.different and repair_s <= TIMES_MAX * copy_s and peak_mb < RSS_MAX_MB else 1)
+
+
+def _published(kafka: servers.Kafka) -> int:
+    """How many events of repairs the topic has."""
+    found, ended = 0, set[int]()
+    config = {"bootstrap.servers": kafka.bootstrap}
+    with TopicReader(config, on_end=lambda partition, _: ended.add(partition)) as reader:
+        partitions = reader.partitions(TOPIC)
+        reader.assign((TOPIC, partition, BEGINNING) for partition in partitions)
+        while len(ended) < len(partitions):
+            found += sum(REPAIR_ORIGIN.encode() in bytes(each.value() or b"") for each in reader.read(10_000))
+    return found
+
+
+def _config(folder: Path, postgres: servers.PostgreSQL, kafka: servers.Kafka) -> Path:
+    config = folder / "repair.toml"
+    config.write_text(
+        f'[source]\ndsn = "{postgres.dsn()}"\nslot = "repair"\ncreate = true\ntables = ["public.orders"]\n'
+        f'[sink]\nbootstrap_servers = "{kafka.bootstrap}"\nprefix = "repair"\npartitions = 4\n'
+        '[snapshot]\nmode = "initial"\nworkers = 2\n'
+        '[monitoring]\nport = 0\nhost = "127.0.0.1"\n'
+    )
+    return config
+
+
+def _at(log: str, what: str) -> float:
+    """The time of the first line of the daemon's log that contains `what`, in seconds since 1970."""
+    stamp = next(re.match(r"\S+", line) for line in log.splitlines() if what in line)
+    assert stamp is not None
+    return datetime.fromisoformat(stamp.group()).timestamp()
+
+
+if __name__ == "__main__":
+    main()

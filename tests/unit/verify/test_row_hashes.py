@@ -1,0 +1,233 @@
+"""Hashes find every row that differs, and never call rows equal that are not."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from cdcd.avro.codecs.lookup import TypeOptions
+from cdcd.avro.event_encoder import EventEncoder
+from cdcd.avro.schema_store import FingerprintStore
+from cdcd.errors import DecodeError
+from cdcd.pgoutput.encoder import encode_tuple
+from cdcd.pgoutput.tuples import BINARY, UNCHANGED, Binary
+from cdcd.sink.batches import BatchBuilder
+from cdcd.snapshot.copy_format import SIGNATURE, CopyFormat
+from cdcd.source.pg_types import PgType
+from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
+from cdcd.verify.row_hashes import (
+    PARTS,
+    PLACE_BITS,
+    HashFiles,
+    TableHashes,
+    TopicHashes,
+    differences,
+    key_hash,
+    schema_size,
+)
+
+INT4, TEXT = PgType(23, "pg_catalog", "int4"), PgType(25, "pg_catalog", "text")
+RELATION = ResolvedRelation(
+    1, "public", "t", "d", [ResolvedColumn("id", INT4, -1, True), ResolvedColumn("v", TEXT, -1, False)]
+)
+LSN = 1_000_000
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(4, "big", signed=True)
+
+
+def row(key: int, value: str | None) -> list[Binary | None]:
+    return [Binary(number(key)), None if value is None else Binary(value.encode())]
+
+
+class Sides:
+    """A topic and a table."""
+
+    def __init__(self, folder: Path) -> None:
+        self.batches = BatchBuilder(tombstones=False)
+        self.encoder = EventEncoder(self.batches, FingerprintStore(self.batches), TypeOptions())
+        self.changes = self.encoder.open_relation(RELATION)
+        self.of_topic, self.of_table = HashFiles(folder, "topic"), HashFiles(folder, "table")
+        self.topic, self.table = TopicHashes(self.of_topic, LSN, bool), TableHashes(self.of_table)
+        self.table_encoder = EventEncoder(self.table, FingerprintStore(self.table), TypeOptions())
+        self.table_encoder.begin_snapshot(0, 0)
+        self.table_changes = self.table_encoder.open_relation(RELATION)
+        self.offset = 0
+
+    def publish(self, *, partition: int = 0, is_current: bool = True) -> bool:
+        """Take what `changes` has encoded into the topic."""
+        counts = False
+        [table] = self.batches.build().tables
+        for message in table.messages:
+            value, key = message["value"], message.get("key")
+            assert value is not None
+            header = value[: schema_size(value)]
+            self.topic.is_current[header] = is_current
+            counts = self.topic.add(key, value, partition, self.offset)
+            self.offset += 1
+        return counts
+
+    def begin(self, commit_lsn: int, origin: str = "") -> None:
+        self.encoder.begin(commit_lsn, 1, 700)
+        if origin:
+            self.encoder.origin(origin)
+
+    def put(self, commit_lsn: int, key: int, value: str | None, partition: int = 0, *, is_current: bool = True) -> bool:
+        self.begin(commit_lsn, "an origin" if key % 3 == 0 else "")
+        self.changes.insert(b"N" + encode_tuple(row(key, value)), 0, commit_lsn)
+        return self.publish(partition=partition, is_current=is_current)
+
+    def delete(self, commit_lsn: int, key: int, partition: int = 0) -> None:
+        self.begin(commit_lsn)
+        self.changes.delete(b"K" + encode_tuple([Binary(number(key)), None]), 0, commit_lsn)
+        self.publish(partition=partition)
+
+    def copy(self, rows: dict[int, str | None]) -> None:
+        """The table has these rows, each at the place of its key."""
+        messages = [SIGNATURE + bytes(8)]
+        for key, value in rows.items():
+            text = b"\xff\xff\xff\xff" if value is None else len(value.encode()).to_bytes(4, "big") + value.encode()
+            tid = (6).to_bytes(4, "big") + key.to_bytes(4, "big") + (7).to_bytes(2, "big")
+            messages.append((3).to_bytes(2, "big") + tid + (4).to_bytes(4, "big") + number(key) + text)
+        self.table.encode([*messages, b"\xff\xff"], CopyFormat(3), self.table_changes, bytes([BINARY] * 2), 5)
+
+    def different(self) -> tuple[set[int], int]:
+        """The keys that may differ, of 0 to 999, and how many rows the topic has."""
+        found, in_topic = set[int](), 0
+        for part in range(PARTS):
+            each = differences(self.of_topic.take(part), self.of_table.take(part), self.topic.floors)
+            found |= set(each.keys)
+            in_topic += each.rows_in_topic
+            for place in each.places:
+                assert place >> PLACE_BITS == 5
+                assert place & 0xFFFF == 7
+        hashes = {}
+        for key in range(1000):
+            self.begin(1)
+            self.changes.insert(b"N" + encode_tuple(row(key, "")), 0, 1)
+            [table] = self.batches.build().tables
+            hashes[key_hash(table.messages[0]["key"] or b"")] = key
+        return {hashes[each] for each in found}, in_topic
+
+
+@pytest.fixture
+def it(tmp_path: Path) -> Sides:
+    return Sides(tmp_path)
+
+
+def test_all_events_of_a_key_that_differs_are_found_from_the_last_truncate_event_on(it: Sides) -> None:
+    it.put(1, 7, "before")
+    it.begin(2)
+    it.changes.truncate(2, cascade=False, restart_identity=False)
+    it.publish()
+    for lsn, key, partition in ((3, 7, 0), (4, 8, 0), (5, 7, 0), (6, 7, 3)):
+        it.put(lsn, key, f"v{lsn}", partition)
+    it.copy({7: "other", 8: "v4"})
+    found = list[int]()
+    for part in range(PARTS):
+        found += differences(it.of_topic.take(part), it.of_table.take(part), it.topic.floors).events
+    assert [(place >> PLACE_BITS, place & ((1 << PLACE_BITS) - 1)) for place in found] == [(0, 2), (0, 4), (3, 5)]
+
+
+def test_a_changed_a_missing_and_an_extra_row_differ(it: Sides) -> None:
+    for key in range(100):
+        it.put(key + 1, key, f"v{key}")
+    it.delete(200, 50)
+    it.put(201, 51, None)
+    rows: dict[int, str | None] = {key: f"v{key}" for key in range(100) if key != 50}
+    rows[51] = None
+    it.copy(rows | {1: "other", 500: "missing"} | {51: None})
+    assert it.table.rows == 100
+    assert it.different() == ({1, 500}, 99)
+
+
+def test_an_extra_row_and_a_deleted_row_that_the_table_has_differ(it: Sides) -> None:
+    it.put(1, 1, "a")
+    it.put(2, 2, "b")
+    it.delete(3, 2)
+    it.copy({2: "b"})
+    assert it.different() == ({1, 2}, 1)
+
+
+def test_what_was_committed_later_does_not_count(it: Sides) -> None:
+    assert it.put(LSN - 1, 1, "a")
+    assert not it.put(LSN, 1, "b")
+    it.copy({1: "a"})
+    assert it.different() == (set(), 1)
+
+
+def test_a_truncate_removes_what_was_before_it_in_its_partition(it: Sides) -> None:
+    it.put(1, 1, "a")
+    it.put(2, 2, "b", partition=1)
+    it.begin(3)
+    it.changes.truncate(3, cascade=False, restart_identity=False)
+    it.publish()
+    it.put(4, 3, "c")
+    it.copy({2: "b", 3: "c"})
+    assert it.different() == (set(), 2)
+
+
+def test_the_newest_event_counts_in_whatever_partition_it_is(it: Sides) -> None:
+    it.put(2, 1, "new", partition=1)
+    it.put(1, 1, "old", partition=0)
+    it.put(3, 2, "a", partition=0)
+    it.put(3, 2, "a", partition=1)
+    it.copy({1: "new", 2: "a"})
+    assert it.different() == ({2}, 2), "of one transaction nothing tells which came later"
+
+
+def test_an_event_of_another_schema_or_with_a_value_left_out_may_differ(it: Sides) -> None:
+    it.put(1, 1, "a", is_current=False)
+    it.begin(2)
+    it.changes.update(b"N" + encode_tuple([Binary(number(2)), UNCHANGED]), 0, 2)
+    it.publish()
+    it.begin(3)
+    full = b"O" + encode_tuple(row(3, "before")) + b"N" + encode_tuple(row(3, "a"))
+    it.changes.update(full, 0, 3)
+    it.publish()
+    it.copy({1: "a", 2: "", 3: "a"})
+    assert it.different() == ({1, 2, 3}, 3)
+
+
+def test_an_event_without_a_key_is_counted(it: Sides) -> None:
+    it.put(1, 1, "a")
+    it.begin(2)
+    it.changes.insert(b"N" + encode_tuple(row(2, "b")), 0, 2)
+    [table] = it.batches.build().tables
+    data = table.messages[0]["value"] or b""
+    it.topic.add(None, data, 0, 9)
+    assert it.topic.without_key == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_histories_give_the_rows_that_differ(tmp_path: Path, seed: int) -> None:
+    it, rng = Sides(tmp_path), random.Random(seed)
+    rows: dict[int, str | None] = {}
+    for lsn in range(1, 1500):
+        key = rng.randrange(300)
+        if rng.random() < 0.3:
+            it.delete(lsn, key, partition=key % 4)
+            rows.pop(key, None)
+        else:
+            rows[key] = rng.choice([None, "", "ü" * rng.randrange(200), str(lsn)])
+            it.put(lsn, key, rows[key], partition=key % 4)
+    in_topic, changed = len(rows), dict(rows)
+    wanted = set()
+    for key in rng.sample(range(300), 20):
+        if key in changed and rng.random() < 0.5:
+            del changed[key]
+        else:
+            changed[key] = "something else"
+        if changed.get(key, "-") != rows.get(key, "-"):
+            wanted.add(key)
+    it.copy(changed)
+    assert it.different() == (wanted, in_topic)
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"\x01\x02"])
+def test_what_is_no_event_is_refused(data: bytes) -> None:
+    with pytest.raises(DecodeError, match="not an event"):
+        schema_size(data)
