@@ -1,6 +1,6 @@
-"""The Helm chart of `deploy/helm`, rendered by the `helm` on the PATH; the part of its schema that the settings give.
+"""The Helm chart of `deploy/helm`, rendered by the `helm` on the PATH; the parts of it that other files give.
 
-`python tests/support/chart.py` writes that part anew, after a setting has come or gone.
+`python tests/support/chart.py` writes these parts anew: after a setting has come or gone, or an alert or panel changed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 CHART: Final = DEPLOY / "helm"
 SCHEMA: Final = CHART / "values.schema.json"
 KUBERNETES: Final = DEPLOY / "kubernetes"
+
+COPIES: Final = {
+    CHART / "files" / "alerts.yml": DEPLOY / "prometheus" / "alerts.yml",
+    CHART / "files" / "dashboard.json": DEPLOY / "grafana" / "cdcd.json",
+}
+"""Helm reads files of the chart alone. (Copies, not links: a link does not survive every way that a checkout takes.)"""
 
 needs_helm = pytest.mark.skipif(not shutil.which("helm"), reason="needs helm: tests/run chart builds it")
 needs_kubectl = pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")
@@ -67,3 +73,5 @@ if __name__ == "__main__":
     schema = json.loads(SCHEMA.read_text())
     schema["$defs"]["config"] = config_schema()
     SCHEMA.write_text(json.dumps(schema, indent=2) + "\n")
+    for copy, original in COPIES.items():
+        shutil.copyfile(original, copy)
