@@ -21,6 +21,7 @@ pytest_plugins = [
     "support.fix_postgres",
     "support.fix_registry",
     "support.fix_spark",
+    "support.variants",
 ]
 
 # How long an example takes is the machine's affair: others may be busy on it.

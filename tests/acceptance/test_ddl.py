@@ -8,6 +8,8 @@ import pytest
 from support import topics
 from support.stream import StreamFixture
 
+pytestmark = pytest.mark.in_turns(3)
+
 
 def _fields(event: topics.Event) -> dict[str, str]:
     return {f.get("pg_name", f["name"]): f["pg_type"] for f in event.fields}

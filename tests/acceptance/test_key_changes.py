@@ -66,6 +66,7 @@ def keys(stream: StreamFixture) -> list[tuple[str, Any]]:
     return [(event.value["op"], event.key) for event in events if event.value["op"] in "cud"]
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.postgres_versions("oldest", "newest")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_what_was_changed_before_the_key_was_altered_has_the_key_of_then(stream: StreamFixture, script: str) -> None:
@@ -149,6 +150,7 @@ def test_a_table_with_another_key_is_copied_once_under_the_new_one(stream: Strea
     assert daemon.stop() == 0
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize(
     "altered",
     [

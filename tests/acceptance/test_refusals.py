@@ -20,6 +20,8 @@ from support.stream import StreamFixture, eventually
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY)"
 
+pytestmark = pytest.mark.in_turns(2)
+
 
 def _sentence(done: subprocess.CompletedProcess[str], code: int) -> str:
     """Check the form of a failed run's output, and return its only error, which must come last."""

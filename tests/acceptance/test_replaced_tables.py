@@ -153,6 +153,7 @@ def in_turn(scripts: dict[str, list[str]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("script", "is_down"), turns, ids=scripts)
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.postgres_versions("newest")
 @IN_BOTH
 @pytest.mark.parametrize("script", PLAIN)
@@ -160,12 +161,14 @@ def test_the_topic_follows_a_table_that_is_replaced(stream: StreamFixture, scrip
     _follows_table(stream, script, is_down=is_down)
 
 
+@pytest.mark.in_turns(3)
 @OLDER
 @in_turn(PLAIN)
 def test_the_topic_follows_a_table_of_an_older_server(stream: StreamFixture, script: str, is_down: bool) -> None:
     _follows_table(stream, script, is_down=is_down)
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.postgres_versions("newest")
 @IN_BOTH
 @pytest.mark.parametrize("script", PARTITIONED)
@@ -173,6 +176,7 @@ def test_the_topic_of_a_root_follows_its_partitions(stream: StreamFixture, scrip
     _follows_root(stream, script, is_down=is_down)
 
 
+@pytest.mark.in_turns(3)
 @OLDER
 @in_turn(PARTITIONED)
 def test_the_topic_of_a_root_follows_its_partitions_in_an_older_server(

@@ -10,7 +10,7 @@ from psycopg import conninfo
 from support.daemon import cdcd
 from support.stream import StreamFixture, eventually
 
-pytestmark = pytest.mark.postgres_versions("oldest", "newest")
+pytestmark = [pytest.mark.postgres_versions("oldest", "newest"), pytest.mark.in_turns(2)]
 
 ASKS = "INSERT INTO cdcd.requests (slot, action, table_schema, table_name) VALUES ('{slot}', '{action}', '{0}', '{1}')"
 FORGED = '{"snapshot": {"schema": "public", "table": "t"}}'

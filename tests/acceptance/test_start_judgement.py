@@ -14,7 +14,7 @@ from cdcd.config.loading import load
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.comparison import Comparison
 
-pytestmark = pytest.mark.postgres_versions("oldest", "newest")
+pytestmark = [pytest.mark.postgres_versions("oldest", "newest"), pytest.mark.in_turns(2)]
 
 
 def said_by_check(stream: StreamFixture, **settings: Any) -> tuple[bool, list[dict[str, str]]]:

@@ -16,7 +16,7 @@ import servers
 from support import topics
 from support.nodes import Nodes, Scene
 
-pytestmark = pytest.mark.postgres_versions("oldest", "newest")
+pytestmark = [pytest.mark.postgres_versions("oldest", "newest"), pytest.mark.in_turns(2)]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from support.daemon import Daemon
 from support.fix_postgres import Database
 from support.stream import StreamFixture
 
+pytestmark = pytest.mark.in_turns(3)
 both_versions = pytest.mark.postgres_versions("oldest", "newest")
 both_modes = pytest.mark.parametrize("mode", ["auto", False], ids=["binary", "text"])
 

@@ -139,6 +139,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[EmptyBroker]:
         yield broker
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_no_question_ends_the_process_while_the_cluster_names_no_broker(broker: EmptyBroker, question: str) -> None:
     script = ASK.format(question=QUESTIONS[question])

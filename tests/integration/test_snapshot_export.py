@@ -22,7 +22,7 @@ from cdcd.source.incarnations import Incarnation
 from cdcd.source.published_tables import published_tables
 from cdcd.source.session import Session
 
-pytestmark = pytest.mark.postgres_versions("oldest", 16, "newest")
+pytestmark = [pytest.mark.postgres_versions("oldest", 16, "newest"), pytest.mark.in_turns(2)]
 
 
 def settings(dsn: str, mode: str = "initial") -> Settings:

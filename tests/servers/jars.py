@@ -188,7 +188,7 @@ def _locked(home: Path, name: str) -> Iterator[None]:
         yield
 
 
-def _install(home: Path, name: str, unpack: Callable[[Path], None]) -> Path:
+def install(home: Path, name: str, unpack: Callable[[Path], None]) -> Path:
     """Return `home/servers/name`. If it does not exist, `unpack` fills a temporary directory, which is renamed."""
     target = home / "servers" / name
     if target.is_dir():
@@ -223,7 +223,7 @@ def install_postgresql(version: int, home: Path, *, python: str = sys.executable
                 tree.extractall(target)
         jar.unlink()
 
-    return _install(home, name, unpack)
+    return install(home, name, unpack)
 
 
 def pinned_kafka(wanted: str) -> str:
@@ -248,7 +248,7 @@ def install_jars(
         for jar in fetch_jars(name, home, lock=lock, python=python, say=say):
             jar.rename(target / jar.name)
 
-    return _install(home, name, unpack)
+    return install(home, name, unpack)
 
 
 def install_archive(
@@ -263,7 +263,7 @@ def install_archive(
             tree.extractall(target)
         archive.unlink()
 
-    return _install(home, name, unpack)
+    return install(home, name, unpack)
 
 
 def find_java(python: str = sys.executable) -> str:

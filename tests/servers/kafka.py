@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar, Self
 
-from servers.jars import KAFKA, Say, find_java, install_kafka, pinned_kafka, say_on_stderr
+from servers.jars import KAFKA, Say, find_java, install, install_kafka, pinned_kafka, say_on_stderr
 from servers.processes import START_S, Server, free_port
 
 FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -126,6 +126,7 @@ class Kafka(Server):
         self.controllers: Mapping[int, int] = {node_id: self.controller_port}
         """The controllers of the cluster, node id to the port where this broker finds it."""
         self.flags = [f"-Xmx{heap_mb}m", *jvm]
+        self._has_archive = jvm == FAST_START and self.is_kraft
         self.settings = {**self.SETTINGS, **(settings or {})}
         self.data = self.directory / "data"
         self.zookeeper = zookeeper
@@ -166,7 +167,8 @@ class Kafka(Server):
 
     def _prepare(self) -> list[str]:
         jars = install_kafka(self.home, self.version, python=self.python, say=self.say)
-        java = [find_java(self.python), *self.flags, *_LOG, "-cp", f"{jars}/*"]
+        archive = [f"-XX:SharedArchiveFile={self._class_archive()}"] if self._has_archive else []
+        java = [find_java(self.python), *self.flags, *archive, *_LOG, "-cp", f"{jars}/*"]
         more = "".join(f",{name}://127.0.0.1:{port}" for name, (_, port) in self.listeners.items())
         protocols = "".join(f",{name}:{protocol}" for name, (protocol, _) in self.listeners.items())
         settings = {
@@ -183,6 +185,19 @@ class Kafka(Server):
             how = ["-t", self._cluster_id, "-c", str(properties), *levels]
             self._run([*java, "kafka.tools.StorageTool", "format", *how])
         return [*java, "kafka.Kafka", str(properties)]
+
+    def _class_archive(self) -> Path:
+        """Return the archive of the broker's loaded classes, with which a start takes 2.2 s of CPU, and not 3.6.
+
+        It is made once, by a broker that is started and stopped. Another Java than that broker's ignores it.
+        """
+
+        def unpack(target: Path) -> None:
+            flags = [*FAST_START, f"-XX:ArchiveClassesAtExit={target / 'classes.jsa'}"]
+            with Kafka(self.version, self.home, jvm=flags, python=self.python, say=self.say) as broker:
+                broker.stop()
+
+        return install(self.home, f"kafka-{self.version}-classes", unpack) / "classes.jsa"
 
     def _of_kraft(self, settings: dict[str, str]) -> dict[str, str]:
         """Return the properties that only KRaft has, and give the controller its listener."""
