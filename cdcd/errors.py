@@ -34,9 +34,6 @@ from typing import Final
 
 from cdcd.error_codes import Code
 
-OR_PARK: Final = 'Or set sink.on_unpublishable = "park"'
-"""Begins the last sentence of a hint about one table. A daemon that parks the table leaves it out."""
-
 BUG_HINT: Final = "This is a bug of the server or of cdcd; restart the daemon, and report it if it comes back"
 """The hint of an error that can only be a bug."""
 

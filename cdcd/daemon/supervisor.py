@@ -36,7 +36,6 @@ from cdcd.daemon.pipeline import Pipeline
 from cdcd.daemon.stream_startup import StreamStartup
 from cdcd.daemon.unused_slot import drop_unused_slot
 from cdcd.errors import (
-    OR_PARK,
     AccessDenied,
     BinaryFormatUnsupported,
     CdcdError,
@@ -65,6 +64,8 @@ ACCESS_RETURNS_S: Final = 300.0
 """So long a daemon that has streamed waits for access to Kafka or PostgreSQL that it has lost."""
 
 STANDBY_S: Final = 0.5
+
+_OR_PARK: Final = 'Or set sink.on_unpublishable = "park": the other tables go on'
 
 _SLOT_REMAINS: Final = (
     "This start has made the slot {}, which keeps WAL until it is read; cdcd slot drop --force drops it"
@@ -228,6 +229,8 @@ class Supervisor:
         name = qualified_name(*table) if table is not None else ""
         # If parked events were removed, every start would fail, and a stopped daemon takes no request to discard them.
         stops = self._settings.sink.on_unpublishable == "stop" and not error.gone
+        if stops and table is not None and not error.keyless:
+            error.hint = f"{error.hint.rstrip('.')}. {_OR_PARK}"
         if stops or table is None or table in parking.parked:
             if name not in error.message:
                 error.message = f"the table {name} cannot be published: {error.message}"
@@ -243,7 +246,7 @@ class Supervisor:
         hint = f"Run: cdcd unpark --discard {shell_word(name)}, which also takes a new snapshot of the table"
         if not (error.gone or error.keyless):
             hint = f"Then run: cdcd unpark {shell_word(name)}"
-        own = "" if error.keyless else error.hint.partition(f" {OR_PARK}")[0]  # the rest is for a daemon that stops
+        own = "" if error.keyless else error.hint  # a keyless one's is for a daemon that stops
         why = f"the table {name} {now}: {sentence(error.message, own, None).rstrip('.')}"
         log.warning("%s", sentence(why, hint, error.code), extra={"code": error.code})
         self._note_restart(error)

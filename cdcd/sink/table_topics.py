@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cdcd.errors import OR_PARK, KafkaUnavailable, Unpublishable
+from cdcd.errors import KafkaUnavailable, Unpublishable
 from cdcd.progress.records import SnapshotState, TopicState
 from cdcd.progress.topic_evidence import UNKNOWN_END
 from cdcd.sink.interfaces import TopicAdmin
@@ -98,7 +98,7 @@ class TableTopics:
             if other != table:
                 raise Unpublishable(
                     f"the tables {'.'.join(other)} and {'.'.join(table)} would share the topic {name}",
-                    f"{SHARED_TOPIC_HINT}. {OR_PARK}: the other tables go on",
+                    SHARED_TOPIC_HINT,
                     table=table,
                     code="topics-collide",
                 )

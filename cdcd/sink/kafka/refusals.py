@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 from confluent_kafka import KafkaError
 
 from cdcd.error_codes import Code
-from cdcd.errors import OR_PARK
 from cdcd.sink.acls import IDEMPOTENT_WRITE, of_topics, of_transactions
 
 
@@ -56,7 +55,7 @@ TLS: Final = Advice(
 )
 SIZE: Final = Advice(
     "Raise max.message.bytes of the topic above the largest row. A topic without a limit of its own has that of the "
-    f"brokers, message.max.bytes. Readers may need a larger fetch size as well. {OR_PARK}: the other tables go on.",
+    "brokers, message.max.bytes. Readers may need a larger fetch size as well.",
     "row-too-large",
 )
 CLOCK: Final = Advice(

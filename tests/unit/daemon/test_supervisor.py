@@ -256,6 +256,27 @@ def test_a_daemon_that_parks_a_table_does_not_say_that_it_could(
     assert "on_unpublishable" not in caplog.messages[0]
 
 
+def test_a_daemon_that_stops_for_a_table_says_that_it_could_park_it(make: Callable[..., Daemon]) -> None:
+    daemon = make(
+        lambda: Unpublishable("too large", SIZE.hint, table=TABLE, code="row-too-large"), on_unpublishable="stop"
+    )
+    with pytest.raises(Unpublishable) as stopped:
+        daemon.supervisor.run()
+    assert stopped.value.hint.endswith(
+        'fetch size as well. Or set sink.on_unpublishable = "park": the other tables go on'
+    )
+
+
+@pytest.mark.parametrize("setting", ["stop", "park"])
+def test_a_daemon_that_cannot_tell_the_table_does_not_say_that_it_could_park_it(
+    make: Callable[..., Daemon], setting: str
+) -> None:
+    daemon = make(lambda: Unpublishable("too large", SIZE.hint, code="row-too-large"), on_unpublishable=setting)
+    with pytest.raises(Unpublishable) as stopped:
+        daemon.supervisor.run()
+    assert "on_unpublishable" not in stopped.value.hint
+
+
 def test_text_that_cannot_be_converted_is_taken_as_it_is_stored_from_then_on(make: Callable[..., Daemon]) -> None:
     daemon = make(
         lambda: TextUnconvertible("PostgreSQL cannot convert it", "Correct the filter", code="text-unconvertible")

@@ -8,10 +8,9 @@ from cdcd.sink.kafka.tls_files import naming_files
 HANDSHAKE = "sasl_plaintext://k:9092/bootstrap: SASL PLAIN mechanism handshake failed: Local: {} (n/a) (after 3ms)"
 
 
-def test_a_row_that_is_too_large_for_its_topic_may_be_published_or_parked() -> None:
+def test_a_row_that_is_too_large_for_its_topic_is_told_what_to_raise() -> None:
     failure = to_cdcd_error(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "writing records", "k:9092")
     assert "max.message.bytes" in failure.hint
-    assert 'sink.on_unpublishable = "park"' in failure.hint
 
 
 def test_a_command_that_has_ended_does_not_say_that_it_tries_again() -> None:
