@@ -46,10 +46,16 @@ def main(arguments: Sequence[str] | None = None, find: Callable[[str], Execute] 
     `arguments` are those of the process if None. `find` gives the function of a command by its name.
     """
     args = build_parser().parse_args(arguments)
+    known: list[loading.Loaded] = []
+
+    def load() -> loading.Loaded:
+        known.append(_load(args))
+        return known[-1]
+
     out = cast("TextIO", Output(sys.stdout))
     try:
         with _ended_in_order():
-            return OK if find(args.command)(args, lambda: _load(args), out) else FAILED
+            return OK if find(args.command)(args, load, out) else FAILED
     except _Ended as ended:
         # The daemon is asked to stop, and it does: also if it has only begun to start.
         return OK if args.command == "run" else ENDED_BY_SIGNAL + ended.number
@@ -60,6 +66,8 @@ def main(arguments: Sequence[str] | None = None, find: Callable[[str], Execute] 
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except CdcdError as error:
+        if known:
+            known[-1].settings.places.fill(error)
         return _fail(args, error, BAD_SETTING if isinstance(error, SettingsError) else FAILED)
     except Exception as error:  # noqa: BLE001  # a bug: the user gets a sentence, too
         bug = CdcdError(

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from cdcd.config.layers import SettingNames
+from cdcd.sink.acls import Places
 from cdcd.sink.kafka.client_config import Property, with_token_function
 from cdcd.sink.kafka.token_function import MSK_IAM, TokenFunction
 from cdcd.source.login import BUILT_IN, Login, password_maker
@@ -476,6 +477,11 @@ class Settings(BaseSettings):
     spool: SpoolSettings = Field(default_factory=SpoolSettings)
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+
+    @cached_property
+    def places(self) -> Places:
+        """What the commands in hints leave open."""
+        return Places(self.sink.bootstrap_servers, self.sink.prefix, self.source.slot, self.sink.client_properties)
 
     @classmethod
     def settings_customise_sources(

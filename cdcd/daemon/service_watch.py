@@ -92,6 +92,7 @@ class ServiceWatch:
         self._wake = wake
         self._status = status
         self._clients = clients
+        self._places = settings.places
         self._closed = threading.Event()
         self._slot = SlotMonitor(settings.source, status, metrics, clients.wall_us)
         names = TopicNames(settings.sink.prefix, settings.sink.topic)
@@ -156,7 +157,7 @@ class ServiceWatch:
                 ask()
                 reachability.answered(service)
             except CdcdError as error:
-                reachability.failed(service, began_s, error)
+                reachability.failed(service, began_s, self._places.fill(error))
             self._closed.wait(ASK_EVERY_S)
         if service == POSTGRESQL:
             self._slot.close()

@@ -174,7 +174,10 @@ class SettingsWatch:
                 "Restart the daemon: it takes all settings then",
                 code="setting-only-at-start",
             )
-        self._trial(found.settings, changed)
+        try:
+            self._trial(found.settings, changed)
+        except CdcdError as error:
+            raise found.settings.places.fill(error) from None
         return found, changed
 
     def _refuse(self, error: CdcdError, *, is_asked: bool) -> None:

@@ -154,7 +154,6 @@ class Supervisor:
             except Unpublishable as error:
                 self._park_table(error)
             except (RetriableError, AccessDenied) as error:
-                naming_files(error, self._settings.sink.librdkafka)
                 if isinstance(error, AccessDenied) and clock() - self._streamed_s >= ACCESS_RETURNS_S:
                     raise
                 if isinstance(error, BinaryFormatUnsupported):
@@ -204,6 +203,10 @@ class Supervisor:
             pipeline = Pipeline(resources, self._status, self._metrics, self._wake, clock, wall_clock_us)
             pipeline.run(lambda: self._stopping() or files.have_changed)
             return not files.changed
+        except CdcdError as error:
+            settings = self._settings
+            settings.places.fill(naming_files(error, settings.sink.librdkafka))
+            raise
         finally:
             self._slot_created = self._slot_created or startup.slot_created
             if self._status.state is State.STREAMING:

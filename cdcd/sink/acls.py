@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Final
 
+from cdcd.errors import CdcdError
 from cdcd.sink.topics import TopicSpec
 
 _IN_SYNC: Final = "min.insync.replicas"
@@ -24,7 +25,11 @@ BROKERS: Final = "BROKERS"
 """Stands for `sink.bootstrap_servers` in a hint."""
 _ADMIN: Final = " --command-config admin.properties"
 _OF_LOGIN: Final = ("security.", "sasl.", "ssl.")
-_PLACES: Final = re.compile(rf"\bPREFIX\b|\bSLOT\b|\b{BROKERS}\b|{re.escape(ANY_PRINCIPAL)}")
+_PLACES: Final = re.compile(
+    rf"(?<=--bootstrap-server ){BROKERS}\b|(?<=--topic )PREFIX(?=\.)|(?<=--transactional-id )PREFIX-SLOT\b"
+    rf"|(?<=--allow-principal ){re.escape(ANY_PRINCIPAL)}"
+)
+"""Only where a command has them: a table may be named like one of these words, and so its topic."""
 
 
 def kafka_command(tool: str, options: str) -> str:
@@ -44,16 +49,22 @@ class Places:
     principal: str = ""
     """Empty: the user of `properties`, if they name one."""
 
+    def fill(self, error: CdcdError) -> CdcdError:
+        """Let the commands in the error's hint name these places. Returns the error."""
+        error.hint = self.filled(error.hint)
+        return error
+
     def filled(self, hint: str) -> str:
-        """The hint, with the names that belong into its commands."""
+        """The hint, with the names that belong into its commands, quoted for a shell."""
         if ".sh " not in hint:
             return hint
         user = self.properties.get("sasl.username")
+        principal = self.principal or (f"User:{user}" if user else "")
         words = {
             "PREFIX": self.prefix,
-            "SLOT": self.slot,
-            BROKERS: self.bootstrap,
-            ANY_PRINCIPAL: self.principal or (f"User:{user}" if user else ANY_PRINCIPAL),
+            "PREFIX-SLOT": f"{self.prefix}-{self.slot}",  # neither can hold what a shell understands
+            BROKERS: quote(self.bootstrap),
+            ANY_PRINCIPAL: quote(principal) if principal else ANY_PRINCIPAL,
         }
         if not any(name.startswith(_OF_LOGIN) for name in self.properties):
             hint = hint.replace(_ADMIN, "")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from shlex import quote
 
 from cdcd.sink.acls import kafka_command
 from cdcd.sink.topics import WEEK_MS, TopicNames
@@ -70,5 +71,5 @@ def faults(
 
 def altering_command(topic: str, config: str) -> str:
     """Return the command of Kafka's own tools that gives a topic a setting."""
-    options = f"--alter --entity-type topics --entity-name {topic} --add-config {config}"
+    options = f"--alter --entity-type topics --entity-name {topic} --add-config {quote(config)}"
     return kafka_command("kafka-configs.sh", options)

@@ -26,6 +26,7 @@ from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected, TextUnc
 from cdcd.pgoutput.tuples import TEXT
 from cdcd.snapshot.chunks import XID_MASK, Chunk
 from cdcd.source.copy_data import read_frames
+from cdcd.source.identifiers import identifier
 from cdcd.source.server_errors import (
     LOCK_NOT_AVAILABLE,
     UNCONVERTIBLE,
@@ -63,6 +64,7 @@ class SnapshotConnection:
                 error.sqlstate or "", f"a connection for a snapshot could not be made: {_message(error)}"
             ) from error
         self._pg = self._conn.pgconn
+        self._user = self._conn.info.user
         self._has_begun = False
         self._encoding = "UTF8"
 
@@ -222,10 +224,12 @@ class SnapshotConnection:
         chunk = self.chunk
         what = "the snapshot" if chunk is None else f"the snapshot of {chunk.heap.schema}.{chunk.heap.name}"
         if sqlstate == "42501":
-            hint = (
-                "GRANT SELECT on the published columns (and USAGE on the schemas) to the role of source.dsn; "
-                "with row security, the role needs BYPASSRLS"
-            )
+            role = identifier(self._user)
+            hint = f"Let the role {role} SELECT the published columns, with USAGE on the schemas"
+            if chunk is not None:
+                schema, table = identifier(chunk.heap.schema), identifier(chunk.heap.schema, chunk.heap.name)
+                hint = f"Run: GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON {table} TO {role}"
+            hint += f". With row security, run as a superuser: ALTER ROLE {role} BYPASSRLS"
             # The rights were there before the first row: the next snapshot leaves the table out.
             kind = RequestRejected if chunk is None else SnapshotGone
             return kind(f"{what} could not be read: {message}", hint, code="select-missing")

@@ -27,12 +27,12 @@ from cdcd.source.identifiers import identifier
 from cdcd.source.published_tables import LOGGED, SCHEMAS_VERSION, published_names
 from cdcd.source.replica_identity import HAS_IDENTITY
 from cdcd.source.requests_table import CREATE_SCHEMA, CREATE_TABLE, NAME, SCHEMA, requests_table
+from cdcd.source.server_errors import INSUFFICIENT_PRIVILEGE
 from cdcd.source.session import Session, SessionClient, StatementRejected
 from cdcd.source.table_selection import CandidateTable, TablePattern, select_candidates
 
 Composed: TypeAlias = sql.SQL | sql.Composed
 
-INSUFFICIENT_PRIVILEGE: Final = "42501"
 READ_ONLY: Final = "25006"
 MADE_ALREADY: Final = frozenset({"42710", "23505"})
 """duplicate_object; or unique_violation, if another session makes it at the same moment."""

@@ -64,6 +64,7 @@ RECOVERY_CONFLICT_HINT: Final = (
     f"The standby ended it, to go on with its recovery. Run there: {_FEEDBACK}. If this stays, raise "
     "max_standby_streaming_delay there"
 )
+INSUFFICIENT_PRIVILEGE: Final = "42501"
 LOCK_NOT_AVAILABLE: Final = "55P03"
 """The SQLSTATE of a lock that was not free in time."""
 

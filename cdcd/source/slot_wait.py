@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Self
 
 from cdcd.clock import monotonic_s
-from cdcd.errors import CdcdError
+from cdcd.errors import CdcdError, sentence
+from cdcd.source.identifiers import identifier
 from cdcd.source.login import Dsn
 from cdcd.source.query_runner import QueryRunner
-from cdcd.source.session import Session
+from cdcd.source.server_errors import INSUFFICIENT_PRIVILEGE
+from cdcd.source.session import Session, StatementRejected
 from cdcd.source.write_transactions import described_writers
 
 log = logging.getLogger(__name__)
@@ -97,13 +100,18 @@ class SlotWait:
         try:
             primary.rows(_RECORD)
         except CdcdError as error:
-            log.warning(
-                "the server of source.primary_dsn writes no record for the slot on its standby: %s. The role needs "
-                "this on the primary: GRANT EXECUTE ON FUNCTION pg_log_standby_snapshot() TO the role "
-                "[transaction-open-long]",
-                error.message,
-                extra=_CODE,
-            )
+            said = f"the server of source.primary_dsn writes no record for the slot on its standby: {error.message}"
+            log.warning("%s", sentence(said, _hint(primary, error), "transaction-open-long"), extra=_CODE)
             self._ask_at_s = self._clock() + ASK_AGAIN_AFTER_S
         else:
             self._ask_at_s = self._clock() + ASK_EVERY_S
+
+
+def _hint(primary: Session, error: CdcdError) -> str:
+    """The hint about a primary that writes no record: the GRANT, if it refuses the role."""
+    if isinstance(error, StatementRejected) and error.sqlstate == INSUFFICIENT_PRIVILEGE:
+        with suppress(CdcdError):
+            [(role,)] = primary.rows("SELECT current_user")
+            function = "pg_catalog.pg_log_standby_snapshot()"
+            return f"Run on the primary: GRANT EXECUTE ON FUNCTION {function} TO {identifier(role)}"
+    return error.hint

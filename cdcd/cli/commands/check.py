@@ -36,10 +36,8 @@ def check(settings: Settings, out: TextIO, *, as_json: bool) -> bool:
     The last line sums up; the JSON has no such line.
     """
     found = []
-    sink = settings.sink
-    places = Places(sink.bootstrap_servers, sink.prefix, settings.source.slot, sink.client_properties)
     for made in findings(settings):
-        finding = filled(made, places)
+        finding = filled(made, settings.places)
         found.append(finding)
         if as_json:
             out.write(f"{_as_json(finding)}\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from shlex import quote
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -104,7 +105,7 @@ def requests(specs: Iterable[TopicSpec], records_max: int) -> Iterator[list[Topi
 
 def creating_command(spec: TopicSpec) -> str:
     """Return the command of Kafka's own tools that makes the topic as cdcd would."""
-    config = "".join(f" --config {name}={value}" for name, value in spec.config.items())
+    config = "".join(f" --config {quote(f'{name}={value}')}" for name, value in spec.config.items())
     return kafka_command(
         "kafka-topics.sh",
         f"--create --topic {spec.name} --partitions {spec.partitions} "

@@ -12,8 +12,10 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from cdcd.cli import main
+from cdcd.cli.commands import Load
 from cdcd.cli.main import Execute
 from cdcd.errors import RequestRejected, SettingsError
+from cdcd.sink.acls import IDEMPOTENT_WRITE
 
 
 @pytest.fixture
@@ -53,6 +55,19 @@ def test_a_command_that_fails_exits_1_in_one_line_and_debug_adds_the_traceback(
     assert capsys.readouterr().err == "cdcd: the slot is lost. Drop it [slot-lost]\n"
     assert main.main(["config", "--log-level", "debug"], find) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_command_in_the_hint_of_a_failed_command_names_the_brokers_of_the_settings(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(_: object, load: Load, __: object) -> bool:
+        load()
+        raise RequestRejected("denied", f"Run: {IDEMPOTENT_WRITE.command()}", code="kafka-acl-missing")
+
+    assert main.main(["slot", "status", "--config", config], lambda _: execute) == 1
+    said = capsys.readouterr().err
+    assert "--bootstrap-server BROKERS" not in said
+    assert "--bootstrap-server k:9092" in said
 
 
 @pytest.fixture

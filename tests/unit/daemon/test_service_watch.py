@@ -4,6 +4,7 @@ from threading import Event
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError
 
 from cdcd.config.settings import AvroSettings, Settings, SinkSettings, SourceSettings
 from cdcd.daemon.clients import Clients
@@ -14,6 +15,7 @@ from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.reachability import KAFKA, POSTGRESQL, REGISTRY, Reachability
 from cdcd.monitoring.status import QueueDepths, Status
 from cdcd.sink.kafka.cluster_probe import ClusterProbe
+from cdcd.sink.kafka.errors import to_cdcd_error
 
 
 class PlayedProbe:
@@ -131,6 +133,40 @@ def test_a_postgresql_that_refuses_the_log_in_has_not_answered() -> None:
     try:
         assert closed.wait(10)
         assert type(failed[0]) is AccessDenied
+    finally:
+        watch.close()
+
+
+class DeniedClients(Clients):
+    """Its Kafka denies a right."""
+
+    def probe(self, topic: str) -> Any:
+        return self
+
+    def ask(self) -> None:
+        raise to_cdcd_error(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), "asking", "k:9092")
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_command_in_the_hint_of_a_lost_service_names_the_brokers_of_the_settings() -> None:
+    source = SourceSettings(dsn="host=127.0.0.1 port=1")
+    settings = Settings(source=source, sink=SinkSettings(bootstrap_servers="k:9092"))
+    status, heard = Status(Identity("1.0", "slot", "pub"), 1000.0), Event()
+    hints: list[str] = []
+
+    class Noted(Reachability):
+        def failed(self, service: str, since_s: float, error: CdcdError) -> None:
+            if service == KAFKA:
+                hints.append(error.hint)
+                heard.set()
+
+    status.reachability = Noted(services(settings))
+    watch = ServiceWatch(settings, DeniedClients(settings), status, Metrics("pure"), lambda: None)
+    try:
+        assert heard.wait(10)
+        assert hints[0].endswith("--bootstrap-server k:9092")
     finally:
         watch.close()
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
@@ -21,6 +23,7 @@ from cdcd.errors import (
 from cdcd.monitoring.identity import Identity
 from cdcd.monitoring.metrics import Metrics
 from cdcd.monitoring.status import State, Status
+from cdcd.sink.kafka.errors import to_cdcd_error
 from cdcd.sink.kafka.refusals import SIZE
 from cdcd.source.server_errors import SlotActive
 from cdcd.wakeup import WakeupPipe
@@ -61,7 +64,7 @@ class FailingStartup:
 class Daemon:
     """A supervisor with nothing around it."""
 
-    def __init__(self, fail: Callable[[], CdcdError], binary: str | bool = "auto", **sink: str) -> None:
+    def __init__(self, fail: Callable[[], CdcdError], binary: str | bool = "auto", **sink: Any) -> None:
         settings = Settings(source={"dsn": "host=x", "binary": binary}, sink={"bootstrap_servers": "k:9092", **sink})
         self.clients = SetClock(settings)
         self.status = Status(Identity("test", "s", "p"), 0.0)
@@ -193,6 +196,26 @@ def test_access_that_no_stream_has_had_is_refused_at_once(make: Callable[..., Da
     with pytest.raises(AccessDenied):
         daemon.supervisor.run()
     assert daemon.status.errors.restarts == 0
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
+)
+def test_the_commands_in_its_hints_name_its_brokers_its_prefix_its_slot_and_its_user(
+    make: Callable[..., Daemon], code: int
+) -> None:
+    daemon = make(
+        lambda: to_cdcd_error(KafkaError(code), "writing records", "k:9092"),
+        prefix="shop",
+        librdkafka={"sasl.username": "app"},
+    )
+    with pytest.raises(AccessDenied) as denied:
+        daemon.supervisor.run()
+    assert "--bootstrap-server k:9092 --command-config admin.properties" in denied.value.hint
+    assert "--allow-principal User:app " in denied.value.hint
+    assert "--topic shop. " in denied.value.hint or "--transactional-id shop-cdcd.2 " in denied.value.hint
+    assert not re.search("PREFIX|SLOT|BROKERS", denied.value.hint)
+    assert daemon.status.errors.last()[-1].hint == denied.value.hint, "the page shows the same"
 
 
 @pytest.mark.parametrize("setting", ["stop", "park"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdcd.sink.acls import Places, acls_script, needed, of_topic, of_topics, of_transactions, topics_script
+from cdcd.sink.own_topics import altering_command
 from cdcd.sink.topics import TopicNames, TopicSpec, own_specs
 
 
@@ -65,3 +66,24 @@ def test_a_hint_gets_the_names_of_the_settings_and_no_log_in_that_the_cluster_do
     assert "admin.properties" not in plain
     assert "--allow-principal User:... " in plain, "nobody knows the name"
     assert Places("k:9092", "shop", "s", {}).filled("Set PREFIX") == "Set PREFIX"
+
+
+@pytest.mark.parametrize("word", ["PREFIX", "SLOT", "BROKERS"])
+def test_a_topic_that_is_named_like_a_word_of_the_hints_keeps_its_name(word: str) -> None:
+    command = altering_command(f"shop.public.{word}", "cleanup.policy=delete")
+    filled = Places("k:9092", "shop", "s", {}).filled(command)
+    assert f"--entity-name shop.public.{word} " in filled
+    assert filled.endswith("--bootstrap-server k:9092")
+
+
+def test_what_the_settings_hold_runs_nothing_in_a_shell() -> None:
+    login = {"security.protocol": "SASL_SSL", "sasl.username": "$ConnectionString"}
+    filled = Places("k:9092; exit 7", "shop", "s", login).filled(of_topics("PREFIX").command())
+    words = shlex.split(filled)
+    assert words[words.index("--allow-principal") + 1] == "User:$ConnectionString"
+    assert words[words.index("--bootstrap-server") + 1] == "k:9092; exit 7"
+    assert "'User:$ConnectionString'" in filled
+
+
+def test_a_setting_of_a_topic_runs_nothing_in_a_shell() -> None:
+    assert "--add-config 'x=$(exit 7)' " in altering_command("t", "x=$(exit 7)")
