@@ -263,6 +263,8 @@ class ParkedTables:
                         if data is not None:
                             record[subject] = rename(table, subject, data)
             batch.rows = len(chunk.events)
+            # So the size of a row that is refused again is known: it is the reason from then on.
+            batch.bytes = sum(len(each.key or b"") + len(each.value or b"") for each in chunk.events)
             batch.tables = [replayed]
         return chunk.offset - known.offset
 

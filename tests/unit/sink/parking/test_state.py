@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
-from cdcd.errors import KafkaUnavailable, Unpublishable
+from cdcd.errors import KafkaUnavailable, RecordTooLarge, Unpublishable
 from cdcd.progress.daemon_requests import DISCARD, MESSAGES, SNAPSHOT, UNPARK, Request
 from cdcd.progress.records import SlotRecord, parse_slot_record
 from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, TableSnapshot, parse_snapshot_record
@@ -517,6 +517,45 @@ def test_a_refused_logical_message_is_told_with_the_setting_that_leaves_messages
     with pytest.raises(Unpublishable) as raised, life.publisher._parked.naming_table(lambda _: MESSAGES):
         raise Unpublishable("too large", "Raise the limit.", topic=NAMES.messages, code="row-too-large")
     assert "source.messages = false" in raised.value.hint
+
+
+class PickyProducer(FakeProducer):
+    """Its broker refuses what is larger than the topic takes."""
+
+    def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
+        if topic == NAMES.topic(*A) and any(len(each["value"] or b"") > LIMIT for each in messages):
+            raise RecordTooLarge("refused", "raise it", topic=topic, code="row-too-large")
+        super().produce(topic, partition, messages)
+
+
+LIMIT = 1_048_588
+REFUSED = r"a row of 2,000,001 bytes: the topic p\.public\.a takes at most 1,048,588"
+
+
+def test_a_daemon_that_is_started_again_and_refused_again_still_says_how_large_the_row_is() -> None:
+    class PickyLife(Life):
+        def start(self, **_: int) -> None:
+            producer = PickyProducer(self.broker, "p-s")
+            producer.start(lambda: False)
+            settings = TopicSettings(1, 1, {"max.message.bytes": str(LIMIT)})
+            topics = TableTopics(FakeAdmin(self.broker), NAMES, settings)
+            last = self.last()
+            reader = KafkaParkedReader(FakeReading(self.broker, NAMES.parked))
+            tables = ParkedTables(topics, "s", last, self.parking, reader)
+            self.publisher = Publisher(producer, topics, Source("s", "1", 1), last, tables)
+
+    life = PickyLife()
+    large = b"v" * 2_000_000
+    with pytest.raises(RecordTooLarge, match=REFUSED):
+        life.publish(A, large)
+    life.parking.parked[A] = "as the supervisor does"
+    life.start()
+    life.publish(A, large)
+    life.publish(B, b"1", asks=UNPARK)
+    life.parking = PendingParking()  # the process has ended, and what it knew with it
+    life.start()
+    with pytest.raises(RecordTooLarge, match=REFUSED):
+        life.publisher.replay(0.0)
 
 
 def test_two_tables_of_one_topic_are_parked_apart() -> None:
