@@ -7,6 +7,7 @@ modules read it only for the deadlines of their I/O.
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 
 
 def monotonic_s() -> float:
@@ -17,3 +18,8 @@ def monotonic_s() -> float:
 def wall_us() -> int:
     """Microseconds since 1970-01-01 UTC, to compare with PostgreSQL's commit times. It may jump."""
     return time.time_ns() // 1000
+
+
+def utc_now() -> datetime:
+    """The same as a datetime, to compare with the dates of certificates."""
+    return datetime.fromtimestamp(wall_us() / 1_000_000, UTC)

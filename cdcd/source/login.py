@@ -121,7 +121,7 @@ def logged_in(params: Parameters, attempt: Callable[[Parameters], _C]) -> _C:
 
 
 def _with_password(maker: PasswordMaker, params: Parameters, attempt: Callable[[Parameters], _C]) -> _C:
-    place = _parameter(params, "host"), int(_parameter(params, "port") or 5432), _parameter(params, "user")
+    place = parameter(params, "host"), int(parameter(params, "port") or 5432), parameter(params, "user")
     refused, failure = None, None
     for _ in range(_TRIES):
         password = maker.password(*place, refused)
@@ -140,7 +140,7 @@ def _with_password(maker: PasswordMaker, params: Parameters, attempt: Callable[[
 
 def _hosts(params: Parameters) -> Iterator[Parameters]:
     """Give the parameters for each host alone, in the order in which libpq would try them."""
-    listed = {name: _parameter(params, name).split(",") for name in ("host", "hostaddr", "port")}
+    listed = {name: parameter(params, name).split(",") for name in ("host", "hostaddr", "port")}
     count = max(len(listed["host"]), len(listed["hostaddr"]))
     hosts = [
         {**params, **{name: values[n] if n < len(values) else values[0] for name, values in listed.items()}}
@@ -152,7 +152,7 @@ def _hosts(params: Parameters) -> Iterator[Parameters]:
     yield from hosts
 
 
-def _parameter(params: Parameters, name: str) -> str:
+def parameter(params: Parameters, name: str) -> str:
     """Return a parameter of the login, from where libpq takes it: the DSN, the environment, or its default."""
     from psycopg import pq  # here: the settings import this module, and `cdcd config` needs no libpq
 

@@ -217,7 +217,13 @@ _ACCESS: Final[tuple[tuple[str, str, str, Code], ...]] = (
         "hba-refused",
     ),
     (
-        r"certificate verify failed|does not match host name|root certificate file",
+        r"does not match host name",
+        "the server's certificate is for another host name",
+        "Name the server in source.dsn by a host name of its certificate; `hostaddr` may say its address besides",
+        "server-certificate-unverified",
+    ),
+    (
+        r"certificate verify failed|root certificate file",
         "the server's certificate cannot be verified",
         "Check sslmode and sslrootcert in source.dsn",
         "server-certificate-unverified",

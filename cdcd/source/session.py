@@ -21,7 +21,7 @@ from psycopg import conninfo, pq, sql
 
 from cdcd.error_codes import Code
 from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected, SettingsError
-from cdcd.source import server_errors
+from cdcd.source import server_errors, tls_files
 from cdcd.source.login import Dsn, Login, logged_in
 
 Query: TypeAlias = LiteralString | sql.SQL | sql.Composed
@@ -136,7 +136,8 @@ def _connected(params: Mapping[str, Any]) -> psycopg.Connection[tuple[Any, ...]]
     try:
         return psycopg.connect(**params, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
-        raise server_errors.connection_refused(str(error), str(params.get("user") or "")) from error
+        refused = server_errors.connection_refused(str(error), str(params.get("user") or ""))
+        raise tls_files.dating(refused, params) from error
 
 
 def connect(params: Mapping[str, Any]) -> psycopg.Connection[tuple[Any, ...]]:

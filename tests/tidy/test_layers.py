@@ -16,6 +16,7 @@ GROUND = {
     "cdcd",
     "cdcd.aws_iam",
     "cdcd.build_info",
+    "cdcd.certificates",
     "cdcd.clock",
     "cdcd.error_codes",
     "cdcd.errors",

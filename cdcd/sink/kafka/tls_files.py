@@ -14,13 +14,19 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from cdcd.clock import monotonic_s
+from cdcd.certificates import faults, of_file
+from cdcd.clock import monotonic_s, utc_now
 from cdcd.errors import CdcdError
 from cdcd.file_watch import FileWatch
 from cdcd.sink.kafka.client_config import KafkaConnection, Property, client_config
 from cdcd.sink.kafka.errors import kafka_error, to_cdcd_error
 from cdcd.sink.kafka.refusals import TLS
 
+OTHERS_VALID: Final = (
+    "The certificates in them are valid today: so the broker's own may have expired, name another host, or be of "
+    "another CA."
+)
+_OF_CAS: Final = frozenset({"ssl.ca.location", "https.ca.location"})
 _NO_FILES: Final = frozenset({"ssl.engine.location"})
 """A library, which is loaded once."""
 
@@ -48,8 +54,16 @@ def watch_tls_files(connection: KafkaConnection, clock: Callable[[], float] = mo
 
 
 def naming_files(error: CdcdError, properties: Mapping[str, Property]) -> CdcdError:
-    """Let the hint of an error of TLS name the files. Returns the error."""
+    """Let an error of TLS name the files, and when the certificates in them expire. Returns the error."""
     files = tls_files(properties)
-    if files and error.hint.startswith(TLS.hint):
-        error.hint = f"{TLS.hint} The files: {', '.join(f'{name} = {path}' for name, path in files.items())}."
+    if not files or not error.hint.startswith(TLS.hint):
+        return error
+    dates = {name: found for name, path in files.items() if (found := of_file(path, is_ca=name in _OF_CAS))}
+    named = (f"{name} = {path}" + (f" ({dates[name]})" if name in dates else "") for name, path in files.items())
+    error.hint = f"{TLS.hint} The files: {', '.join(named)}."
+    wrong = faults({f"{name} = {files[name]}": each for name, each in dates.items()}, utc_now())
+    if wrong and wrong not in error.message:
+        error.message = f"{error.message}; {wrong}"
+    elif dates and not wrong:
+        error.hint += f" {OTHERS_VALID}"
     return error

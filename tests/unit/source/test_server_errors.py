@@ -44,6 +44,11 @@ READY = SlotFacts("shop", "shop", "reserved", "logical")
         ('FATAL:  database "shop" does not exist', RequestRejected, "dbname"),
         ("SSL error: certificate verify failed", AccessDenied, "sslrootcert"),
         (
+            'server certificate for "db.example.org" does not match host name "10.0.0.1"',
+            AccessDenied,
+            "by a host name of its certificate",
+        ),
+        (
             "FATAL:  number of requested standby connections exceeds max_wal_senders",
             PostgresUnavailable,
             "max_wal_senders",
