@@ -40,7 +40,8 @@ def test_every_package_of_a_lock_has_one_version_and_its_hashes(lock: str) -> No
 
 def test_the_image_lock_holds_a_fitting_version_of_every_dependency() -> None:
     versions = pinned("image.lock")
-    for text in (*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["registry"]):
+    extras = PROJECT["optional-dependencies"]
+    for text in (*PROJECT["dependencies"], *extras["registry"], *extras["aws"]):
         requirement = Requirement(text)
         version = versions[re.sub(r"[-_.]+", "-", requirement.name).lower()]
         assert requirement.specifier.contains(version), f"{version} does not fit {text}: run .build/lock"
