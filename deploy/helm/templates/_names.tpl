@@ -63,3 +63,14 @@ app.kubernetes.io/component: daemon
 {{- printf "%s:%s" $image.repository ($image.tag | default .root.Chart.AppVersion) -}}
 {{- end -}}
 {{- end -}}
+
+{{/* "true" if the settings have a log-in that may ask a server of tokens; else empty. Takes an instance. */}}
+{{- define "cdcd.asksForTokens" -}}
+{{- $source := .config.source | default dict -}}
+{{- $sink := .config.sink | default dict -}}
+{{- $asks := or $source.password_command $source.password_function $sink.token_function -}}
+{{- range $name, $_ := $sink.librdkafka -}}
+{{- if hasPrefix "sasl.oauthbearer." $name }}{{ $asks = true }}{{ end -}}
+{{- end -}}
+{{- if $asks }}true{{ end -}}
+{{- end -}}

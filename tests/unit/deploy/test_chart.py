@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
 from itertools import combinations
@@ -345,3 +347,40 @@ def test_the_chart_has_the_version_of_cdcd() -> None:
 @pytest.mark.parametrize(("copy", "original"), COPIES.items(), ids=lambda path: path.name)
 def test_alerts_and_dashboard_have_one_source(copy: Path, original: Path) -> None:
     assert copy.read_text() == original.read_text(), "run: python tests/support/chart.py"
+
+
+TOKEN_PORT = {"ports": [{"port": 443}]}
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    "given",
+    [
+        "config.source.password_function=aws-rds-iam",
+        "config.source.password_command[0]=gcloud",
+        "config.sink.token_function=aws-msk-iam",
+        r"config.sink.librdkafka.sasl\.oauthbearer\.method=oidc",
+    ],
+)
+def test_a_log_in_that_asks_a_server_of_tokens_may_reach_it_and_no_other_may(given: str) -> None:
+    [policy] = kind(rendered("production.yaml", "--set", given), "NetworkPolicy")
+    assert TOKEN_PORT in policy["spec"]["egress"]
+    [policy] = kind(rendered("production.yaml"), "NetworkPolicy")
+    assert TOKEN_PORT not in policy["spec"]["egress"]
+    [policy] = kind(
+        rendered("production.yaml", "--set", given, "--set", "networkPolicy.tokenPorts=null"), "NetworkPolicy"
+    )
+    assert TOKEN_PORT not in policy["spec"]["egress"]
+
+
+@needs_kubectl
+def test_the_component_for_servers_of_tokens_opens_their_port(tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY / "kubernetes", tmp_path / "kubernetes")
+    overlay = tmp_path / "kubernetes" / "overlays" / "tokens"
+    overlay.mkdir()
+    (overlay / "kustomization.yaml").write_text(
+        "resources: [../../base]\ncomponents: [../../components/token-servers]\n"
+    )
+    done = subprocess.run(["kubectl", "kustomize", overlay], capture_output=True, text=True, check=True)
+    [policy] = kind(list(yaml.safe_load_all(done.stdout)), "NetworkPolicy")
+    assert TOKEN_PORT in policy["spec"]["egress"]
