@@ -76,8 +76,9 @@ class SettingNames(Generic[M]):
             return
         section = key.partition(".")[0]
         if is_table and section not in self.sections:
-            sections = get_close_matches(section, self.sections, n=1, cutoff=0.5)
-            hint = f"Did you mean [{sections[0]}]?" if sections else f"There are [{'], ['.join(self.sections)}]"
+            tables = [name for name in self.model.model_fields if name in self.sections or name in self.free_form]
+            nearest = get_close_matches(section, tables, n=1, cutoff=0.5)
+            hint = f"Did you mean [{nearest[0]}]?" if nearest else f"There are [{'], ['.join(tables)}]"
             raise SettingsError(f"There is no section [{section}] ({place})", hint, code="setting-unknown")
         # For `slot`, `source.slot` is nearer than a name with similar letters: the name is right, the section is
         # missing.

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from cdcd.errors import CdcdError, RetriableError, SettingsError
 from cdcd.lsn import format_lsn
+from cdcd.spark import failures
 from cdcd.spark import settings as s
 from cdcd.spark.cdc import Cdc
 from cdcd.spark.metrics import MirrorMetrics
@@ -37,11 +38,7 @@ def translating_errors() -> Iterator[None]:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
         message = str(error).strip().split("\n", 1)[0].rstrip(".") or type(error).__name__
-        if message.startswith("[JAVA_GATEWAY_EXITED]"):
-            hint = "See its output above: it needs a Java (JAVA_HOME), and the jars that spark.jars.packages names"
-        else:
-            hint = "Spark's own log says more. Start the job again: it goes on where it was"
-        raise CdcdError(f"Spark failed: {message}", hint, code="spark-failed") from error
+        raise CdcdError(f"Spark failed: {message}", failures.hint(error, message), code="spark-failed") from error
 
 
 def mirror(path: str, *, once: bool, out: TextIO) -> bool:
@@ -125,9 +122,13 @@ def session(settings: s.SparkSettings) -> SparkSession:
     if active is not None:
         return active
     builder: Any = SparkSession.builder.appName("cdcd")
-    for name, value in session_options(settings).items():
+    options = session_options(settings)
+    for name, value in options.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkException as error:
+        raise failures.not_started(str(error), options) from error
 
 
 def session_options(settings: s.SparkSettings) -> dict[str, str]:

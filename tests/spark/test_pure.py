@@ -13,12 +13,13 @@ from servers.jars import OLDEST_SPARK, SPARK
 
 pytest.importorskip("pyspark")
 
-from pyspark.errors import PySparkRuntimeError
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkRuntimeError
 
 from cdcd.avro.type_forms import TYPE_FORMS
 from cdcd.errors import CdcdError, DecodeError, RequestRejected, SettingsError
 from cdcd.source.session import PINNED
-from cdcd.spark import commands, settings
+from cdcd.spark import commands, failures, settings
 from cdcd.spark.load import ctid_ranges, jdbc
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
 from cdcd.spark.mirror.schema_evolution import evolve
@@ -143,15 +144,42 @@ def test_a_session_draws_progress_on_a_terminal_only_and_the_file_wins(
     [
         (
             PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}),
-            r"its port number\. See its output above: it needs a Java",
+            r"its port number\. See its output above\. Spark needs Java 17 or 21, and ",
         ),
         (ConnectionRefusedError("refused."), r"refused\. Spark's own log says more\. Start the job again"),
+        (AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] no t"), r"no t\. Spark refuses what the job asks for"),
+        (
+            Py4JError("An error occurred\njava.lang.ClassNotFoundException: org.apache.kafka.common.x"),
+            r"A jar is missing in the session\. Name these with --jars .*org\.apache\.spark:spark-sql-kafka",
+        ),
         (ConnectionResetError(), r"ConnectionResetError\. Spark's own log says more"),
     ],
 )
 def test_an_error_of_spark_becomes_a_sentence_and_its_hint(error: Exception, message: str) -> None:
     with pytest.raises(CdcdError, match=message), commands.translating_errors():
         raise error
+
+
+def test_a_session_that_does_not_start_names_the_jars_that_it_was_to_fetch_and_other_ways_to_them() -> None:
+    text = "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."
+    error = failures.not_started(text, {"spark.jars.packages": "io.delta:delta-spark_2.13:4.0.0"})
+    for part in ("Java 17 or 21", "of io.delta:delta-spark_2.13:4.0.0.", "--jars", "spark.jars.packages", "PySpark"):
+        assert part in error.hint
+    assert "unresolved dependency" not in failures.not_started(text, {"spark.jars": "/x.jar"}).hint
+
+
+def test_the_java_that_spark_finds_or_lacks_is_named(tmp_path: Path) -> None:
+    assert "there is none: JAVA_HOME is not set" in failures.java({"PATH": str(tmp_path)})
+    assert f"JAVA_HOME names {tmp_path}, where there is no bin/java" in failures.java({"JAVA_HOME": str(tmp_path)})
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "java"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    (tmp_path / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="11.0.2"\n')
+    assert failures.java({"JAVA_HOME": str(tmp_path)}).endswith(f"names {tmp_path}, which is Java 11.0.2")
+    assert failures.java({"PATH": str(tmp_path / "bin")}).endswith(f"PATH has {program}, which is Java 11.0.2")
+    (tmp_path / "release").unlink()
+    assert failures.java({"JAVA_HOME": str(tmp_path)}).endswith(f"names {tmp_path}")
 
 
 def _writer(**columns: str) -> Writer:

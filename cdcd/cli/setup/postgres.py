@@ -16,8 +16,9 @@ from cdcd.errors import CdcdError, sentence
 from cdcd.preflight import postgres
 from cdcd.preflight.findings import Finding, Level
 from cdcd.preflight.postgres_facts import PostgresFacts, gather
-from cdcd.source.publication import INSUFFICIENT_PRIVILEGE, Publication
+from cdcd.source.publication import Publication
 from cdcd.source.server import server_facts
+from cdcd.source.server_errors import INSUFFICIENT_PRIVILEGE
 from cdcd.source.session import Session, StatementRejected
 from cdcd.source.setup_sql import RDS_REPLICATION, Step
 from cdcd.source.slot import Slot
