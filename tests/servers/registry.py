@@ -1,7 +1,7 @@
 """A real schema registry on loopback: Apicurio, which serves Confluent's API, and keeps its schemas in memory.
 
 Before: `jars` fetches the program that `registry.lock` lists.
-After: the fixture `schema_registry` in `tests/support/fix_registry.py`.
+After: the fixture `schema_registry` in `tests/support/fix_registry.py`; `connect`'s Avro converter.
 Source: Apicurio Registry 3.0, "Confluent Schema Registry API compatibility".
 """
 
@@ -36,6 +36,11 @@ class SchemaRegistry(Server):
     def url(self) -> str:
         """Where it serves Confluent's API."""
         return f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
+
+    @property
+    def apicurio_url(self) -> str:
+        """Where it serves Apicurio's own API, for the converter of `servers.connect`."""
+        return f"http://127.0.0.1:{self.port}/apis/registry/v2"
 
     def _prepare(self) -> list[str]:
         name = f"registry-{VERSION}"
