@@ -12,6 +12,7 @@ binary formats. So every LSN, xid and commit time of the events is in `wal.jsonl
 from __future__ import annotations
 
 import functools
+import gzip
 import json
 import os
 import struct
@@ -124,7 +125,8 @@ def record(
     answers = streams._ask(dsn, recorded)
     version = sql.info.parameter_status("server_version") or ""
     Recording(version, answers, recorded, []).save(WAL)
-    CATALOG.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in catalog))
+    rows = "".join(f"{json.dumps(row, ensure_ascii=False, separators=(',', ':'))}\n" for row in catalog)
+    CATALOG.write_bytes(gzip.compress(rows.encode(), 9, mtime=0))
     for mode in MODES:
         made = []
         for encoding in ENCODINGS:
@@ -166,6 +168,7 @@ def connector(
         "snapshot.mode": "initial",
         "skipped.operations": "none",
         "extended.headers.enabled": "false",
+        "event.processing.failure.handling.mode": "warn",  # an event that the connector cannot make is left out
         "errors.tolerance": "all",  # a record that a converter refuses is left out, and the task goes on
         "errors.log.enable": "true",
         "topic.creation.default.partitions": "1",
@@ -179,34 +182,32 @@ def connector(
 def read(kafka: servers.Kafka, prefixes: Sequence[str]) -> dict[str, list[Record]]:
     """Read all records of the topics of each prefix, topic by topic."""
     consumer = _consumer(kafka)
-    found: dict[str, list[Record]] = {prefix: [] for prefix in prefixes}
-    for topic in sorted(consumer.list_topics(timeout=20).topics):
-        prefix = topic.partition(".")[0]
-        if prefix in found:
-            found[prefix] += _records(consumer, topic)
+    topics = [name for name in consumer.list_topics(timeout=20).topics if name.partition(".")[0] in prefixes]
+    begins = [confluent_kafka.TopicPartition(topic, 0, 0) for topic in sorted(topics)]
+    missing = sum(consumer.get_watermark_offsets(begin, timeout=20)[1] for begin in begins)
+    by_topic: dict[str, list[Record]] = {begin.topic: [] for begin in begins}
+    consumer.assign(begins)
+    while missing:
+        message = consumer.poll(20)
+        if message is None or message.error():
+            raise SystemExit(f"{missing} records are missing: {message and message.error()}")
+        headers: Any = message.headers() or ()
+        topic = message.topic() or ""
+        by_topic[topic].append(Record(topic, message.key(), message.value(), tuple(headers)))
+        missing -= 1
     consumer.close()
+    found: dict[str, list[Record]] = {prefix: [] for prefix in prefixes}
+    for topic, records in by_topic.items():
+        found[topic.partition(".")[0]] += records
     return found
 
 
-def _records(consumer: confluent_kafka.Consumer, topic: str) -> Iterator[Record]:
-    _, end = consumer.get_watermark_offsets(partition := confluent_kafka.TopicPartition(topic, 0, 0), timeout=20)
-    consumer.assign([partition])
-    offset = 0
-    while offset < end:
-        message = consumer.poll(20)
-        if message is None or message.error():
-            raise SystemExit(f"{topic}: {message and message.error()}")
-        offset = (message.offset() or 0) + 1
-        headers: Any = message.headers() or ()
-        yield Record(topic, message.key(), message.value(), tuple(headers))
-
-
 def avro_schemas(registry: SchemaRegistry, records: Sequence[Record]) -> Iterator[tuple[int, str]]:
-    """Yield the schemas that these records name, as Confluent's API gives them."""
+    """Yield the schemas that these records name, as the converter registered them."""
     data = [each for record in records for each in (record.key, record.value) if each is not None]
     for number in sorted({struct.unpack(">bi", each[:5])[1] for each in data}):
-        with urllib.request.urlopen(f"{registry.url}/schemas/ids/{number}", timeout=20) as answer:
-            yield number, json.loads(answer.read())["schema"]
+        with urllib.request.urlopen(f"{registry.apicurio_url}/ids/contentIds/{number}", timeout=20) as answer:
+            yield number, answer.read().decode()
 
 
 def _consumer(kafka: servers.Kafka) -> confluent_kafka.Consumer:

@@ -3,7 +3,7 @@
 Before: `record` writes the files from a real connector. After: whatever must write the same bytes.
 
 One file for each setting of the connector's modes. It has the same changes in three encodings, each from a connector
-of its own. `wal.jsonl.gz` has the WAL of these changes as the server sent it (`golden.recording`), and `catalog.json`
+of its own. `wal.jsonl.gz` has the WAL of these changes as the server sent it (`golden.recording`), and `catalog.jsonl.gz`
 what the connector could see of the tables.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 WAL = HERE / "wal.jsonl.gz"
-CATALOG = HERE / "catalog.json"
+CATALOG = HERE / "catalog.jsonl.gz"
 WORKLOAD = HERE / "workload.sql"
 
 _SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'

@@ -59,11 +59,11 @@ CREATE TABLE arrays_unknown (
 CREATE TABLE required (
     id int PRIMARY KEY, flag boolean NOT NULL, i2 smallint NOT NULL, i8 bigint NOT NULL, f4 real NOT NULL,
     f8 double precision NOT NULL, n0 numeric NOT NULL, n52 numeric(5,2) NOT NULL, m money NOT NULL, t text NOT NULL,
-    raw bytea NOT NULL, jb jsonb NOT NULL, u uuid NOT NULL, d date NOT NULL, t6 time NOT NULL, ts3 timestamp(3) NOT NULL,
-    ts6 timestamp NOT NULL, tz timestamptz NOT NULL, z timetz NOT NULL, iv interval NOT NULL, b8 bit(8) NOT NULL,
+    raw bytea NOT NULL, jb jsonb NOT NULL, u uuid NOT NULL, d date NOT NULL, t6 time NOT NULL, tz timestamptz NOT NULL, z timetz NOT NULL, iv interval NOT NULL, b8 bit(8) NOT NULL,
     p point NOT NULL, a int[] NOT NULL, h hstore NOT NULL, l ltree NOT NULL, ci citext NOT NULL, e mood NOT NULL,
     ip inet NOT NULL, r4 int4range NOT NULL, tsv tsvector NOT NULL, n name NOT NULL
 );
+CREATE TABLE required_timestamp (id int PRIMARY KEY, ts3 timestamp(3) NOT NULL, ts6 timestamp NOT NULL);
 CREATE TABLE defaults (
     id bigserial PRIMARY KEY, flag boolean DEFAULT true, i2 smallint DEFAULT 7, i4 int NOT NULL DEFAULT 8,
     i8 bigint DEFAULT 9, f4 real DEFAULT 1.5, f8 double precision DEFAULT 2.5, n0 numeric DEFAULT 1.25,
@@ -117,7 +117,7 @@ INSERT INTO arrays (id, i4, t, n52, tz) VALUES (1, '{1,NULL}', '{a,NULL}', '{1.5
 INSERT INTO extras VALUES (1, 'a=>1, b=>NULL', 'Top.Science', 'CiText', '978-0-393-04002-9', 'so, so', '(1,x)', 'label');
 INSERT INTO shapes VALUES (1, '(1,2)', '{1,2,3}', '[(1,2),(3,4)]', '(3,4),(1,2)', '[(1,2),(3,4)]', '((0,0),(1,0),(0,1))', '<(1,2),3>');
 INSERT INTO defaults (id) VALUES (1);
-INSERT INTO required VALUES (1, true, 1, 1, 1, 1, 1, 1, 1, 't', '\x01', '1', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '2020-01-01', '1:00', '2020-01-01', '2020-01-01', '2020-01-01', '1:00+00', '1s', B'00000001', '(1,2)', '{1}', 'a=>1', 'l', 'c', 'ok', '1.2.3.4', '[1,2)', 'a', 'n');
+INSERT INTO required VALUES (1, true, 1, 1, 1, 1, 1, 1, 1, 't', '\x01', '1', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '2020-01-01', '1:00', '2020-01-01', '1:00+00', '1s', B'00000001', '(1,2)', '{1}', 'a=>1', 'l', 'c', 'ok', '1.2.3.4', '[1,2)', 'a', 'n');
 
 --! changes
 INSERT INTO basic VALUES
@@ -185,17 +185,19 @@ INSERT INTO arrays (id, ts6, ts3) VALUES (11, '{infinity,-infinity}', '{infinity
 INSERT INTO arrays (id, tz) VALUES (12, '{infinity,-infinity}');
 INSERT INTO arrays (id, n, n52) VALUES (13, '{NaN}', '{NaN}');
 INSERT INTO arrays_unknown VALUES (1, '{1.5}', '{n}', '{1 day}', '{101}', '{<a/>}', '{"(1,2)"}', '{(1,2),(3,4)}', '{a}');
-INSERT INTO required VALUES (2, false, 2, 2, 2, 2, 2, 2, 2, 'u', '\x02', '2', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '2020-01-02', '2:00', '2020-01-02', '2020-01-02', '2020-01-02', '2:00+00', '2s', B'00000010', '(2,3)', '{2}', 'a=>2', 'm', 'd', 'sad', '1.2.3.5', '[2,3)', 'b', 'm');
+INSERT INTO required VALUES (2, false, 2, 2, 2, 2, 2, 2, 2, 'u', '\x02', '2', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '2020-01-02', '2:00', '2020-01-02', '2:00+00', '2s', B'00000010', '(2,3)', '{2}', 'a=>2', 'm', 'd', 'sad', '1.2.3.5', '[2,3)', 'b', 'm');
 UPDATE required SET i2 = 3 WHERE id = 2;
 UPDATE required SET id = 3 WHERE id = 2;
 DELETE FROM required WHERE id = 3;
+INSERT INTO required_timestamp VALUES (1, '2020-01-01', '2020-01-01');
+DELETE FROM required_timestamp;
 INSERT INTO defaults (id) VALUES (2);
 INSERT INTO defaults (id, flag, i2, i8, f4, f8, n0, n52, m, t, tf, raw, jb, u, d, dn, t6, ts3, ts6, tz, iv, b8, e, ip, a, who, h, p)
     VALUES (3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 DELETE FROM defaults WHERE id = 3;
 INSERT INTO toast SELECT 1, 1, repeat('t', 300), repeat('v', 300), convert_to(repeat('b', 300), 'UTF8'), ('"' || repeat('j', 300) || '"')::json, ('"' || repeat('j', 300) || '"')::jsonb, ('<x>' || repeat('x', 300) || '</x>')::xml, repeat('9', 700)::numeric, repeat('8', 700)::numeric,
     array_fill('t'::text, ARRAY[100]), array_fill('v'::varchar, ARRAY[100]), array_fill(1, ARRAY[100]), array_fill(2::bigint, ARRAY[100]), array_fill('\x62'::bytea, ARRAY[100]), array_fill('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid, ARRAY[40]), array_fill('2020-01-01'::date, ARRAY[100]), array_fill('1'::jsonb, ARRAY[60]), array_fill(1.5::float8, ARRAY[100]), array_fill(1.5::numeric, ARRAY[100]),
-    hstore('h', repeat('h', 300)), (SELECT string_agg('w' || g, ' ')::tsvector FROM generate_series(1, 100) g), repeat('c', 300), repeat('l.', 100) || 'l', repeat('10', 1500)::varbit, ('(' || repeat('(0,0),', 40) || '(1,1))')::polygon, array_fill(3::smallint, ARRAY[200]), numrange(1, repeat('9', 900)::numeric);
+    hstore('h', repeat('h', 300)), (SELECT string_agg('w' || g, ' ')::tsvector FROM generate_series(1, 100) g), repeat('c', 300), (repeat('l.', 100) || 'l')::ltree, repeat('10', 1500)::varbit, ('(' || repeat('(0,0),', 40) || '(1,1))')::polygon, array_fill(3::smallint, ARRAY[200]), numrange(1, repeat('9', 900)::numeric);
 UPDATE toast SET n = 2 WHERE id = 1;
 UPDATE toast SET id = 2 WHERE id = 1;
 UPDATE toast SET t = 'short', jb = NULL WHERE id = 2;
