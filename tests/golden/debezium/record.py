@@ -61,7 +61,6 @@ MODES = {
 }
 """What differs from the connector's defaults, for each file."""
 ENCODINGS = ("json", "json-schema", "avro")
-ENCODING_OF_NAMES = {"json": "none", "json-schema": "none", "avro": "avro"}
 
 WITHIN_S = 300
 CATALOG_SQL = """
@@ -117,7 +116,6 @@ def record(
             _wait(worker, functools.partial(_have_ended, kafka, list(properties), number), f"part {number} is written")
         time.sleep(2)
         found = read(kafka, list(names.values()))
-        sys.stderr.write(worker.log.read_text() if "--log" in sys.argv else "")
     sql.execute("SELECT pg_logical_emit_message(false, 'recorder', 'the end')")  # where `_read` ends
     recorded = [streams._read(dsn, mode, options) for mode, options in wanted.items()]
     for stream in recorded:
@@ -127,13 +125,13 @@ def record(
     Recording(version, answers, recorded, []).save(WAL)
     rows = "".join(f"{json.dumps(row, ensure_ascii=False, separators=(',', ':'))}\n" for row in catalog)
     CATALOG.write_bytes(gzip.compress(rows.encode(), 9, mtime=0))
+    of_the_servers = ("database.", "key.converter.apicurio.registry.url", "value.converter.apicurio.registry.url")
     for mode in MODES:
         made = []
         for encoding in ENCODINGS:
             name = names[mode, encoding]
             schemas = dict(avro_schemas(registry, found[name])) if encoding == "avro" else {}
-            shown = {key: value for key, value in properties[name].items() if not key.startswith("database.")}
-            shown = {key: value for key, value in shown.items() if not key.endswith("registry.url")}
+            shown = {key: value for key, value in properties[name].items() if not key.startswith(of_the_servers)}
             made.append(Connector(encoding, shown, found[name], schemas))
         save(path := HERE / f"{mode}.jsonl.xz", made)
         print(f"{mode}: {[len(each.records) for each in made]} records, {path.stat().st_size:,} bytes", flush=True)

@@ -2,9 +2,9 @@
 
 Before: `record` writes the files from a real connector. After: whatever must write the same bytes.
 
-One file for each setting of the connector's modes. It has the same changes in three encodings, each from a connector
-of its own. `wal.jsonl.gz` has the WAL of these changes as the server sent it (`golden.recording`), and `catalog.jsonl.gz`
-what the connector could see of the tables.
+One file for each set of the connector's modes. It has the same changes in three encodings, each from a connector of its
+own. `wal.jsonl.gz` has the WAL of these changes as the server sent it (`golden.recording`), `catalog.jsonl.gz` what
+the connector could see of the tables before them.
 """
 
 from __future__ import annotations

@@ -117,6 +117,10 @@ INSERT INTO arrays (id, i4, t, n52, tz) VALUES (1, '{1,NULL}', '{a,NULL}', '{1.5
 INSERT INTO extras VALUES (1, 'a=>1, b=>NULL', 'Top.Science', 'CiText', '978-0-393-04002-9', 'so, so', '(1,x)', 'label');
 INSERT INTO shapes VALUES (1, '(1,2)', '{1,2,3}', '[(1,2),(3,4)]', '(3,4),(1,2)', '[(1,2),(3,4)]', '((0,0),(1,0),(0,1))', '<(1,2),3>');
 INSERT INTO defaults (id) VALUES (1);
+INSERT INTO times (id, d, t3, t6, ts3, ts6, tz6, z6) VALUES (21, 'infinity', '24:00', '24:00', 'infinity', 'infinity', 'infinity', '24:00+00'), (22, '-infinity', '0:00', '23:59:59.999999', '-infinity', '-infinity', '-infinity', '23:59:59.999999-15:59'), (23, '4713-01-01 BC', NULL, NULL, '4713-01-01 BC', '1969-12-31 23:59:59.999999', '4713-01-01 00:00+00 BC', NULL);
+INSERT INTO specials VALUES (4, 'NaN', 'NaN', 'NaN', 'Infinity'), (5, 1.50, 1.5, 1e-45, 5e-324);
+INSERT INTO bits VALUES (5, B'1', B'0', B'10', B'00000101', B'000000000101', (repeat('0', 64))::bit(64), B'101', B'1', B'1010101010', '{101}');
+INSERT INTO net (id, ip, c, mac, r4, rz, rd, tsv) VALUES (4, '192.168.1.1/24', '10.0.0.0/8', '08:00:2b:01:02:03', '[1,10)', '[2020-01-01 00:00+02,)', '[2020-01-01,2020-01-02]', 'a:1');
 INSERT INTO required VALUES (1, true, 1, 1, 1, 1, 1, 1, 1, 't', '\x01', '1', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '2020-01-01', '1:00', '2020-01-01', '1:00+00', '1s', B'00000001', '(1,2)', '{1}', 'a=>1', 'l', 'c', 'ok', '1.2.3.4', '[1,2)', 'a', 'n');
 
 --! changes
