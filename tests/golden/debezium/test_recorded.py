@@ -53,7 +53,7 @@ def test_avro_says_what_json_says(connectors: dict[str, Connector]) -> None:
     plain, avro = connectors["json"], connectors["avro"]
     for one, other in zip(plain.records, avro.records, strict=True):
         decoded = None if other.value is None else _decoded(other.value, avro)
-        wanted = None if one.value is None else json.loads(one.value)
+        wanted: Any = None if one.value is None else json.loads(one.value)
         assert (decoded is None) == (wanted is None)
         if decoded and "source" in decoded and decoded["source"]["snapshot"] == "false":
             assert decoded["op"] == wanted["op"]
