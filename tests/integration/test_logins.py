@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +21,9 @@ import servers
 import trustme
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from servers.processes import alive
 from support.fix_postgres import Database
+from support.stream import eventually
 
 from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected, SettingsError
 from cdcd.source.connection import Connection
@@ -86,9 +88,23 @@ def secured(server: servers.PostgreSQL, user: str, **more: str) -> str:
 
 def logged_in(dsn: str) -> None:
     """Check that both kinds of connections come about."""
-    with Session(dsn) as session, Connection(dsn) as walsender:
+    with Session(dsn) as session, connected(dsn) as walsender:
         assert session.rows("SELECT pg_is_in_recovery()") == [(False,)]
         assert walsender.identify().timeline == 1
+
+
+@contextmanager
+def connected(dsn: str) -> Iterator[Connection]:
+    """A walsender; when the `with` is over, the server has its place free again."""
+    with Connection(dsn) as walsender:
+        pid = walsender.backend_pid
+        yield walsender
+    _wait_until_ended(pid)
+
+
+def _wait_until_ended(backend_pid: int) -> None:
+    """Wait until a process of the server, whose client has closed the connection, has ended and left its place."""
+    eventually(lambda: not alive(backend_pid), f"end of the server's process {backend_pid}")
 
 
 def refusal(dsn: str) -> CdcdError:
@@ -170,10 +186,12 @@ def test_a_service_file_names_the_server(
 
 
 def _fill(stack: ExitStack, dsn: str) -> None:
-    """Take connections until there is none."""
+    """Take connections until there is none. When the stack is closed, the server has their places free again."""
     with suppress(psycopg.OperationalError):
         while True:
-            stack.enter_context(psycopg.connect(dsn))
+            connection = psycopg.connect(dsn)
+            stack.callback(_wait_until_ended, connection.info.backend_pid)
+            stack.enter_context(connection)
 
 
 def test_a_full_server_is_waited_for_and_lets_cdcd_in_again(server: servers.PostgreSQL) -> None:
@@ -204,9 +222,9 @@ def test_reserved_connections_are_named_with_the_grant(postgres: servers.Postgre
 
 
 def test_a_server_without_a_free_walsender_is_waited_for(server: servers.PostgreSQL) -> None:
-    with Connection(server.dsn()), pytest.raises(PostgresUnavailable, match="no replication connection free"):
+    with connected(server.dsn()), pytest.raises(PostgresUnavailable, match="no replication connection free"):
         Connection(server.dsn())
-    with Connection(server.dsn()) as free:
+    with connected(server.dsn()) as free:
         assert free.identify().timeline == 1
 
 
