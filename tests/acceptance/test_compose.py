@@ -41,6 +41,7 @@ def test_the_shop_is_busy_and_the_daemon_publishes_it(stream: StreamFixture, tmp
             with subprocess.Popen(arguments, stdout=output, stderr=output, env=variables) as daemon:
                 try:
                     eventually(lambda: "published" in log.read_text(), "published rows")
+                    eventually(lambda: "the snapshot is complete" in log.read_text(), "snapshot")
                     [(orders,)] = stream.sql("SELECT count(*) FROM orders")
                     eventually(lambda: stream.sql("SELECT max(id) FROM orders")[0][0] > orders + 5, "more orders")
                     assert busy.poll() is None

@@ -113,6 +113,7 @@ def test_a_table_that_was_dropped_and_made_again_goes_on_in_its_topic(stream: St
         "INSERT INTO t VALUES ('a', '{x}'); COMMIT",
         "INSERT INTO t VALUES ('b', NULL)",
     )
+    daemon.wait_for_log("the snapshot is complete")  # it begins with a truncate event
     daemon.wait_until_confirmed()
     assert daemon.stop() == 0
     events = stream.check(("public", "t"))

@@ -157,6 +157,7 @@ def test_the_daemon_runs_with_these_grants_and_acls_over_verified_tls(
         asked = run(daemon, "snapshot", "public.orders", "--no-wait")
         assert asked.returncode == 0, asked.stderr
         daemon.wait_for_log("took a request")
+        daemon.wait_for_log("the snapshot is complete")
         page = urllib.request.urlopen(f"http://127.0.0.1:{port_of(daemon)}/", timeout=5).read().decode()
         assert daemon.stop() == 0
         for shown in (daemon.log.read_text(), page, checked.stdout, run(daemon, "config").stdout, tailed.stdout):
