@@ -79,6 +79,7 @@ def test_a_table_with_a_row_too_large_is_parked_and_comes_back_complete(stream: 
     assert parked(stream) == []
     assert "no table is parked" in cdcd(daemon, "unpark")
     stream.sql("INSERT INTO t VALUES (6, 'f')", "TRUNCATE u", "INSERT INTO u VALUES (6, 'f')")
+    daemon.wait_for_log("the snapshot is complete")
     daemon.wait_until_confirmed()
     assert metric(daemon, "cdcd_parked_tables") == 0
     assert daemon.stop() == 0
