@@ -79,6 +79,7 @@ def check_sink(sink: SinkSettings) -> None:
 
 def _from_environment() -> Iterator[Setting]:
     # pydantic-settings ignores unknown variables. But a misspelled variable must be an error.
+    of_tables: list[Setting] = []
     for variable in sorted(os.environ):
         name = variable.upper()
         if not name.startswith(NAMES.env_prefix) or OTHER_VARIABLES.fullmatch(name) or KUBERNETES.fullmatch(name):
@@ -88,9 +89,14 @@ def _from_environment() -> Iterator[Setting]:
             hint = f"Set one of its keys, as {NAMES.variable(NAMES.known(key)[0])}"
             raise SettingsError(f"{variable} is a section, not a setting", hint, code="setting-unknown")
         NAMES.refuse_unknown(key, variable, "environment")
+        if one := _of_free_form(key):
+            of_tables.append((one[0], {one[1]: os.environ[variable]}, f"environment {name}"))
     for key, value in NAMES.leaves(EnvSettingsSource(Settings)()):
-        origin = f"environment {NAMES.variable(key)}"
-        yield key, _decoded(key, value, origin), origin
+        # pydantic-settings takes the table as JSON or its keys, and not both.
+        if key not in NAMES.free_form or isinstance(value, str):
+            origin = f"environment {NAMES.variable(key)}"
+            yield key, _decoded(key, value, origin), origin
+    yield from of_tables
 
 
 def _from_secrets(directory: str) -> Iterator[Setting]:
@@ -112,9 +118,8 @@ def _from_secrets(directory: str) -> Iterator[Setting]:
             raise SettingsError(
                 f"The secret {entry} cannot be read: {why}", "Mount it as readable text", code="settings-unreadable"
             ) from None
-        free, _, name = entry.name.replace("__", ".", 1).partition("__")
-        if name and free in NAMES.free_form:
-            yield free, {name: value}, origin
+        if one := _of_free_form(key):
+            yield one[0], {one[1]: value}, origin
         else:
             NAMES.refuse_unknown(key, key.replace(".", "__", 1), f"secret {entry}")
             yield key, _decoded(key, value, origin), origin
@@ -122,6 +127,12 @@ def _from_secrets(directory: str) -> Iterator[Setting]:
 
 def _key(spelled: str) -> str:
     return spelled.replace("__", ".", 1)
+
+
+def _of_free_form(key: str) -> tuple[str, str] | None:
+    """The free-form table and the name in it, if the key is `sink.librdkafka__client.id` or the like."""
+    table, _, name = key.partition("__")
+    return (table, name) if name and table in NAMES.free_form else None
 
 
 def _decoded(key: str, value: Any, origin: str) -> Any:

@@ -45,6 +45,17 @@ def test_everything_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatc
     assert settings.sink.librdkafka == {"client.id": "me"}
 
 
+def test_a_variable_joins_the_other_librdkafka_properties(load_text: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDCD_SINK__LIBRDKAFKA__SASL.PASSWORD", "pw")
+    monkeypatch.setenv("CDCD_SINK__LIBRDKAFKA__linger.ms", "7")
+    monkeypatch.setenv("CDCD_SINK__LIBRDKAFKA", '{"client.id": "me", "linger.ms": 5}')
+    loaded = load_text(MINIMAL + '[sink.librdkafka]\n"sasl.username" = "me"\n')
+    assert loaded.settings.sink.librdkafka == {
+        "sasl.username": "me", "client.id": "me", "linger.ms": "7", "sasl.password": "pw",
+    }  # fmt: skip
+    assert "environment CDCD_SINK__LIBRDKAFKA__SASL.PASSWORD" in loaded.origins["sink.librdkafka"]
+
+
 def test_a_secret_joins_the_other_librdkafka_properties(
     load_text: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
