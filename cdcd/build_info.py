@@ -7,15 +7,18 @@ After: `cdcd --version` and /metrics show it.
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version
+from importlib.util import find_spec
 
-import cdcd.avro.event_encoder
 from cdcd import __version__
 
 
 def build() -> str:
-    """`compiled` or `pure`. A pure build has the same results, but the hot modules are about ten times slower."""
-    return "pure" if cdcd.avro.event_encoder.__file__.endswith(".py") else "compiled"
+    """`compiled` or `pure`. A pure build has the same results, but the hot modules are about ten times slower.
+
+    One of them is looked for, and not imported: it would bring all codecs.
+    """
+    hot = find_spec("cdcd.avro.event_encoder")
+    return "pure" if hot is not None and str(hot.origin).endswith(".py") else "compiled"
 
 
 def describe() -> str:
@@ -27,5 +30,5 @@ def describe() -> str:
     return (
         f"cdcd {__version__} ({build()}), Python {platform.python_version()}, "
         f"psycopg {psycopg.__version__} (libpq {libpq // 10000}.{libpq % 10000}), "
-        f"confluent-kafka {version('confluent-kafka')} (librdkafka {confluent_kafka.libversion()[0]})"
+        f"confluent-kafka {confluent_kafka.__version__} (librdkafka {confluent_kafka.libversion()[0]})"
     )

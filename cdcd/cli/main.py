@@ -9,6 +9,7 @@ that ended it. `--log-level debug` adds tracebacks.
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import signal
@@ -19,15 +20,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FrameType
-from typing import Any, Final, NoReturn, TextIO, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, TypeAlias, cast
 
 from cdcd.cli.commands import Load
 from cdcd.cli.parser import build_parser
-from cdcd.config import loading
 from cdcd.errors import CdcdError, SettingsError
 from cdcd.monitoring import log_setup
 from cdcd.terminal.output import Output
 from cdcd.terminal.visible_text import visible, visible_lines
+
+if TYPE_CHECKING:
+    from cdcd.config.loading import Loaded
 
 OK, FAILED, BAD_SETTING = 0, 1, 2
 ENDED_BY_SIGNAL: Final = 128
@@ -46,9 +49,9 @@ def main(arguments: Sequence[str] | None = None, find: Callable[[str], Execute] 
     `arguments` are those of the process if None. `find` gives the function of a command by its name.
     """
     args = build_parser().parse_args(arguments)
-    known: list[loading.Loaded] = []
+    known: list[Loaded] = []
 
-    def load() -> loading.Loaded:
+    def load() -> Loaded:
         known.append(_load(args))
         return known[-1]
 
@@ -78,6 +81,9 @@ def main(arguments: Sequence[str] | None = None, find: Callable[[str], Execute] 
 
 def program() -> NoReturn:
     """Run the command of this process, and end the process."""
+    # A row is a dict and two bytes objects, which cannot be part of a cycle, and what an import makes stays. But the
+    # collector counts each dict and class: by default it would examine all young objects every 700.
+    gc.set_threshold(50_000, 20, 20)
     code = main()
     if any(thread.daemon and thread.is_alive() for thread in threading.enumerate()):
         # Such a thread waits for a server, in librdkafka or libpq. The interpreter's end would take away what it uses.
@@ -86,6 +92,7 @@ def program() -> NoReturn:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+    gc.freeze()  # what goes with the process is not examined once more
     sys.exit(code)
 
 
@@ -116,7 +123,10 @@ def _ended_in_order() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _load(args: argparse.Namespace) -> loading.Loaded:
+def _load(args: argparse.Namespace) -> Loaded:
+    """The settings that the command line names. `cdcd help` must not wait for the models of the settings."""
+    from cdcd.config import loading
+
     options: dict[str, tuple[str, Any]] = {}
     if args.log_level is not None:
         options["log.level"] = "--log-level", args.log_level

@@ -40,10 +40,7 @@ def run(loaded: Loaded) -> Settings:
     clients, wake = Clients(loaded.settings), WakeupPipe()
     status = Status(identity_of(loaded.settings), clients.monotonic_s())
     metrics = Metrics(build())
-    # A row is a dict and two bytes objects. None of these can be part of a cycle, but the collector counts each dict:
-    # by default it would examine all young objects every 700 rows.
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
     answers = HttpAnswers(status, lambda: metrics.exposition(status, clients.monotonic_s(), clients.wall_us()))
     watch = SettingsWatch(loaded, wake.set)
     signals = StopSignals(wake, None if sys.stderr.isatty() else watch.request)

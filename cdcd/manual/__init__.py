@@ -5,7 +5,7 @@ Before: people write the pages. After: `cdcd help TOPIC` shows them, and the REA
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 from typing import Final
 
 GROUPS: Final = {
@@ -35,7 +35,7 @@ TOPICS: Final = tuple(topic for topics in GROUPS.values() for topic in topics)
 
 def page(topic: str) -> str:
     """The page of one of the topics, in Markdown."""
-    return resources.files(__name__).joinpath(f"{topic}.md").read_text(encoding="utf-8")
+    return Path(__file__).with_name(f"{topic}.md").read_text(encoding="utf-8")
 
 
 def title(topic: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
-from importlib import resources
+from pathlib import Path
 from typing import Final
 
 from cdcd.monitoring import status_sections as words
@@ -25,7 +25,7 @@ PLOT_HEIGHT: Final = 96
 
 def asset(name: str) -> bytes:
     """A file that the page loads: `page.css` or `page.js`."""
-    return resources.files("cdcd.monitoring").joinpath(name).read_bytes()
+    return Path(__file__).with_name(name).read_bytes()
 
 
 def render(document: Document) -> str:

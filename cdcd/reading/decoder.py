@@ -18,8 +18,6 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
-import fastavro
-
 from cdcd.avro import single_object
 from cdcd.avro.schema_bounds import checked_schema
 from cdcd.errors import DecodeError
@@ -53,7 +51,10 @@ def not_an_event(data: bytes) -> DecodeError:
 
 
 class EventDecoder:
-    """Decodes keys and values. It keeps the schemas that it has parsed."""
+    """Decodes keys and values. It keeps the schemas that it has parsed.
+
+    It imports fastavro: the daemon has a decoder only while it repairs a table.
+    """
 
     def __init__(self, find: Callable[[SchemaId], str], prepare: Callable[[Any], Any] | None = None) -> None:
         """`find` gives a schema's JSON text; it raises DecodeError if there is none.
@@ -61,6 +62,10 @@ class EventDecoder:
         `prepare` changes a schema before it is used. For example, it may remove logical types: values then stay as
         Avro has them.
         """
+        from fastavro import parse_schema, schemaless_reader
+
+        self._parse_schema = parse_schema
+        self._read = schemaless_reader
         self._find = find
         self._prepare = prepare
         self._parsed: dict[SchemaId, Any] = {}
@@ -85,7 +90,7 @@ class EventDecoder:
             self._parse(identifier)
         payload = io.BytesIO(data[start:])
         try:
-            value = fastavro.schemaless_reader(payload, self._parsed[identifier], None)
+            value = self._read(payload, self._parsed[identifier], None)
         except Exception as error:  # a payload that others made may raise anything
             raise DecodeError(
                 f"A value of {len(data)} bytes does not fit its schema {identifier}: {error}", code="event-foreign"
@@ -100,7 +105,7 @@ class EventDecoder:
     def _parse(self, identifier: SchemaId) -> None:
         schema = checked_schema(self._find(identifier))
         try:
-            parsed = fastavro.parse_schema(self._prepare(schema) if self._prepare else schema)
+            parsed = self._parse_schema(self._prepare(schema) if self._prepare else schema)
         except Exception as error:  # a schema that others made may raise anything
             raise DecodeError(f"The schema {identifier} is no Avro schema: {error}", code="event-foreign") from error
         if len(self._parsed) >= PARSED_MAX:

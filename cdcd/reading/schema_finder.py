@@ -6,17 +6,15 @@ Before: `decoder` has read the id of a schema from a record. After: `decoder` pa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cdcd.avro.schema_bounds import published_schema
 from cdcd.clock import monotonic_s
 from cdcd.errors import CdcdError, DecodeError, KafkaUnavailable, SettingsError, without_password
 from cdcd.reading.consumer import BEGINNING, TopicReader
+from cdcd.reading.decoder import SchemaId
 from cdcd.schema_registry_client import registry_client
 from cdcd.sink.kafka.errors import TRY_AGAIN
-
-if TYPE_CHECKING:  # the daemon finds schemas without decoding: it should not load fastavro
-    from cdcd.reading.decoder import SchemaId
 
 _BATCH_ROWS: Final = 500
 

@@ -5,7 +5,6 @@ Before: `cli.main` has parsed the options. After: a person reads the page, in a 
 
 from __future__ import annotations
 
-import pydoc
 from argparse import Namespace
 from typing import TextIO
 
@@ -24,6 +23,8 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  
             out.write("\n")
         out.writelines(["To read a page: cdcd help TOPIC. The options of a command: cdcd COMMAND --help.\n"])
     elif out.isatty():
+        import pydoc  # here: only a terminal has a pager
+
         pydoc.pager(manual.page(args.topic))
     else:
         out.write(Control(manual.page(args.topic)))
