@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: the cdcd under test, a process's memory and CPU time, percentiles, waiting."""
+"""Shared by the benchmarks: the cdcd under test; memory, CPU time and output of processes; percentiles, waiting."""
 
 from __future__ import annotations
 
@@ -63,7 +63,45 @@ def cpu_s(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
+    return _cpu_s_in(fields)
+
+
+def threads_cpu_s(pid: int, name: str) -> float:
+    """CPU seconds of the process's threads whose names begin with `name`; 0 after the process has ended.
+
+    Linux keeps 15 characters of a thread's name. A call reads a file for each thread: call it now and then only.
+    """
+    used_s = 0.0
+    for stat in Path(f"/proc/{pid}/task").glob("[0-9]*/stat"):
+        try:
+            beginning, _, fields = stat.read_text().rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if beginning.partition("(")[2].startswith(name):
+            used_s += _cpu_s_in(fields.split())
+    return used_s
+
+
+def _cpu_s_in(fields: Sequence[str]) -> float:
+    """User and system seconds in the fields of a /proc/PID/stat, from the state on."""
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def machine_cpu_s() -> tuple[float, float]:
+    """Seconds, over all cores and since the boot, in which a core was busy; and in all."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]  # without guests, whom `user` has already
+    ticks = [int(field) for field in fields]
+    idle = ticks[3] + ticks[4]
+    return (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK"), sum(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def written_bytes(pid: int) -> int:
+    """How many bytes the process has written to files, /dev/null included, sockets not; 0 after it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("wchar:")), 0)
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -36,6 +36,7 @@ from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 from bench.measuring import refuse_uncompiled_import, value_of  # noqa: E402
+from bench.receiving import reads  # noqa: E402
 from servers import PostgreSQL  # noqa: E402
 
 OPTIONS = {"proto_version": "1", "publication_names": "cdcd_bench", "binary": "true"}
@@ -79,23 +80,16 @@ def drain(dsn: str, slot: str, rows: int, interval_s: float, buffer_bytes: int) 
         if buffer_bytes:
             walsender.enlarge_read_buffer(buffer_bytes)
         walsender.start(slot, 0, OPTIONS)
-        got = reads = 0
-        while got < rows:
-            frames = walsender.read(100_000, 1 << 24)
-            reads += 1
-            pacing.note_read(time.monotonic(), len(frames), walsender.read_bytes)
-            for frame in frames:
-                if frame[0] == XLOGDATA and frame[25] == 0x49:
-                    got += 1
-            pause_s = pacing.pause_s(time.monotonic())
-            if pause_s:
-                walsender.wait(pause_s, reading=False)
-            else:
-                walsender.wait(1)
+        got = count = 0
+        for frames in reads(walsender, pacing):
+            count += 1
+            got += sum(frame[0] == XLOGDATA and frame[25] == 0x49 for frame in frames)
+            if got >= rows:
+                break
         seconds = time.monotonic() - began
         user, system = own_cpu_s()
         server_s = process_cpu_s(walsender.backend_pid)  # the process served only this run, as with pg_recvlogical
-        return Run(got, seconds, server_s, user - user_s, system - system_s, reads)
+        return Run(got, seconds, server_s, user - user_s, system - system_s, count)
 
 
 def recvlogical(program: str, dsn: str, connection: psycopg.Connection, slot: str, rows: int, end: str) -> Run:
@@ -202,18 +196,15 @@ def measure_latency(dsn: str, rate: int, interval_s: float, seconds: float) -> l
         writer = threading.Thread(target=write)
         writer.start()
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            frames = walsender.read(100_000, 1 << 24)
-            now = time.monotonic()
+        for frames in reads(walsender, pacing, 0.1):
             now_us = time.time_ns() // 1000 - POSTGRES_EPOCH_US
-            pacing.note_read(now, len(frames), walsender.read_bytes)
             latencies += [
                 (now_us - int.from_bytes(frame[43:51])) / 1000
                 for frame in frames
                 if frame[0] == XLOGDATA and frame[25] == 0x43
             ]
-            pause_s = pacing.pause_s(now)
-            walsender.wait(pause_s or 0.1, reading=not pause_s)
+            if time.monotonic() >= until:
+                break
         halt.set()
         writer.join()
     return latencies
