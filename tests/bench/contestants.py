@@ -1,7 +1,7 @@
 """The contestants that drain a backlog: cdcd and the peer to a real Kafka, and the limits of what is around them.
 
 Before: `workloads` has made the backlog; `peer` is Debezium on Kafka Connect.
-After: `compare` runs them in turn and prints the table; `latency` starts them too.
+After: `compare` and `guard` run them in turn; `latency` starts them too.
 
 The limits:
 

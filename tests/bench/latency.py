@@ -22,7 +22,8 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -83,82 +84,104 @@ def main() -> None:
         servers.Kafka(jvm=()) as kafka,
         psycopg.connect(postgres.dsn(), autocommit=True) as sql,
     ):
-        for statement in SCHEMA.split(";\n", 1):
-            sql.execute(statement)
-        sql.execute("CREATE PUBLICATION latency FOR TABLE ticks")
+        bench = Bench(postgres, kafka, sql, dict.fromkeys(CDCD, given.cdcd), given.seconds, given.warm_up)
+        bench.make_table()
         for run, name in [(number, name) for number in range(given.runs) for name in in_turn(names, number)]:
-            slot = name.replace("-", "_")
-            task = peer.Task(postgres, kafka, slot, "latency", f"latency-{name}-{run}", streaming="auto", quick=True)
-            sql.execute("TRUNCATE ticks")
-            sql.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
-            with started(name, task, given.cdcd):
-                for rate, late in _measure(sql, task, _commit_time(name, task), rates, given):
-                    found[name][rate].append([percentile(late, share) * 1000 for share in SHARES])
-                    print(_line(name, rate, found[name][rate][-1]), flush=True)
-            sql.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+            for rate, percentiles in bench.run(name, rates, run):
+                found[name][rate].append(percentiles)
+                print(line(name, rate, percentiles), flush=True)
     for rate in rates:
         for name in names:
             middle = [statistics.median(figures) for figures in zip(*found[name][rate], strict=True)]
-            print(f"median of {given.runs}  {_line(name, rate, middle)}", flush=True)
+            print(f"median of {given.runs}  {line(name, rate, middle)}", flush=True)
     if given.json:
         print(json.dumps(found))
 
 
-def _line(name: str, rate: int, percentiles: list[float]) -> str:
+def line(name: str, rate: int, percentiles: list[float]) -> str:
+    """One line of the output; `percentiles` in ms, as SHARES."""
     figures = (f"p{p} {ms:7.1f} ms" for p, ms in zip(SHARES, percentiles, strict=True))
     return f"{name:22} {rate:6,} tx/s  {'  '.join(figures)}"
 
 
-@contextlib.contextmanager
-def started(name: str, task: peer.Task, command: str) -> Iterator[None]:
-    """Run the contestant while a `with` lasts."""
-    if name in CDCD:
-        with cdcd(task, command, CDCD[name]):
-            yield
-    else:
-        with peer.Connect(task, KINDS[name]):
-            yield
+@dataclass(frozen=True)
+class Bench:
+    """The benchmark, on one server and one broker."""
 
+    postgres: servers.PostgreSQL
+    kafka: servers.Kafka
+    sql: psycopg.Connection
+    commands: Mapping[str, str]
+    """The contestants that are a cdcd, each with the command that runs it."""
+    seconds: int
+    """The length of each measurement."""
+    warm_up_s: int
 
-def _commit_time(name: str, task: peer.Task) -> Callable[[bytes], float]:
-    """A function that reads from an event when its row was committed, in seconds since 1970."""
-    if name in CDCD:
+    def make_table(self) -> None:
+        """Make the table, its publication and the procedure that fills it."""
+        for statement in SCHEMA.split(";\n", 1):
+            self.sql.execute(statement)
+        self.sql.execute("CREATE PUBLICATION latency FOR TABLE ticks")
+
+    def run(self, name: str, rates: Sequence[int], run: int) -> Iterator[tuple[int, list[float]]]:
+        """Run a contestant, and measure it at each rate; yields the rate and its latencies in ms, as SHARES.
+
+        No other run of the contestant has the number `run`.
+        """
+        slot = name.replace("-", "_")
+        prefix = f"latency-{name}-{run}"
+        task = peer.Task(self.postgres, self.kafka, slot, "latency", prefix, streaming="auto", quick=True)
+        self.sql.execute("TRUNCATE ticks")
+        self.sql.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+        with self._started(name, task):
+            for rate, late in self._measured(task, self._commit_time(name, task), rates):
+                yield rate, [percentile(late, share) * 1000 for share in SHARES]
+        self.sql.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+
+    @contextlib.contextmanager
+    def _started(self, name: str, task: peer.Task) -> Iterator[None]:
+        """Run the contestant while a `with` lasts."""
+        if name in self.commands:
+            with cdcd(task, self.commands[name], CDCD.get(name, "exactly_once")):
+                yield
+        else:
+            with peer.Connect(task, KINDS[name]):
+                yield
+
+    def _commit_time(self, name: str, task: peer.Task) -> Callable[[bytes], float]:
+        """A function that reads from an event when its row was committed, in seconds since 1970."""
+        if name in self.commands:
+            reader = Topics(task.kafka.bootstrap, task.prefix)
+            return lambda value: float(reader._decode(value)["after"]["at"].timestamp())
+        return lambda value: dt.datetime.fromisoformat(json.loads(value)["after"]["at"]).timestamp()
+
+    def _measured(
+        self, task: peer.Task, commit_time: Callable[[bytes], float], rates: Sequence[int]
+    ) -> Iterator[tuple[int, list[float]]]:
+        """Measure every rate; yields the rate and its rows' latencies in seconds, ascending."""
+        active = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND active"
+        until(lambda: self.sql.execute(active, (task.slot,)).fetchone(), 120)
+        # Make the topic, and warm up the JITs. The measurement begins when all of these rows have arrived.
+        self.sql.execute(f"CALL tick({-1000 * self.warm_up_s}, 1000, {self.warm_up_s})")
+        topic = f"{task.prefix}.public.ticks"
         reader = Topics(task.kafka.bootstrap, task.prefix)
-        return lambda value: float(reader._decode(value)["after"]["at"].timestamp())
-    return lambda value: dt.datetime.fromisoformat(json.loads(value)["after"]["at"]).timestamp()
-
-
-def _measure(
-    sql: psycopg.Connection,
-    task: peer.Task,
-    commit_time: Callable[[bytes], float],
-    rates: list[int],
-    given: argparse.Namespace,
-) -> Iterator[tuple[int, list[float]]]:
-    """Measure every rate; yields the rate and its rows' latencies in seconds, ascending."""
-    active = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND active"
-    until(lambda: sql.execute(active, (task.slot,)).fetchone(), 120)
-    # Make the topic, and warm up the JITs. The measurement begins when all of these rows have arrived.
-    sql.execute(f"CALL tick({-1000 * given.warm_up}, 1000, {given.warm_up})")
-    topic = f"{task.prefix}.public.ticks"
-    reader = Topics(task.kafka.bootstrap, task.prefix)
-    until(lambda: topic in reader.names(), 60)
-    until(lambda: sum(1 for _ in reader.raw(topic)) == 1000 * given.warm_up, 120)
-    first = 1
-    for rate in rates:
-        arrivals: list[tuple[float, bytes]] = []
-        count = rate * given.seconds
-        ready = threading.Event()
-        thread = threading.Thread(target=_consume, args=(task.kafka.bootstrap, topic, count, arrivals, ready))
-        thread.start()
-        ready.wait(10)
-        sql.execute(f"CALL tick({first}, {rate}, {given.seconds})")
-        first += count
-        thread.join(60)
-        late = sorted(seconds - commit_time(value) for seconds, value in arrivals)
-        if len(late) != count:
-            sys.exit(f"{len(late)} of {count} rows came")
-        yield rate, late
+        until(lambda: topic in reader.names(), 60)
+        until(lambda: sum(1 for _ in reader.raw(topic)) == 1000 * self.warm_up_s, 120)
+        first = 1
+        for rate in rates:
+            arrivals: list[tuple[float, bytes]] = []
+            count = rate * self.seconds
+            ready = threading.Event()
+            thread = threading.Thread(target=_consume, args=(task.kafka.bootstrap, topic, count, arrivals, ready))
+            thread.start()
+            ready.wait(10)
+            self.sql.execute(f"CALL tick({first}, {rate}, {self.seconds})")
+            first += count
+            thread.join(60)
+            late = sorted(seconds - commit_time(value) for seconds, value in arrivals)
+            if len(late) != count:
+                sys.exit(f"{len(late)} of {count} rows came")
+            yield rate, late
 
 
 def _consume(
