@@ -38,10 +38,11 @@ def command_of(commit: str) -> str:
     made again. The libraries are the newest that the commit's pyproject.toml allows on the day of the build. Ends the
     benchmark if the commit does not build.
     """
-    python_version = hashlib.sha256(sys.version.encode()).hexdigest()[:8]
-    home = servers.default_home() / f"bench-{commit[:12]}-{python_version}"
+    version = hashlib.sha256(sys.version.encode()).hexdigest()[:8]
+    home = servers.default_home() / f"bench-{commit[:12]}-{version}"
     finished = home / "finished"
-    command = f"{home / 'bin' / 'python'} -P -m cdcd"
+    python = str(home / "bin" / "python")
+    command = f"{python} -I -m cdcd"  # whatever PYTHONPATH says
     if not finished.exists():
         print(f"building cdcd of {commit[:12]} in {home}", file=sys.stderr, flush=True)
         shutil.rmtree(home, ignore_errors=True)
@@ -50,17 +51,10 @@ def command_of(commit: str) -> str:
             files = subprocess.run(["git", "-C", REPOSITORY, "archive", commit], capture_output=True, check=True).stdout
             with tarfile.open(fileobj=io.BytesIO(files)) as archive:
                 archive.extractall(sources, filter="data")
-            pip: list[Path | str] = [
-                home / "bin" / "python",
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-            ]
+            pip = [python, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
             environment = os.environ | {"CDCD_COMPILE": "require"}
             if subprocess.run([*pip, sources], env=environment, check=False).returncode:
                 sys.exit(f"cdcd of {commit[:12]} does not build, see above")
-        refuse_uncompiled(command)
         finished.touch()
+    refuse_uncompiled(command)
     return command

@@ -58,7 +58,7 @@ from bench.contestants import (  # noqa: E402
     drain,
     warm,
 )
-from bench.measuring import parse, until, value_of  # noqa: E402
+from bench.measuring import parse, refuse_uncompiled_import, until, value_of  # noqa: E402
 from bench.workloads import WORKLOADS, Workload  # noqa: E402
 from support.topics import Topics  # noqa: E402
 
@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--work-mem", default="64MB", help="the server's logical_decoding_work_mem")
     parser.add_argument("--json", action="store_true", help="print every figure as JSON at the end")
     given = parse(parser)
+    refuse_uncompiled_import(allowed=given.uncompiled)  # `limit` and `broker` run this Python's
     table = ["median of the runs", HEADER]
     document: dict[str, dict[str, list[dict[str, float]]]] = {}
     with (
