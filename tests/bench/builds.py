@@ -35,8 +35,8 @@ def command_of(commit: str) -> str:
     """The command that runs the compiled cdcd of a commit, for this Python; builds it the first time: some minutes.
 
     The environments lie next to the servers, in CDCD_TEST_HOME, one a commit. An environment that was not finished is
-    made again. The libraries are the newest that the commit's pyproject.toml allows on the day of the build. Ends the
-    benchmark if the commit does not build.
+    made again. The libraries are the newest that the commit's pyproject.toml allows on the day of the build. Nobody
+    removes them but you. Ends the benchmark if the commit does not build.
     """
     version = hashlib.sha256(sys.version.encode()).hexdigest()[:8]
     home = servers.default_home() / f"bench-{commit[:12]}-{version}"
@@ -54,6 +54,7 @@ def command_of(commit: str) -> str:
             pip = [python, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
             environment = os.environ | {"CDCD_COMPILE": "require"}
             if subprocess.run([*pip, sources], env=environment, check=False).returncode:
+                shutil.rmtree(home)
                 sys.exit(f"cdcd of {commit[:12]} does not build, see above")
         finished.touch()
     refuse_uncompiled(command)
