@@ -22,8 +22,7 @@ The packages around the flow, each above the flow and the ones before it::
     cli          the commands
 
 Below all packages: `terminal` (progress bars, sizes and durations in words), `manual` (the pages of
-`cdcd help`, and what `cdcd explain` takes from them), and
-the modules directly in `cdcd`.
+`cdcd help`, what `cdcd explain` takes from them, and the files of `cdcd files`), and the modules directly in `cdcd`.
 
 `cdcd/README.md` is the architecture.
 """

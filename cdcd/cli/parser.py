@@ -205,6 +205,15 @@ def build_parser() -> argparse.ArgumentParser:
     page.set_defaults(log_level=None)
     page.add_argument("topic", nargs="?", choices=TOPICS, metavar="TOPIC", help="which page; default: list them")
 
+    files = commands.add_bare(
+        "files", "list, print or write the files that the manual calls deploy/...: alerts, a dashboard, a Helm chart",
+        "cdcd files prometheus/alerts.yml",
+    )  # fmt: skip
+    files.set_defaults(log_level=None)
+    files.add_argument("names", nargs="*", metavar="NAME", help="a file to print, or with --to a folder; default: all")
+    files.add_argument("--to", metavar="DIRECTORY", help="write them below this directory, such as deploy")
+    files.add_argument("--force", action="store_true", help="overwrite files that are there")
+
     explain = commands.add_bare(
         "explain", "say what the code of an error means, what cures it, and how to see that it is cured",
         "cdcd explain slot-lost",
@@ -284,7 +293,7 @@ def _add_spark(commands: _Commands) -> None:
     spark = commands.add(
         "spark", "mirror topics into a lake, verify the mirror, load tables", "cdcd spark mirror --config mirror.toml"
     )
-    jobs = _Parts(spark, "jobs", "job", "the TOML file of settings, such as config/mirror.toml")
+    jobs = _Parts(spark, "jobs", "job", "the TOML file of settings; cdcd files spark/mirror.toml prints one")
     mirror = jobs.add(
         "mirror",
         "keep Delta or Iceberg tables at the topics' newest cut",

@@ -147,7 +147,7 @@ def _mirror(cdc: Cdc, settings: s.SparkSettings, out: TextIO) -> Mirror:
     if m is None:
         raise SettingsError(
             "mirror.catalog is not set",
-            "Set it in the file under [mirror]: config/mirror.toml",
+            "Set it in the file under [mirror]: cdcd files spark/mirror.toml shows how",
             code="mirror-settings-invalid",
         )
     return cdc.mirror(

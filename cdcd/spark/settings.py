@@ -1,4 +1,4 @@
-"""The settings of `cdcd spark`: one TOML file for all its commands. config/mirror.toml shows every setting.
+"""The settings of `cdcd spark`: one TOML file for all its commands. deploy/spark/mirror.toml shows every setting.
 
 Before: `cli` has the file's name. After: `commands` passes the values on.
 """
@@ -75,7 +75,7 @@ class SparkSettings(SparkSection):
     spark: dict[str, str] = Field(default_factory=dict)
 
 
-_NAMES: Final = SettingNames(SparkSettings, "config/mirror.toml")
+_NAMES: Final = SettingNames(SparkSettings, "cdcd files spark/mirror.toml")
 
 
 def load(path: str) -> SparkSettings:

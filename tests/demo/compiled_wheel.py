@@ -24,6 +24,7 @@ def fitting_wheel(checkout: Path) -> Path | None:
 
 def _is_of(wheel: Path, checkout: Path) -> bool:
     here = {path.relative_to(checkout).as_posix(): path for path in (checkout / "cdcd").rglob("*.py")}
+    here |= {f"cdcd/{path.relative_to(checkout).as_posix()}": path for path in (checkout / "deploy").rglob("*.py")}
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if name.endswith(".py")}
         return packed == here.keys() and all(archive.read(name) == path.read_bytes() for name, path in here.items())

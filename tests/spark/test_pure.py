@@ -111,7 +111,7 @@ def test_a_session_over_jdbc_pins_what_every_session_pins() -> None:
 
 
 def test_the_shipped_file_loads_and_a_wrong_key_is_named(tmp_path: Path) -> None:
-    shipped = REPOSITORY / "config" / "mirror.toml"
+    shipped = REPOSITORY / "deploy" / "spark" / "mirror.toml"
     loaded = settings.load(str(shipped))
     assert loaded.mirror is not None
     assert loaded.mirror.model_dump() == settings.MirrorSettings(catalog=loaded.mirror.catalog).model_dump()

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import re
 import tomllib
+import zipfile
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -75,6 +76,26 @@ def test_only_a_tag_of_this_version_with_a_dated_section_is_released(
         return
     with pytest.raises(release.Refused, match=problem):
         release.check_tag(tag, "1.2.3", changelog)
+
+
+def test_a_wheel_must_have_the_files_that_lie_next_to_the_package(release: ModuleType, tmp_path: Path) -> None:
+    packed = release.packed_files(ROOT)
+    assert {"cdcd/deploy/prometheus/alerts.yml", "cdcd/deploy/helm/.helmignore", "cdcd/__init__.py"} <= packed
+    assert not [name for name in packed if "compose" in name or name.startswith("deploy")]
+    packer = release.Release.__new__(release.Release)
+    packer.version = __version__
+    packer._source = lambda: ROOT
+    whole = {*packed, f"cdcd-{__version__}.dist-info/licenses/LICENSE"}
+    for lacking, refused in ((set(), ""), ({"cdcd/deploy/grafana/cdcd.json"}, "lacks cdcd/deploy/grafana/cdcd.json")):
+        wheel = tmp_path / "cdcd.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            for name in sorted(whole - lacking):
+                archive.writestr(name, "")
+        if not refused:
+            packer._check_wheel(wheel, is_compiled=False)
+            continue
+        with pytest.raises(release.Refused, match=refused):
+            packer._check_wheel(wheel, is_compiled=False)
 
 
 def steps_of(job: dict[str, Any]) -> list[dict[str, Any]]:

@@ -21,7 +21,8 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  
             out.write(f"{group}\n")
             out.writelines(f"  {topic:{width}}  {manual.title(topic)}\n" for topic in topics)
             out.write("\n")
-        out.writelines(["To read a page: cdcd help TOPIC. The options of a command: cdcd COMMAND --help.\n"])
+        out.write("To read a page: cdcd help TOPIC. The options of a command: cdcd COMMAND --help.\n")
+        out.write("Alerts, a dashboard, a systemd unit, a Helm chart and other files (deploy/...): cdcd files\n")
     elif out.isatty():
         import pydoc  # here: only a terminal has a pager
 

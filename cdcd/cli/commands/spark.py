@@ -16,7 +16,9 @@ from cdcd.monitoring import log_setup
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:  # noqa: ARG001  # the jobs have their own settings file
     """Run the job that the options name. Returns what the job returns: for `verify`, whether nothing differs."""
     if args.config is None:
-        raise SettingsError("cdcd spark needs --config FILE", "config/mirror.toml shows one", code="arguments-invalid")
+        raise SettingsError(
+            "cdcd spark needs --config FILE", "cdcd files spark/mirror.toml prints one", code="arguments-invalid"
+        )
     log_setup.set_up(args.log_level or "info", "text")
     try:
         from cdcd.spark import commands

@@ -1,6 +1,6 @@
-"""Writes the files of `cdcd init`, each whole or not at all. It overwrites nothing unless it is told to.
+"""Writes the files of `cdcd init` and `cdcd files`, each whole or not at all. It overwrites only what it is told to.
 
-Before: `init` has the texts. After: a person reads them, and runs them.
+Before: a command has the texts. After: a person reads them, and runs them.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from tempfile import NamedTemporaryFile
 from cdcd.errors import SettingsError
 
 
-def check_free(files: Mapping[Path, str]) -> None:
-    """Raise SettingsError if a file is there with another text."""
+def check_free(files: Mapping[Path, str], option: str) -> None:
+    """Raise SettingsError if a file is there with another text. `option` says where they go."""
     taken = [str(path) for path, text in files.items() if path.exists() and _text(path) != text]
     if taken:
-        are, others = ("exists", "another file") if len(taken) == 1 else ("exist", "others")
-        hint = f"Name {others} with --config, or add --force to overwrite"
-        raise SettingsError(f"{' and '.join(taken)} {are} already", hint, code="arguments-invalid")
+        hint = f"Name another place with {option}, or add --force to overwrite"
+        exist = "exists" if len(taken) == 1 else "exist"
+        raise SettingsError(f"{' and '.join(taken)} {exist} already", hint, code="arguments-invalid")
 
 
-def write(files: Mapping[Path, str], *, force: bool) -> None:
-    """Write the files. Raises SettingsError if one of them cannot be written, or is there and not `force`."""
+def write(files: Mapping[Path, str], *, force: bool, option: str = "--config") -> None:
+    """Write the files. Raises SettingsError if one of them cannot be written, or is there and not `force`.
+
+    `option`: the one that says where they go.
+    """
     if not force:
-        check_free(files)
+        check_free(files, option)
     for path, text in files.items():
         try:
             _write(path, text, force=force)
@@ -36,7 +39,7 @@ def write(files: Mapping[Path, str], *, force: bool) -> None:
                     f"{path} exists already", "Add --force to overwrite it", code="arguments-invalid"
                 ) from None
         except OSError as error:
-            hint = "Name another file with --config"
+            hint = f"Name another place with {option}"
             message = f"{path} cannot be written: {error.strerror}"
             raise SettingsError(message, hint, code="arguments-invalid") from None
 

@@ -45,6 +45,7 @@ def imported(program: str, *arguments: str) -> set[str]:
         (["--help"], NOT_FOR_PAGES),
         (["help", "events"], NOT_FOR_PAGES),
         (["explain", "slot-lost"], NOT_FOR_PAGES),
+        (["files"], NOT_FOR_PAGES),
         (["completion", "bash"], NOT_FOR_PAGES - {"importlib.metadata", "importlib.resources"}),  # shtab's
         (["config", "--reference"], NOT_FOR_SETTINGS),
         (["--version"], NOT_FOR_WORDS - {"asyncio", "confluent_kafka", "psycopg", "ssl"} | {"pydantic"}),
