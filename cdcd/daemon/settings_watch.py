@@ -171,7 +171,7 @@ class SettingsWatch:
             have = "has" if len(fixed) == 1 else "have"
             raise SettingsError(
                 f"{' and '.join(fixed)} {have} changed, which cdcd reads only at its start",
-                "Restart the daemon: it takes all settings then",
+                "Put the old value back, or restart the daemon: it takes all settings then",
                 code="setting-only-at-start",
             )
         try:

@@ -111,8 +111,11 @@ def test_a_setting_that_says_which_daemon_this_is_lets_nothing_be_taken(
     watched.write('prefix = "other"\ntombstones = true\n')
     watched.look()
     assert not watched.watch.is_due
-    assert "sink.prefix has changed, which cdcd reads only at its start" in caplog.text
+    assert "sink.prefix has changed, which cdcd reads only at its start. Put the old value back, or" in caplog.text
     assert watched.tried == []
+    watched.write("tombstones = true\n")
+    watched.look()
+    assert watched.watch.is_due, "the old value is back: the rest is taken"
 
 
 def test_the_level_of_the_log_is_in_force_without_a_new_stream(watched: Watched) -> None:
