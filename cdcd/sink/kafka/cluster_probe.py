@@ -48,7 +48,7 @@ class ClusterProbe:
         Raises KafkaUnavailable or RequestRejected if none answers.
         Raises SettingsError for properties that librdkafka does not know or that belong to cdcd.
         """
-        doing = "asking whether it is there"
+        doing = "describing the cluster"
         if self._files.have_changed:
             self._read_files_again()
         if self._client is None:

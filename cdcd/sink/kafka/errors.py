@@ -62,6 +62,8 @@ FOREIGN_TEXT_MAX: Final = 200
 """A broker may put its whole request into the text of an error: so many characters of it are shown."""
 
 _SILENT: Final = " (no broker said a word: the listener may want another security.protocol)"
+_BOOKKEEPING: Final = re.compile(r" \(after \d+ms(?: in state \w+)?(?:, \d+ identical error\(s\) suppressed)?\)$")
+"""librdkafka's last words: "(after 246ms in state AUTH_REQ, 1 identical error(s) suppressed)"."""
 _TOPIC: Final = re.compile(r"ProduceRequest for (\S+) \[\d+\]")
 """Finds the topic that made a transaction fail in librdkafka's text: most records have no delivery report."""
 
@@ -107,7 +109,8 @@ def to_cdcd_error(error: KafkaError, doing: str, bootstrap: str) -> CdcdError:
 
 
 def shown(text: str) -> str:
-    """Return what a message shows of a text of librdkafka or a broker."""
+    """Return what a message shows of a text of librdkafka or a broker: without the client's own times and states."""
+    text = _BOOKKEEPING.sub("", text)
     return text if len(text) <= FOREIGN_TEXT_MAX else f"{text[: FOREIGN_TEXT_MAX - 3]}..."
 
 
@@ -161,7 +164,7 @@ class Reports:
             self._last = error
             self._at = time.monotonic()
             if match := _BROKER.match(error.str()):
-                self._of_brokers[int(match[1])] = shown(error.str()[match.end() :].partition(" (after ")[0])
+                self._of_brokers[int(match[1])] = shown(error.str()[match.end() :])
 
     def of_broker(self, node_id: int) -> str:
         """Return what the last report about a broker says; empty if there was none."""

@@ -18,6 +18,17 @@ def test_a_command_that_has_ended_does_not_say_that_it_tries_again() -> None:
     assert failure.hint.startswith("Look at the brokers and at sink.bootstrap_servers")
 
 
+def test_a_refused_log_in_is_said_whole_and_without_the_clients_own_times() -> None:
+    said = (
+        "sasl_ssl://kafka.example.com:9093/bootstrap: SASL authentication error: Authentication failed during "
+        "authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512"
+    )
+    for rest in ("", ", 4 identical error(s) suppressed"):
+        error = KafkaError(KafkaError._AUTHENTICATION, f"{said} (after 246ms in state AUTH_REQ{rest})")
+        failed = to_cdcd_error(error, "describing the cluster", "k:9092")
+        assert failed.message == f"Kafka refused describing the cluster: {said} (_AUTHENTICATION)"
+
+
 @pytest.mark.parametrize("how", ["Broker transport failure", "Timed out"])
 def test_a_broker_that_goes_away_in_the_handshake_has_refused_nobody(how: str) -> None:
     cut = KafkaError(KafkaError._AUTHENTICATION, HANDSHAKE.format(how))
