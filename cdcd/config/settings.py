@@ -78,8 +78,8 @@ class SourceSettings(Section):
         repr=False,
         examples=["host=localhost dbname=shop user=cdcd"],
         description="The database, as libpq takes it: a conninfo string or a postgresql:// URI. Required. Keep the "
-        "password out of this file: put it into ~/.pgpass or PGPASSWORD, or put the whole dsn into a "
-        "secrets file.",
+        "password out of this file: put it into ~/.pgpass, the file that PGPASSFILE names, or PGPASSWORD, or put the "
+        "whole dsn into a secrets file.",
     )
     primary_dsn: str | None = Field(
         None,

@@ -55,30 +55,31 @@ def judge(settings: Settings, *, is_slot_in_use: bool) -> Iterator[Finding]:
         yield ok("spool", f"The spool can be made in {parent}")
     except SettingsError as failure:
         yield of_error("spool", failure)
-    yield _port(settings, is_slot_in_use=is_slot_in_use)
+    yield port(settings, is_slot_in_use=is_slot_in_use)
 
 
-def _port(settings: Settings, *, is_slot_in_use: bool) -> Finding:
-    host, port = settings.monitoring.host, settings.monitoring.port
+def port(settings: Settings, *, is_slot_in_use: bool) -> Finding:
+    """Whether the daemon could listen on its monitoring port now; arguments as for `judge`."""
+    host, number = settings.monitoring.host, settings.monitoring.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with closing(socket.socket(family, socket.SOCK_STREAM)) as listening:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((host, port))
+            listening.bind((host, number))
             listening.listen()
     except OSError as failure:
         if failure.errno == errno.EADDRINUSE and is_slot_in_use:
-            return ok("monitoring", f"{host}:{port} is in use, and so is the slot: a daemon runs")
+            return ok("monitoring", f"{host}:{number} is in use, and so is the slot: a daemon runs")
         if failure.errno == errno.EADDRINUSE and _is_this_daemon(settings):
-            return ok("monitoring", f"The daemon runs, and listens on {host}:{port}")
+            return ok("monitoring", f"The daemon runs, and listens on {host}:{number}")
         hint = "Change [monitoring] host or port, or stop the program that uses them"
         return error(
             "monitoring",
-            f"The daemon cannot listen on {host}:{port}: {failure.strerror or failure}",
+            f"The daemon cannot listen on {host}:{number}: {failure.strerror or failure}",
             hint,
             code="port-taken",
         )
-    return ok("monitoring", f"The daemon can listen on {host}:{port}")
+    return ok("monitoring", f"The daemon can listen on {host}:{number}")
 
 
 def _is_this_daemon(settings: Settings) -> bool:

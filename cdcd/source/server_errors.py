@@ -198,7 +198,8 @@ _NOT_A_NUMBER: Final = re.compile(r'(invalid (?:port number:|integer value)) "(?
 """libpq reads a part of an unquoted password as the port. The message must not repeat it."""
 
 LOGIN_HINT: Final = (
-    "Check the user in source.dsn, and the password: in PGPASSWORD, ~/.pgpass, a secrets file or source.dsn"
+    "Check the user in source.dsn, and the password: in PGPASSWORD, ~/.pgpass or the file that PGPASSFILE names, a "
+    "secrets file or source.dsn"
 )
 
 # Messages about a connection that would be refused again: pattern, meaning, hint, code. The server's are English

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import socket
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -113,6 +114,21 @@ def test_a_file_that_is_there_stays_and_nothing_is_made(
     assert database.execute(f"SELECT 1 FROM pg_roles WHERE rolname = '{role}'") == []
 
 
+def test_the_port_of_another_program_is_said_before_the_daemon_meets_it(
+    database: Database, broker: str, role: str, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = str(other.getsockname()[1])
+        words = ("--dsn", database.dsn, "--brokers", broker, "--role", role, "--slot", role, "--port", taken)
+        done = init(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    assert f"The daemon cannot listen on 127.0.0.1:{taken}: Address already in use" in done.stdout
+    assert "Name another one with --port" in done.stdout
+    free = init(tmp_path, *words)
+    assert "port-taken" not in free.stdout
+
+
 def test_without_a_terminal_the_options_that_lack_are_named(tmp_path: Path) -> None:
     done = init(tmp_path)
     assert done.returncode == 2
@@ -131,4 +147,7 @@ def test_what_a_next_step_brings_is_no_error(database: Database, broker: str, ro
     assert "later    Kafka is not asked now: no sasl.password is given" in done.stdout
     assert "Put the password of Kafka's user app into the file sink__librdkafka__sasl.password" in done.stdout
     assert "PRINCIPAL=${PRINCIPAL:-User:app}" in (tmp_path / "cdcd-acls.sh").read_text()
-    assert "Another daemon with this prefix" in (tmp_path / "cdcd.toml").read_text()
+    made = (tmp_path / "cdcd.toml").read_text()
+    assert "Another daemon with this prefix" in made
+    assert "~/.pgpass, the file that PGPASSFILE names" in made
+    assert "~/.pgpass, the file that PGPASSFILE names" in done.stdout

@@ -133,7 +133,7 @@ def test_a_wrong_password_is_reported_without_the_password(
     said = _sentence(done, 1)
     assert "password" in said
     assert "source.dsn" in said
-    assert "~/.pgpass" in said
+    assert "~/.pgpass or the file that PGPASSFILE names" in said
     assert "wrong-one" not in done.stderr
 
 

@@ -18,13 +18,12 @@ from typing import TextIO
 
 from cdcd.cli.commands import Load
 from cdcd.cli.commands.check import filled, show
-from cdcd.cli.setup import kafka, postgres, texts
+from cdcd.cli.setup import cautions, kafka, postgres, texts
 from cdcd.cli.setup.answers import Answers, Dialogue, Login, answers, dsn_of_role, properties_of_file
 from cdcd.cli.setup.files import write
 from cdcd.cli.setup.first_settings import first_settings
 from cdcd.config.settings import Settings
 from cdcd.errors import CdcdError
-from cdcd.preflight import connections
 from cdcd.preflight.findings import Finding, of_error
 from cdcd.sink.acls import Acl, Places
 from cdcd.source.session import Session
@@ -73,7 +72,7 @@ class Initialization:
         elif cluster is not None:
             self._show(kafka.problems(facts, looking))
             missing = self._missing_acls(cluster, looking)
-        self._show(connections.judge(settings))
+        self._show(cautions.problems(settings))
         made = texts.setup_steps(settings, self._given.role, self._login)
         self._write(settings, made, facts.tables, has_acls=not missing)
         has_sql, has_acls = False, not missing
@@ -168,8 +167,8 @@ class Initialization:
         if given.role != server.role:
             steps.append(
                 f"Let the role {given.role} log in: a password (psql: \\password {given.role}) or a certificate, "
-                "and a line in pg_hba.conf. Put the password into ~/.pgpass or PGPASSWORD, or the whole dsn "
-                "into a file source__dsn of secrets_dir"
+                "and a line in pg_hba.conf. Put the password into ~/.pgpass, the file that PGPASSFILE names, or "
+                "PGPASSWORD, or the whole dsn into a file source__dsn of secrets_dir"
             )
         if "sasl.username" in given.properties:
             steps.append(

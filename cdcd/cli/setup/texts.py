@@ -17,8 +17,8 @@ from cdcd.sink.topics import TopicNames, TopicSpec
 from cdcd.source.setup_sql import Step, script, selection, steps
 
 _WITHOUT_SECRETS = """\
-No password is in this file. PostgreSQL's: ~/.pgpass, PGPASSWORD, or the whole dsn in a file source__dsn of secrets_dir.
-Kafka's: a file sink__librdkafka__sasl.password of secrets_dir."""
+No password is in this file. PostgreSQL's: ~/.pgpass, the file that PGPASSFILE names, PGPASSWORD, or the whole dsn in a
+file source__dsn of secrets_dir. Kafka's: a file sink__librdkafka__sasl.password of secrets_dir."""
 _SHARD = """
 Another daemon with this prefix needs tables, a slot, a publication and a port of its own (cdcd init --slot, --tables,
 --port). One of them publishes the logical messages; all others have source.messages = false (--no-messages)."""
