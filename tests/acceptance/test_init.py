@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import socket
 import subprocess
 import tomllib
@@ -15,6 +16,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from support.daemon import command, environment
 from support.fix_postgres import Database
+
+from cdcd.manual import page
 
 
 @pytest.fixture
@@ -151,3 +154,19 @@ def test_what_a_next_step_brings_is_no_error(database: Database, broker: str, ro
     assert "Another daemon with this prefix" in made
     assert "~/.pgpass, the file that PGPASSFILE names" in made
     assert "~/.pgpass, the file that PGPASSFILE names" in done.stdout
+
+
+def test_two_daemons_with_two_prefixes_share_nothing_as_the_manual_says(
+    database: Database, broker: str, role: str, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+    [command] = re.findall(r"`cdcd init (--slot billing .*?)`", page("deployment"), re.DOTALL)
+    for words in (["--slot", role, "--prefix", "shop"], command.split()):
+        done = init(tmp_path, "--dsn", database.dsn, "--brokers", broker, "--role", role, *words)
+        assert done.returncode == 0, done.stderr
+    first, second = (tomllib.loads((tmp_path / name).read_text()) for name in ("cdcd.toml", "billing.toml"))
+    for section, name in (("source", "slot"), ("source", "publication"), ("sink", "prefix")):
+        assert first[section][name] != second[section][name]
+    assert second["monitoring"] == {"port": 9479}
+    assert {"messages"} & {*first["source"], *second["source"]} == set(), "each publishes its own messages"
+    assert "billing" in (tmp_path / "billing.sql").read_text()
