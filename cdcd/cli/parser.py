@@ -8,13 +8,19 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from cdcd.manual import TOPICS
 from cdcd.monitoring.log_setup import LEVELS
+from cdcd.source.table_selection import settings_file_hint
 
 COUNT_MAX: Final = 100_000
+
+_PROGRAM: Final = "cdcd"
+_FILE_FIRST: Final = re.compile(r"argument ([A-Z]+): invalid choice: '([^']+)'")
+"""What argparse says of a file of settings where a command should be."""
 
 _TABLES: Final = "schema.table; * stands for any characters"
 _CONFIG: Final = (
@@ -27,7 +33,7 @@ _NO_WAIT: Final = "send the request to the daemon, and do not wait for the resul
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `cdcd`. Its result has `command`, `log_level`, and the options of the command."""
     parser = _Parser(
-        prog="cdcd",
+        prog=_PROGRAM,
         description="Streams PostgreSQL's logical replication into Kafka: every transaction whole and exactly once.",
         epilog="To start: cdcd init; cdcd check; cdcd run. The manual: cdcd help",
     )
@@ -316,8 +322,26 @@ def _add_spark(commands: _Commands) -> None:
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors end in their code. The parsers of the commands are of this class, too."""
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does. But the usage in an error is that of the command, and a file of settings gets a hint."""
+        found, others = self.parse_known_args(args, namespace)
+        command: argparse.ArgumentParser = found.__dict__.pop("parser")
+        if others:
+            hint = _behind_config(others, command.prog) if hasattr(found, "config") else ""
+            command.error(f"unrecognized arguments: {' '.join(others)}{hint}")
+        return found
+
     def error(self, message: str) -> NoReturn:
+        """Print the usage and the message, and exit."""
+        choice = _FILE_FIRST.search(message)
+        if choice and (self.prog == _PROGRAM or "--config" in self._option_string_actions):
+            message += _behind_config([choice[2]], f"{self.prog} {choice[1]}")
         super().error(f"{message} [arguments-invalid]")
+
+
+def _behind_config(words: Sequence[str], command: str) -> str:
+    """What to add to an error if one of the words is a file of settings."""
+    return next((f". {hint}" for word in words if (hint := settings_file_hint(word, command))), "")
 
 
 class _Commands:
@@ -338,7 +362,7 @@ class _Commands:
         sub: argparse.ArgumentParser = self._commands.add_parser(
             name, help=about, description=_sentence(about), epilog=f"Example: {example}"
         )
-        sub.set_defaults(command=name)
+        sub.set_defaults(command=name, parser=sub)
         return sub
 
 
@@ -354,6 +378,7 @@ class _Parts:
         # SUPPRESS: a default here would override a value before the subcommand's name.
         sub.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=self._config)
         sub.add_argument("--log-level", choices=LEVELS, default=argparse.SUPPRESS, help="debug adds tracebacks")
+        sub.set_defaults(parser=sub)
         return sub
 
 

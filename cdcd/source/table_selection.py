@@ -122,6 +122,12 @@ def shell_word(name: str) -> str:
     return shlex.quote(name)
 
 
+def settings_file_hint(word: str, command: str = "") -> str:
+    """The hint if a person has given a file of settings as a word of `command`, such as a table; else empty."""
+    given = f"{command} --config {shlex.quote(word)}".lstrip()
+    return f"A file of settings goes behind --config: {given}" if word.endswith(".toml") else ""
+
+
 def split_name(name: str) -> tuple[str, str]:
     """Schema and table of a name that `qualified_name` has made."""
     tokens = _TOKEN.findall(name)
@@ -172,6 +178,7 @@ def select_tables(
         if not any(pattern.matches(*table) for table in tables):
             nearest = nearest_table(pattern, tables)
             hint = f"Did you mean {shell_word(nearest)}?" if nearest else f"To see the tables, run: {listing_command}"
+            hint = settings_file_hint(pattern.text) or hint
             raise RequestRejected(not_found(pattern.text), hint, code="tables-missing")
     return [table for table in tables if not words or any(pattern.matches(*table) for pattern in patterns)]
 

@@ -29,6 +29,7 @@ from cdcd.reading.consumer import Message, TopicReader
 from cdcd.reading.decoder import EventDecoder, plain
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.sink.kafka.client_config import client_config
+from cdcd.source.table_selection import settings_file_hint
 from cdcd.terminal.visible_text import word
 
 log = logging.getLogger(__name__)
@@ -217,6 +218,8 @@ def _last(
 
 def nearest_topic(wanted: str, prefix: str, known: Iterable[str]) -> str:
     """The hint for a topic that does not exist: the nearest name, preferably of a topic with this prefix."""
+    if hint := settings_file_hint(wanted):
+        return hint
     prefixed = f"{prefix}.{wanted}"
     own = [topic for topic in known if topic.startswith(f"{prefix}.")]
     if any(fnmatchcase(topic, prefixed) for topic in own):

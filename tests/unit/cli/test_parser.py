@@ -87,3 +87,41 @@ def test_tail_begins_in_one_place(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         build_parser().parse_args(["tail", "t", "-n", "5", "--from-beginning"])
     assert "not allowed with" in capsys.readouterr().err
+
+
+def said_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args(words)
+    assert ended.value.code == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "init", "run", "check", "config", "peek", "top", "status", "adopt", "slot status", "slot create", "slot drop",
+        "spark mirror", "spark verify",
+    ],
+)  # fmt: skip
+def test_a_file_of_settings_without_its_option_gets_a_hint_and_the_usage_of_the_command(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = said_by([*command.split(), "my own.toml"], capsys)
+    assert said.startswith(f"usage: cdcd {command} [-h]")
+    hint = f"A file of settings goes behind --config: cdcd {command} --config 'my own.toml' [arguments-invalid]"
+    assert said.endswith(f"error: unrecognized arguments: my own.toml. {hint}")
+
+
+def test_a_file_of_settings_in_the_place_of_a_command_gets_the_same_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, usage in (
+        (["a.toml"], "cdcd COMMAND"),
+        (["--config", "a.toml", "check"], "cdcd COMMAND"),
+        (["slot", "a.toml", "status"], "cdcd slot ACTION"),
+        (["spark", "a.toml"], "cdcd spark JOB"),
+    ):
+        assert said_by(words, capsys).endswith(f"{usage} --config a.toml [arguments-invalid]")
+
+
+def test_other_words_and_commands_without_settings_get_no_such_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["check", "orders"], ["help", "a.toml"], ["completion", "zsh", "a.toml"], ["check", "--tables"]):
+        assert "--config:" not in said_by(words, capsys)

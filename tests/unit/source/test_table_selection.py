@@ -97,6 +97,13 @@ def test_a_word_that_stands_for_none_is_refused_with_the_nearest_or_with_what_li
         select_tables(["x.*"], [], lambda word: f"{word} is not parked", "cdcd unpark")
 
 
+def test_a_file_of_settings_in_the_place_of_a_table_gets_a_hint() -> None:
+    with pytest.raises(RequestRejected) as caught:
+        select_published(["cdcd.toml"], [("cdcd", "tom")], "cdcd")
+    assert caught.value.hint == "A file of settings goes behind --config: --config cdcd.toml"
+    assert select_published(["cdcd.toml"], [("cdcd", "toml")], "cdcd") == [("cdcd", "toml")]
+
+
 def test_a_partition_is_selected_only_if_its_root_is_not() -> None:
     root = CandidateTable(1, "public", "orders", None, True)
     leaf = CandidateTable(2, "public", "orders_2026", 1, True)

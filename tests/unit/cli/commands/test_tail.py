@@ -18,6 +18,7 @@ def test_a_row_of_a_snapshot_has_no_transaction(xid: int, shown: str) -> None:
         ("cdcd.public.ordres", "Did you mean cdcd.public.orders?"),
         ("elsewher", "Did you mean elsewhere?"),
         ("shipping.*", "cdcd creates the topic of a table with its first event"),
+        ("cdcd.toml", "A file of settings goes behind --config: --config cdcd.toml"),
     ],
 )
 def test_a_topic_that_is_not_there_has_a_neighbour_rather_of_our_own(wanted: str, hint: str) -> None:
