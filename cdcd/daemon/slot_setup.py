@@ -261,7 +261,7 @@ class SlotSetup:
                 raise
             raise PostgresUnavailable(
                 "the server had not noticed that the last connection of this daemon is lost: "
-                f"the daemon ended the server process {own_pid}",
+                f"the daemon ended PostgreSQL's process {own_pid}",
                 code="slot-changed-meanwhile",
             ) from error
 

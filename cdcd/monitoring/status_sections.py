@@ -90,7 +90,8 @@ def slot(document: Document) -> Facts:
     state = f"invalid: {found['invalidation'] or found['wal_status']}" if found["lost"] else found["wal_status"]
     waits = ", waits for a standby of synchronized_standby_slots" if found["waits_for_standby"] else ""
     facts.append(("State", f"{'in use' if found['active'] else 'not in use'}, {state or 'no WAL held'}{waits}"))
-    facts.append(("WAL that the server keeps for it", size(found["retained_bytes"])))
+    if not found["lost"]:
+        facts.append(("WAL that the server keeps for it", size(found["retained_bytes"])))
     if found["safe_wal_bytes"] is not None:
         facts.append(("WAL until the slot is in danger", size(found["safe_wal_bytes"])))
     return facts

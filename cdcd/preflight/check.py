@@ -27,17 +27,20 @@ def findings(settings: Settings) -> Iterator[Finding]:
         is_slot_in_use = facts.slot is not None and facts.slot.active
         published = facts.tables
         for finding in postgres.judge(facts, settings.source, takes_snapshot=settings.snapshot.mode != "never"):
-            if facts.slot is None and finding.about == "slot" and finding.level is Level.OK:
+            is_absent = finding.level is Level.OK or finding.code == "slot-missing"
+            if facts.slot is None and finding.about == "slot" and is_absent:
                 absent = finding  # only Kafka tells whether it is a new slot, or a lost one
             else:
                 yield finding
     except CdcdError as failure:
         yield of_error("server", failure, unseen="PostgreSQL")
-    is_lost = False
+    lost: Finding | None = None
     for finding in kafka.findings(settings, published, facts):
-        is_lost |= finding.code == "slot-lost"
+        if finding.code in ("slot-lost", "progress-lost"):
+            lost = finding
         yield finding
-    if absent is not None and not is_lost:
+    # With source.on_slot_lost a start makes the slot again, unless it may not.
+    if absent is not None and (lost is None or (lost.level is not Level.ERROR and absent.level is Level.ERROR)):
         yield absent
     yield from connections.judge(settings)
     if settings.avro.registry_url is not None:

@@ -97,24 +97,29 @@ def gather_for_check(dsn: Dsn, source: SourceSettings) -> PostgresFacts:
     with Session(dsn, "cdcd check") as session:
         with ReplicationStream(dsn, "cdcd check") as stream:
             # `cdcd run` does the same: this tests pg_hba.conf, REPLICATION and a free walsender.
-            identity = stream.identify()
-            history = stream.timeline_history(identity.timeline)
-            is_standby = stream.standby
+            here = identified(stream)
         facts = gather(session, source, is_start=False)
         slot = facts.slot
-        here = Server(
-            identity.system_id,
-            identity.timeline,
-            history,
-            identity.wal_lsn if slot is None else slot.wal_lsn,
-            0 if slot is None else slot.confirmed_flush_lsn or 0,
-            is_standby,
-            Slot(session, source.slot).database_oid() if slot is None else slot.database_oid,
-        )
+        if slot is None:
+            here = replace(here, database_oid=Slot(session, source.slot).database_oid())
+        else:
+            here = replace(
+                here,
+                wal_lsn=slot.wal_lsn,
+                confirmed_lsn=slot.confirmed_flush_lsn or 0,
+                database_oid=slot.database_oid,
+            )
         requests = None if facts.publication is None else requests_problem(session, source.publication)
         later = [] if facts.publication is None else unreadable_later(session, source.publication)
         writers = write_transactions(session)
         return replace(facts, writers=writers, requests=requests, unreadable_later=later, here=here)
+
+
+def identified(stream: ReplicationStream) -> Server:
+    """The server, as it is where there is no slot; without the database. Raises as `ReplicationStream` does."""
+    identity = stream.identify()
+    history = stream.timeline_history(identity.timeline)
+    return Server(identity.system_id, identity.timeline, history, identity.wal_lsn, 0, stream.standby)
 
 
 def asked_tables(source: SourceSettings, *, exists: bool) -> Sequence[str]:

@@ -90,9 +90,8 @@ def _existing(slot: SlotState, writers: Sequence[WriteTransaction], on_slot_lost
 
 
 def _usable(slot: SlotState) -> Finding:
-    used = f"in use by pid {slot.active_pid} ({slot.used_by})" if slot.active else "not in use"
     confirmed = "nowhere yet" if slot.confirmed_flush_lsn is None else f"up to {format_lsn(slot.confirmed_flush_lsn)}"
-    message = f"The slot {slot.name} is {used}, confirmed {confirmed} ({size(slot.lag_bytes)} behind)"
+    message = f"The slot {slot.name} is {slot.use}, confirmed {confirmed} ({size(slot.lag_bytes)} behind)"
     if slot.wal_status == "unreserved":
         hint = "Start cdcd run now, or raise max_slot_wal_keep_size"
         return warning(

@@ -21,9 +21,9 @@ from typing import Final
 from cdcd.errors import GapError, PostgresUnavailable
 from cdcd.lsn import base_for, format_lsn, parse_lsn
 from cdcd.progress.records import SlotRecord
+from cdcd.source.server_errors import LOST_CHANGES_HINT
 
 RESNAPSHOT: Final = 'With source.on_slot_lost = "resnapshot" cdcd takes a new snapshot of all tables and goes on.'
-REPAIR: Final = 'With source.on_slot_lost = "repair" cdcd publishes what differs and goes on, without a whole copy.'
 
 
 def gap_remedy(on_slot_lost: str) -> str:
@@ -156,7 +156,7 @@ def check_continuity(
             f"slot {slot} is confirmed up to {format_lsn(server.confirmed_lsn)}, but Kafka holds changes only up to "
             f"{format_lsn(last.lsn)}: the slot was recreated, moved, or read by another client, and the changes "
             "between the two are gone",
-            f"{REPAIR} {_start_over(last)}",
+            f"{LOST_CHANGES_HINT}. {_start_over(last)}",
             code="slot-moved",
         )
     return True
@@ -202,7 +202,7 @@ def check_lost_slot(last: SlotRecord | None, slot: str, server: Server, *, accep
         raise GapError(
             f"the slot {slot} does not exist any more, but Kafka holds its changes up to {format_lsn(last.lsn)}: the "
             "changes since then are gone",
-            f"{REPAIR} Or take a new sink.prefix",
+            LOST_CHANGES_HINT,
             code="slot-lost",
         )
 

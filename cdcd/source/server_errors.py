@@ -31,10 +31,11 @@ from cdcd.errors import (
 from cdcd.lsn import format_lsn
 from cdcd.source.identifiers import identifier, literal
 
-_LOST_SLOT_HINT: Final = (
-    'Changes are lost. With source.on_slot_lost = "repair" cdcd makes the slot again and publishes what differs; with '
-    '"resnapshot" it takes a new snapshot of all tables. Take the setting back once cdcd verify finds no difference'
+LOST_CHANGES_HINT: Final = (
+    'With source.on_slot_lost = "repair" cdcd makes the slot again and publishes what differs; with "resnapshot" it '
+    "takes a new snapshot of all tables. Take the setting back once cdcd verify finds no difference"
 )
+"""What a person can do if a slot lacks changes that Kafka lacks, too, however that came about."""
 _FEEDBACK: Final = "ALTER SYSTEM SET hot_standby_feedback = on; SELECT pg_reload_conf()"
 _FEEDBACK_HINT: Final = f"To prevent it, run on the standby: {_FEEDBACK}; and give it a primary_slot_name"
 _ROWS_REMOVED: Final = "the primary removed rows of its catalog that the slot still needed (VACUUM)"
@@ -91,7 +92,7 @@ def lost_slot(reason: str) -> tuple[str, str]:
     `reason`: `SlotState.invalidation`; empty if the server does not tell it.
     """
     what, hint = _INVALIDATIONS.get(reason or "wal_removed", (f"was invalidated: {reason}", "See the server's log"))
-    return what, f"{_LOST_SLOT_HINT}. {hint}"
+    return what, f"Changes are lost. {LOST_CHANGES_HINT}. {hint}"
 
 
 _GONE: Final = re.compile(r"could not open relation with OID|cache lookup failed for ")
@@ -114,7 +115,7 @@ class SlotActive(PostgresUnavailable):
 
         `is_foreign`: it does not have the name that this process has, so it is hardly another daemon.
         """
-        by = f"the server process {pid}" if pid is not None else "another connection"
+        by = f"PostgreSQL's process {pid}" if pid is not None else "another connection"
         named = f' with the application_name "{application_name}"' if application_name or is_foreign else ""
         super().__init__(
             f'the slot "{slot}" is in use by {by}{named}',
@@ -479,7 +480,7 @@ def start_refused(sqlstate: str, text: str, slot: str, facts: SlotFacts | None) 
         case "42704":
             return GapError(
                 f'the slot "{slot}" does not exist',
-                "If it never existed: cdcd slot create. If it was dropped, later changes are lost: take a new snapshot",
+                "Run cdcd slot status: it says whether changes are lost, and what to do",
                 code="slot-missing",
             )
         case "55000" if facts is not None:

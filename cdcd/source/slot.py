@@ -124,6 +124,14 @@ class SlotState:
         return bool(self.invalidation) or self.wal_status == "lost"
 
     @property
+    def use(self) -> str:
+        """Who streams from it, as the rest of a sentence. The server shows its own process, not the client's."""
+        if not self.active:
+            return "not in use"
+        named = f' with the application_name "{self.used_by}"' if self.used_by else ""
+        return f"in use by PostgreSQL's process {self.active_pid}{named}"
+
+    @property
     def misfit(self) -> str:
         """Why no daemon with these settings can stream from the slot, whatever its state; empty if one can."""
         if self.slot_type != "logical":

@@ -45,8 +45,8 @@ class WriteTransaction:
 
     @property
     def name(self) -> str:
-        """Like `pid 123` or `prepared 'gid'`."""
-        return f"pid {self.pid}" if self.gid is None else f"prepared {literal(self.gid)}"
+        """Like `of PostgreSQL's process 123` or `prepared 'gid'`."""
+        return f"of PostgreSQL's process {self.pid}" if self.gid is None else f"prepared {literal(self.gid)}"
 
     @property
     def ending_statement(self) -> str:

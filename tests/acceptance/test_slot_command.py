@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 import servers
+from confluent_kafka.admin import AdminClient
 from support.daemon import cdcd, command, environment
 from support.stream import StreamFixture
 
@@ -20,7 +21,7 @@ from cdcd.cli.commands.daemon_wait import COMES_WITHIN_S
 def test_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(stream: StreamFixture) -> None:
     stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
     daemon = stream.daemon()
-    assert "does not exist" in cdcd(daemon, "slot", "status", code=1)
+    assert "does not exist, and Kafka holds nothing of it. cdcd slot create" in cdcd(daemon, "slot", "status", code=1)
     assert "there is no publication cdcd" in cdcd(daemon, "slot", "create", code=1)
     stream.sql("CREATE PUBLICATION cdcd FOR TABLE t")
     made = json.loads(cdcd(daemon, "slot", "create", "--two-phase", "--failover", "--json"))
@@ -37,7 +38,7 @@ def test_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(st
         stream.sql("INSERT INTO t VALUES (1)")
         daemon.wait_until_confirmed()
         said = cdcd(daemon, "slot", "status")
-        assert "in use by pid" in said
+        assert "in use by PostgreSQL's process" in said
         assert "Kafka holds      all up to" in said
         assert "is in use by" in cdcd(daemon, "slot", "drop", "--force", code=1)
         assert daemon.stop() == 0
@@ -46,11 +47,76 @@ def test_a_slot_is_made_shown_and_dropped_but_not_where_changes_would_be_lost(st
     assert shown["kafka_lsn"]
     assert "later changes would be lost" in cdcd(daemon, "slot", "drop", code=1)
     assert cdcd(daemon, "slot", "drop", "--force", "--json") == json.dumps({"dropped": stream.slot}) + "\n"
-    assert "a new slot would begin later" in cdcd(daemon, "slot", "create", code=1)
     found = [json.loads(line) for line in cdcd(daemon, "check", "--json", code=1).splitlines()]
-    [gone] = [finding for finding in found if finding["about"] == "progress"]
+    [gone] = [finding for finding in found if finding["code"] == "slot-lost"]
     assert gone["level"] == "error"
     assert "does not exist any more" in gone["message"]
+    for action in ("status", "create"):
+        said = cdcd(daemon, "slot", action, code=1)
+        assert f"{gone['message']}. {gone['hint']} [slot-lost]" in said
+        assert "cdcd slot create" not in said
+    assert stream.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{stream.slot}'") == []
+
+
+def test_a_slot_that_was_lost_is_made_again_only_where_the_daemon_mends_the_loss(stream: StreamFixture) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION cdcd FOR TABLE t")
+    daemon = stream.daemon()
+    cdcd(daemon, "slot", "create")
+    with daemon.start():
+        daemon.wait_for_log("going on")
+        stream.sql("INSERT INTO t VALUES (1, 'old'), (2, 'old')")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    cdcd(daemon, "slot", "drop", "--force")
+    stream.sql("UPDATE t SET v = 'new' WHERE id = 1")
+    may_not = stream.daemon(source={"create": False})
+    for action in ("check", "slot create"):
+        said = cdcd(may_not, *action.split(), code=1)
+        assert "[slot-lost]" in said
+        assert "slot-missing" not in said
+    assert "Run cdcd slot create" in cdcd(stream.daemon(source={"create": False}), "run", code=1)
+    mends = stream.daemon(source={"create": False, "on_slot_lost": "repair"})
+    assert "cdcd run makes it again, and publishes the rows in which" in cdcd(mends, "slot", "status", code=1)
+    assert "[slot-missing]" in cdcd(mends, "check", code=1)
+    made = subprocess.run(
+        [*command(), "slot", "create", "--config", str(mends.config)],
+        capture_output=True, text=True, check=True, env=environment(),
+    )  # fmt: skip
+    assert "the changes since then are gone. `cdcd run` publishes the rows in which tables and" in made.stderr
+    assert "Kafka holds      all up to" in made.stdout
+    with mends.start():
+        mends.wait_for_log("going on")
+        cdcd(mends, "verify")  # it waits for the repair, and ends with 1 if a row differs
+        assert mends.stop() == 0
+
+
+def test_no_slot_is_made_where_the_progress_is_lost(stream: StreamFixture) -> None:
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION cdcd FOR TABLE t")
+    daemon = stream.daemon()
+    with daemon.start():
+        daemon.wait_for_log("going on")
+        stream.sql("INSERT INTO t VALUES (1)")
+        daemon.wait_until_confirmed()
+        assert daemon.stop() == 0
+    cdcd(daemon, "slot", "drop", "--force")
+    admin = AdminClient({"bootstrap.servers": stream.broker})
+    for deleted in admin.delete_topics([f"{stream.prefix}.progress"]).values():
+        deleted.result(10)
+    for action in ("slot status", "slot create", "check"):
+        said = cdcd(daemon, *action.split(), code=1)
+        assert f"Kafka has no progress of the slot {stream.slot}, but " in said
+        assert "[progress-lost]" in said
+    assert stream.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{stream.slot}'") == []
+
+
+def test_a_slot_that_is_missing_is_not_judged_without_kafka(stream: StreamFixture) -> None:
+    away = stream.daemon()
+    nowhere = f"127.0.0.1:{servers.free_port()}"
+    away.config.write_text(away.config.read_text().replace(stream.broker, nowhere))
+    for action in ("status", "create"):
+        said = cdcd(away, "slot", action, code=1)
+        assert f"there is no slot {stream.slot}, and Kafka does not say whether changes of it are lost: " in said
+        assert "[kafka-" in said
 
 
 @pytest.mark.parametrize("kind", ["plugin", "database", "physical"])

@@ -125,7 +125,7 @@ def test_what_was_prepared_is_shown_once_it_is_committed(shop: Database) -> None
 def test_a_slot_in_use_is_named_with_who_has_it(shop: Database) -> None:
     with ReplicationStream(shop.dsn) as walsender:
         walsender.start(slot_of(shop), 0, {"proto_version": "1", "publication_names": '"p"'})
-        with pytest.raises(SlotActive, match=f"in use by the server process {walsender.backend_pid}"):
+        with pytest.raises(SlotActive, match=f"in use by PostgreSQL's process {walsender.backend_pid}"):
             shown(shop)
 
 

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.postgres_versions("oldest", "newest")
 
 
 def settings(dsn: str, broker: str, prefix: str, **source: Any) -> Settings:
-    return Settings(source={"dsn": dsn, **source}, sink={"bootstrap_servers": broker, "prefix": prefix})
+    sink = {"bootstrap_servers": broker, "prefix": prefix}
+    return Settings(source={"dsn": dsn, **source}, sink=sink, monitoring={"port": 0})
 
 
 def looked_at(given: Settings) -> dict[str, tuple[str, str, str]]:
@@ -178,7 +179,7 @@ def test_an_open_write_transaction_is_a_warning_before_the_slot_is_made(
     source = settings(database.dsn, broker, prefix).source
     facts = gather_for_check(source.dsn, source)
     older = replace(facts, writers=[replace(each, age_s=60.0) for each in facts.writers])
-    name = f"pid {writer.info.backend_pid}"
+    name = f"PostgreSQL's process {writer.info.backend_pid}"
     [finding] = [each for each in judge(older, source, takes_snapshot=True) if f" {name}, " in each.message]
     assert (finding.level, finding.about) == (Level.WARNING, "slot")
     database.execute(finding.hint.partition("or end it: ")[2])

@@ -80,7 +80,7 @@ def _check(session: Session, name: str) -> None:
     if state is None:
         raise GapError(
             f'the slot "{name}" does not exist',
-            "cdcd run creates it at its first start; or correct source.slot",
+            "Run cdcd slot status: it says whether cdcd run makes it, or changes are lost; or correct source.slot",
             code="slot-missing",
         )
     if state.active:

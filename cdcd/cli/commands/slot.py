@@ -4,13 +4,14 @@ Before: `cli.main` has parsed the options. After: a person reads the lines, or a
 Source: PostgreSQL, "Replication Slots"; `pg_replication_slots`.
 
 A slot and the progress in Kafka belong together. If the slot is dropped, PostgreSQL's unpublished changes are lost. A
-new slot of the same name starts after the end of the progress, and `cdcd run` refuses it. This command does neither
-unless the user insists.
+new slot of the same name starts after the end of the progress. So a slot is dropped only with --force, and made again
+only if `source.on_slot_lost` says what `cdcd run` does about the loss.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from argparse import Namespace
 from typing import TextIO
 
@@ -18,15 +19,18 @@ from cdcd.cli.commands import Load
 from cdcd.config.settings import Settings
 from cdcd.errors import CdcdError, GapError, RequestRejected
 from cdcd.lsn import format_lsn
+from cdcd.preflight import missing_slot
 from cdcd.progress.records import SlotRecord
 from cdcd.reading.slot_progress import last_record
 from cdcd.source.publication import Publication
 from cdcd.source.replication_stream import ReplicationStream
-from cdcd.source.server_errors import SlotActive
+from cdcd.source.server_errors import LOST_CHANGES_HINT, SlotActive, lost_slot
 from cdcd.source.session import Session
 from cdcd.source.slot import Slot, SlotState
 from cdcd.source.slot_wait import SlotWait
 from cdcd.terminal.text_format import size
+
+log = logging.getLogger(__name__)
 
 
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
@@ -44,19 +48,18 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
 def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool, out: TextIO) -> None:
     """Create the slot, with the properties that the options or the settings ask for.
 
-    Raises GapError if Kafka holds progress of a slot of that name. Raises RequestRejected without a publication, and as
-    `ReplicationStream.create_slot` does.
+    Raises GapError if changes would be missing, unless the settings accept that: then it says what is lost. Raises
+    RequestRejected without a publication, and as `missing_slot.judge` and `ReplicationStream.create_slot` do.
     """
     source = settings.source
-    last = last_record(settings)
-    with Session(source.login, source.application_name) as session:
+    with (
+        Session(source.login, source.application_name) as session,
+        ReplicationStream(source.login, source.application_name) as walsender,
+    ):
         slot = Slot(session, source.slot)
-        if last is not None and slot.state() is None:
-            raise GapError(
-                f"Kafka holds changes of {source.slot} up to {format_lsn(last.lsn)}: a new slot would begin later",
-                "Use another source.slot or sink.prefix, and take a new snapshot of the tables",
-                code="slot-lost",
-            )
+        missing = missing_slot.judge(settings, session, walsender) if slot.state() is None else None
+        if missing is not None and missing.loss is not None and not missing.remedy:
+            raise missing.loss
         if not Publication(session, source.publication).exists():
             raise RequestRejected(
                 f"there is no publication {source.publication}, and PostgreSQL ends the stream of a slot at the first "
@@ -64,15 +67,12 @@ def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool
                 "Make the publication first (cdcd check has the statement), or run cdcd run, which makes both",
                 code="publication-missing",
             )
-        with (
-            ReplicationStream(source.login, source.application_name) as walsender,
-            SlotWait(
-                session,
-                source.primary_login,
-                is_standby=walsender.standby,
-                application_name=source.application_name,
-            ) as wait,
-        ):
+        with SlotWait(
+            session,
+            source.primary_login,
+            is_standby=walsender.standby,
+            application_name=source.application_name,
+        ) as wait:
             walsender.create_slot(
                 source.slot,
                 two_phase=two_phase or source.two_phase,
@@ -80,20 +80,31 @@ def create(settings: Settings, *, two_phase: bool, failover: bool, as_json: bool
                 blockers=slot.writers,
                 meanwhile=wait.look,
             )
-        show(slot.state(), None, as_json=as_json, out=out)
+        state = slot.state()
+    if missing is not None and missing.loss is not None:
+        log.warning("%s. `cdcd run` %s [%s]", missing.loss.message, missing.remedy, missing.loss.code)
+    show(state, None if missing is None else missing.last, as_json=as_json, out=out)
 
 
 def status(settings: Settings, *, as_json: bool, out: TextIO) -> None:
-    """Show the slot, and how far Kafka has come. Raises GapError if there is no slot of that name."""
+    """Show the slot, and how far Kafka has come.
+
+    Raises GapError if there is no slot of that name, which says whether changes are lost; and as `missing_slot.judge`.
+    """
     source = settings.source
     with Session(source.login, source.application_name) as session:
-        state = Slot(session, source.slot).state()
-    if state is None:
-        raise GapError(
-            f"the slot {source.slot} does not exist",
-            "cdcd slot create creates it, and so does cdcd run",
-            code="slot-missing",
-        )
+        slot = Slot(session, source.slot)
+        state = slot.state()
+        if state is None:
+            with ReplicationStream(source.login, source.application_name) as walsender:
+                missing = missing_slot.judge(settings, session, walsender)
+            state = slot.state()  # a daemon that starts may have made it meanwhile
+            if state is None:
+                raise missing.loss or GapError(
+                    f"the slot {source.slot} does not exist, and Kafka holds nothing of it",
+                    "cdcd slot create creates it, and so does cdcd run",
+                    code="slot-missing",
+                )
     try:
         last: SlotRecord | CdcdError | None = last_record(settings)
     except CdcdError as error:
@@ -160,7 +171,7 @@ def _kept(settings: Settings, slot: SlotState) -> RequestRejected:
         )
     return RequestRejected(
         f"Kafka holds changes of {slot.name} up to {format_lsn(last.lsn)}: later changes would be lost",
-        "Add --force if you want that; then use another source.slot or sink.prefix, and take a new snapshot",
+        f"Add --force if you want that. {LOST_CHANGES_HINT}",
         code="slot-still-needed",
     )
 
@@ -191,26 +202,36 @@ def show(state: SlotState | None, last: SlotRecord | CdcdError | None, *, as_jso
         }
         out.write(json.dumps(content) + "\n")
         return
-    used = f"in use by pid {state.active_pid} ({state.used_by})" if state.active else "not in use"
+    used = state.use
     if state.waits_for_standby:
         used = f"{used}, waits for a standby of synchronized_standby_slots"
     if state.is_synced:
         used = "kept in sync with the primary of this standby"
-    safe = "no limit" if state.safe_wal_bytes is None else size(state.safe_wal_bytes)
     rows = [
         ("slot", f"{state.name} ({_kind(state)})"),
-        (
-            "state",
-            f"invalid: {state.invalidation or state.wal_status}" if state.lost else f"{used}, {state.wal_status}",
-        ),
-        ("confirmed up to", f"{_lsn(state.confirmed_flush_lsn)}, {size(state.lag_bytes)} behind the server"),
-        (
-            "WAL kept",
-            f"{size(state.retained_bytes)} from {_lsn(state.restart_lsn)} on; until the slot is in danger: {safe}",
-        ),
+        ("state", f"lost: it {lost_slot(state.invalidation)[0]}" if state.lost else f"{used}, {state.wal_status}"),
+        ("confirmed up to", _confirmed(state)),
+        ("WAL kept", _kept_wal(state)),
         ("Kafka holds", _held(last)),
     ]
+    if state.lost:
+        rows.append(("what to do", "cdcd explain slot-lost"))
     out.writelines(f"{name:16} {value}\n" for name, value in rows)
+
+
+def _confirmed(state: SlotState) -> str:
+    if state.confirmed_flush_lsn is None:
+        return "nowhere yet"
+    return f"{format_lsn(state.confirmed_flush_lsn)}, {size(state.lag_bytes)} behind the server"
+
+
+def _kept_wal(state: SlotState) -> str:
+    if state.lost:
+        return "none: the changes behind the confirmed position are lost"
+    if state.restart_lsn is None:
+        return "none"
+    safe = "no limit" if state.safe_wal_bytes is None else size(state.safe_wal_bytes)
+    return f"{size(state.retained_bytes)} from {format_lsn(state.restart_lsn)} on; until the slot is in danger: {safe}"
 
 
 def _held(last: SlotRecord | CdcdError | None) -> str:

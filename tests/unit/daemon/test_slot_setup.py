@@ -193,6 +193,6 @@ def test_the_lost_connection_of_the_own_process_does_not_keep_the_slot() -> None
         with pytest.raises(SlotActive):
             start.setup.start(cast("Any", stream), {}, 8)
     assert ended == []
-    with pytest.raises(PostgresUnavailable, match="ended the server process 8"):
+    with pytest.raises(PostgresUnavailable, match="ended PostgreSQL's process 8"):
         start.setup.start(cast("Any", BusyStream(8)), {}, 8)
     assert ended == [8]

@@ -157,7 +157,10 @@ def test_a_right_that_would_not_help_with_tables_of_another_role_is_not_offered(
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"writers": [writer("pid 12", 90.0)]}, "waits for the write transaction pid 12, open for 1 min 30 s"),
+        (
+            {"writers": [writer("pid 12", 90.0)]},
+            "transaction of PostgreSQL's process 12, open for 1 min 30 s",
+        ),
         ({"writers": [writer("prepared x", None)]}, "waits for the write transaction prepared 'x'"),
         ({"slot": replace(SLOT, wal_status="unreserved")}, "may go at the next checkpoint"),
         ({"slot": replace(SLOT, wal_lsn=(5 << 30) + 1000)}, "keeps 5.0 GiB of WAL"),
@@ -180,7 +183,10 @@ def test_short_transactions_and_those_beside_an_existing_slot_are_no_matter() ->
     assert bad(judged(writers=[writer("pid 12", 0.1)])) == []
     assert bad(judged(writers=[writer("pid 12", 500.0)], slot=SLOT)) == []
     [finding] = bad(judged(writers=[writer("pid 12", 900.0), writer("prepared x", None)], slot=SLOT))
-    assert "keeps all WAL since the start of the write transaction pid 12, open for 15 min 0 s" in finding.message
+    assert (
+        "keeps all WAL since the start of the write transaction of PostgreSQL's process 12, open for 15 min 0 s"
+        in finding.message
+    )
     assert "pg_terminate_backend(12)" in finding.hint
 
 
