@@ -140,7 +140,8 @@ def test_verify_waits_for_the_snapshot_that_follows_the_end_of_a_parking(stream:
         daemon.wait_for_log("changes are missing")
         daemon.wait_for_log("going on")
         topics.set_config(stream.broker, f"{stream.prefix}.public.t", max_message_bytes=str(8 << 20))
-        assert cdcd(daemon, "unpark", "public.t").startswith("unparked public.t; a new snapshot of it follows")
-        said = cdcd(daemon, "verify")
+        said = cdcd(daemon, "unpark", "public.t")
+        assert said.startswith("unparked public.t; a new snapshot of it follows by itself. To wait for it: ")
+        said = cdcd(daemon, *said.partition("To wait for it: cdcd ")[2].split())
         assert "changed" not in said
         assert daemon.stop() == 0

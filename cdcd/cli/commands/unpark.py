@@ -24,7 +24,7 @@ from cdcd.progress.daemon_requests import DISCARD, UNPARK
 from cdcd.progress.records import ParkedTable
 from cdcd.reading.slot_progress import open_progress
 from cdcd.sink.kafka.progress_store import ProgressStore
-from cdcd.source.table_selection import qualified_name, select_tables
+from cdcd.source.table_selection import qualified_name, select_tables, shell_word
 from cdcd.verify.progress_wait import unfinished_snapshots
 
 POLL_S: Final = 0.3
@@ -60,8 +60,8 @@ def unpark(
         last, parked = progress.last_record(), progress.parked()
         if not tables:
             show = _as_json if as_json else _as_text
-            if not parked:
-                log.info("no table is parked")
+            if not parked and not as_json:
+                out.write("no table is parked\n")
             out.writelines(f"{show(name, table)}\n" for name, table in sorted(parked.items()))
             return
         known = {(table.schema, table.table): name for name, table in parked.items()}
@@ -76,8 +76,9 @@ def unpark(
                 if wait:
                     _wait(progress, daemon, name, sent.received_lsn)
                 state = "requested" if not wait else "discarded" if discard else "unparked"
-                follows = state == "unparked" and _snapshot_follows(progress, table)
-                more = "; a new snapshot of it follows by itself" if follows else ""
+                follows = wait and _snapshot_follows(progress, table)
+                waiting = f"cdcd verify --wait 600 {shell_word(name)}"
+                more = f"; a new snapshot of it follows by itself. To wait for it: {waiting}" if follows else ""
                 document = {"table": name, "state": state} | ({"snapshot_follows": True} if follows else {})
                 out.write(f"{json.dumps(document) if as_json else f'{state} {name}{more}'}\n")
                 out.flush()
