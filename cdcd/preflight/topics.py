@@ -21,7 +21,7 @@ CLOCKS_DIFFER_MS: Final = 10_000
 """Clocks differ, and records wait in the producer: a topic that allows less refuses rows sooner or later."""
 
 RAISED_RECORD_BYTES: Final = 10_485_760
-"""Ten times Kafka's default; the page of errors shows the same."""
+"""Ten times Kafka's default; the manual shows the same."""
 RECORD_BYTES_MIN: Final = 1_000_000
 """Below this limit, which is about Kafka's default, there is a warning."""
 

@@ -137,8 +137,8 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         "from cdcd.spark import Cdc": "spark/test_spark_page.py::test_the_program_on_the_page",
     },
     "tables": {
-        "cdcd unpark": f"{_OPERATING}::test_the_page_about_tables",
-        "kafka-configs.sh": f"{_OPERATING}::test_the_page_about_tables",
+        "cdcd unpark --config cdcd.toml\n": f"{_OPERATING}::test_the_page_about_tables",
+        "cdcd unpark --config cdcd.toml public.orders": f"{_OPERATING}::test_the_page_about_tables",
         "cdcd verify --config": f"{_OPERATING}::test_the_page_about_tables",
         "cdcd verify --repair": f"{_OPERATING}::test_the_page_about_tables",
         "cdcd snapshot": f"{_OPERATING}::test_the_page_about_tables",

@@ -20,6 +20,7 @@ from cdcd.config import loading
 from cdcd.errors import CdcdError, RequestRejected, sentence
 from cdcd.manual.explanations import explanations
 from cdcd.monitoring.log_setup import JsonFormatter, TextFormatter
+from cdcd.preflight.topics import RAISED_RECORD_BYTES
 
 SOURCES = Path(error_codes.__file__).parent
 CODES = set(get_args(error_codes.Code))
@@ -145,3 +146,8 @@ def test_the_parser_ends_a_wrong_argument_in_a_code_too(capsys: pytest.CaptureFi
     with pytest.raises(SystemExit):
         build_parser().parse_args(["verify", "--wait", "soon"])
     assert capsys.readouterr().err.endswith("[arguments-invalid]\n")
+
+
+def test_the_manual_and_check_raise_the_limit_of_a_topic_to_one_value() -> None:
+    pages = "".join(manual.page(topic) for topic in manual.TOPICS)
+    assert set(re.findall(r"max\.message\.bytes=(\d+)", pages)) == {str(RAISED_RECORD_BYTES)}
