@@ -153,10 +153,9 @@ class SourceSettings(Section):
         "Kafka has lost the slot's progress. "
         '"stop" reports it and ends the daemon. "resnapshot" creates a new slot if it is gone, '
         "records the gap on {prefix}.progress, and takes a new snapshot of all tables. "
-        '"repair" compares each table with its topic instead, and publishes only what differs. It takes a new snapshot '
-        "of a table that cannot be repaired row by row: without a key, with another key than before, whose topic has "
-        "lost its oldest events or its snapshot was not complete, or in which more than 100,000 rows differ. It does "
-        "so with all tables if the progress is lost.",
+        '"repair" compares each table with its topic instead, and publishes only what differs. A table '
+        "that cannot be repaired row by row gets a new snapshot all the same (cdcd help servers lists the cases), and "
+        "so do all tables if the progress is lost. A parked table waits for cdcd unpark, and then gets one.",
     )
     messages: bool = Field(
         True, description="Publish logical decoding messages (pg_logical_emit_message) on {prefix}.messages."

@@ -46,14 +46,15 @@ def declare_gap(
         end = server.wal_lsn
     elif settings.source.on_slot_lost == "repair" and settings.snapshot.mode != "only":
         compared = comparable(settings, kafka, last, tables)
+    parked = publisher.parked
     log.warning(
         "changes are missing: taking new snapshots of tables, or comparing them with their topics",
         extra={
             "from": format_lsn(begin),
             "to": format_lsn(end),
-            "snapshots": _named([table for table in tables if table not in compared]),
-            "compared": _named(compared),
-            "wait_for_unpark": _named([table for table in tables if table in publisher.parked]),
+            "snapshots": _named([table for table in tables if table not in compared and table not in parked]),
+            "compared": _named([table for table in compared if table not in parked]),
+            "snapshots_after_unpark": _named([table for table in tables if table in parked]),
         },
     )
     wanted = publisher.declare_gap(begin, end, tables, now, compared)

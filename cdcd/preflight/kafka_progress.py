@@ -40,8 +40,16 @@ def findings(
     remains = store.remains(found, published or ())
     last = store.last_record()  # after what is committed together with it: a daemon may publish meanwhile
     here, others = (None, None) if facts is None else _server_now(settings, facts, found)
-    slot_exists = facts is not None and facts.slot is not None
-    yield from progress.judge(last, remains, settings.source, here, store.names.progress, slot_exists=slot_exists)
+    slot = None if facts is None else facts.slot
+    yield from progress.judge(
+        last,
+        remains,
+        settings.source,
+        here,
+        store.names.progress,
+        slot_exists=slot is not None,
+        slot_lost=slot is not None and slot.lost,
+    )
     if others is not None:
         yield others
     check = TopicCheck(kafka, store, published, time.sleep, {}, resnapshot=resnapshot)

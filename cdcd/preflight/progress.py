@@ -25,16 +25,20 @@ def judge(
     progress: str,
     *,
     slot_exists: bool,
+    slot_lost: bool = False,
 ) -> Iterator[Finding]:
     """The findings about the last slot record on the topic `progress` (None: there is none).
 
-    `server` None: PostgreSQL did not answer.
+    `server` None: PostgreSQL did not answer. `slot_lost`: the slot exists, and can never stream again.
     """
+    is_lost = slot_lost
     try:
         is_contiguous = _is_contiguous(last, remains, source, server, progress, slot_exists=slot_exists)
     except CdcdError as failure:
+        is_lost |= failure.code in ("slot-lost", "slot-moved")
         yield of_error("progress", failure)
     else:
+        is_lost |= not is_contiguous
         if not is_contiguous:
             message = "Kafka lacks changes that the slot does not have any more"
             yield warning(
@@ -55,9 +59,13 @@ def judge(
     for table in last.parked:
         name = qualified_name(table.schema, table.table)
         message = f"The table {name} is parked since {format_lsn(table.lsn)}; the reason then: {table.reason}"
-        yield warning(
-            "parked", message, f"Correct the cause, then run: cdcd unpark {shell_word(name)}", code="table-parked"
-        )
+        hint = f"Correct the cause, then run: cdcd unpark {shell_word(name)}"
+        if is_lost:
+            hint = (
+                f"Correct the cause; once a daemon streams again, run: cdcd unpark {shell_word(name)}. It replays the "
+                "parked events, which are kept, and a new snapshot of the table follows by itself"
+            )
+        yield warning("parked", message, hint, code="table-parked")
 
 
 def _is_contiguous(

@@ -79,14 +79,14 @@ def test_a_stream_with_nothing_but_snapshots_copies() -> None:
     assert declared("repair", mode="only")[2] == set()
 
 
-def test_the_log_names_the_tables_and_which_of_them_wait_because_they_are_parked(
+def test_the_log_names_each_table_once_and_which_of_them_wait_because_they_are_parked(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     declared("repair")
     [record] = caplog.records
-    assert record.__dict__["snapshots"] == "3 (public.deferred, public.running, public.without)"
+    assert record.__dict__["snapshots"] == "2 (public.running, public.without)"
     assert record.__dict__["compared"] == "3 (public.compared, public.done, public.unknown)"
-    assert record.__dict__["wait_for_unpark"] == "1 (public.deferred)"
+    assert record.__dict__["snapshots_after_unpark"] == "1 (public.deferred)"
 
 
 def test_the_log_names_only_the_first_of_many_tables() -> None:
