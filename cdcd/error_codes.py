@@ -121,6 +121,7 @@ Code: TypeAlias = Literal[
     "slots-exhausted",
     "slots-share-topics",
     "snapshot-gone",
+    "snapshots-paused",
     "spark-failed",
     "spark-unfit",
     "spool-full",

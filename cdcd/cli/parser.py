@@ -163,10 +163,18 @@ def build_parser() -> argparse.ArgumentParser:
         shown.add_argument("--url", metavar="URL", help="the daemon's page; default: as monitoring.host and .port say")
 
     snapshot = commands.add(
-        "snapshot", "ask the daemon for a new snapshot of tables, and wait until Kafka has it",
+        "snapshot",
+        "ask the daemon for a new snapshot of tables, and wait until Kafka has it; or pause and resume all snapshots",
         "cdcd snapshot --config cdcd.toml public.orders",
     )  # fmt: skip
-    snapshot.add_argument("tables", nargs="+", metavar="TABLE", help=_TABLES)
+    snapshot.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLES)
+    pausing = snapshot.add_mutually_exclusive_group()
+    pausing.add_argument(
+        "--pause",
+        action="store_true",
+        help="pause all snapshots, also over a restart of the daemon; the stream goes on",
+    )
+    pausing.add_argument("--resume", action="store_true", help="let the paused snapshots go on where they were")
     snapshot.add_argument("--no-wait", action="store_true", help=_NO_WAIT)
     snapshot.add_argument("--json", action="store_true", help="one JSON object a table")
 

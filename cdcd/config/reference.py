@@ -134,5 +134,6 @@ def quantity(name: str, number: Any) -> str:
     """A number as text: a setting of bytes has its unit, such as `64 MiB`."""
     if "bytes" not in name:
         return f"{number:_}" if isinstance(number, int) else str(number)
-    unit, size = next((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if number >= s)
+    units = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+    unit, size = next(((u, s) for u, s in units if number >= s), ("bytes", 1))
     return f"{number / size:g} {unit}"

@@ -224,6 +224,20 @@ class SnapshotSettings(Section):
         description="How much of a table one worker reads in one chunk. A finished chunk is not read again after a "
         "crash.",
     )
+    rows_per_second: int = Field(
+        0,
+        ge=0,
+        le=1_000_000_000,
+        description="How many rows of snapshots the daemon reads a second, at most; 0: no limit. Changes of the stream "
+        "are never slowed. The daemon takes a new value without a new stream.",
+    )
+    bytes_per_second: int = Field(
+        0,
+        ge=0,
+        le=100 * 1024**3,
+        description="How many bytes of rows of snapshots the daemon reads a second, at most, as COPY sends them; 0: no "
+        "limit. Both limits hold.",
+    )
 
 
 class TablesSettings(Section):

@@ -33,6 +33,7 @@ from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.cluster_probe import ClusterProbe
 from cdcd.sink.kafka.tls_files import watch_tls_files
 from cdcd.sink.worker import SinkWorker
+from cdcd.snapshot.copy_rate import CopyRate
 from cdcd.source.catalog import Catalog
 from cdcd.source.publication import Publication
 from cdcd.source.published_incarnations import published_incarnations
@@ -68,6 +69,8 @@ class Clients:
         """Connects to nothing yet."""
         self._settings: Final = settings
         self._readable: Final = ReadableTables(settings)
+        self.copy_rate = CopyRate(settings.snapshot.rows_per_second, settings.snapshot.bytes_per_second)
+        """How fast the rows of snapshots may be read."""
         self.text_as_stored = False
         """Replication connections and snapshots get text as it is stored: the server cannot convert all of it."""
         self._kafka: Final = kafka_connection(settings)

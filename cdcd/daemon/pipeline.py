@@ -232,7 +232,7 @@ class Pipeline:
             self._wait(wait_s, is_reading=False)
             return
         idle_lsn = self._tracker.idle_position()
-        wait_s = min(wait_s, self._idle.wait_s(now, idle_lsn, synchronous=self._is_awaited))
+        wait_s = min(wait_s, self._idle.wait_s(now, idle_lsn, synchronous=self._is_awaited), self._snapshots.wait_s)
         rows = self._snapshots.sockets()
         if rows and self._snapshots.may_have_more_rows:
             self._wait(0.0, is_reading=False)

@@ -34,13 +34,14 @@ class RequestIntake:
         parked: Callable[[], Container[tuple[str, str]]] = frozenset,
         announce: Callable[[Iterable[AnnouncedTable]], list[Table]] = lambda _: [],
         request_repair: Callable[[str, str, RepairKeys], None] = lambda _, __, ___: None,
+        pause_snapshots: Callable[[bool], None] = lambda _: None,
     ) -> None:
         """`published` asks for the published tables: their schemas and names.
 
         `request_snapshot` takes the schema and name of a table. `parked` returns the parked tables: the events of such
         a table can be given up even if the table is not published any more. `request_repair` takes the schema, the name
         and the keys. `announce` takes the tables whose events come next, in order. It returns those that get a new
-        snapshot because of it.
+        snapshot because of it. `pause_snapshots` takes whether the snapshots are paused from now on.
         """
         self._slot = slot
         self._published = published
@@ -48,6 +49,7 @@ class RequestIntake:
         self._parked = parked
         self._announce = announce
         self._request_repair = request_repair
+        self._pause_snapshots = pause_snapshots
 
     def take(self, rows: Iterable[Mapping[str, str]], announced: Iterable[AnnouncedTable] = ()) -> list[Request]:
         """Return the requests for this slot that the daemon takes, and those that it makes itself.
@@ -73,6 +75,8 @@ class RequestIntake:
                 self._request_snapshot(*request.table)
             if request.repair is not None:
                 self._request_repair(*request.table, request.repair)
+            if request.pauses_snapshots is not None:
+                self._pause_snapshots(request.pauses_snapshots)
             taken.append(request)
         return taken + [Request(SNAPSHOT, table) for table in self._announce(announced)]
 

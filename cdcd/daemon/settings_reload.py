@@ -59,7 +59,9 @@ class Reloading:
             self._watch.start(self._apply, self._judged)
             while self._run_once(settings, supervisor, page):
                 settings, page = self._watch.take(), ""
-                self._clients = Clients(settings)
+                renewed = Clients(settings)
+                renewed.copy_rate = self._clients.copy_rate  # `_apply` has given it the limits
+                self._clients = renewed
                 supervisor.renew(settings, self._clients)
         supervisor.close()
 
@@ -90,6 +92,7 @@ class Reloading:
         """Apply the settings that need no new stream."""
         log_setup.set_up(settings.log.level, settings.log.format)
         self._status.stages.stalled_after_s = settings.monitoring.stalled_after_s
+        self._clients.copy_rate.limit(settings.snapshot.rows_per_second, settings.snapshot.bytes_per_second)
 
     def _judged(self, error: CdcdError | None) -> None:
         """Changed settings cannot be used because of an error, or they can."""

@@ -26,7 +26,15 @@ from cdcd.file_watch import LOOK_EVERY_S, FileWatch
 from cdcd.sink.topics import TopicNames
 from cdcd.source.session import Session
 
-AT_ONCE: Final = frozenset({"log.level", "log.format", "monitoring.stalled_after_s"})
+AT_ONCE: Final = frozenset(
+    {
+        "log.level",
+        "log.format",
+        "monitoring.stalled_after_s",
+        "snapshot.rows_per_second",
+        "snapshot.bytes_per_second",
+    }
+)
 """These need no new stream."""
 
 ONLY_AT_START: Final = frozenset(

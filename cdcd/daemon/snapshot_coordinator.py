@@ -11,6 +11,9 @@ After: `snapshot_pump` does what `turn` returns: it pauses the stream, resumes i
    are being read are deferred (`sink.parking`). Other tables do not wait. Several connections read the rows, and
    `snapshot.encoder` gives each row its LSN. When a table is complete, its deferred changes follow.
 
+The rows come no faster than the limits allow (`snapshot.copy_rate`). While the snapshots are paused, none begins. One
+that is being read keeps its exported snapshot, and reads the chunks that it has begun to their end. The stream goes on.
+
 So every topic is in commit order. If the daemon dies, the progress says how far the stream and each table's snapshot
 have come. The next attempt starts at 1, with a snapshot at a later LSN. Before its rows, the attempt publishes the
 stream up to that LSN. A row that is read twice has a later LSN the second time.
@@ -21,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from math import inf
 from typing import Final, Protocol
 
 from cdcd.daemon.new_table_scan import NewTableScan, Wants
@@ -34,6 +38,7 @@ from cdcd.progress.daemon_requests import SNAPSHOT, Request
 from cdcd.progress.repair_records import RepairKeys
 from cdcd.progress.snapshot_records import Choose
 from cdcd.sink.batches import AnnouncedTable, Batch, BatchBuilder, RepairBatch
+from cdcd.snapshot.copy_rate import CopyRate
 from cdcd.snapshot.table_progress import SnapshotProgress
 from cdcd.source.incarnations import Incarnation
 from cdcd.source.server_errors import SnapshotGone
@@ -136,6 +141,8 @@ class SnapshotLimits:
     """Rows that one connection gives in one turn."""
     batch_bytes: int = 1 << 16
     """A batch is handed on when it is this large, or when the sink has nothing to do."""
+    rate: CopyRate | None = None
+    """How fast rows may be read; None: without a limit."""
 
 
 class SnapshotCoordinator:
@@ -198,6 +205,17 @@ class SnapshotCoordinator:
         self._repairs.request(schema, table, keys)
         if self.state is SnapshotState.IDLE:
             self._begin()
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Pause the snapshots, or let them go on."""
+        self._requests.is_paused = is_paused
+        if not is_paused and self.state is SnapshotState.IDLE:
+            self._begin()
+
+    @property
+    def is_paused(self) -> bool:
+        """The snapshots are paused. For any thread."""
+        return self._requests.is_paused
 
     def turn(self, now: float, room: Room) -> Action:
         """Advance without waiting; call it once a turn. Raises what export and reading raise.
@@ -262,7 +280,8 @@ class SnapshotCoordinator:
                 return Action(resumes=True)
             self._requests.begin([table.record for table in exported.tables])
             self._repairs.begin(exported.repairs)
-            self._rows = SnapshotRows(exported, self._encoder, self._batches, self._limits.chunk_bytes)
+            limits = self._limits
+            self._rows = SnapshotRows(exported, self._encoder, self._batches, limits.chunk_bytes, limits.rate)
             self.state = SnapshotState.CATCHING_UP
             return Action(pause_before_lsn=exported.lsn, requests_keepalive=self._may_request_keepalive(now))
         if export.safe_stream_lsn > self._safe_stream_lsn:
@@ -331,7 +350,7 @@ class SnapshotCoordinator:
         """Read the rows that have come. `consistent_lsn` not 0: these are the first, handed on in any case."""
         rows = self._rows
         assert rows is not None
-        rows.read(self._limits.rows_max)
+        rows.read(now, self._limits.rows_max, is_paused=self.is_paused)
         is_large = rows.gathered_bytes >= self._limits.batch_bytes
         if not (rows.is_finished or consistent_lsn or is_large or room.is_sink_idle):
             return NOTHING
@@ -363,6 +382,11 @@ class SnapshotCoordinator:
         return self._rows.sockets() if self._rows is not None and self.state is SnapshotState.READING else []
 
     @property
+    def wait_s(self) -> float:
+        """After how many seconds the limits let more rows be read; infinite if they do not keep any back."""
+        return self._rows.wait_s if self._rows is not None and self.state is SnapshotState.READING else inf
+
+    @property
     def may_have_more_rows(self) -> bool:
         """The last read gave rows: the client may hold more, which no socket announces."""
         return self._rows is not None and self._rows.may_have_more
@@ -387,7 +411,8 @@ class SnapshotCoordinator:
         if rows is None:
             return SnapshotProgress(is_read=False)
         is_read = state is SnapshotState.READING
-        return SnapshotProgress(is_read, rows.lsn, rows.progress, rows.seconds_left(now) if is_read else None)
+        seconds_left = rows.seconds_left(now) if is_read and not self.is_paused else None
+        return SnapshotProgress(is_read, rows.lsn, rows.progress, seconds_left)
 
     def close(self) -> None:
         """Give the snapshot up, and close its connections."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from math import inf
 from typing import Final
 
 from cdcd.daemon.gap_repairs import GapRepairs
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 QUEUED_BYTES_MAX: Final = 1 << 20
 """A snapshot adds rows while less than this waits for the sink, because the stream's rows wait for all of it."""
+
+
+PAUSED: Final = "the snapshots are paused; cdcd snapshot --resume lets them go on"
 
 
 class SnapshotPump:
@@ -60,6 +64,8 @@ class SnapshotPump:
         self._only = only
         self._bar = ProgressBar(sys.stderr)
         self._progress = self._begin_progress()
+        self._is_paused = False
+        """The log says that the snapshots are paused."""
         self._finished: list[tuple[int, Finished]] = []
         """How many batches Kafka must have before a snapshot is complete, and the summary of the snapshot."""
 
@@ -73,6 +79,9 @@ class SnapshotPump:
             self._request_keepalive()
 
     def _turn_snapshots(self, now: float) -> None:
+        if self._coordinator.is_paused is not self._is_paused:
+            self._is_paused = self._coordinator.is_paused
+            log.info(PAUSED if self._is_paused else "the snapshots are resumed")
         action = self._coordinator.turn(now, self)
         if action is NOTHING:
             return
@@ -107,6 +116,11 @@ class SnapshotPump:
         return sockets if sockets and self.wants_rows else []
 
     @property
+    def wait_s(self) -> float:
+        """How long the loop may wait, at most, because the limits let more rows be read then. Without end: infinite."""
+        return self._coordinator.wait_s if self.wants_rows else inf
+
+    @property
     def may_have_more_rows(self) -> bool:
         """Rows came in the last turn: there may be more that no socket announces."""
         return self._coordinator.may_have_more_rows
@@ -119,7 +133,8 @@ class SnapshotPump:
     @property
     def is_all_done(self) -> bool:
         """Nothing but snapshots is wanted, and Kafka has them."""
-        return self._only and self._coordinator.state is SnapshotState.IDLE and self._sink.is_drained
+        is_idle = self._coordinator.state is SnapshotState.IDLE and not self._coordinator.is_paused
+        return self._only and is_idle and self._sink.is_drained
 
     # Room, as the coordinator sees it
 

@@ -43,13 +43,16 @@ class SnapshotRequests:
         takes_new_tables: bool,
         parked: Callable[[], Container[Table]] = frozenset,
         recopies: Recopies | None = None,
+        is_paused: bool = False,
     ) -> None:
         """`snapshots`: how far each one in Kafka is, by topic. Without `takes_new_tables` only unfinished, requested
         and replaced tables get a snapshot.
 
         `parked` returns the tables (schema and name) whose events go to the parked topic. Such a table gets no
-        snapshot: the parked events would overwrite its rows later. Called in any thread.
+        snapshot: the parked events would overwrite its rows later. Called in any thread. `is_paused`: as the attribute.
         """
+        self.is_paused = is_paused
+        """No table gets a snapshot for now: a person has paused them. Read by any thread."""
         self._slot = slot
         self._names = names
         self._snapshots = dict(snapshots)
@@ -94,7 +97,7 @@ class SnapshotRequests:
         `seen`: the table as the catalog describes it; the result has it. A snapshot of a replaced table begins at the
         start.
         """
-        if (schema, table) in self._parked():
+        if self.is_paused or (schema, table) in self._parked():
             return None
         topic = self._names.topic(schema, table)
         known = self._snapshots.get(topic)

@@ -7,6 +7,7 @@ After: the coordinator hands the batches on. `snapshot.encoder` makes the events
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from math import inf
 
 from cdcd.daemon.exported_tables import TableExport
 from cdcd.daemon.snapshot_export import ExportedSnapshot
@@ -15,6 +16,7 @@ from cdcd.progress.snapshot_records import DONE, TableSnapshot
 from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.snapshot.chunks import BLOCK_BYTES
 from cdcd.snapshot.copy_format import CopyFormat
+from cdcd.snapshot.copy_rate import CopyRate
 from cdcd.snapshot.encoder import SnapshotEncoder
 from cdcd.snapshot.reader import SnapshotConnection
 from cdcd.snapshot.repair_events import RepairOutcome, encode_repairs
@@ -27,10 +29,21 @@ class SnapshotRows:
     """The rows of one snapshot. For the thread that owns the stream; what is left, and `progress`, for any."""
 
     def __init__(
-        self, export: ExportedSnapshot, encoder: ChangeConsumer, batches: BatchBuilder, chunk_bytes: int
+        self,
+        export: ExportedSnapshot,
+        encoder: ChangeConsumer,
+        batches: BatchBuilder,
+        chunk_bytes: int,
+        rate: CopyRate | None = None,
     ) -> None:
-        """`encoder` writes to `batches`; both serve snapshots alone. `chunk_bytes`: about how much one COPY reads."""
+        """`encoder` writes to `batches`; both serve snapshots alone. `chunk_bytes`: about how much one COPY reads.
+
+        `rate` limits what is read.
+        """
         self._export = export
+        self._rate = rate or CopyRate()
+        self._is_held = False
+        """The rate did not let the last `read` read all."""
         self._batches = batches
         self._changes = encoder
         self._encoder = SnapshotEncoder(
@@ -91,19 +104,30 @@ class SnapshotRows:
         self._total_bytes = self.bytes_left
         self._encoder.start(anew)
 
-    def read(self, rows_max: int) -> None:
+    def read(self, now: float, rows_max: int, *, is_paused: bool = False) -> None:
         """Encode the rows that have come, at most `rows_max` of each connection, and give idle connections a chunk.
 
+        `is_paused`: none gets a chunk, so that all rows of the chunks that were begun come, and then no lock is held.
         Never waits. Raises what the connections raise: the snapshot cannot be read any more then.
         """
-        self.may_have_more = False
-        for connection in self._export.connections:
-            self._read(connection, rows_max)
+        self.may_have_more = self._is_held = False
+        connections = self._export.connections
+        if self._rate.is_limited:
+            connections.append(connections.pop(0))  # each one is the first to have the room
+        for connection in connections:
+            self._read(connection, now, rows_max, is_paused=is_paused)
 
-    def _read(self, connection: SnapshotConnection, rows_max: int) -> None:
+    def _read(self, connection: SnapshotConnection, now: float, rows_max: int, *, is_paused: bool) -> None:
         chunk = connection.chunk
         if chunk is not None:
-            messages, ended = connection.read(rows_max)
+            rows_room, bytes_room = self._rate.room(now)
+            if not rows_room:
+                self._is_held = True
+                self.may_have_more = False
+                return
+            messages, ended = connection.read(min(rows_max, rows_room), bytes_room)
+            if self._rate.is_limited:
+                self._rate.take(len(messages), sum(map(len, messages)))
             if messages:
                 self.may_have_more = True
                 self._encoder.encode(chunk, self._reading[connection], messages)
@@ -111,6 +135,9 @@ class SnapshotRows:
                 return
             self._encoder.end_chunk(chunk)
             del self._reading[connection]
+        if is_paused:
+            connection.leave()
+            return
         following = self._encoder.next_chunk()
         if following is not None:
             table = self._tables[following.topic]
@@ -127,8 +154,13 @@ class SnapshotRows:
         return batch
 
     def sockets(self) -> list[int]:
-        """Return the sockets that rows come from."""
-        return [connection.fileno() for connection in self._reading]
+        """Return the sockets that rows come from; none while the rate lets nothing be read."""
+        return [] if self._is_held else [connection.fileno() for connection in self._reading]
+
+    @property
+    def wait_s(self) -> float:
+        """After how many seconds the rate lets more be read; infinite if it does not keep rows back."""
+        return self._rate.wait_s() if self._is_held else inf
 
     @property
     def gathered_bytes(self) -> int:

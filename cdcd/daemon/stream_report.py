@@ -69,6 +69,7 @@ class StreamReport:
                 spool_disk_bytes=spool.disk_bytes,
                 snapshot_tables=snapshots.tables_left,
                 snapshot_bytes=snapshots.bytes_left,
+                snapshots_paused=snapshots.is_paused,
                 topics=publisher.touched_topics,
             )
 

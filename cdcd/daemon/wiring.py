@@ -142,6 +142,7 @@ def assemble(
             stops_on_key_change=settings.tables.on_key_change == "stop",
             stops_on_replaced=settings.tables.on_replaced == "stop",
         ),
+        is_paused=last is not None and last.snapshots_paused,
     )
     snapshots = SnapshotCoordinator(
         requests,
@@ -149,7 +150,9 @@ def assemble(
         snapshot_batches,
         lambda choose, repairs: clients.snapshot_export(choose, repairs, wake, server.lsn_base),
         lambda wants: clients.new_table_scan(wants, wake),
-        SnapshotLimits(settings.snapshot.chunk_bytes, sizes.snapshot_rows, sizes.snapshot_batch_bytes),
+        SnapshotLimits(
+            settings.snapshot.chunk_bytes, sizes.snapshot_rows, sizes.snapshot_batch_bytes, clients.copy_rate
+        ),
         RepairRequests(
             settings.source.slot,
             names,
@@ -203,6 +206,7 @@ def assemble(
             lambda: kafka.publisher.parked,
             snapshots.announce,
             snapshots.request_repair,
+            lambda is_paused: snapshots.pause(is_paused=is_paused),
         ),
         registry_wait=registry_wait,
         only_snapshot=settings.snapshot.mode == "only",

@@ -117,6 +117,7 @@ METRICS: Final = (
     Metric("cdcd_spool_max_bytes", "gauge", "The bounds of cdcd_spool_bytes: memory_bytes, bytes_max.", ("where",)),
     Metric("cdcd_snapshot_tables", "gauge", "Tables whose snapshot is under way and not complete."),
     Metric("cdcd_snapshot_bytes", "gauge", "Part of these tables that is still to be read."),
+    Metric("cdcd_snapshots_paused", "gauge", "1 while the snapshots are paused, else 0."),
     Metric("cdcd_parked_tables", "gauge", "Tables whose events go to the parked topic instead of their own."),
     Metric("cdcd_parked_rows_total", "counter", "Events that went to the parked topic.", ("relation",)),
     Metric("cdcd_slot_active", "gauge", "1 while the server counts the slot as in use, else 0."),
@@ -269,6 +270,7 @@ class Metrics:
         gauges["cdcd_spool_bytes"].labels("disk").set(depths.spool_disk_bytes)
         gauges["cdcd_snapshot_tables"].set(depths.snapshot_tables)
         gauges["cdcd_snapshot_bytes"].set(depths.snapshot_bytes)
+        gauges["cdcd_snapshots_paused"].set(depths.snapshots_paused)
         return generate_latest(self.registry)
 
     def _bounded(self, relation: str) -> str:

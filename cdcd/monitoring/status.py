@@ -58,6 +58,8 @@ class QueueDepths:
     """Tables whose snapshot is not complete."""
     snapshot_bytes: int = 0
     """The part of these tables that was not read yet, as far as it can be estimated."""
+    snapshots_paused: bool = False
+    """A person has paused the snapshots."""
     topics: tuple[str, ...] = ()
     """The topics of the open Kafka transaction."""
 

@@ -125,6 +125,12 @@ def _next(status: Status, now_s: float) -> Iterator[dict[str, str]]:
         )
     if slot is not None and slot.waits_for_standby:
         yield _to_do("PostgreSQL sends nothing, because it waits for a standby", STANDBY_AWAY_HINT, "standby-away")
+    if status.depths().snapshots_paused:
+        yield _to_do(
+            "the snapshots are paused, so no table is copied",
+            "To let them go on, run: cdcd snapshot --resume",
+            "snapshots-paused",
+        )
     for table, reason in status.parked.items():
         yield _to_do(
             f"the table {table} is parked; the reason when it was: {reason}",
@@ -193,6 +199,7 @@ def _snapshot(status: Status, now_s: float) -> Document | None:
     unfinished.sort(key=lambda each: -_share(each.blocks, each.blocks_left))  # tables are read one after the other
     return {
         "is_read": found.is_read,
+        "is_paused": status.depths().snapshots_paused,
         "lsn": _lsn(found.lsn),
         "tables": len(found.tables),
         "tables_left": len(unfinished),

@@ -56,6 +56,13 @@ def judge(
     for deferred in last.deferred:
         name = qualified_name(deferred.schema, deferred.table)
         yield ok("deferred", f"A snapshot of the table {name} is in progress; its later changes follow")
+    if last.snapshots_paused:
+        yield warning(
+            "paused",
+            "The snapshots are paused, so no table is copied",
+            "To let them go on, run: cdcd snapshot --resume",
+            code="snapshots-paused",
+        )
     for table in last.parked:
         name = qualified_name(table.schema, table.table)
         message = f"The table {name} is parked since {format_lsn(table.lsn)}; the reason then: {table.reason}"

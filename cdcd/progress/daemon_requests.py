@@ -1,4 +1,4 @@
-"""Requests of people to the daemon: rows of the table cdcd.requests. Each names an action and a table.
+"""Requests of people to the daemon: rows of the table cdcd.requests. Each names an action, and a table or all.
 
 Before: a command (`cli.commands.daemon_request`) inserts the row.
 After: the daemon finds the row in the slot's stream, and stores the request in the progress, in the Kafka transaction
@@ -24,6 +24,14 @@ DISCARD: Final = "discard"
 REPAIR: Final = "repair"
 """Publish the rows of some keys of a table as they are in PostgreSQL."""
 
+PAUSE: Final = "pause"
+"""Read no more rows of snapshots, until somebody asks to resume them."""
+RESUME: Final = "resume"
+"""Let the snapshots go on."""
+
+ALL_TABLES: Final = ("", "")
+"""Schema and name in a request that is about all tables: PAUSE or RESUME."""
+
 MESSAGES: Final = ("", "messages")
 """Schema and name that stand for the logical messages: no table has this schema."""
 
@@ -33,9 +41,9 @@ class Request:
     """A request that can be understood."""
 
     action: str
-    """SNAPSHOT, UNPARK, DISCARD or REPAIR."""
+    """SNAPSHOT, UNPARK, DISCARD, REPAIR, PAUSE or RESUME."""
     table: tuple[str, str]
-    """Schema and name."""
+    """Schema and name, or ALL_TABLES."""
     requested_by: str = ""
     """The role, as the row says."""
     repair: RepairKeys | None = None
@@ -51,6 +59,11 @@ class Request:
         return self.wants_snapshot or self.action == REPAIR
 
     @property
+    def pauses_snapshots(self) -> bool | None:
+        """Whether the snapshots are paused from here on; None if it says nothing of that."""
+        return self.action == PAUSE if self.action in (PAUSE, RESUME) else None
+
+    @property
     def wants_snapshot(self) -> bool:
         """The table is to get a new snapshot."""
         return self.action == SNAPSHOT or (self.action == DISCARD and self.table != MESSAGES)
@@ -62,9 +75,12 @@ def read_request(row: Mapping[str, str]) -> Request:
         if column not in row:
             raise ValueError(f"it has no {column}, or one that is too long")
     action, table = row["action"], (row["table_schema"], row["table_name"])
-    if action not in (SNAPSHOT, UNPARK, DISCARD, REPAIR):
+    if action not in (SNAPSHOT, UNPARK, DISCARD, REPAIR, PAUSE, RESUME):
         raise ValueError("its action is unknown")
-    if not all(table) and (table != MESSAGES or action in (SNAPSHOT, REPAIR)):
+    if action in (PAUSE, RESUME):
+        if table != ALL_TABLES:
+            raise ValueError("it names a table, and all snapshots are paused or resumed together")
+    elif not all(table) and (table != MESSAGES or action in (SNAPSHOT, REPAIR)):
         raise ValueError("it names no table")
     repair = None
     if action == REPAIR:

@@ -127,6 +127,8 @@ class SlotRecord:
     """The OID of the slot's database; 0: not known."""
     lsn_base: int = 0
     """Every LSN in Kafka from here on is the server's own and this one: see `cdcd.lsn`."""
+    snapshots_paused: bool = False
+    """A person has paused the snapshots, and nobody has resumed them."""
 
     @property
     def server_lsn(self) -> int:
@@ -162,6 +164,8 @@ class SlotRecord:
             document["database_oid"] = self.database_oid
         if self.lsn_base:
             document["lsn_base"] = format_lsn(self.lsn_base)
+        if self.snapshots_paused:
+            document["snapshots_paused"] = True
         if self.gap_lsn:
             document["gap_lsn"] = format_lsn(self.gap_lsn)
         if self.parked:
@@ -368,6 +372,7 @@ def _slot_record(fields: _Fields) -> SlotRecord:
         tables_offset=fields.number("tables_offset"),
         database_oid=fields.number("database_oid") if fields.has("database_oid") else 0,
         lsn_base=fields.lsn("lsn_base") if fields.has("lsn_base") else 0,
+        snapshots_paused=fields.has("snapshots_paused") and fields.flag("snapshots_paused"),
     )
 
 

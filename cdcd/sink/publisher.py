@@ -86,6 +86,7 @@ class Publisher:
         self._parked = tables or ParkedTables(topics, source.slot, last)
         self._places = places or TableRecordPlaces()
         self._keys = TableKeys(snapshots or {}, self._places.topics.values())
+        self._snapshots_paused = last is not None and last.snapshots_paused
 
     @property
     def last(self) -> SlotRecord | None:
@@ -219,6 +220,8 @@ class Publisher:
             if request.wants_snapshot:
                 # The record commits with the request: so the next daemon knows that the snapshot is wanted.
                 self._request_snapshot(transaction, request.table)
+            if request.pauses_snapshots is not None:
+                self._snapshots_paused = request.pauses_snapshots
             repair = request.repair_record(self._source.slot, self._topics.names.topic(*request.table))
             if repair is not None:
                 self._produce_own([{"key": repair.key(), "value": repair.value()}])
@@ -515,4 +518,5 @@ class Publisher:
             tables_offset=tables_offset,
             database_oid=self._source.database_oid,
             lsn_base=self._source.lsn_base,
+            snapshots_paused=self._snapshots_paused,
         )

@@ -50,6 +50,8 @@ class SnapshotConnection:
         """The chunk that is being read; None between two."""
         self._shared_snapshot = ""
         self._locked_heap = 0
+        self._is_leaving = False
+        """The result of the COMMIT of `leave` was not taken."""
         self._entering: list[str] = []
         """The statements before COPY whose results have not come."""
         self._numbers: Mapping[str, int] = {}
@@ -135,20 +137,28 @@ class SnapshotConnection:
         self._locked_heap = chunk.heap.oid
         self._numbers = numbers
         statements.append(copy_statement(chunk, columns, row_filter))
-        try:
-            self._pg.send_query(self._encoded(sql.SQL("; ").join(statements).as_bytes()))
-            self._pg.flush()
-        except psycopg.OperationalError as error:
-            raise PostgresUnavailable(
-                f"the connection to PostgreSQL ended: {_message(error)}", code="postgres-interrupted"
-            ) from error
+        if self._is_leaving:
+            self._is_leaving = False
+            self._take_end()  # came long ago: nobody pauses and resumes within a round trip
+        self._send(self._encoded(sql.SQL("; ").join(statements).as_bytes()))
         self.chunk = chunk
         self._has_begun = False
 
-    def read(self, messages_max: int) -> tuple[list[bytes], bool]:
+    def leave(self) -> None:
+        """Between two chunks: begin to end the transaction of the heap, so that nobody waits for its lock.
+
+        Never waits. Raises PostgresUnavailable if the connection has ended.
+        """
+        if self._locked_heap and self._shared_snapshot:
+            self._locked_heap = 0
+            self._is_leaving = True
+            self._send(b"COMMIT")
+
+    def read(self, messages_max: int, bytes_max: int = _READ_BYTES) -> tuple[list[bytes], bool]:
         """Return the messages that have come, and whether they were the last (`chunk` is None then).
 
-        At most about `messages_max`; never waits. Raises what `rows` raises.
+        At most `messages_max`, and no further one once they have `bytes_max` bytes; never waits. Raises what `rows`
+        raises.
         """
         messages: list[bytes] = []
         try:
@@ -161,7 +171,7 @@ class SnapshotConnection:
                 else:
                     self._check(self._pg.get_result(), pq.ExecStatus.COPY_OUT)
                     self._has_begun = True
-            _, last = read_frames(self._pg.get_copy_data, messages, messages_max, _READ_BYTES)
+            _, last = read_frames(self._pg.get_copy_data, messages, messages_max, min(bytes_max, _READ_BYTES))
             if last < 0:
                 self._end()
                 return messages, True
@@ -207,9 +217,21 @@ class SnapshotConnection:
             raise SnapshotGone(f"{heap.schema}.{heap.name} was altered after the snapshot was taken")
 
     def _end(self) -> None:
-        while (result := self._pg.get_result()) is not None:  # does not wait long: the trailer has come
-            self._check(result, pq.ExecStatus.COMMAND_OK)
+        self._take_end()  # does not wait long: the trailer has come
         self.chunk = None
+
+    def _send(self, statements: bytes) -> None:
+        try:
+            self._pg.send_query(statements)
+            self._pg.flush()
+        except psycopg.OperationalError as error:
+            raise PostgresUnavailable(
+                f"the connection to PostgreSQL ended: {_message(error)}", code="postgres-interrupted"
+            ) from error
+
+    def _take_end(self) -> None:
+        while (result := self._pg.get_result()) is not None:
+            self._check(result, pq.ExecStatus.COMMAND_OK)
 
     def _check(self, result: pq.abc.PGresult | None, wanted: pq.ExecStatus) -> None:
         if result is not None and result.status == wanted:

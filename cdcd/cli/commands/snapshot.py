@@ -1,10 +1,10 @@
-"""`cdcd snapshot`: asks the daemon for a new snapshot of tables, and waits until Kafka has it.
+"""`cdcd snapshot`: asks the daemon for a new snapshot of tables, or to pause all; waits until Kafka has it.
 
 Before: `cli.main` has parsed the options. After: the daemon that uses the slot finds the request in its stream.
 
 The snapshot records on `{prefix}.snapshots` show the progress. A record belongs to the new snapshot if its LSN is above
 the LSN of the request. When the slot's progress is past the request, a record says that the snapshot is wanted; if none
-does, the daemon has refused the request.
+does, the daemon has refused the request. The slot record says whether the snapshots are paused.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cdcd.cli.commands import Load
 from cdcd.cli.commands.daemon_request import requests_session, send_request
 from cdcd.cli.commands.daemon_wait import DaemonWait
 from cdcd.config.settings import Settings
-from cdcd.errors import RequestRejected
+from cdcd.errors import RequestRejected, SettingsError
 from cdcd.lsn import format_lsn
-from cdcd.progress.daemon_requests import SNAPSHOT
+from cdcd.progress.daemon_requests import ALL_TABLES, PAUSE, RESUME, SNAPSHOT
 from cdcd.progress.snapshot_records import DONE
 from cdcd.reading.slot_progress import open_progress
 from cdcd.source.published_tables import published_names
@@ -35,7 +35,23 @@ log = logging.getLogger(__name__)
 
 
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
-    """Request a snapshot of the tables that the options name."""
+    """Request a snapshot of the tables that the options name, or a pause of all snapshots, or its end."""
+    is_about_all = args.pause or args.resume
+    if is_about_all and args.tables:
+        raise SettingsError(
+            "cdcd snapshot takes no table with --pause or --resume",
+            "Leave the table out: all snapshots are paused and resumed together",
+            code="arguments-invalid",
+        )
+    if not (is_about_all or args.tables):
+        raise SettingsError(
+            "cdcd snapshot needs a table",
+            "Name tables, as in public.orders, or all of a schema: 'public.*'",
+            code="arguments-invalid",
+        )
+    if is_about_all:
+        pause(load().settings, is_paused=args.pause, wait=not args.no_wait, as_json=args.json, out=out)
+        return True
     snapshot(load().settings, args.tables, wait=not args.no_wait, as_json=args.json, out=out)
     return True
 
@@ -78,6 +94,12 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                         "Its log says why",
                         code="request-passed-over",
                     )
+            if requested and last is not None and last.snapshots_paused:
+                raise RequestRejected(
+                    "the snapshots are paused, so the daemon takes none",
+                    "Run: cdcd snapshot --resume. The requested snapshots then follow by themselves",
+                    code="snapshots-paused",
+                )
             if parked := {name for name, _ in requested.values()} & progress.parked().keys():
                 name = min(parked)  # the daemon takes the snapshot only after `cdcd unpark`
                 hint = f"Run: cdcd unpark {shell_word(name)}. The snapshot then follows by itself"
@@ -87,6 +109,30 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
             daemon.turn(POLL_S, last, max((sent.received_lsn for _, sent in requested.values()), default=0))
         for name, _ in requested.values():
             _report(name, "requested", None, as_json, out)
+
+
+def pause(settings: Settings, *, is_paused: bool, wait: bool, as_json: bool, out: TextIO) -> None:
+    """Ask the daemon to pause all snapshots, or to resume them. With `wait`, wait until its progress says so.
+
+    Raises RequestRejected if no daemon uses the slot, or if the daemon cannot receive the request or passes it over.
+    """
+    with open_progress(settings) as progress, DaemonWait(settings) as daemon:
+        last = progress.last_record()
+        with requests_session(settings) as session:
+            if wait:
+                daemon.until_there()
+            sent = send_request(settings, session, PAUSE if is_paused else RESUME, *ALL_TABLES, last)
+        while wait and (last is None or last.lsn < sent.received_lsn):
+            daemon.turn(POLL_S, last, sent.received_lsn)
+            last = progress.last_record()
+    if wait and last is not None and last.snapshots_paused is not is_paused:
+        raise RequestRejected(
+            f"the snapshots are not {'paused' if is_paused else 'resumed'}, although the daemon has the request",
+            "Its log says why it passed over the request, or who has asked for the contrary since",
+            code="request-passed-over",
+        )
+    state = "requested" if not wait else "paused" if is_paused else "resumed"
+    out.write(f"{json.dumps({'state': state})}\n" if as_json else f"{state}\n")
 
 
 def summary(settings: Settings, out: TextIO) -> bool:

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from cdcd.errors import DecodeError, GapError, Unpublishable
-from cdcd.progress.daemon_requests import DISCARD, MESSAGES, REPAIR, SNAPSHOT, Request
+from cdcd.progress.daemon_requests import DISCARD, MESSAGES, UNPARK, Request
 from cdcd.progress.records import DeferredTable, ParkedTable, SlotRecord, table_key
 from cdcd.progress.snapshot_records import DONE, RUNNING, TableSnapshot
 from cdcd.sink.batches import Batch
@@ -196,7 +196,7 @@ class ParkedTables:
 
     def request(self, request: Request) -> None:
         """Take a request to the daemon into the next slot record, so that it is neither lost nor taken twice."""
-        if request.action in (SNAPSHOT, REPAIR):
+        if request.action not in (UNPARK, DISCARD):
             return
         table = request.table
         known = self._tables.get(table)
