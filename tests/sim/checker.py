@@ -263,6 +263,9 @@ class Checker:
         self._demand(last.rows == rows, f"{last.rows} rows counted")
         self._demand(last.transactions >= len(inside), f"{last.transactions} transactions counted")
         self._judge_tables(tables, last, touched, wanted)
+        asked = [each.is_paused for each in self._db.pauses if before < each.end_lsn <= last.lsn]
+        asked.insert(0, self.last is not None and self.last.snapshots_paused)
+        self._same("whether the snapshots are paused", last.snapshots_paused, asked[-1])
         self.last = last
 
     def _judge_tables(self, tables: list[Any], last: SlotRecord, touched: set[str], wanted: set[str]) -> None:

@@ -1038,6 +1038,33 @@ _MUTATIONS = (
         scene="LostWhileTakingOver",
     ),
     Mutation(
+        "forget over a restart that the snapshots are paused",
+        "cdcd.daemon.wiring",
+        """
+        -        is_paused=last is not None and last.snapshots_paused,
+        """,
+        scene="PausedSnapshots",
+    ),
+    Mutation(
+        "record a pause of the snapshots only until the next start",
+        "cdcd.sink.publisher",
+        """
+        -        self._snapshots_paused = last is not None and last.snapshots_paused
+        +        self._snapshots_paused = False
+        """,
+        scene="PausedSnapshots",
+    ),
+    Mutation(
+        "begin chunks while the snapshots are paused",
+        "cdcd.daemon.snapshot_rows",
+        """
+                 if is_paused:
+                     connection.leave()
+        -            return
+        """,
+        scene="PausedSnapshots",
+    ),
+    Mutation(
         "forget what is asked for during a snapshot",
         "cdcd.daemon.snapshot_coordinator",
         """

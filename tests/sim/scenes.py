@@ -497,6 +497,14 @@ class ChangedKeys(TablesUnderAlteration):
         self.database.request_share = 0.1
 
 
+class PausedSnapshots(SnapshotsUnderFaults):
+    """A person pauses, resumes and slows snapshots all the time, and daemons start again."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.pauses.chance = 0.3
+
+
 class AddedColumns(TablesUnderAlteration):
     """Columns are added with defaults, which the catalog forgets, as after VACUUM FULL.
 
@@ -713,7 +721,7 @@ class RegistryAway(World):
 
 
 SCENES = [
-    BrokenSnapshots, SnapshotsUnderFaults, ChangedKeys, AddedColumns, ReplacedTables, RepairsUnderFaults, LostTopics,
+    BrokenSnapshots, SnapshotsUnderFaults, PausedSnapshots, ChangedKeys, AddedColumns, ReplacedTables, RepairsUnderFaults, LostTopics,
     LostParkedEvents, CutWhileItWrites, RepublishedTable, RolledBackBeforeALargeOne, PreparedWithoutRows,
     RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, CoordinatorMoves, ForgottenProducers,
     LostWhileTakingOver, ZombieThatPublishes, TornSpool, PreparedBeyondTheSpool, SubtransactionsByTheThousand,

@@ -11,7 +11,9 @@ empty then. A snapshot dies with its connections, and they die with the server.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Generator, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from sim.fake_postgres import Table
@@ -107,6 +109,7 @@ class SimConnection:
 
     def start(self, chunk: Chunk, columns: Sequence[object], row_filter: str, numbers: Mapping[str, int]) -> None:
         self._check()
+        self._snapshot.world.pauses.judge(self._snapshot.life)
         self.chunk = chunk
         self._enters = chunk.heap.oid != self.locked
         if self._enters:
@@ -114,7 +117,11 @@ class SimConnection:
         else:
             self._copy(chunk)
 
-    def read(self, messages_max: int) -> tuple[list[bytes], bool]:
+    def leave(self) -> None:
+        assert self.chunk is None
+        self.locked = 0
+
+    def read(self, messages_max: int, bytes_max: int) -> tuple[list[bytes], bool]:
         self._check()
         assert self.chunk is not None
         world = self._snapshot.world
@@ -125,6 +132,8 @@ class SimConnection:
             self._enter(self.chunk)
             return [], False
         wanted = min(messages_max, world.rng.choice([1, 2, 1000]))
+        sizes = list(accumulate(map(len, self._messages[:wanted])))
+        wanted = min(len(sizes), bisect_left(sizes, bytes_max) + 1)
         messages, self._messages = self._messages[:wanted], self._messages[wanted:]
         ended = not self._messages
         if ended:
@@ -244,6 +253,8 @@ class SimSnapshotExport:
                     if table.oid not in world.database.unpublished
                     and (copy := self._choose(table.schema, table.name, snapshot.incarnation(table))) is not None
                 ]
+                if wanted:
+                    world.pauses.judge(self._life)
                 repaired = [
                     (table, pending)
                     for table in snapshot.tables.values()

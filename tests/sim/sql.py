@@ -17,7 +17,7 @@ from sim.fake_postgres import Change, Record, Server, Table
 
 from cdcd.pgoutput.messages import KEY, NO_OLD, OLD
 from cdcd.pgoutput.tuples import UNCHANGED, Binary, ColumnValue
-from cdcd.progress.daemon_requests import REPAIR, SNAPSHOT, UNPARK
+from cdcd.progress.daemon_requests import PAUSE, REPAIR, RESUME, SNAPSHOT, UNPARK
 from cdcd.progress.repair_records import RepairKeys
 
 INT4, TEXT, BYTEA = 23, 25, 17
@@ -45,6 +45,14 @@ _ASKS = "?"
 """The op of an event that is a request: it goes to no topic."""
 _REKEYS = "k"
 """The op of an event that is an ALTER TABLE with another key: it goes to no topic either."""
+
+
+@dataclass
+class AskedPause:
+    """A committed request to pause all snapshots, or to resume them."""
+
+    end_lsn: int
+    is_paused: bool
 
 
 @dataclass
@@ -167,6 +175,8 @@ class Database:
         """Of these requests: they ask for the repair of some rows instead."""
         self.repair_rng = Random(0)
         self.repairs: list[AskedRepair] = []
+        self.pauses: list[AskedPause] = []
+        """In the order of commits."""
         self.key_share = 0.0
         """Of the ALTER TABLEs: they give a table another primary key, too."""
         self.identity_share = 0.0
@@ -230,7 +240,9 @@ class Database:
     def committed(self, record: Record, origin: str, events: list[Event], exclusive: set[int]) -> Committed:
         for row in (event.after or {} for event in events if event.op == _ASKS):
             table = (row["table_schema"], row["table_name"])
-            if row["action"] == REPAIR:
+            if row["action"] in (PAUSE, RESUME):
+                self.pauses.append(AskedPause(record.end, row["action"] == PAUSE))
+            elif row["action"] == REPAIR:
                 self.repairs.append(AskedRepair(record.end, table, row["keys"]))
             else:
                 self.asked.append(Asked(record.end, table))

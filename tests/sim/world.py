@@ -26,6 +26,7 @@ from sim.fake_kafka import Entry, FakeBroker, Transaction
 from sim.fake_postgres import TIMEOUT_S, Link, Server, ServerCopy, Table
 from sim.fake_registry import SimRegistry
 from sim.heaps import Files
+from sim.pauses import Pauses
 from sim.replica import Life
 from sim.snapshots import SimSnapshot
 from sim.sql import POISON, TABLES, Database
@@ -57,6 +58,10 @@ WITH_REGISTRY = 0.15
 
 WITH_STRANGER = 0.2
 """The share of worlds with a table whose topic Kafka refuses."""
+
+
+WITH_PAUSES = 0.3
+"""Of the worlds with snapshots, the share in which a person pauses and slows them."""
 
 
 class World:
@@ -163,6 +168,7 @@ class World:
         self.database.locked = lambda: set().union(*(each.locked for each in self._snapshots if each.alive))
         self.snapshot_pace_s = 0.0
         """How long it takes a connection to read the next rows of a snapshot, at most."""
+        self.pauses = Pauses(self, seed)
         if not two_phase and rng.random() < WITH_SNAPSHOTS:
             self._take_snapshots()
 
@@ -180,6 +186,8 @@ class World:
         self.database.rewrite_share = 0.2
         self._sql_pause = self.rng.choice([0.002, 0.02, 0.1])
         self.snapshot_pace_s = self.rng.choice([0.0, 0.05, 0.3, 0.3])
+        if type(self) is World and Random(f"pauses {self.seed}").random() < WITH_PAUSES:
+            self.pauses.chance = 0.1
 
     @staticmethod
     def _settings(rng: Random, *, two_phase: bool) -> Settings:
@@ -250,6 +258,7 @@ class World:
         if not self.server.up:
             self.server.restart()
         self.database.end_all()
+        self.pauses.rest()
 
     def contradict(self, choice: float) -> None:
         """Sometimes, while nobody reads, something is put into a state that cannot be true: it must be refused."""
@@ -509,6 +518,7 @@ class World:
         if self.server.slot is None:
             return  # the slot waits for a moment without transactions; nothing before it counts
         self.note(self.database.act())
+        self.pauses.act()
 
     def _serve(self) -> None:
         slot = self.server.slot
