@@ -82,8 +82,9 @@ class RequestIntake:
 
 
 def _named(row: Mapping[str, str]) -> dict[str, str]:
+    table = f"{row.get('table_schema', '')}.{row.get('table_name', '')}"
     return {
         "action": row.get("action", ""),
-        "table": f"{row.get('table_schema', '')}.{row.get('table_name', '')}",
+        "table": "" if table == "." else table,
         "by": row.get("requested_by", ""),
     }

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from support.fix_postgres import Database
+from support.stream import eventually
 
 from cdcd.config.settings import Settings
 from cdcd.daemon.exported_tables import ReadableTables
@@ -101,6 +102,39 @@ def test_a_table_is_locked_from_its_first_chunk_until_the_next_table_begins(data
     assert is_locked(database, "b")
     copy.connection.close()
     assert not is_locked(database, "b")
+
+
+def test_a_pause_between_two_chunks_locks_no_table_and_keeps_the_snapshot(database: Database, copy: Copy) -> None:
+    copy.connection.leave()  # it holds nothing yet
+    copy.start("a")
+    assert copy.read() == 100
+    copy.connection.leave()
+    copy.connection.leave()
+    eventually(lambda: not is_locked(database, "a"), "end of the lock")
+    database.execute("DELETE FROM a WHERE id <= 50")
+    copy.start("a")
+    assert copy.read() == 100
+    assert is_locked(database, "a")
+    copy.connection.leave()
+    copy.start("b")  # at once
+    assert copy.read() == 100
+    copy.connection.leave()
+    eventually(lambda: not is_locked(database, "a"), "end of the lock")
+    database.execute("TRUNCATE a")
+    copy.start("a")
+    with pytest.raises(SnapshotGone, match="altered after the snapshot"):
+        copy.read()
+
+
+def test_no_more_is_read_than_there_is_room_for(copy: Copy) -> None:
+    copy.start("a")
+    sizes: list[int] = []
+    ended = False
+    while not ended:
+        messages, ended = copy.connection.read(7, 30)
+        assert len(messages) <= 2, "a row of 17 bytes or more, and another one"
+        sizes += map(len, messages)
+    assert len(sizes) == 101
 
 
 def test_every_table_is_read_as_of_the_snapshot(database: Database, copy: Copy) -> None:

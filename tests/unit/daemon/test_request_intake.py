@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from cdcd.daemon.request_intake import RequestIntake
-from cdcd.progress.daemon_requests import DISCARD, REPAIR, SNAPSHOT, UNPARK, Request
+from cdcd.progress.daemon_requests import ALL_TABLES, DISCARD, PAUSE, REPAIR, RESUME, SNAPSHOT, UNPARK, Request
 from cdcd.progress.repair_records import RepairKeys
 
 T = ("public", "t")
@@ -19,7 +19,14 @@ class Intake:
     def __init__(self) -> None:
         self.snapshots: list[tuple[str, str]] = []
         self.parked: set[tuple[str, str]] = set()
-        self.intake = RequestIntake("s", lambda: [T], lambda *table: self.snapshots.append(table), lambda: self.parked)
+        self.pauses: list[bool] = []
+        self.intake = RequestIntake(
+            "s",
+            lambda: [T],
+            lambda *table: self.snapshots.append(table),
+            lambda: self.parked,
+            pause_snapshots=self.pauses.append,
+        )
 
     def take(self, action: str, schema: str = "public", table: str = "t", slot: str = "s") -> list[Request]:
         return self.intake.take([{"slot": slot, "action": action, "table_schema": schema, "table_name": table}])
@@ -62,6 +69,17 @@ def test_the_events_of_a_parked_table_that_was_dropped_can_be_given_up(it: Intak
     assert it.take(DISCARD, *gone) == [Request(DISCARD, gone)]
     assert it.snapshots == [gone], "it needs one if it is published again"
     assert it.take(SNAPSHOT, *gone) == it.take(DISCARD, "public", "other") == []
+
+
+def test_a_pause_and_its_end_are_taken_for_all_tables_and_for_none_alone(
+    it: Intake, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert it.take(PAUSE, *ALL_TABLES) == [Request(PAUSE, ALL_TABLES)]
+    assert it.take(RESUME, *ALL_TABLES) == [Request(RESUME, ALL_TABLES)]
+    assert it.pauses == [True, False]
+    assert it.take(PAUSE) == it.take(RESUME, "", "t") == []
+    assert it.pauses == [True, False]
+    assert "all snapshots are paused or resumed together" in caplog.text
 
 
 def test_an_unknown_action_stops_no_other_request(it: Intake, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, cast
 
 import pytest
@@ -35,6 +36,7 @@ from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, Choose, TableS
 from cdcd.sink.batches import BatchBuilder, RepairBatch
 from cdcd.sink.topics import TopicNames
 from cdcd.snapshot.copy_format import SIGNATURE
+from cdcd.snapshot.copy_rate import CopyRate
 from cdcd.snapshot.repair_events import RepairRows
 from cdcd.source.heaps import Heap
 from cdcd.source.incarnations import Incarnation
@@ -68,6 +70,7 @@ class PlayedConnection:
         self.chunk: Any = None
         self.arrived: list[bytes] = []
         self.is_closed = False
+        self.leaves: list[int] = []
 
     def fileno(self) -> int:
         return 42
@@ -76,8 +79,12 @@ class PlayedConnection:
         assert numbers == {"id": 1}
         self.chunk = chunk
 
-    def read(self, rows_max: int) -> tuple[list[bytes], bool]:
-        messages, self.arrived = self.arrived, []
+    def leave(self) -> None:
+        assert self.chunk is None
+        self.leaves.append(len(self.leaves))
+
+    def read(self, rows_max: int, _: int) -> tuple[list[bytes], bool]:
+        messages, self.arrived = self.arrived[:rows_max], self.arrived[rows_max:]
         ended = TRAILER in messages
         if ended:
             self.chunk = None
@@ -125,6 +132,8 @@ class Played:
     only: bool = False
     snapshots: dict[str, TableSnapshot] = field(default_factory=dict)
     recopies: Recopies | None = None
+    rate: CopyRate | None = None
+    is_paused: bool = False
     exports: list[PlayedExport] = field(default_factory=list)
     scans: list[PlayedScan] = field(default_factory=list)
 
@@ -134,7 +143,12 @@ class Played:
         self.anchor = PlayedConnection()
         self.batches = BatchBuilder(tombstones=False)
         self.requests = SnapshotRequests(
-            "s", TopicNames("p"), self.snapshots, takes_new_tables=self.takes_new_tables, recopies=self.recopies
+            "s",
+            TopicNames("p"),
+            self.snapshots,
+            takes_new_tables=self.takes_new_tables,
+            recopies=self.recopies,
+            is_paused=self.is_paused,
         )
         self.repairs = RepairRequests("s", TopicNames("p"))
         self.coordinator = SnapshotCoordinator(
@@ -143,7 +157,7 @@ class Played:
             self.batches,
             cast("Any", self._start_export),
             cast("Any", self._start_scan),
-            SnapshotLimits(8192, rows_max=100, batch_bytes=1 << 16),
+            SnapshotLimits(8192, rows_max=100, batch_bytes=1 << 16, rate=self.rate),
             self.repairs,
             only=self.only,
         )
@@ -317,6 +331,73 @@ def test_a_table_that_is_asked_for_while_it_is_read_gets_another_snapshot() -> N
     it.turn()
     assert len(it.exports) == 2
     assert it.requests.choose("public", "t") is not None
+
+
+def test_a_limit_keeps_rows_back_and_the_loop_neither_spins_nor_forgets_them() -> None:
+    it = Played(rate=CopyRate(rows_per_second=2))
+    it.catch_up()
+    it.connection.arrived = [HEADER + row(1), row(2), row(3), TRAILER]
+    assert it.turn().batch is None
+    assert it.coordinator.sockets() == [], "they would end every wait"
+    assert not it.coordinator.may_have_more_rows
+    assert it.coordinator.wait_s == 0.5
+    action = it.turn(NOW + 1)
+    assert action.batch is not None
+    assert action.batch.rows == 2
+    assert it.turn(NOW + 1).batch is None
+    assert it.coordinator.wait_s == 0.5
+    action = it.turn(NOW + 2)
+    assert action.finished == Finished(LSN, 1, 3)
+    assert it.coordinator.wait_s == inf
+
+
+def test_a_paused_snapshot_ends_its_chunks_and_holds_neither_a_lock_nor_the_stream() -> None:
+    it = Played()
+    it.catch_up(blocks=2)
+    it.turn()
+    it.coordinator.pause(is_paused=True)
+    it.connection.arrived = [HEADER + row(1)]
+    assert it.turn().batch is not None, "the chunk that was begun"
+    assert not it.connection.leaves
+    it.connection.arrived = [TRAILER]
+    it.turn()
+    assert it.connection.chunk is None
+    assert len(it.connection.leaves) == 1
+    assert it.is_in(SnapshotState.READING)
+    assert it.coordinator.sockets() == []
+    progress = it.coordinator.progress(NOW)
+    assert progress is not None
+    assert progress.seconds_left is None
+    assert not it.anchor.is_closed, "the snapshot stays"
+    it.coordinator.pause(is_paused=False)
+    it.turn()
+    it.connection.arrived = [HEADER + row(2), TRAILER]
+    assert it.turn().finished == Finished(LSN, 1, 2)
+    assert len(it.exports) == 1
+
+
+def test_no_snapshot_begins_before_the_pause_of_an_earlier_daemon_is_over() -> None:
+    it = Played(is_paused=True)
+    it.turn()
+    assert it.exports[0].choose("public", "t", None) is None
+    it.exports[0].done = True
+    assert it.turn() == Action(resumes=True)
+    it.coordinator.request("public", "t")
+    it.turn()
+    assert it.exports[1].choose("public", "t", None) is None
+    it.exports[1].done = True
+    it.turn()
+    assert it.is_in(SnapshotState.IDLE)
+    it.coordinator.pause(is_paused=False)
+    it.turn()
+    assert it.exports[2].choose("public", "t", None) is not None
+
+
+def test_rows_are_repaired_while_the_snapshots_are_paused() -> None:
+    it = Played(is_paused=True, takes_new_tables=False)
+    it.coordinator.request_repair("public", "t", RepairKeys(("id",), (("7",),)))
+    it.turn()
+    assert len(it.exports[0].repairs()) == 1
 
 
 def test_the_stream_goes_on_where_no_table_wants_a_snapshot_after_all() -> None:

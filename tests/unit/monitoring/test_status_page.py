@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from cdcd.errors import PostgresUnavailable
 from cdcd.monitoring.history import SAMPLES_MAX
 from cdcd.monitoring.identity import Identity
-from cdcd.monitoring.status import ERRORS_MAX, CommitTimes, Status
+from cdcd.monitoring.status import ERRORS_MAX, CommitTimes, QueueDepths, Status
 from cdcd.monitoring.status_page import asset, render
 from cdcd.monitoring.status_report import TABLES_MAX, report
 from cdcd.snapshot.table_progress import SnapshotProgress, TableProgress
@@ -109,6 +109,10 @@ def test_the_page_shows_how_far_a_snapshot_is() -> None:
     assert '<th scope="row">public.b</th><td>75 %</td><td>200.0 KiB of 800.0 KiB</td><td>127,920</td>' in shown
     assert "3 changes in 1 transaction, and 127,920 copied rows" in shown
     assert "<td>copying</td><td>0</td><td>127,920</td>" in shown
+    it = busy()
+    it.depths = lambda: QueueDepths(snapshots_paused=True)
+    assert "Paused, 75 % read, about" in page(it)
+    assert "the snapshots are paused, so no table is copied. <strong>To let them go on, run: cdcd snapshot" in page(it)
     it = busy()
     it.snapshot = lambda _: SnapshotProgress(is_read=False)
     assert "PostgreSQL prepares it, and waits for the end of transactions that write." in page(it)

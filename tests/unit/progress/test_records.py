@@ -66,6 +66,13 @@ def test_a_base_is_written_only_where_there_is_one_and_gives_the_servers_own_lsn
     assert moved.server_lsn == 0x1_B374_D890
 
 
+def test_a_pause_of_the_snapshots_is_written_only_while_it_lasts() -> None:
+    paused = replace(SLOT, snapshots_paused=True)
+    assert parse_slot_record(b"cdcd", paused.value()) == paused
+    assert json.loads(paused.value())["snapshots_paused"] is True
+    assert "snapshots_paused" not in json.loads(SLOT.value())
+
+
 def test_the_format_of_a_table_record_is_stable() -> None:
     assert TABLE.key() == b"cdcd/shop.public.orders"
     assert TABLE.value() == (

@@ -10,7 +10,7 @@ import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
 from cdcd.errors import KafkaUnavailable, TopicLost, Unpublishable
-from cdcd.progress.daemon_requests import REPAIR, SNAPSHOT, Request
+from cdcd.progress.daemon_requests import ALL_TABLES, PAUSE, REPAIR, RESUME, SNAPSHOT, Request
 from cdcd.progress.records import SlotRecord, SnapshotState, TableRecord, TopicState, parse_record, parse_slot_record
 from cdcd.progress.repair_records import RepairKeys, pending_repair
 from cdcd.progress.slot_beginnings import SlotBeginning, parse_beginning
@@ -776,6 +776,29 @@ def test_a_request_makes_no_topic_and_is_recorded_with_its_position() -> None:
     [slot] = world.progress()
     assert isinstance(slot, SlotRecord)
     assert slot.lsn == 0x108
+
+
+def test_a_pause_of_the_snapshots_is_recorded_with_its_position_until_it_ends_also_by_later_publishers() -> None:
+    world = World(partitions=1)
+    recorded = []
+    for lsn, asks in ((0x100, ()), (0x200, (PAUSE,)), (0x300, ()), (0x400, (PAUSE, RESUME)), (0x500, ())):
+        world.transaction(lsn, ("a", b"1", b"row"))
+        batch = world.builder.build()
+        batch.requests = [Request(each, ALL_TABLES) for each in asks]
+        world.publisher.publish(batch, 0.0)
+        if asks == (PAUSE,):
+            world.producer.abort()
+            world.restart()
+            world.transaction(lsn, ("a", b"1", b"row"))
+            again = world.builder.build()
+            again.requests = batch.requests  # PostgreSQL sends the row again
+            world.publisher.publish(again, 0.0)
+        world.publisher.commit()
+        world.restart()
+        last = world.last()
+        assert last is not None
+        recorded.append((last.lsn, last.snapshots_paused))
+    assert recorded == [(0x108, False), (0x208, True), (0x308, True), (0x408, False), (0x508, False)]
 
 
 def test_a_request_for_a_table_with_a_topic_says_at_the_same_cut_that_its_snapshot_is_wanted() -> None:

@@ -1,0 +1,114 @@
+"""A person slows, pauses and resumes snapshots while the daemon streams: no row is lost, and the stream goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+import urllib.request
+
+import psycopg
+import pytest
+from support import topics
+from support.daemon import Daemon, cdcd
+from support.stream import StreamFixture, eventually, metric, port_of
+
+pytestmark = pytest.mark.postgres_versions("oldest", "newest")
+
+ROWS = 12_000
+STALLED_AFTER_S = 5
+
+
+def copied(daemon: Daemon) -> int:
+    """The rows of `t` that Kafka has from a snapshot, since the daemon started."""
+    return int(metric(daemon, r'cdcd_rows_total\{op="r",relation="public\.t"\}'))
+
+
+def start(stream: StreamFixture, rows_per_second: int) -> Daemon:
+    """Start a daemon on a table that it copies in many chunks."""
+    stream.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE TABLE other (id int PRIMARY KEY)",
+        f"INSERT INTO t SELECT i, repeat('v', 200) FROM generate_series(1, {ROWS}) i",
+    )
+    return stream.daemon(
+        source={"create": True, "tables": ["*.*"]},
+        snapshot={"mode": "initial", "chunk_bytes": 8192, "rows_per_second": rows_per_second},
+        monitoring={"host": "127.0.0.1", "port": 0, "stalled_after_s": STALLED_AFTER_S},
+    ).start()
+
+
+def limit(daemon: Daemon, rows_per_second: int) -> None:
+    """Give the running daemon another limit."""
+    text = re.sub(r"rows_per_second = \d+", f"rows_per_second = {rows_per_second}", daemon.config.read_text())
+    daemon.config.write_text(text)
+    daemon.signal(signal.SIGHUP)
+    daemon.wait_for_log("and are in force: snapshot.rows_per_second")
+
+
+def test_a_limited_snapshot_is_as_fast_as_it_may_be_and_the_stream_is_not_slowed(stream: StreamFixture) -> None:
+    daemon = start(stream, rows_per_second=1_000)
+    daemon.wait_for_log("took a snapshot")
+    began_s = time.monotonic()
+    eventually(lambda: metric(daemon, "cdcd_snapshot_tables"), "snapshot that is read")
+    for number in range(30):
+        stream.sql(f"INSERT INTO other VALUES ({number})")
+        rows, passed_s = copied(daemon), time.monotonic() - began_s
+        assert rows <= 1_000 * (passed_s + 1), f"{rows} rows after {passed_s:.2f} s"
+        time.sleep(0.1)
+    assert copied(daemon) >= 1_000, "at least a row a millisecond, for two of the three seconds"
+    assert metric(daemon, "cdcd_lag_seconds") < 1
+    limit(daemon, 0)
+    daemon.wait_for_log("the snapshot is complete")
+    assert time.monotonic() - began_s < ROWS / 1_000, "the new limit holds at once, for the snapshot that is read"
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    assert daemon.log.read_text().count("going on") <= 1, "a new limit needs no new stream"
+    stream.check(("public", "t"), ("public", "other"))
+
+
+def test_a_pause_holds_over_a_kill_until_somebody_resumes_the_snapshots(stream: StreamFixture) -> None:
+    daemon = start(stream, rows_per_second=2_000)
+    eventually(lambda: copied(daemon) > 1_000, "rows that were copied")
+    assert cdcd(daemon, "snapshot", "--pause") == "paused\n"
+    daemon.wait_for_log("the snapshots are paused")
+    time.sleep(1)
+    rows = copied(daemon)
+    assert rows < ROWS, "the pause came before the end"
+    stream.sql("UPDATE t SET v = 'w' WHERE id % 10 = 0", "INSERT INTO other VALUES (1)")
+    daemon.wait_until_confirmed()
+    with psycopg.connect(stream.dsn) as other:
+        other.execute("SET lock_timeout = '2s'")
+        other.execute("LOCK TABLE t")  # as ALTER TABLE does
+    time.sleep(STALLED_AFTER_S + 1)
+    assert copied(daemon) == rows
+    with urllib.request.urlopen(f"http://127.0.0.1:{port_of(daemon)}/healthz", timeout=5) as answer:
+        assert answer.status == 200, "a pause is no hang"
+    assert metric(daemon, "cdcd_snapshots_paused") == 1
+    document = json.loads(cdcd(daemon, "status", "--json", "--url", f"http://127.0.0.1:{port_of(daemon)}/"))
+    assert document["snapshot"]["is_paused"]
+    assert [each["code"] for each in document["next"]] == ["snapshots-paused"]
+    assert "snapshots-paused" in cdcd(daemon, "check")
+    assert "snapshots-paused" in cdcd(daemon, "snapshot", "public.other", code=1)
+    assert "takes no table" in cdcd(daemon, "snapshot", "--pause", "public.t", code=2)
+    assert "needs a table" in cdcd(daemon, "snapshot", code=2)
+
+    daemon.kill()
+    daemon.start().wait_until_streaming()
+    eventually(lambda: metric(daemon, "cdcd_snapshots_paused") == 1, "pause after the restart")
+    time.sleep(2)
+    assert "took a snapshot" not in daemon.log_since_start()
+    assert copied(daemon) == 0
+    assert cdcd(daemon, "snapshot", "--resume") == "resumed\n"
+    limit(daemon, 0)
+    eventually(lambda: "the snapshot is complete" in daemon.log_since_start(), "complete snapshot", 60)
+    assert metric(daemon, "cdcd_snapshots_paused") == 0
+    assert copied(daemon) < ROWS, "what Kafka had before was not copied again"
+    daemon.wait_until_confirmed()
+    assert daemon.stop() == 0
+    events = stream.events()
+    topics.check_exactly_once(events)
+    topic = stream.topics.by_table()["public", "t"]
+    # An update came before the row that it changes: the rest of the snapshot was taken after it.
+    assert topics.fold([each for each in events if each.topic == topic], snapshot=True) == stream.content("public", "t")
