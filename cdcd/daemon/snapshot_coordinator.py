@@ -32,13 +32,12 @@ from cdcd.daemon.recopies import Table
 from cdcd.daemon.repair_requests import RepairRequests
 from cdcd.daemon.snapshot_export import ChooseRepairs, SnapshotExport
 from cdcd.daemon.snapshot_requests import SnapshotRequests
-from cdcd.daemon.snapshot_rows import SnapshotRows
+from cdcd.daemon.snapshot_rows import SnapshotLimits, SnapshotRows
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import SNAPSHOT, Request
 from cdcd.progress.repair_records import RepairKeys
 from cdcd.progress.snapshot_records import Choose
 from cdcd.sink.batches import AnnouncedTable, Batch, BatchBuilder, RepairBatch
-from cdcd.snapshot.copy_rate import CopyRate
 from cdcd.snapshot.table_progress import SnapshotProgress
 from cdcd.source.incarnations import Incarnation
 from cdcd.source.server_errors import SnapshotGone
@@ -129,20 +128,6 @@ class Action:
 
 
 NOTHING: Final = Action()
-
-
-@dataclass(frozen=True)
-class SnapshotLimits:
-    """How much is read at once."""
-
-    chunk_bytes: int
-    """About how much one COPY reads."""
-    rows_max: int = 1_000
-    """Rows that one connection gives in one turn."""
-    batch_bytes: int = 1 << 16
-    """A batch is handed on when it is this large, or when the sink has nothing to do."""
-    rate: CopyRate | None = None
-    """How fast rows may be read; None: without a limit."""
 
 
 class SnapshotCoordinator:
@@ -280,8 +265,7 @@ class SnapshotCoordinator:
                 return Action(resumes=True)
             self._requests.begin([table.record for table in exported.tables])
             self._repairs.begin(exported.repairs)
-            limits = self._limits
-            self._rows = SnapshotRows(exported, self._encoder, self._batches, limits.chunk_bytes, limits.rate)
+            self._rows = SnapshotRows(exported, self._encoder, self._batches, self._limits)
             self.state = SnapshotState.CATCHING_UP
             return Action(pause_before_lsn=exported.lsn, requests_keepalive=self._may_request_keepalive(now))
         if export.safe_stream_lsn > self._safe_stream_lsn:
@@ -350,7 +334,7 @@ class SnapshotCoordinator:
         """Read the rows that have come. `consistent_lsn` not 0: these are the first, handed on in any case."""
         rows = self._rows
         assert rows is not None
-        rows.read(now, self._limits.rows_max, is_paused=self.is_paused)
+        rows.read(now, is_paused=self.is_paused)
         is_large = rows.gathered_bytes >= self._limits.batch_bytes
         if not (rows.is_finished or consistent_lsn or is_large or room.is_sink_idle):
             return NOTHING

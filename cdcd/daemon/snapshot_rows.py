@@ -7,6 +7,7 @@ After: the coordinator hands the batches on. `snapshot.encoder` makes the events
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from math import inf
 
 from cdcd.daemon.exported_tables import TableExport
@@ -25,29 +26,36 @@ from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.relations import ResolvedRelation
 
 
+@dataclass(frozen=True)
+class SnapshotLimits:
+    """How much is read at once."""
+
+    chunk_bytes: int
+    """About how much one COPY reads."""
+    rows_max: int = 1_000
+    """Rows that one connection gives in one turn."""
+    batch_bytes: int = 1 << 16
+    """A batch is handed on when it is this large, or when the sink has nothing to do."""
+    rate: CopyRate = field(default_factory=CopyRate)
+    """How fast rows may be read."""
+
+
 class SnapshotRows:
     """The rows of one snapshot. For the thread that owns the stream; what is left, and `progress`, for any."""
 
     def __init__(
-        self,
-        export: ExportedSnapshot,
-        encoder: ChangeConsumer,
-        batches: BatchBuilder,
-        chunk_bytes: int,
-        rate: CopyRate | None = None,
+        self, export: ExportedSnapshot, encoder: ChangeConsumer, batches: BatchBuilder, limits: SnapshotLimits
     ) -> None:
-        """`encoder` writes to `batches`; both serve snapshots alone. `chunk_bytes`: about how much one COPY reads.
-
-        `rate` limits what is read.
-        """
+        """`encoder` writes to `batches`; both serve snapshots alone."""
         self._export = export
-        self._rate = rate or CopyRate()
+        self._rate = limits.rate
+        self._rows_max = limits.rows_max
         self._is_held = False
         """The rate did not let the last `read` read all."""
         self._batches = batches
         self._changes = encoder
         self._encoder = SnapshotEncoder(
-            encoder, export.lsn, export.taken_us, export.xmin, max(1, chunk_bytes // BLOCK_BYTES)
+            encoder, export.lsn, export.taken_us, export.xmin, max(1, limits.chunk_bytes // BLOCK_BYTES)
         )
         self._tables: dict[str, TableExport] = {}
         """By topic."""
@@ -104,8 +112,8 @@ class SnapshotRows:
         self._total_bytes = self.bytes_left
         self._encoder.start(anew)
 
-    def read(self, now: float, rows_max: int, *, is_paused: bool = False) -> None:
-        """Encode the rows that have come, at most `rows_max` of each connection, and give idle connections a chunk.
+    def read(self, now: float, *, is_paused: bool = False) -> None:
+        """Encode the rows that have come, as many as the limits allow, and give idle connections a chunk.
 
         `is_paused`: none gets a chunk, so that all rows of the chunks that were begun come, and then no lock is held.
         Never waits. Raises what the connections raise: the snapshot cannot be read any more then.
@@ -115,9 +123,9 @@ class SnapshotRows:
         if self._rate.is_limited:
             connections.append(connections.pop(0))  # each one is the first to have the room
         for connection in connections:
-            self._read(connection, now, rows_max, is_paused=is_paused)
+            self._read(connection, now, is_paused=is_paused)
 
-    def _read(self, connection: SnapshotConnection, now: float, rows_max: int, *, is_paused: bool) -> None:
+    def _read(self, connection: SnapshotConnection, now: float, *, is_paused: bool) -> None:
         chunk = connection.chunk
         if chunk is not None:
             rows_room, bytes_room = self._rate.room(now)
@@ -125,7 +133,7 @@ class SnapshotRows:
                 self._is_held = True
                 self.may_have_more = False
                 return
-            messages, ended = connection.read(min(rows_max, rows_room), bytes_room)
+            messages, ended = connection.read(min(self._rows_max, rows_room), bytes_room)
             if self._rate.is_limited:
                 self._rate.take(len(messages), sum(map(len, messages)))
             if messages:

@@ -24,8 +24,9 @@ from cdcd.daemon.registry_wait import RegistryWait
 from cdcd.daemon.repair_requests import RepairRequests
 from cdcd.daemon.request_intake import RequestIntake
 from cdcd.daemon.schema_registry import subject_names
-from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator, SnapshotLimits
+from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator
 from cdcd.daemon.snapshot_requests import SnapshotRequests
+from cdcd.daemon.snapshot_rows import SnapshotLimits
 from cdcd.daemon.table_comparison import TableComparison
 from cdcd.daemon.topic_watch import TopicWatch
 from cdcd.pgoutput.decoder import Decoder

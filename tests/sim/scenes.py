@@ -722,7 +722,8 @@ class RegistryAway(World):
 
 SCENES = [
     BrokenSnapshots, SnapshotsUnderFaults, PausedSnapshots, ChangedKeys, AddedColumns, ReplacedTables,
-    RepairsUnderFaults, LostTopics, LostParkedEvents, CutWhileItWrites, RepublishedTable, RolledBackBeforeALargeOne, PreparedWithoutRows,
+    RepairsUnderFaults, LostTopics, LostParkedEvents, CutWhileItWrites, RepublishedTable,
+    RolledBackBeforeALargeOne, PreparedWithoutRows,
     RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, CoordinatorMoves, ForgottenProducers,
     LostWhileTakingOver, ZombieThatPublishes, TornSpool, PreparedBeyondTheSpool, SubtransactionsByTheThousand,
     SwappedNames, RegistryAway,

@@ -17,8 +17,9 @@ from cdcd.daemon.registry_wait import RegistryWait
 from cdcd.daemon.repair_requests import RepairRequests
 from cdcd.daemon.request_intake import RequestIntake
 from cdcd.daemon.server_shutdown import WAIT_FOR_KAFKA_S
-from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator, SnapshotLimits
+from cdcd.daemon.snapshot_coordinator import SnapshotCoordinator
 from cdcd.daemon.snapshot_requests import SnapshotRequests
+from cdcd.daemon.snapshot_rows import SnapshotLimits
 from cdcd.daemon.wiring import ServerConnection, StreamResources
 from cdcd.errors import KafkaUnavailable, PostgresUnavailable
 from cdcd.monitoring.identity import Identity

@@ -25,11 +25,11 @@ from cdcd.daemon.snapshot_coordinator import (
     Action,
     Finished,
     SnapshotCoordinator,
-    SnapshotLimits,
     SnapshotState,
 )
 from cdcd.daemon.snapshot_export import ChooseRepairs, ExportedSnapshot
 from cdcd.daemon.snapshot_requests import UNPUBLISHED, SnapshotRequests
+from cdcd.daemon.snapshot_rows import SnapshotLimits
 from cdcd.errors import PostgresUnavailable
 from cdcd.progress.repair_records import RepairKeys
 from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, Choose, TableSnapshot
@@ -132,7 +132,7 @@ class Played:
     only: bool = False
     snapshots: dict[str, TableSnapshot] = field(default_factory=dict)
     recopies: Recopies | None = None
-    rate: CopyRate | None = None
+    rate: CopyRate = field(default_factory=CopyRate)
     is_paused: bool = False
     exports: list[PlayedExport] = field(default_factory=list)
     scans: list[PlayedScan] = field(default_factory=list)
