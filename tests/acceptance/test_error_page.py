@@ -194,6 +194,7 @@ def test_the_commands_of_the_cures_run(stream: StreamFixture, tmp_path: Path) ->
                 if command not in person.ran:
                     person.run(command)
             person.run("cdcd snapshot public.orders --config cdcd.toml")
+            assert "resumed" in person.run("cdcd snapshot --resume --config cdcd.toml")
             person.run("cdcd verify --config cdcd.toml")
             person.run("cdcd verify --repair --config cdcd.toml")
         finally:

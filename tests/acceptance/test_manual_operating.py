@@ -50,6 +50,7 @@ def test_the_page_about_tables(stream: StreamFixture, open_page: Open) -> None:
             assert ops(stream) == {"c": 2, "r": 2}
             reader.run()
             assert ops(stream) == {"c": 2, "r": 4, "t": 4}  # the truncate event goes to each partition
+            assert reader.run() == "paused\nresumed\n"
             reader.sql()
             eventually(lambda: ops(stream) == {"c": 2, "r": 6, "t": 8}, "the snapshot that a row asks for")
             reader.stop(daemon)

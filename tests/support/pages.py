@@ -141,7 +141,8 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         "cdcd unpark --config cdcd.toml public.orders": f"{_OPERATING}::test_the_page_about_tables",
         "cdcd verify --config": f"{_OPERATING}::test_the_page_about_tables",
         "cdcd verify --repair": f"{_OPERATING}::test_the_page_about_tables",
-        "cdcd snapshot": f"{_OPERATING}::test_the_page_about_tables",
+        "cdcd snapshot --config cdcd.toml public": f"{_OPERATING}::test_the_page_about_tables",
+        "cdcd snapshot --config cdcd.toml --pause": f"{_OPERATING}::test_the_page_about_tables",
         "INSERT INTO cdcd.requests": f"{_OPERATING}::test_the_page_about_tables",
     },
     "registry": {
