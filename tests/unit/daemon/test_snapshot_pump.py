@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any, cast
 
 import pytest
 
 from cdcd.daemon.sink_link import SinkLink
 from cdcd.daemon.snapshot_coordinator import NOTHING, Action, Finished, Room, SnapshotState
-from cdcd.daemon.snapshot_pump import QUEUED_BYTES_MAX, SnapshotPump
+from cdcd.daemon.snapshot_pump import PAUSED, QUEUED_BYTES_MAX, SnapshotPump
 from cdcd.progress.ack_tracker import AckTracker
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import Batch
@@ -20,6 +21,8 @@ class PlayedCoordinator:
     """Returns the action that a test puts in, and notes the room that it was given."""
 
     may_have_more_rows = False
+    is_paused = False
+    wait_s = inf
 
     def __init__(self) -> None:
         self.state = SnapshotState.READING
@@ -105,6 +108,31 @@ def test_the_stream_pauses_and_the_server_is_asked_how_far_it_is() -> None:
     it = Played()
     it.turn(Action(pause_before_lsn=500, requests_keepalive=True))
     assert it.done == ["pause before 500", "status 100 reply=True"]
+
+
+def test_the_loop_waits_for_the_limit_only_where_rows_are_welcome() -> None:
+    it = Played()
+    assert it.pump.wait_s == inf
+    it.coordinator.wait_s = 0.25
+    assert it.pump.wait_s == 0.25
+    it.sink.put(large(QUEUED_BYTES_MAX))
+    assert it.pump.wait_s == inf, "it would spin, because nothing is read meanwhile"
+
+
+def test_the_log_says_that_the_snapshots_are_paused_and_a_run_for_them_alone_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    it = Played(only=True)
+    it.coordinator.state, it.coordinator.is_paused = SnapshotState.IDLE, True
+    it.turn()
+    it.turn()
+    assert [record.message for record in caplog.records] == [PAUSED]
+    assert not it.pump.is_all_done
+    it.coordinator.is_paused = False
+    it.turn()
+    assert caplog.records[-1].message == "the snapshots are resumed"
+    assert it.pump.is_all_done
 
 
 def test_what_a_comparison_records_is_handed_on_without_a_position() -> None:
