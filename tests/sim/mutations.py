@@ -1044,6 +1044,7 @@ _MUTATIONS = (
         -        is_paused=last is not None and last.snapshots_paused,
         """,
         scene="PausedSnapshots",
+        first_seed=48,
     ),
     Mutation(
         "record a pause of the snapshots only until the next start",
@@ -1063,6 +1064,7 @@ _MUTATIONS = (
         -            return
         """,
         scene="PausedSnapshots",
+        first_seed=79,
     ),
     Mutation(
         "forget what is asked for during a snapshot",
