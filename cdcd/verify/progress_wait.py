@@ -153,8 +153,8 @@ def _unfinished(table: TableSnapshot) -> RequestRejected:
         why = "changes are missing, and their repair is not done"
     return RequestRejected(
         f"the topic of {qualified_name(table.schema, table.table)} is not complete: {why}",
-        "The daemon does it by itself, unless the snapshots are paused (cdcd snapshot --resume): give it more time with "
-        "--wait; or leave the table out",
+        "The daemon does it by itself, unless the snapshots are paused (cdcd snapshot --resume): give it more time "
+        "with --wait; or leave the table out",
         code="cut-incomplete",
     )
 
