@@ -183,6 +183,7 @@ class SnapshotConnection:
 
     def close(self) -> None:
         """End the connection, and with it the transaction and its locks."""
+        self._locked_heap = 0
         with suppress(psycopg.Error):
             self._conn.close()
 

@@ -126,6 +126,13 @@ def test_a_pause_between_two_chunks_locks_no_table_and_keeps_the_snapshot(databa
         copy.read()
 
 
+def test_a_connection_that_was_closed_because_no_chunk_is_left_has_nothing_to_leave(copy: Copy) -> None:
+    copy.start("a")
+    assert copy.read() == 100
+    copy.connection.close()
+    copy.connection.leave()
+
+
 def test_no_more_is_read_than_there_is_room_for(copy: Copy) -> None:
     copy.start("a")
     sizes: list[int] = []

@@ -119,7 +119,9 @@ class SimConnection:
 
     def leave(self) -> None:
         assert self.chunk is None
-        self.locked = 0
+        if self.locked:
+            self._check()
+            self.locked = 0
 
     def read(self, messages_max: int, bytes_max: int) -> tuple[list[bytes], bool]:
         self._check()
