@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -191,7 +192,8 @@ class Cdc:
             step(f"wait for {format_lsn(snapshot.lsn)}")
             self.topics.cuts.wait_until(snapshot.lsn, timeout_s)
             records = self.topics.cuts.at(snapshot.lsn).matching(("*",))
-            published = {} if mirror is None else {t.table: t for t in mirror.published(snapshot.lsn).tables}
+            run = None if mirror is None else mirror.published(snapshot.lsn)
+            published = {} if run is None else {table.table: table for table in run.tables}
             reports = []
             for name in snapshot.tables:
                 step(f"compare {name}")
@@ -202,7 +204,8 @@ class Cdc:
                 if rows is None:
                     rows = snapshot.rows(name).limit(0)
                 reports.append(Comparison(snapshot, name, rows, snapshot.key(name)).compare())
-        return Report(snapshot.lsn, tuple(reports), time.monotonic() - began)
+        report = Report(snapshot.lsn, tuple(reports), time.monotonic() - began)
+        return report if run is None else replace(report, run=run.run, published_lsn=run.lsn)
 
     def _topic_rows(self, record: TableRecord | None, lsn: int) -> DataFrame | None:
         """The rows that a topic folds to; None if the table has no topic."""

@@ -22,6 +22,7 @@ from cdcd.lsn import format_lsn
 from cdcd.source.identifiers import identifier
 from cdcd.spark import sql_expressions as c
 from cdcd.spark.load import Snapshot
+from cdcd.spark.reading.cuts import both_forms
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
 from cdcd.spark.reading.types import ddl
 from cdcd.spark.state.collapse import UNREPRESENTABLE
@@ -64,8 +65,13 @@ class Report:
     """The result for all tables."""
 
     lsn: int
+    """That of PostgreSQL's snapshot: both sides have every transaction that committed below it, and no other."""
     tables: tuple[TableReport, ...]
     seconds: float
+    run: int | None = None
+    """The mirror's published run that the other side starts from; None if the topics alone are compared."""
+    published_lsn: int | None = None
+    """The LSN of that run. The topics give the later events, up to `lsn`."""
 
     @property
     def ok(self) -> bool:
@@ -74,12 +80,14 @@ class Report:
 
     def as_json(self) -> str:
         """One JSON object."""
-        return json.dumps(asdict(self) | {"lsn": format_lsn(self.lsn), "ok": self.ok}, ensure_ascii=False)
+        published = None if self.published_lsn is None else format_lsn(self.published_lsn)
+        texts = {"lsn": format_lsn(self.lsn), "published_lsn": published}
+        return json.dumps(asdict(self) | texts | {"ok": self.ok}, ensure_ascii=False)
 
     def as_text(self) -> str:
-        """One line a table, followed by one line a difference."""
+        """What is compared, then one line a table, followed by one line a difference."""
         width = max((len(table.table) for table in self.tables), default=0)
-        lines = [f"at {format_lsn(self.lsn)}, in {self.seconds:.1f} s"]
+        lines = [f"{self._compared()}; in {self.seconds:.1f} s"]
         for table in self.tables:
             verdict = f"{table.different} DIFFER" if table.different else "equal"
             left = f"   not compared: {', '.join(table.not_compared)}" if table.not_compared else ""
@@ -88,6 +96,15 @@ class Report:
             if table.different > 20:
                 lines.append(f"    and {table.different - 20} more")
         return "\n".join(map(visible, lines))
+
+    def _compared(self) -> str:
+        lsn = format_lsn(self.lsn)
+        if self.published_lsn is None:
+            return f"PostgreSQL at {lsn}, and the rows that the topics give up to {lsn}"
+        return (
+            f"PostgreSQL at {lsn}, and the mirror: its run {self.run}, published at {both_forms(self.published_lsn)}, "
+            f"with the later events of the topics up to {lsn}"
+        )
 
 
 class Comparison:

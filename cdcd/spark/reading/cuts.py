@@ -257,6 +257,11 @@ class Cuts:
         return records.select(f.col("key").cast("string"), f.col("value").cast("string"), "offset")
 
 
+def both_forms(lsn: int) -> str:
+    """An LSN as PostgreSQL writes it, and as the number that Spark's columns hold: `0/232FD50 (36896080)`."""
+    return f"{format_lsn(lsn)} ({lsn})"
+
+
 def lsn_number(lsn: int | str) -> int:
     """An LSN as a number, from a number or from PostgreSQL's text."""
     return parse_lsn(lsn) if isinstance(lsn, str) else lsn
