@@ -18,7 +18,7 @@ The way through it::
                   -> run_log                 then one row that publishes all tables
     exported_snapshot -> load                tables of PostgreSQL at one LSN
     verify                                   rows compared with PostgreSQL at one LSN, by sql_expressions
-    commands                                 `cdcd spark`, with its settings and metrics
+    commands                                 `cdcd spark`, with its settings, steps and metrics
     packages                                 the jars that work with each version of Spark
 """
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TextIO
 
 from py4j.protocol import Py4JError
@@ -26,9 +27,13 @@ from cdcd.spark.cdc import Cdc
 from cdcd.spark.metrics import MirrorMetrics
 from cdcd.spark.mirror.mirror import Mirror, PublishedRun
 from cdcd.spark.packages import packages
+from cdcd.spark.reading.cuts import both_forms
+from cdcd.spark.steps import Steps
 from cdcd.terminal.visible_text import visible
 
 _RETRY_S = 10.0
+_START = "start Spark"
+_SNAPSHOT = "take a snapshot of PostgreSQL"
 
 
 @contextmanager
@@ -44,9 +49,12 @@ def translating_errors() -> Iterator[None]:
 def mirror(path: str, *, once: bool, out: TextIO) -> bool:
     """Run the mirror until SIGTERM; with `once`, up to the cut that is the newest one now. Returns True."""
     settings = s.load(path)
-    cdc = _cdc(settings)
-    goal_lsn = cdc.cut().lsn if once else 0
-    made = _mirror(cdc, settings, out)
+    steps = Steps(partial(_say, out))
+    with steps.watched(_START):
+        cdc = _cdc(settings)
+        steps.begin("read the progress of the topics")
+        goal_lsn = cdc.cut().lsn if once else 0
+        made = _mirror(cdc, settings, steps)
     assert settings.mirror is not None
     metrics = MirrorMetrics(settings.monitoring.port) if settings.monitoring.port else None
     stop = threading.Event()
@@ -56,8 +64,10 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
     while not stop.is_set():
         began = time.monotonic()
         try:
-            published = made.run_once()
-            lag = made.lag()
+            with steps.watched("look for new events"):
+                published = made.run_once()
+                steps.begin("count the events that are behind")
+                lag = made.lag()
         except RetriableError as error:  # Kafka or PostgreSQL cannot be reached for now
             if once:
                 raise
@@ -70,7 +80,8 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
             runs += 1
             _say(out, _shown(published, lag.events))
             if settings.mirror.compact_every_runs and runs % settings.mirror.compact_every_runs == 0:
-                made.compact(settings.mirror.keep_runs)
+                with steps.watched("compact"):
+                    made.compact(settings.mirror.keep_runs)
         if once and (published is None or published.run.lsn >= goal_lsn):
             break
         if not once:
@@ -81,14 +92,17 @@ def mirror(path: str, *, once: bool, out: TextIO) -> bool:
 def verify(path: str, *, topics: bool, as_json: bool, out: TextIO) -> bool:
     """Compare the mirror (or, with `topics`, the topics' rows) with PostgreSQL; returns whether they are equal."""
     settings = s.load(path)
-    cdc = _cdc(settings)
-    subject = None if topics or settings.mirror is None else _mirror(cdc, settings, sys.stderr)
-    patterns = ("*",) if settings.mirror is None else settings.mirror.tables
-    postgres = settings.postgres
-    report = cdc.verify(
-        _dsn(settings), patterns, subject, postgres.parallelism, postgres.publication, postgres.timeout_s,
-        on_step=lambda step: _say(sys.stderr, step),
-    )  # fmt: skip
+    steps = Steps(partial(_say, sys.stderr))
+    with steps.watched(_START):
+        cdc = _cdc(settings)
+        subject = None if topics or settings.mirror is None else _mirror(cdc, settings, steps)
+        patterns = ("*",) if settings.mirror is None else settings.mirror.tables
+        postgres = settings.postgres
+        steps.begin(_SNAPSHOT)
+        report = cdc.verify(
+            _dsn(settings), patterns, subject, postgres.parallelism, postgres.publication, postgres.timeout_s,
+            on_step=steps,
+        )  # fmt: skip
     out.writelines(f"{line}\n" for line in (report.as_json() if as_json else report.as_text()).split("\n"))
     return report.ok
 
@@ -96,15 +110,18 @@ def verify(path: str, *, topics: bool, as_json: bool, out: TextIO) -> bool:
 def snapshot(path: str, tables: list[str], *, out: TextIO) -> bool:
     """Load tables from PostgreSQL into the lake, and join them to the topics at the snapshot's LSN. Returns True."""
     settings = s.load(path)
-    cdc = _cdc(settings)
-    made = _mirror(cdc, settings, out)
-    postgres = settings.postgres
-    assert settings.mirror is not None
-    wanted = tables or settings.mirror.tables
-    with cdc.snapshot(_dsn(settings), wanted, postgres.parallelism, postgres.publication) as held:
-        _say(out, f"snapshot at {format_lsn(held.lsn)} of {len(held.tables)} tables")
-        for published in made.load(held, postgres.timeout_s):
-            _say(out, _shown(published, 0))
+    steps = Steps(partial(_say, out))
+    with steps.watched(_START):
+        cdc = _cdc(settings)
+        made = _mirror(cdc, settings, steps)
+        postgres = settings.postgres
+        assert settings.mirror is not None
+        wanted = tables or settings.mirror.tables
+        steps.begin(_SNAPSHOT)
+        with cdc.snapshot(_dsn(settings), wanted, postgres.parallelism, postgres.publication) as held:
+            steps(f"snapshot at {format_lsn(held.lsn)} of {len(held.tables)} tables")
+            for published in made.load(held, postgres.timeout_s):
+                _say(out, _shown(published, 0))
     return True
 
 
@@ -142,7 +159,7 @@ def session_options(settings: s.SparkSettings) -> dict[str, str]:
     return own | settings.spark
 
 
-def _mirror(cdc: Cdc, settings: s.SparkSettings, out: TextIO) -> Mirror:
+def _mirror(cdc: Cdc, settings: s.SparkSettings, steps: Steps) -> Mirror:
     m = settings.mirror
     if m is None:
         raise SettingsError(
@@ -152,7 +169,7 @@ def _mirror(cdc: Cdc, settings: s.SparkSettings, out: TextIO) -> Mirror:
         )
     return cdc.mirror(
         m.tables, m.catalog, m.format, name=m.name, deletes=m.deletes, schema_changes=m.schema_changes,
-        rows_max=m.rows_max, parallel=m.parallel, properties=m.properties, on_step=lambda step: _say(out, step),
+        rows_max=m.rows_max, parallel=m.parallel, properties=m.properties, on_step=steps,
     )  # fmt: skip
 
 
@@ -169,7 +186,7 @@ def _dsn(settings: s.SparkSettings) -> str:
 def _shown(published: PublishedRun, behind: int) -> str:
     rate = published.events / published.seconds if published.seconds else 0
     return (
-        f"published run {published.run.run} at {format_lsn(published.run.lsn)}: {published.events:,} events in "
+        f"published run {published.run.run} at {both_forms(published.run.lsn)}: {published.events:,} events in "
         f"{published.seconds:.1f} s ({rate:,.0f}/s), {behind:,} behind"
     )
 

@@ -20,6 +20,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 
 from cdcd.errors import Fenced, RequestRejected
+from cdcd.lsn import format_lsn
 from cdcd.spark.load import Snapshot
 from cdcd.spark.mirror.merge_sql import DELETED
 from cdcd.spark.mirror.planner import Lag, Planner, ends_below, known_tables, touched_topics
@@ -206,6 +207,7 @@ class Mirror:
         known = known_tables(published, {})
         below = self._cuts.below(snapshot.lsn)
         loaded = [self._load(snapshot, name, known, below) for name in snapshot.tables]
+        self._step(f"wait for {format_lsn(snapshot.lsn)}")
         self._cuts.wait_until(snapshot.lsn, timeout_s)
         self._loaded = {table.topic: table for table in loaded}
         return self.catch_up()
