@@ -19,6 +19,7 @@ The way through it::
     exported_snapshot -> load                tables of PostgreSQL at one LSN
     verify                                   rows compared with PostgreSQL at one LSN, by sql_expressions
     commands                                 `cdcd spark`, with its settings, steps and metrics
+    jvm -> failures                          its session, or what kept Spark from starting
     packages                                 the jars that work with each version of Spark
 """
 

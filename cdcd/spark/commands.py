@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TextIO
+from typing import TextIO
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 
 from cdcd.errors import CdcdError, RetriableError, SettingsError
 from cdcd.lsn import format_lsn
-from cdcd.spark import failures
+from cdcd.spark import failures, jvm
 from cdcd.spark import settings as s
 from cdcd.spark.cdc import Cdc
 from cdcd.spark.metrics import MirrorMetrics
 from cdcd.spark.mirror.mirror import Mirror, PublishedRun
-from cdcd.spark.packages import packages
+from cdcd.spark.packages import check_jars, packages
 from cdcd.spark.reading.cuts import both_forms
 from cdcd.spark.steps import Steps
 from cdcd.terminal.visible_text import visible
@@ -134,24 +134,22 @@ def _cdc(settings: s.SparkSettings) -> Cdc:
 
 
 def session(settings: s.SparkSettings) -> SparkSession:
-    """The session that spark-submit has made, else a new one with `session_options`."""
+    """The session that spark-submit has made, else a new one with `session_options`.
+
+    Raises SettingsError before it starts if the options name a Kafka connector that is known to fail.
+    """
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    builder: Any = SparkSession.builder.appName("cdcd")
     options = session_options(settings)
-    for name, value in options.items():
-        builder = builder.config(name, value)
-    try:
-        return builder.getOrCreate()
-    except PySparkException as error:
-        raise failures.not_started(str(error), options) from error
+    check_jars(f"{options.get('spark.jars', '')} {options.get('spark.jars.packages', '')}")
+    return jvm.start(options)
 
 
 def session_options(settings: s.SparkSettings) -> dict[str, str]:
     """The settings of a session that the command makes: the file's [spark] wins."""
     form = "delta" if settings.mirror is None else settings.mirror.format
-    own = {"spark.sql.session.timeZone": "UTC", "spark.log.level": "WARN"}
+    own = {"spark.app.name": "cdcd", "spark.sql.session.timeZone": "UTC", "spark.log.level": "WARN"}
     if not sys.stderr.isatty():
         own["spark.ui.showConsoleProgress"] = "false"
     if not settings.spark.keys() & {"spark.jars", "spark.jars.packages"} and "--" not in sys.argv:

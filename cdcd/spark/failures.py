@@ -1,7 +1,8 @@
 """What a person can do after Spark has failed: whether to start the job again, which Java and which jars it lacks.
 
 Before: `commands` has an error of Spark, or of a JVM that has ended. After: a person reads the hint.
-Source: PySpark, error conditions; Spark 4, "Downloading" (Java 17 or 21); "Configuration", spark.jars.packages.
+Source: PySpark, error conditions; Apache Ivy, the messages of a resolution; Spark 4, "Downloading" (Java 17 or 21) and
+"Configuration" (spark.jars.packages, spark.jars.excludes).
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ _LASTING: Final = (
 _LACKS_CLASS: Final = re.compile(r"ClassNotFoundException|NoClassDefFoundError|DATA_SOURCE_NOT_FOUND|Failed to find")
 _HAS_NO_GATEWAY: Final = "[JAVA_GATEWAY_EXITED]"
 _JAVA_VERSION: Final = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
+_UNTRUSTED: Final = re.compile("PKIX path (building|validation) failed")
+_UNRESOLVED: Final = re.compile(r"(?:unresolved dependency|download failed): ([^\s#]+)#([^\s;]+);([^\s:!,\]]+)")
+_IMPORT: Final = "keytool -importcert -cacerts -storepass changeit -noprompt -alias proxy -file ca.pem"
+_FILES: Final = '"spark.jars" = "/jars/a.jar,/jars/b.jar"'
 _JARS: Final = "with --jars or --packages of spark-submit, or with spark.jars or spark.jars.packages under [spark]"
 
 
@@ -49,17 +54,40 @@ def hint(error: BaseException, message: str) -> str:
     return "Spark's own log says more. Start the job again: it goes on where it was"
 
 
-def not_started(text: str, options: Mapping[str, str]) -> CdcdError:
-    """The error of a session that could not be made with `options`. Java's own output, above it, says why."""
-    message = text.strip().split("\n", 1)[0].rstrip(".")
-    wanted = options.get("spark.jars.packages", "")
-    jars = (
-        f". If its output says `unresolved dependency`, a jar could not be fetched: of {wanted}. Give the jars "
-        f"{_JARS}, or use the PySpark whose jars you have: 4.0 or 4.1.3"
-    )
-    return CdcdError(
-        f"Spark failed: {message}", f"See its output above. {java()}{jars if wanted else ''}", code="spark-failed"
-    )
+def not_started(text: str, options: Mapping[str, str], output: str) -> CdcdError:
+    """The error of a session that could not be made with `options`. `output`: what the JVM wrote, or its end."""
+    wanted = [name for name in options.get("spark.jars.packages", "").split(",") if name]
+    missing = unresolved(output)
+    if _UNTRUSTED.search(output):
+        message = "Java does not trust the certificate of the server that has the jars"
+        cure = (
+            f"If a proxy inspects TLS, import its CA into Java's truststore: {_IMPORT}. Or fetch the jars elsewhere, "
+            f"and name the files under [spark]: {_FILES}. {java()}"
+        )
+    elif missing and (kept := [name for name in wanted if name not in missing]):
+        message = f"Java could not fetch {', '.join(missing)}"
+        _, artifact, version = missing[0].split(":")
+        excludes = ",".join(name.rpartition(":")[0] for name in missing)
+        cure = (
+            "Leave it out, and give its file, or that of the nearest version, under [spark]: "
+            f'"spark.jars.packages" = "{",".join(kept)}", "spark.jars.excludes" = "{excludes}", '
+            f'"spark.jars" = "/jars/{artifact}-{version}.jar"'
+        )
+    elif missing:
+        message = f"Java could not fetch any of the jars: {', '.join(missing)}"
+        cure = (
+            "Let Java reach Maven Central, or name your mirror by spark.jars.repositories under [spark]. Or fetch the "
+            f"jars elsewhere, with those that they need, and name the files: {_FILES}"
+        )
+    else:
+        message = text.strip().split("\n", 1)[0].rstrip(".")
+        cure = f"See its output above. {java()}"
+    return CdcdError(f"Spark failed: {message}", cure, code="spark-failed")
+
+
+def unresolved(output: str) -> list[str]:
+    """The jars, as group:artifact:version, that Spark's Ivy says it did not find or could not fetch."""
+    return list(dict.fromkeys(":".join(found) for found in _UNRESOLVED.findall(output)))
 
 
 def java(environment: Mapping[str, str] = os.environ) -> str:

@@ -1,6 +1,7 @@
 """The jars that work with each version of Spark. Every combination here was tried.
 
-After: users put `packages()` into spark.jars.packages; `Cdc` refuses a session whose Kafka connector is known to fail.
+After: users put `packages()` into spark.jars.packages; `commands`, before it starts a session, and `Cdc` refuse a Kafka
+connector that is known to fail.
 Source: SPARK-55271 (the Kafka source of 4.1.0 to 4.1.2 ends with a NullPointerException after every restart from a
 crash); the release notes of Delta Lake 4 and Apache Iceberg 1.11 and 1.12.
 """
@@ -76,6 +77,8 @@ def check_jars(jars: str) -> None:
     if found is not None:
         raise SettingsError(
             f"Spark's Kafka connector {found[1]} fails at the first restart after a crash (SPARK-55271)",
-            "Use org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3, or what cdcd.spark.packages() names",
+            "Use org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3, or what cdcd.spark.packages() names. If a jar that "
+            "it needs cannot be fetched, give that one alone in another version: spark.jars.excludes leaves it out, "
+            "and spark.jars names its file. Or use PySpark 4.0.0 with the connector 4.0.0",
             code="spark-unfit",
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,12 @@ pytest.importorskip("pyspark")
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkRuntimeError
+from pyspark.sql import SparkSession
 
 from cdcd.avro.type_forms import TYPE_FORMS
 from cdcd.errors import CdcdError, DecodeError, RequestRejected, SettingsError
 from cdcd.source.session import PINNED
-from cdcd.spark import commands, failures, settings
+from cdcd.spark import commands, failures, jvm, settings
 from cdcd.spark.load import ctid_ranges, jdbc
 from cdcd.spark.mirror.merge_sql import MergeSource, merge
 from cdcd.spark.mirror.schema_evolution import evolve
@@ -160,12 +163,104 @@ def test_an_error_of_spark_becomes_a_sentence_and_its_hint(error: Exception, mes
         raise error
 
 
-def test_a_session_that_does_not_start_names_the_jars_that_it_was_to_fetch_and_other_ways_to_them() -> None:
-    text = "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."
-    error = failures.not_started(text, {"spark.jars.packages": "io.delta:delta-spark_2.13:4.0.0"})
-    for part in ("Java 17 or 21", "of io.delta:delta-spark_2.13:4.0.0.", "--jars", "spark.jars.packages", "PySpark"):
-        assert part in error.hint
-    assert "unresolved dependency" not in failures.not_started(text, {"spark.jars": "/x.jar"}).hint
+ASKED = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3,org.postgresql:postgresql:42.7.4"
+TOKENS = "org.apache.spark#spark-token-provider-kafka-0-10_2.13;4.1.3"
+ENDED = "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."
+
+
+@pytest.fixture
+def starts_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
+    """Give a SPARK_HOME whose spark-submit writes this to its standard error, and ends; returns the file it makes."""
+    home, started = tmp_path / "spark", tmp_path / "started"
+    (home / "bin").mkdir(parents=True)
+    program = home / "bin" / "spark-submit"
+
+    def write(output: str) -> Path:
+        (home / "output").write_text(output)
+        program.write_text(f"#!/bin/sh\ntouch {started}\ncat {home}/output >&2\nexit 1\n")
+        program.chmod(0o755)
+        return started
+
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    yield write
+    gc.collect()  # PySpark leaves the pipe of a JVM that has ended to it: while the warning is ignored
+
+
+def _failure(packages: str) -> CdcdError:
+    with pytest.raises(CdcdError) as raised:
+        jvm.start({"spark.jars.packages": packages})
+    return raised.value
+
+
+def test_a_jar_that_was_not_found_is_named_with_the_settings_that_replace_it(
+    starts_with: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = (
+        f"\t\t:: {TOKENS}: not found\n\t\t::::::::::::::\n"
+        f'Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: {TOKENS}: not found]\n'
+    )
+    starts_with(output)
+    error = _failure(ASKED)
+    assert "could not fetch org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.3" in str(error)
+    assert f'"spark.jars.packages" = "{ASKED}"' in error.hint, "spark.jars alone would take away the other jars"
+    assert '"spark.jars.excludes" = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"' in error.hint
+    assert '"spark.jars" = "/jars/spark-token-provider-kafka-0-10_2.13-4.1.3.jar"' in error.hint
+    assert error.code == "spark-failed"
+    assert capfd.readouterr().err == output, "what the JVM writes is still to be seen"
+
+
+def test_a_jar_that_was_asked_for_and_not_found_is_no_longer_asked_for(starts_with: Callable[[str], Path]) -> None:
+    starts_with("[download failed: org.postgresql#postgresql;42.7.4!postgresql.jar]")
+    error = _failure(ASKED)
+    assert '"spark.jars.packages" = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3"' in error.hint
+    assert '"spark.jars" = "/jars/postgresql-42.7.4.jar"' in error.hint
+
+
+def test_where_no_jar_can_be_fetched_the_repository_is_to_blame(starts_with: Callable[[str], Path]) -> None:
+    starts_with("[unresolved dependency: a#b;1: not found, unresolved dependency: c#d_2.13;2.0: not found]")
+    error = _failure("a:b:1,c:d_2.13:2.0")
+    assert "could not fetch any of the jars: a:b:1, c:d_2.13:2.0" in str(error)
+    assert "spark.jars.repositories" in error.hint
+
+
+def test_a_certificate_that_java_does_not_trust_is_the_cause_of_the_jars_that_are_missing(
+    starts_with: Callable[[str], Path],
+) -> None:
+    starts_with(
+        "Server access error at url https://repo.example/x.pom (javax.net.ssl.SSLHandshakeException: PKIX path "
+        "building failed: unable to find valid certification path to requested target)\n"
+        f"[unresolved dependency: {TOKENS}: not found]"
+    )
+    error = _failure(ASKED)
+    assert "does not trust the certificate" in str(error)
+    assert "keytool -importcert -cacerts" in error.hint
+    assert '"spark.jars"' in error.hint
+
+
+def test_another_end_of_the_jvm_shows_which_java_it_had(starts_with: Callable[[str], Path]) -> None:
+    starts_with("UnsupportedClassVersionError")
+    error = _failure(ASKED)
+    assert ENDED.rstrip(".") in str(error)
+    assert "See its output above. Spark needs Java 17 or 21" in error.hint
+
+
+def test_a_connector_that_fails_is_refused_before_spark_starts(
+    starts_with: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    started = starts_with("")
+    spark = {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"}
+    given = settings.SparkSettings(kafka=settings.KafkaSettings(bootstrap_servers="k:9092"), spark=spark)
+    with pytest.raises(SettingsError, match="SPARK-55271") as raised:
+        commands.session(given)
+    assert not started.exists()
+    for cure in ("4.1.3", "spark.jars.excludes", "spark.jars names its file", "PySpark 4.0.0"):
+        assert cure in raised.value.hint
+    with pytest.raises(CdcdError, match="JAVA_GATEWAY_EXITED"):
+        commands.session(
+            given.model_copy(update={"spark": {"spark.jars": "/jars/spark-sql-kafka-0-10_2.13-4.1.3.jar"}})
+        )
+    assert started.exists()
 
 
 def test_the_java_that_spark_finds_or_lacks_is_named(tmp_path: Path) -> None:
