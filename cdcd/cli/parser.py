@@ -305,9 +305,16 @@ def _add_slot(commands: _Commands) -> None:
 
 def _add_spark(commands: _Commands) -> None:
     spark = commands.add(
-        "spark", "mirror topics into a lake, verify the mirror, load tables", "cdcd spark mirror --config mirror.toml"
+        "spark",
+        "mirror topics into a lake, verify the mirror, load tables; it needs Java",
+        "cdcd spark mirror --config mirror.toml",
     )
-    jobs = _Parts(spark, "jobs", "job", "the TOML file of settings; cdcd files spark/mirror.toml prints one")
+    jobs = _Parts(
+        spark,
+        "jobs",
+        "job",
+        "the TOML file of settings; cdcd files spark/mirror.toml prints one, cdcd help spark has a short one",
+    )
     mirror = jobs.add(
         "mirror",
         "keep Delta or Iceberg tables at the topics' newest cut",
@@ -315,7 +322,8 @@ def _add_spark(commands: _Commands) -> None:
     )
     mirror.add_argument("--once", action="store_true", help="run up to the newest cut, then end: for schedulers")
     verify = jobs.add(
-        "verify", "compare the mirror with PostgreSQL at one LSN; exit code 1 if they differ",
+        "verify",
+        "compare the mirror, with the topics' later events, with PostgreSQL at one LSN; exit code 1 if they differ",
         "cdcd spark verify --config mirror.toml --json",
     )  # fmt: skip
     verify.add_argument("--topics", action="store_true", help="compare the rows that the topics give, not the mirror")

@@ -134,7 +134,10 @@ BLOCKS: dict[str, dict[str, Executes]] = {
     "spark": {
         "# mirror.toml": NotExecuted("somebody ran it by hand on a bare machine; tests/spark has settings of its own"),
         "cdcd spark mirror": NotExecuted("the same; tests/spark/chaos.py runs the mirror, and kills it"),
+        "import tomllib": "spark/test_spark_page.py::test_the_program_on_the_page",
         "from cdcd.spark import Cdc": "spark/test_spark_page.py::test_the_program_on_the_page",
+        "keytool": NotExecuted("it changes the machine's truststore; somebody ran it behind a proxy"),
+        "[spark]": NotExecuted("somebody ran it where the repository lacked this jar; spark/test_pure.py has the hint"),
     },
     "tables": {
         "cdcd unpark --config cdcd.toml\n": f"{_OPERATING}::test_the_page_about_tables",
