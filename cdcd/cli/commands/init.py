@@ -164,12 +164,6 @@ class Initialization:
                 f"Run the SQL: psql -v ON_ERROR_STOP=1 -f {shlex.quote(str(texts.sql_path(self._config)))} "
                 f"{shlex.quote(dsn_of_role(self._login, server.role))}. Or add --apply to this command"
             )
-        if given.role != server.role:
-            steps.append(
-                f"Let the role {given.role} log in: a password (psql: \\password {given.role}) or a certificate, "
-                "and a line in pg_hba.conf. Put the password into ~/.pgpass, the file that PGPASSFILE names, or "
-                "PGPASSWORD, or the whole dsn into a file source__dsn of secrets_dir"
-            )
         if "sasl.username" in given.properties:
             steps.append(
                 f"Put the password of Kafka's user {given.properties['sasl.username']} into the file "
@@ -184,6 +178,13 @@ class Initialization:
         if self._makes_topics:
             steps.append(f"Then: sh {shlex.quote(str(texts.topics_path(self._config)))}")
         option = "" if self._config == Path("cdcd.toml") else f" --config {shlex.quote(str(self._config))}"
-        steps += [f"cdcd check{option}", f"cdcd run{option}"]
+        steps.append(f"cdcd check{option}")
+        if given.role != server.role:
+            steps.append(
+                f"Only if that cannot log in as {given.role}: a password (psql: \\password {given.role}) or a "
+                "certificate, and a line in pg_hba.conf. Put the password into ~/.pgpass, the file that PGPASSFILE "
+                "names, or PGPASSWORD, or the whole dsn into a file source__dsn of secrets_dir. Then check again"
+            )
+        steps.append(f"cdcd run{option}")
         self._out.write("Next:\n")
         self._out.writelines(f"  {number}. {step}\n" for number, step in enumerate(steps, 1))
