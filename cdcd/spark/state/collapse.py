@@ -202,8 +202,8 @@ def fill_key_changes(
         if before is not None:
             old = before.select(f.col("_key").alias("_k"), f.struct("_row", "_lost").alias("_base"))
             sources = sources.join(old, f.col("_old").eqNullSafe(f.col("_k")), "left").drop("_k")
-        joined = events.join(sources, f.col("_order") == f.col("_at"), "left")
-        events = _filled(joined, names, schema, has_base=before is not None).select(*events.columns)
+        with_sources = events.join(sources, f.col("_order") == f.col("_at"), "left")
+        events = _filled(with_sources, names, schema, has_base=before is not None).select(*events.columns)
 
 
 def _source(name: str) -> Column:
@@ -218,7 +218,7 @@ def _source(name: str) -> Column:
     return f.max_by(f.when(decides, value), f.when(decides, f.col("_order")))
 
 
-def _filled(joined: DataFrame, names: Sequence[str], schema: Any, *, has_base: bool) -> DataFrame:
+def _filled(events: DataFrame, names: Sequence[str], schema: Any, *, has_base: bool) -> DataFrame:
     row, lost, still = f.col("_row"), f.col("_lost"), f.col(UNCHANGED)
     values = {field.name: row.getField(field.name) for field in schema.fields}
     for index, name in enumerate(names):
@@ -238,7 +238,7 @@ def _filled(joined: DataFrame, names: Sequence[str], schema: Any, *, has_base: b
         lost = f.when(ready & (unknown | flagged), with_text).otherwise(lost)
         still = f.when(ready, f.array_remove(still, name)).otherwise(still)
     filled = f.struct(*(value.cast(schema[name].dataType).alias(name) for name, value in values.items()))
-    changed = joined.select(
+    changed = events.select(
         "*", f.when(row.isNotNull(), filled).alias("_row2"), lost.alias("_lost2"), still.alias("_still2")
     )
     renamed = {"_row2": "_row", "_lost2": "_lost", "_still2": UNCHANGED}
