@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +13,9 @@ from servers.processes import free_port
 from support.registry import Registry
 from support.stream import StreamFixture
 
+from cdcd.cli.main import main
 from cdcd.errors import RequestRejected, SettingsError
+from cdcd.lsn import format_lsn
 
 if TYPE_CHECKING:
     from cdcd.spark import Cdc
@@ -99,3 +103,35 @@ def test_a_mirrors_metrics_tell_its_lag(stream: StreamFixture, cdc: Cdc, lake: C
     assert float(lines["cdcd_mirror_lag_events"]) == 0
     assert int(float(lines["cdcd_mirror_published_lsn"])) == mirror.published_lsn()
     assert float(lines["cdcd_mirror_run_seconds_count"]) == 1
+
+
+def test_the_command_names_the_run_that_it_published_and_that_a_mirror_behind_is_compared_from(
+    stream: StreamFixture,
+    cdc: Cdc,
+    lake: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the command would take pytest's
+    stream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO t VALUES (1)")
+    daemon.wait_until_confirmed()
+    config, catalog = tmp_path / "mirror.toml", lake("delta")
+    config.write_text(
+        f'[kafka]\nbootstrap_servers = "{stream.broker}"\nprefix = "{stream.prefix}"\n'
+        f'[mirror]\ncatalog = "{catalog}"\n[postgres]\ndsn = "{stream.dsn}"\n'
+    )
+    assert main(["spark", "mirror", "--config", str(config), "--once"]) == 0
+    [row] = cdc.spark.table(f"{catalog}.cdcd_runs").select("run", "lsn").collect()
+    assert f"published run {row.run} at {format_lsn(row.lsn)} ({row.lsn}): 1 events in " in capsys.readouterr().out
+    stream.sql("INSERT INTO t VALUES (2)")
+    daemon.wait_until_confirmed()
+    assert main(["spark", "verify", "--config", str(config)]) == 0
+    compared, of_t = capsys.readouterr().out.splitlines()
+    known = f"the mirror: its run {row.run}, published at {format_lsn(row.lsn)} ({row.lsn}), with the later events"
+    assert known in compared
+    assert of_t.split() == ["public.t", "2", "rows", "equal"]
+    assert daemon.stop() == 0
