@@ -150,6 +150,7 @@ def upgrade(request: pytest.FixtureRequest) -> Iterator[Upgrade]:
     made.close()
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("proof", ["compared", "said"])
 @pytest.mark.parametrize("upgrade", ["newest", "older"], indirect=True)
 def test_a_stream_goes_on_after_pg_upgrade(
@@ -248,6 +249,7 @@ def test_an_adoption_that_is_killed_at_any_moment_is_run_again(stream: StreamFix
 # Servers that lack what was published
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("how", ["--resnapshot", "--repair"])
 @pytest.mark.parametrize("writes_on", [False, True], ids=["shorter", "longer"])
 def test_a_volume_that_was_put_back_is_refused_and_the_topics_become_its_tables(

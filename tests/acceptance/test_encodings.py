@@ -104,6 +104,7 @@ def letters(encoding: str) -> list[bytes]:
     return [bytes([byte]) for byte in range(0x80, 0x100)]
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("encoded", ENCODINGS if ALL else USUAL, indirect=True)
 def test_the_letters_of_every_encoding_of_a_server_are_copied_and_streamed(encoded: StreamFixture) -> None:
     stream = encoded

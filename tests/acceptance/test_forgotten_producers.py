@@ -89,6 +89,7 @@ def restarts(daemon: Daemon) -> int:
     return daemon.log.read_text().count("starting again")
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize(
     "forgetful_kafka", ["transactional.id", "producer.id", "transactional.id and producer.id"], indirect=True
 )

@@ -18,6 +18,7 @@ from support.stream import StreamFixture, Writer, eventually, metric
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("each_way_s", [0.1, 0.45])
 def test_commits_over_a_distance_are_late_and_cost_few_streams(
     database: Database, tmp_path: Path, each_way_s: float

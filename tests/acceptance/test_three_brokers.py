@@ -77,6 +77,7 @@ def publish_one(stream: StreamFixture, number: int = 1, **settings: Any) -> None
 # Starts
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("there", [("progress",), ("schemas", "snapshots"), ("progress", "snapshots", "parked")])
 def test_a_start_makes_those_of_its_own_topics_that_are_missing(
     stream: StreamFixture, three_brokers: ProxiedCluster, there: tuple[str, ...]
@@ -311,6 +312,7 @@ def test_a_rolling_upgrade_of_the_brokers_in_the_middle_of_a_stream_is_exactly_o
         stream.check(TABLE)
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("level", [0, 2])
 def test_every_row_comes_once_with_and_without_transactions_of_kip_890(
     database: Database, tmp_path: Path, level: int

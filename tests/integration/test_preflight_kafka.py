@@ -159,6 +159,7 @@ def test_the_least_time_that_any_broker_allows_a_transaction_counts(uneven: serv
     assert KafkaAdmin(KafkaConnection(uneven.bootstrap, "c")).transaction_timeout_max_ms() == 30_000
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("advertised", ["nohost.invalid:9092", "127.0.0.1:1"])
 def test_one_broker_of_three_that_cannot_be_reached_is_named(uneven: servers.KafkaCluster, advertised: str) -> None:
     odd = uneven[2]
@@ -180,6 +181,7 @@ def test_one_broker_of_three_that_cannot_be_reached_is_named(uneven: servers.Kaf
         ClusterView(uneven).wait_until_in_sync()
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("version", ["2.8", "newest"])
 def test_replicas_that_are_not_in_sync_or_not_there_are_named_on_each_version(version: str) -> None:
     with servers.KafkaCluster(None if version == "newest" else version) as cluster:

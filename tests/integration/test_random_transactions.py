@@ -240,6 +240,7 @@ class Session:
         self.connection.execute(statement.encode())
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.postgres_versions("oldest", "newest")
 @pytest.mark.parametrize("when", ["buffered", "immediate", "behind"])
 def test_events_are_those_of_protocol_1_and_fold_into_the_tables(

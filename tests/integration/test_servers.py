@@ -50,6 +50,7 @@ def test_a_server_and_its_data_go_with_an_owner_that_is_killed(server: Any) -> N
     assert not servers.alive(int(pid))
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_a_killed_postgresql_comes_back_on_its_port_with_what_was_committed(start_postgres: Any, version: int) -> None:
     server = start_postgres(version, fsync=True)
@@ -65,6 +66,7 @@ def test_a_killed_postgresql_comes_back_on_its_port_with_what_was_committed(star
         assert after.execute("TABLE t").fetchall() == [(1,)]
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("version", KAFKAS)
 def test_a_killed_broker_comes_back_on_its_port_with_its_topics(start_kafka: Any, version: str) -> None:
     broker = start_kafka(version=version, heap_mb=256)

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_bug_is_caught(name: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
