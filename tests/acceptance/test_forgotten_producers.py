@@ -19,6 +19,8 @@ from support.kafka_cluster import TRANSACTION_STATE
 from support.stream import StreamFixture, Writer, eventually
 from support.topics import Topics
 
+pytestmark = pytest.mark.whole
+
 FORGOTTEN_AFTER_S = 3.0
 """For a week, by the broker's settings."""
 NEVER = str(7 * 24 * 3600 * 1000)

@@ -15,7 +15,7 @@ from support.fix_postgres import Database
 from support.proxied_kafka import proxied_kafka
 from support.stream import StreamFixture, Writer, eventually, metric
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 
 @pytest.mark.in_turns(2)

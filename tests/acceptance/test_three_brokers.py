@@ -28,6 +28,8 @@ from support.fix_postgres import Database
 from support.kafka_cluster import TRANSACTION_STATE, ClusterView, ProxiedCluster
 from support.stream import StreamFixture, Writer, eventually
 
+pytestmark = pytest.mark.whole
+
 SAFE: dict[str, Any] = {"replication_factor": 3, "topic_config": {"min.insync.replicas": "2"}}
 OWN = ("progress", "snapshots", "schemas")
 COMPACTED = {"cleanup.policy": "compact"}

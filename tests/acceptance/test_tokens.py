@@ -29,6 +29,8 @@ SECRET = "verysecret"
 FUNCTION = f"""
 import base64, json, time, urllib.request
 
+pytestmark = pytest.mark.whole
+
 def token(config):
     settings = dict(pair.split("=", 1) for pair in config.split(","))
     login = base64.b64encode(b"function:{SECRET}").decode()

@@ -23,6 +23,8 @@ OWNER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from servers import PostgreSQL, Kafka
+
+pytestmark = pytest.mark.whole
 server = (PostgreSQL if sys.argv[2] == "postgresql" else Kafka)().start()
 if sys.argv[2] == "kafka":
     server.pause()

@@ -1,7 +1,8 @@
-"""The marker `in_turns`: of a test with many variants, the usual run plays a part, and `tests/run real --whole` all.
+"""The markers `in_turns` and `whole`: what the usual run leaves out, and `tests/run real -- --whole` plays.
 
-Such a test says the same of many statements and servers. Each variant starts a daemon, and all of them together would
-take longer than everything else.
+A test `in_turns` says the same of many statements and servers: the usual run plays a part of its variants. Each starts
+a daemon, and all of them together would take longer than everything else. A test marked `whole` takes long, and its
+subject seldom changes.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Take `--whole`."""
-    parser.addoption("--whole", action="store_true", help="play every variant of the tests marked in_turns")
+    parser.addoption("--whole", action="store_true", help="play every test, and every variant of it")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     config.addinivalue_line("markers", "in_turns(n): the usual run plays every n-th variant of the test, one at least")
+    config.addinivalue_line("markers", "whole: the usual run does not play the test")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -30,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in sorted(items, key=lambda item: item.nodeid):
         if item.get_closest_marker("in_turns"):
             variants[item.nodeid.partition("[")[0]].append(item)
-    left_out = set()
+    left_out = {item for item in items if item.get_closest_marker("whole")}
     for test, of_test in variants.items():
         marker = of_test[0].get_closest_marker("in_turns")
         assert marker is not None
