@@ -10,6 +10,8 @@ import servers
 from support.fix_postgres import Database
 from support.stream import StreamFixture, metric
 
+pytestmark = pytest.mark.whole
+
 MEBIBYTE = 1 << 20
 ROW_BYTES = 64 * MEBIBYTE
 TIMES_MAX = 5

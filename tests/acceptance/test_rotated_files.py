@@ -20,6 +20,8 @@ from support.daemon import Daemon
 from support.fix_postgres import Database
 from support.stream import StreamFixture, metric
 
+pytestmark = pytest.mark.whole
+
 
 class Secret:
     """The client's certificate, its key and the CA, as files that are renewed."""

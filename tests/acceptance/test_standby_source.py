@@ -18,6 +18,8 @@ from support.stream import StreamFixture, Writer, eventually
 
 from cdcd.lsn import parse_lsn
 
+pytestmark = pytest.mark.whole
+
 VERSION = max(16, int(os.environ.get("CDCD_TEST_POSTGRES", NEWEST)))
 """PostgreSQL 16 is the first version that decodes on a standby."""
 

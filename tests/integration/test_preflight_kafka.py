@@ -30,6 +30,8 @@ from cdcd.preflight.findings import Finding, Level
 from cdcd.sink.kafka.admin import KafkaAdmin
 from cdcd.sink.kafka.client_config import KafkaConnection
 
+pytestmark = pytest.mark.whole
+
 NOWHERE = "host=127.0.0.1 port=1"
 WEEK = "604800000"
 OWN = {
