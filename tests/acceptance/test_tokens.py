@@ -21,6 +21,8 @@ from support.fix_postgres import Database
 from support.stream import StreamFixture, metric
 from support.token_server import AUDIENCE, TokenServer
 
+pytestmark = pytest.mark.whole
+
 _numbers = itertools.count(1)
 
 LIFETIME_S = 16  # librdkafka renews a token after 80% of it and up to a second, and uses it after 90%
@@ -28,8 +30,6 @@ SECRET = "verysecret"
 
 FUNCTION = f"""
 import base64, json, time, urllib.request
-
-pytestmark = pytest.mark.whole
 
 def token(config):
     settings = dict(pair.split("=", 1) for pair in config.split(","))

@@ -19,12 +19,13 @@ from confluent_kafka.cimpl import NewTopic
 from servers.jars import KAFKAS, LOCK, NEWEST, OLDEST, ServerError, fetch_jars
 from support.stream import eventually
 
+pytestmark = pytest.mark.whole
+
 OWNER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from servers import PostgreSQL, Kafka
 
-pytestmark = pytest.mark.whole
 server = (PostgreSQL if sys.argv[2] == "postgresql" else Kafka)().start()
 if sys.argv[2] == "kafka":
     server.pause()
