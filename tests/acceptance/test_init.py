@@ -154,7 +154,9 @@ def test_what_a_next_step_brings_is_no_error(database: Database, broker: str, ro
     assert "Another daemon with this prefix" in made
     assert "~/.pgpass, the file that PGPASSFILE names" in made
     assert "~/.pgpass, the file that PGPASSFILE names" in done.stdout
-    assert "cdcd check\n  5. Only if that cannot log in as" in done.stdout, "many servers need no password"
+    assert "cdcd check\n  5. A new role has no password. If that cannot log in as" in done.stdout, (
+        "many servers need no password"
+    )
 
 
 def test_two_daemons_with_two_prefixes_share_nothing_as_the_manual_says(

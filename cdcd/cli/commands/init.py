@@ -181,9 +181,10 @@ class Initialization:
         steps.append(f"cdcd check{option}")
         if given.role != server.role:
             steps.append(
-                f"Only if that cannot log in as {given.role}: a password (psql: \\password {given.role}) or a "
-                "certificate, and a line in pg_hba.conf. Put the password into ~/.pgpass, the file that PGPASSFILE "
-                "names, or PGPASSWORD, or the whole dsn into a file source__dsn of secrets_dir. Then check again"
+                f"A new role has no password. If that cannot log in as {given.role}: set one (psql: \\password "
+                f"{given.role}), or give it a certificate and a line in pg_hba.conf. Put the password into ~/.pgpass, "
+                "the file that PGPASSFILE names, or PGPASSWORD, or the whole dsn into a file source__dsn of "
+                "secrets_dir. Then check again"
             )
         steps.append(f"cdcd run{option}")
         self._out.write("Next:\n")
