@@ -185,7 +185,7 @@ def _shown(published: PublishedRun, behind: int) -> str:
     rate = published.events / published.seconds if published.seconds else 0
     return (
         f"published run {published.run.run} at {both_forms(published.run.lsn)}: {published.events:,} events in "
-        f"{published.seconds:.1f} s ({rate:,.0f}/s), {behind:,} behind"
+        f"{published.seconds:.1f} s ({rate:,.0f}/s); {behind:,} newer events wait for the next run"
     )
 
 

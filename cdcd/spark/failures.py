@@ -66,12 +66,12 @@ def not_started(text: str, options: Mapping[str, str], output: str) -> CdcdError
         )
     elif missing and (kept := [name for name in wanted if name not in missing]):
         message = f"Java could not fetch {', '.join(missing)}"
-        _, artifact, version = missing[0].split(":")
+        artifact = missing[0].split(":")[1]
         excludes = ",".join(name.rpartition(":")[0] for name in missing)
         cure = (
-            "Leave it out, and give its file, or that of the nearest version, under [spark]: "
+            "Leave it out, fetch its nearest version that there is, and name that file under [spark]: "
             f'"spark.jars.packages" = "{",".join(kept)}", "spark.jars.excludes" = "{excludes}", '
-            f'"spark.jars" = "/jars/{artifact}-{version}.jar"'
+            f'"spark.jars" = "/jars/{artifact}-VERSION.jar"'
         )
     elif missing:
         message = f"Java could not fetch any of the jars: {', '.join(missing)}"

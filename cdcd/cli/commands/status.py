@@ -13,6 +13,7 @@ import json
 import sys
 import urllib.error
 from argparse import Namespace
+from dataclasses import dataclass
 from typing import Final, TextIO
 
 from cdcd.cli.commands import Load
@@ -32,28 +33,39 @@ class NoAnswer(RetriableError):
     """No daemon answers at the port."""
 
 
+@dataclass(frozen=True)
+class Page:
+    """Where a daemon shows its status, and who it must be."""
+
+    url: str
+    slot: str = ""
+    """Empty: whoever answers."""
+    prefix: str = ""
+
+
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Show the status. Returns whether changes flow, or the daemon stands by."""
-    return show(address(args, load), as_json=args.json, out=out)
+    return show(page(args, load), as_json=args.json, out=out)
 
 
-def address(args: Namespace, load: Load) -> str:
-    """The URL of the daemon's page: of the option, or as the settings say. Raises SettingsError if they do not."""
+def page(args: Namespace, load: Load) -> Page:
+    """The daemon's page: of the option, or as the settings say. Raises SettingsError if they do not."""
     if args.url:
-        return str(args.url)
-    monitoring = load().settings.monitoring
+        return Page(str(args.url))
+    settings = load().settings
+    monitoring = settings.monitoring
     if monitoring.port == 0:
         raise SettingsError(
             "monitoring.port is 0: the daemon has taken a free port, and only its log names it",
             "Add --url URL, with the url of the log's first line",
             code="arguments-invalid",
         )
-    return url(monitoring.host, monitoring.port)
+    return Page(url(monitoring.host, monitoring.port), settings.source.slot, settings.sink.prefix)
 
 
-def show(address: str, *, as_json: bool, out: TextIO) -> bool:
-    """Show the status of the daemon whose page is at `address`. Returns whether changes flow, or it stands by."""
-    document = fetch(address)
+def show(where: Page, *, as_json: bool, out: TextIO) -> bool:
+    """Show the status of the daemon whose page this is. Returns whether changes flow, or it stands by."""
+    document = fetch(where)
     if as_json:
         out.write(f"{status_json(document)}\n")
     else:
@@ -61,20 +73,20 @@ def show(address: str, *, as_json: bool, out: TextIO) -> bool:
     return bool(document["state"]["is_ready"] or document["state"]["name"] == "waiting")
 
 
-def fetch(address: str) -> Document:
-    """The status of the daemon whose page is at `address`.
+def fetch(where: Page) -> Document:
+    """The status of the daemon whose page this is.
 
     Raises NoAnswer if nobody answers, FatalError if somebody else does.
     """
-    target = f"{address.rstrip('/')}/status.json"
+    target = f"{where.url.rstrip('/')}/status.json"
     if not target.startswith(("http://", "https://")):
-        raise _no_url(address)
+        raise _no_url(where.url)
     try:
         body = status_body(target, ANSWER_WITHIN_S)
     except urllib.error.HTTPError as error:
         raise _stranger(target, f"HTTP status {error.code}") from None
     except http.client.InvalidURL:
-        raise _no_url(address) from None
+        raise _no_url(where.url) from None
     except (OSError, http.client.HTTPException) as error:
         why = getattr(error, "reason", error)
         raise NoAnswer(
@@ -91,8 +103,17 @@ def fetch(address: str) -> Document:
                 code="monitoring-foreign",
             )
         lines(document, Display(80, has_blocks=True))  # whatever is missing is missed here
+        found = document["source"]["slot"], document["sink"]["prefix"]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
         raise _stranger(target, "no status of cdcd") from None
+    if where.slot and found != (where.slot, where.prefix):
+        raise FatalError(
+            f"the daemon at {target} is another one: its slot is {found[0]} and its prefix {found[1]}, but the "
+            f"settings name {where.slot} and {where.prefix}",
+            "Look whether the daemon of these settings runs, and whether monitoring.port is its own. "
+            f"cdcd status --url {where.url} shows the other one",
+            code="monitoring-foreign",
+        )
     return document
 
 

@@ -10,7 +10,7 @@ from argparse import Namespace
 from typing import TextIO
 
 from cdcd.cli.commands import Load
-from cdcd.cli.commands.status import NoAnswer, address, display, fetch, show
+from cdcd.cli.commands.status import NoAnswer, Page, display, fetch, page, show
 from cdcd.monitoring.status_text import lines
 from cdcd.terminal.screen import Screen
 from cdcd.terminal.text_format import duration
@@ -18,14 +18,14 @@ from cdcd.terminal.text_format import duration
 
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Show the status until Ctrl-C; once, as `cdcd status` does, if that is asked for or `out` is no terminal."""
-    where = address(args, load)
+    where = page(args, load)
     if args.json or args.once or not out.isatty():
         return show(where, as_json=args.json, out=out)
     _live(where, args.interval, out)
     return True
 
 
-def _live(where: str, interval_s: float, out: TextIO) -> None:
+def _live(where: Page, interval_s: float, out: TextIO) -> None:
     document, silent_since_s = fetch(where), 0.0
     with Screen(out) as screen:
         while True:
