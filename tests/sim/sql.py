@@ -249,7 +249,11 @@ class Database:
         events = [event for event in events if event.op != _ASKS]
         for event in [event for event in events if event.op == _REKEYS]:
             key = event.columns_of_key or ()
-            self.rekeyed.append(Rekeyed(record.lsn, events.index(event), event.oid, key))
+            rekeyed = Rekeyed(record.lsn, events.index(event), event.oid, key)
+            # Of keys that follow one another without a row between them, the last counts: PostgreSQL would refuse one
+            # under which two rows are the same.
+            self.rekeyed = [each for each in self.rekeyed if replace(each, key=key) != rekeyed]
+            self.rekeyed.append(rekeyed)
             events.remove(event)
         entry = Committed(
             record.lsn, record.end, record.top, record.time_us + 946_684_800_000_000, origin or None, events
