@@ -22,7 +22,7 @@ import servers
 from chaos.daemons import RestartedDaemon
 from chaos.kafka_faults import Kind, MissedError, OneBroker, ThreeBrokers
 from servers.processes import children
-from support.proxy import Link, Proxy, is_end_of_transaction
+from support.proxy import Armed, Link, Proxy, is_end_of_transaction
 
 GAP_S = (0.5, 7.0)
 CALM_EVERY_S = 75.0
@@ -250,15 +250,14 @@ class Faults(threading.Thread):
     def _delay_commit(self, dice: random.Random) -> None:
         """The daemon asks for a commit, loses its connection, and asks again. The first request reaches Kafka later."""
         proxy = self._world.kafka.proxy_of_commits(dice)
-        hand_on = proxy.late(is_end_of_transaction)
-        _wait_for_commit(proxy)
+        late = proxy.late(is_end_of_transaction)
+        _wait_for_commit(proxy, late.armed)
         time.sleep(dice.choice([0.3, 1, 2]) + dice.random())
-        hand_on()
+        late.hand_on()
 
     def _armed(self, action: Callable[[Link], bool], dice: random.Random) -> None:
         proxy = self._world.kafka.proxy_of_commits(dice)
-        proxy.arm(is_end_of_transaction, action)
-        _wait_for_commit(proxy)
+        _wait_for_commit(proxy, proxy.arm(is_end_of_transaction, action))
 
     def _network(
         self, server: str, how: Callable[[list[Proxy], random.Random], None]
@@ -270,14 +269,12 @@ class Faults(threading.Thread):
         return do
 
 
-def _wait_for_commit(proxy: Proxy) -> None:
+def _wait_for_commit(proxy: Proxy, armed: Armed) -> None:
     deadline = time.monotonic() + 8
-    while time.monotonic() < deadline:
-        if not proxy.waiting:
-            return
+    while armed.waiting:
+        if time.monotonic() > deadline and proxy.disarm(armed):
+            raise MissedError
         time.sleep(0.05)
-    if proxy.disarm():
-        raise MissedError
 
 
 def _signal_all(processes: list[int], number: signal.Signals) -> None:

@@ -252,9 +252,9 @@ def wait_for_commit(proxy: Proxy) -> None:
         seen.set()
         return True
 
-    proxy.arm(is_end_of_transaction, notice)
+    armed = proxy.arm(is_end_of_transaction, notice)
     if not seen.wait(8):
-        proxy.disarm()
+        proxy.disarm(armed)
         raise MissedError
 
 

@@ -983,7 +983,7 @@ def test_an_end_that_reaches_the_broker_late_ends_no_transaction_but_its_own(end
         orders, others = topic_of(world, "orders"), topic_of(world, "others")
         producer = KafkaProducer(KafkaConnection(f"127.0.0.1:{proxy.port}", "contract"), "late", timeout_s=20)
         producer.start(never)
-        hand_on = proxy.late(is_end_of_transaction)
+        late = proxy.late(is_end_of_transaction)
         producer.begin()
         producer.produce(orders, 0, [{"value": b"first"}])
         producer.flush()
@@ -996,7 +996,7 @@ def test_an_end_that_reaches_the_broker_late_ends_no_transaction_but_its_own(end
         heir.begin()
         heir.produce(orders, 0, [{"value": b"half"}])
         heir.flush()
-        assert hand_on()
+        assert late.hand_on()
         visible = [b"first"] if end == "commit" else []
         assert values(world.visible(orders, 1, while_open=True)[0]) == visible
         heir.produce(others, 0, [{"value": b"other half"}])
@@ -1015,15 +1015,15 @@ def test_a_record_that_reaches_the_broker_late_is_of_no_later_transaction() -> N
         orders = topic_of(world, "orders")
         producer = KafkaProducer(KafkaConnection(f"127.0.0.1:{proxy.port}", "contract"), "late", timeout_s=20)
         producer.start(never)
-        hand_on = proxy.late(is_produce)
+        late = proxy.late(is_produce)
         producer.begin()
         producer.produce(orders, 0, [{"value": b"row"}])
-        until(lambda: not proxy.waiting, 10)
+        until(lambda: not late.armed.waiting, 10)
         time.sleep(0.2)  # the producer has heard of it, and has not sent it again
         producer.close()
         heir = KafkaProducer(KafkaConnection(f"127.0.0.1:{proxy.port}", "contract"), "late", timeout_s=20)
         assert heir.start(never)
-        assert hand_on()
+        assert late.hand_on()
         heir.begin()
         heir.produce(orders, 0, [{"value": b"row"}])
         heir.commit()
@@ -1074,12 +1074,12 @@ def test_an_offset_that_nobody_answered_is_asked_for_again() -> None:
         assert values(world.visible(orders, 1)[0]) == [b"v"]
         admin = KafkaAdmin(KafkaConnection(f"127.0.0.1:{proxy.port}", "contract"))
         assert admin.end_offsets({orders: 1}) == {orders: [2]}  # and its connection is there
-        proxy.arm(is_list_offsets, Link.lose)
+        lost = proxy.arm(is_list_offsets, Link.lose)
         assert admin.end_offsets({orders: 1}) == {orders: [2]}
-        assert not proxy.waiting
-        proxy.arm(is_list_offsets, Link.lose)
+        assert not lost.waiting
+        lost = proxy.arm(is_list_offsets, Link.lose)
         assert admin.unstable(lambda topic: topic.startswith("cut.")) == {}
-        assert not proxy.waiting
+        assert not lost.waiting
         admin.close()
         world.close()
 

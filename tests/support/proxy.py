@@ -31,7 +31,7 @@ class Link:
         self.is_half_open = False
         self.has_lost_client = False
         self.drops_answers = False
-        self.late: _Late | None = None
+        self.late: Late | None = None
 
     def swallow_answers(self) -> None:
         """Hand on no more answers of the server: the next one ends the connection instead."""
@@ -49,13 +49,41 @@ class Link:
                 _abort(side, reset=reset)
 
 
-class _Late:
+class Armed:
+    """An action that waits for the chunk that it is meant for."""
+
+    def __init__(self, wanted: Callable[[bytes], bool], action: Callable[[Link], bool]) -> None:
+        self.wanted = wanted
+        self.action = action
+        self.waiting = True
+        """The chunk has not come yet, or the action is not done."""
+
+
+class Late:
     """A chunk that a client sent before it lost its connection. The server gets it later."""
 
-    def __init__(self) -> None:
-        self.link: Link | None = None
-        self.chunk = b""
+    def __init__(self, proxy: Proxy, wanted: Callable[[bytes], bool]) -> None:
+        self._proxy = proxy
+        self._wanted = wanted
+        self._link: Link | None = None
+        self._chunk = b""
         self.answered = threading.Event()
+        self.armed = proxy.arm(self._is_it, self._lose)
+
+    def hand_on(self) -> bool:
+        """Send the chunk to the server. Returns whether the server has answered it."""
+        assert self._link is not None, "it has not come yet"
+        assert self._link.server is not None
+        self._proxy.write(self._link.server, self._chunk)
+        return self.answered.wait(10)
+
+    def _is_it(self, data: bytes) -> bool:
+        self._chunk = data
+        return self._wanted(data)
+
+    def _lose(self, link: Link) -> bool:
+        self._link, link.late = link, self
+        return link.lose()
 
 
 class Proxy:
@@ -70,7 +98,7 @@ class Proxy:
         self._links: set[Link] = set()
         self._refusing = False
         self._delay_s = 0.0
-        self._armed: tuple[Callable[[bytes], bool], Callable[[Link], bool]] | None = None
+        self._armed: list[Armed] = []
         self._loop: asyncio.AbstractEventLoop
         self._runs = threading.Event()
         self._ended = asyncio.Event()
@@ -142,43 +170,30 @@ class Proxy:
 
         self._call(change)
 
-    def arm(self, wanted: Callable[[bytes], bool], action: Callable[[Link], bool]) -> None:
-        """Do `action` at the next chunk of a client that is `wanted`. It returns whether to hand the chunk on."""
-        self._armed = (wanted, action)
+    def arm(self, wanted: Callable[[bytes], bool], action: Callable[[Link], bool]) -> Armed:
+        """Do `action` at the next chunk of a client that is `wanted`. It returns whether to hand the chunk on.
 
-    def late(self, wanted: Callable[[bytes], bool]) -> Callable[[], bool]:
-        """Hold back the next chunk of a client that is `wanted`, and end the client's connection.
-
-        Returns a function that sends the chunk to the server, and returns whether the server has answered it.
+        Of several that want a chunk, the first one gets it.
         """
-        late = _Late()
+        armed = Armed(wanted, action)
+        self._armed.append(armed)
+        return armed
 
-        def is_it(data: bytes) -> bool:
-            late.chunk = data
-            return wanted(data)
+    def late(self, wanted: Callable[[bytes], bool]) -> Late:
+        """Hold back the next chunk of a client that is `wanted`, and end the client's connection."""
+        return Late(self, wanted)
 
-        def lose(link: Link) -> bool:
-            late.link, link.late = link, late
-            return link.lose()
+    def disarm(self, armed: Armed) -> bool:
+        """Take an action away; returns whether it was still waiting for its chunk."""
+        try:
+            self._armed.remove(armed)
+        except ValueError:
+            return False
+        return True
 
-        def hand_on() -> bool:
-            assert late.link is not None, "it has not come yet"
-            assert late.link.server is not None
-            self._call(late.link.server.write, late.chunk)
-            return late.answered.wait(10)
-
-        self.arm(is_it, lose)
-        return hand_on
-
-    @property
-    def waiting(self) -> bool:
-        """Whether the chunk that was armed for has not come yet."""
-        return self._armed is not None
-
-    def disarm(self) -> bool:
-        """Take the action of `arm` away; returns whether it was still waiting."""
-        waiting, self._armed = self._armed is not None, None
-        return waiting
+    def write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        """Send data that no client sends now."""
+        self._call(writer.write, data)
 
     # Inside the loop
 
@@ -218,11 +233,13 @@ class Proxy:
         return link.sender
 
     def _upward(self, link: Link, data: bytes) -> bool:
-        armed = self._armed
-        if armed is None or not armed[0](data):
+        armed = next((each for each in list(self._armed) if each.wanted(data)), None)
+        if armed is None or not self.disarm(armed):
             return True
-        self._armed = None
-        return armed[1](link)
+        try:
+            return armed.action(link)
+        finally:
+            armed.waiting = False
 
     async def _pump(
         self,
