@@ -13,13 +13,15 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from cdcd.config.settings import SourceSettings
+from cdcd.config.settings import Settings, SourceSettings
 from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S
 from cdcd.errors import RequestRejected
-from cdcd.preflight import postgres
+from cdcd.preflight import column_rules, postgres
 from cdcd.preflight.findings import Finding, Level
 from cdcd.preflight.postgres_facts import PostgresFacts, gather
+from cdcd.source.published_tables import published_names
 from cdcd.source.session import Locked, Session
+from cdcd.source.table_columns import table_columns
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,18 @@ class StartJudgement:
             return False
         self.accept(postgres.judge(facts, source, takes_snapshot=takes_snapshot, is_start=True))
         return True
+
+    def judge_columns(self, session: Session, settings: Settings) -> bool:
+        """Judge [[table]], once there is a publication. Returns whether the masks can be made in binary mode.
+
+        Raises RequestRejected if something forbids the start, or what `Session` raises.
+        """
+        rules = settings.column_rules()
+        if not rules.rules:
+            return True
+        tables = table_columns(session, published_names(session, settings.source.publication))
+        self.accept(column_rules.judge(rules, tables, binary=settings.source.binary))
+        return column_rules.in_binary_mode(rules, tables)
 
     def accept(self, findings: Iterable[Finding]) -> None:
         """Log the warnings that are new. Raises RequestRejected for an error."""

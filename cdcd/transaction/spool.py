@@ -245,6 +245,10 @@ class SpooledTransaction:
         self.on_index(taken)
         return taken > 0
 
+    def relation(self, oid: int) -> Relation | None:
+        """What the last Relation message about this table said; None if there is none that was not rolled back."""
+        return self._relations.latest(oid)
+
     def relations(self) -> list[SpooledRelation]:
         """The Relation messages among the frames, in order."""
         return self._relations.announced

@@ -100,7 +100,7 @@ def _events(
     wanted = CHANGES_PER_EVENT * limit
     while True:
         messages = _messages(session, settings.source.slot, wanted, options)
-        events = peeked_events(messages, catalog, types)
+        events = peeked_events(messages, catalog, types, settings.column_rules())
         if len(events) >= limit or len(messages) < wanted:
             return events[:limit]
         wanted *= GROWTH
