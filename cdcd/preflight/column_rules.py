@@ -94,10 +94,11 @@ def _unknown(rule: ColumnRule, tables: Sequence[TableColumns]) -> Iterator[Findi
             code="column-unknown",
         )
         return
-    for name in sorted(rule.names - {column for table in matching for column in table.columns}):
+    if unknown := sorted(rule.names - {column for table in matching for column in table.columns}):
         yield warning(
             ABOUT,
-            f"[[table]] with match = {rule.pattern.text!r} names the column {name}, which no table has that it matches",
-            "Correct the name, as PostgreSQL has it: until then no column of another name is left out or masked for it",
+            f"[[table]] with match = {rule.pattern.text!r} names columns that none of its tables has: "
+            f"{', '.join(unknown)}",
+            "If a name is misspelt, the column that was meant is published as it is: correct the name",
             code="column-unknown",
         )
