@@ -38,7 +38,7 @@ def _integer(bits: int, form: str) -> st.SearchStrategy[Sent]:
     return st.integers(low, high).map(lambda n: (str(n).encode(), struct.pack(form, n)))
 
 
-_text = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=12)
+_text = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12)
 VALUES: dict[str, st.SearchStrategy[Sent]] = {
     "int2": _integer(16, ">h"),
     "int4": _integer(32, ">i"),
