@@ -25,7 +25,7 @@ from cdcd.source.heaps import Heap, column_numbers
 from cdcd.source.privileges import missing_privileges, table_privileges
 from cdcd.source.published_incarnations import published_incarnations
 from cdcd.source.session import Locked, Session
-from cdcd.transaction.column_rules import ColumnRules
+from cdcd.transaction.column_rules import NO_RULES, ColumnRules
 from cdcd.transaction.relations import Relations, ResolvedRelation
 
 log = logging.getLogger(__name__)
@@ -69,8 +69,9 @@ class ReadableTables:
     object serves all snapshots of a process, in any thread.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        """A daemon that only takes snapshots leaves no table out."""
+    def __init__(self, settings: Settings, rules: ColumnRules = NO_RULES) -> None:
+        """A daemon that only takes snapshots leaves no table out. `rules`: of the columns left out or masked."""
+        self.rules = rules
         self._publication = settings.source.publication
         self._only_snapshot = settings.snapshot.mode == "only"
         self._said: set[str] = set()

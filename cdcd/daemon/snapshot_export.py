@@ -43,7 +43,6 @@ from cdcd.source.exported_snapshot import export_snapshot
 from cdcd.source.server_errors import NoSlotFree, SlotWaits, SnapshotGone
 from cdcd.source.session import Session, connect, parameters
 from cdcd.source.slot_wait import SlotWait
-from cdcd.transaction.column_rules import NO_RULES, ColumnRules
 
 log = logging.getLogger(__name__)
 
@@ -99,21 +98,18 @@ class SnapshotExport:
         readable: ReadableTables,
         wake: Callable[[], None],
         *,
-        rules: ColumnRules = NO_RULES,
         text_as_stored: bool = False,
         lsn_base: int = 0,
         repairs: ChooseRepairs = tuple,
     ) -> None:
         """Start the thread. `wake` is called when it is done, and when an attribute has changed.
 
-        `readable` leaves out tables that `choose` wants and the role may not read. `rules`: of columns left out or
-        masked; those of the stream that publishes the rows.
+        `readable` leaves out tables that `choose` wants and the role may not read.
         `text_as_stored`: the rows have text as it is stored, not as UTF-8. `lsn_base` is added to the LSNs that others
         see (`cdcd.lsn`).
         """
         self._lsn_base = lsn_base
         self._settings = settings
-        self._rules = rules
         self._text_as_stored = text_as_stored
         self._choose = choose
         self._repairs = repairs
@@ -238,7 +234,7 @@ class SnapshotExport:
                 session,
                 source.publication,
                 lambda schema, name, seen: self._choose(schema, name, seen) if (schema, name) in wanted else None,
-                self._rules,
+                self._readable.rules,
                 text_as_stored=as_stored,
             )
             asked = [each for each in self._repairs() if (each.schema, each.table) in wanted]
@@ -272,7 +268,7 @@ class SnapshotExport:
             return wanted_snapshot("", "", schema, table) if (schema, table) in names else None
 
         publication = self._settings.source.publication
-        return exported_tables(snapshot, session, publication, choose, self._rules) if names else []
+        return exported_tables(snapshot, session, publication, choose, self._readable.rules) if names else []
 
     def _read_repairs(
         self, tables: Sequence[TableExport], asked: Sequence[PendingRepair], shared: str

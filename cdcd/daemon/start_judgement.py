@@ -19,21 +19,22 @@ from cdcd.errors import RequestRejected
 from cdcd.preflight import column_rules, postgres
 from cdcd.preflight.findings import Finding, Level
 from cdcd.preflight.postgres_facts import PostgresFacts, gather
-from cdcd.source.published_tables import published_names
 from cdcd.source.session import Locked, Session
-from cdcd.source.table_columns import table_columns
+from cdcd.source.table_columns import TableColumns, published_columns
 
 log = logging.getLogger(__name__)
 
 Gather: TypeAlias = "Callable[[Session, SourceSettings], PostgresFacts]"
+GatherColumns: TypeAlias = "Callable[[Session, str], list[TableColumns]]"
 
 
 class StartJudgement:
     """The judge of all starts of a process."""
 
-    def __init__(self, ask: Gather = gather) -> None:
-        """`ask` asks PostgreSQL for the facts."""
+    def __init__(self, ask: Gather = gather, ask_columns: GatherColumns = published_columns) -> None:
+        """`ask` asks PostgreSQL for the facts, `ask_columns` for the columns of a publication's tables."""
         self._ask = ask
+        self._ask_columns = ask_columns
         self._logged: set[tuple[str, str]] = set()
         """The subject and the hint of each logged warning. Its message may have figures that change."""
 
@@ -59,7 +60,7 @@ class StartJudgement:
         rules = settings.column_rules()
         if not rules.rules:
             return True
-        tables = table_columns(session, published_names(session, settings.source.publication))
+        tables = self._ask_columns(session, settings.source.publication)
         self.accept(column_rules.judge(rules, tables, binary=settings.source.binary))
         return column_rules.in_binary_mode(rules, tables)
 

@@ -189,7 +189,11 @@ def assemble(
         assembler=Assembler(
             Decoder(server.streaming_mode == "parallel", to_name, server.lsn_base),
             Relations(
-                server.catalog, kafka.publisher.last_key, parked, kafka.publisher.last_added, clients.column_rules
+                server.catalog,
+                kafka.publisher.last_key,
+                parked,
+                kafka.publisher.last_added,
+                clients.column_rules,
             ),
             encoder,
             spool,

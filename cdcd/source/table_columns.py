@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cdcd.source.published_tables import published_names
 from cdcd.source.query_runner import QueryRunner
+from cdcd.source.session import Session
 
 _COLUMNS: Final = """
     SELECT n.nspname::text, c.relname::text,
@@ -49,3 +51,8 @@ def table_columns(runner: QueryRunner, tables: Sequence[tuple[str, str]]) -> lis
     return [
         TableColumns(schema, name, tuple(names), tuple(types), tuple(key)) for schema, name, names, types, key in rows
     ]
+
+
+def published_columns(session: Session, publication: str) -> list[TableColumns]:
+    """The tables of a publication."""
+    return table_columns(session, published_names(session, publication))

@@ -197,7 +197,7 @@ class SpooledTransaction:
         """The relations that the stream had announced before this transaction, by OID. Only a prepared transaction may
         rely on them."""
         self._frames: list[bytes] = []
-        self._top_xid: i64 = xid
+        self.top_xid: i64 = xid
         self._last_subxid: i64 = _NO_XID
         self._highest: i64 = 0
         """The highest xid of all frames."""
@@ -343,7 +343,7 @@ class SpooledTransaction:
 
     def _relative(self, subxid: i64) -> i64:
         """The xid, counted from that of the top level."""
-        return (subxid - self._top_xid) & 0xFFFFFFFF
+        return (subxid - self.top_xid) & 0xFFFFFFFF
 
     def _change_subxact(self, subxid: i64) -> None:
         """The next frame's xid is not that of the last one."""

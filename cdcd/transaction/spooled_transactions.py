@@ -32,16 +32,14 @@ from cdcd.source.requests_table import is_requests
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLOGDATA_HEADER_BYTES
 from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.change_router import BODY_AT, STREAMED_BODY_AT, ChangeRouter
-from cdcd.transaction.column_masks import RelationMasking
-from cdcd.transaction.dormant_relation import gives_events, masking_of
+from cdcd.transaction.dormant_relation import gives_events
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.sent_again import SentAgain
 from cdcd.transaction.spool import Spool, SpooledTransaction
+from cdcd.transaction.spooled_masks import SpooledMasks
 from cdcd.transaction.spooled_relations import SpooledRelation
 
 _XID_BYTES: Final = 4
-_OID_BYTES: Final = 4
-_NO_OID: Final = -1
 _TRUNCATE_HEAD_BYTES: Final[i64] = 5
 """In a Truncate, the number of tables and a byte of options come before the OIDs."""
 
@@ -109,12 +107,8 @@ class SpooledTransactions:
         """Prepared transactions, by name."""
         self._block: SpooledTransaction | None = None
         """The transaction whose stream block or prepare block is open."""
-        self._block_xid: i64 = 0
         self._replay: SpoolReplay | None = None
-        self._has_rules = bool(relations.rules.rules)
-        self._last_oid: i64 = _NO_OID
-        self._last_masking: RelationMasking | None = None
-        """That of the last row's relation; without meaning if `_last_oid` is _NO_OID."""
+        self._masks = SpooledMasks(relations.rules, session)
         self._arrived = 0
         """How many Relation messages have come."""
         self._arrivals: dict[int, int] = {}
@@ -130,8 +124,7 @@ class SpooledTransactions:
         if spooled is None:
             spooled = self._streams[xid] = self._spool.open(True, xid)
         self._block = spooled
-        self._block_xid = xid
-        self._last_oid = _NO_OID
+        self._masks.forget()
 
     def stop_stream_block(self) -> None:
         """Stream Stop."""
@@ -144,8 +137,7 @@ class SpooledTransactions:
         """
         self._block = self._spool.open(False, xid)
         self._block.rely_on(self._session.known())
-        self._block_xid = xid
-        self._last_oid = _NO_OID
+        self._masks.forget()
 
     def stop_prepare_block(self, message: messages.Prepare) -> None:
         """Prepare: the transaction is complete, and waits for Commit Prepared or Rollback Prepared."""
@@ -156,7 +148,9 @@ class SpooledTransactions:
 
     def append_row(self, frame: bytes) -> None:
         """Spool an Insert, Update or Delete of the open block, with its values masked. Raises as `append_change`."""
-        self.append_change(self._masked(frame) if self._has_rules else frame)
+        block = self._block
+        assert block is not None, "no block is open"
+        self.append_change(self._masks.frame(block, frame))
 
     def append_change(self, frame: bytes) -> None:
         """Spool a change, or a Relation, of the open block as it is.
@@ -165,7 +159,7 @@ class SpooledTransactions:
         """
         block = self._block
         assert block is not None, "no block is open"
-        subxid = self._block_xid
+        subxid = block.top_xid
         if block.streamed:
             if len(frame) < STREAMED_BODY_AT:
                 kind: i64 = frame[XLOGDATA_HEADER_BYTES]
@@ -182,12 +176,12 @@ class SpooledTransactions:
         elif isinstance(message, messages.Truncate):
             self.append_change(frame)
         else:
-            block.append(self._block_xid, frame)
+            block.append(block.top_xid, frame)
 
     def announce(self, message: messages.Relation, frame: bytes) -> None:
         """Take a Relation message, inside a block or outside. Raises as `append_change`."""
         self._arrived += 1
-        self._last_oid = _NO_OID
+        self._masks.forget()
         block = self._block
         if block is not None:
             body = frame[STREAMED_BODY_AT if block.streamed else BODY_AT :]
@@ -290,34 +284,6 @@ class SpooledTransactions:
             replay.frames = []
             replay.at = 0
         return 0
-
-    def _masked(self, frame: bytes) -> bytes:
-        """The frame of a row as it may lie in the spool."""
-        block = self._block
-        assert block is not None, "no block is open"
-        at: i64 = STREAMED_BODY_AT if block.streamed else BODY_AT
-        size: i64 = len(frame)
-        if size < at + _OID_BYTES:
-            kind: i64 = frame[XLOGDATA_HEADER_BYTES]
-            raise short(messages.NAMES.get(kind, ""), "relation_oid", at - XLOGDATA_HEADER_BYTES, _OID_BYTES, size - at)
-        oid: i64 = i64(read_i32_be(frame, at)) & 0xFFFFFFFF
-        if oid != self._last_oid:
-            self._last_masking = self._masking(block, oid)
-            self._last_oid = oid
-        masking = self._last_masking
-        return frame if masking is None else masking.frame(frame, at + _OID_BYTES)
-
-    def _masking(self, block: SpooledTransaction, oid: int) -> RelationMasking | None:
-        """The masks of a relation, as it is at this point of the open block."""
-        if block.streamed:
-            message = block.relation(oid)
-            if message is not None:
-                return self._relations.rules.masking(message)
-        else:
-            changes = self._session.in_force(oid)  # a Relation message in a prepare block is for the session, too
-            if changes is not None:
-                return masking_of(changes)
-        raise DecodeError(f"a change of relation OID {oid} came before any Relation message announced it", BUG_HINT)
 
     def _commit(
         self, spooled: SpooledTransaction, commit_lsn: i64, end_lsn: i64, commit_time: i64, xid: i64, prepared_name: str

@@ -43,13 +43,41 @@ class Mutation:
 
 
 _MUTATIONS = (
+    # columns that are masked
+    Mutation(
+        "let the spool keep values that are to be masked",
+        "cdcd.transaction.spooled_transactions",
+        """
+        -        self.append_change(self._masks.frame(block, frame))
+        +        self.append_change(frame)
+        """,
+        scene="MaskedColumns",
+    ),
+    Mutation(
+        "mask the rows of a streamed transaction by what the session knows of their table",
+        "cdcd.transaction.spooled_masks",
+        """
+        -        if block.streamed:
+        +        if block.streamed and self._session.in_force(oid) is None:
+        """,
+        scene="MaskedColumns",
+    ),
+    Mutation(
+        "mask the rows of a spooled transaction twice",
+        "cdcd.transaction.masked_changes",
+        """
+        -        self._changes.insert(frame if frame[0] == MASKED else self.masking.frame(frame, at), at, lsn)
+        +        self._changes.insert(self.masking.frame(frame, at), at, lsn)
+        """,
+        scene="MaskedColumns",
+    ),
     # columns that are added with a default
     Mutation(
         "forget the defaults of added columns at a start",
         "cdcd.daemon.wiring",
         """
-        -            Relations(server.catalog, kafka.publisher.last_key, parked, kafka.publisher.last_added),
-        +            Relations(server.catalog, kafka.publisher.last_key, parked),
+        -                kafka.publisher.last_added,
+        +                None,
         """,
         scene="AddedColumns",
     ),
