@@ -54,13 +54,14 @@ _MUTATIONS = (
         scene="MaskedColumns",
     ),
     Mutation(
-        "mask the rows of a streamed transaction by what the session knows of their table",
-        "cdcd.transaction.spooled_masks",
+        "mask a row by the columns that its table had before",
+        "cdcd.transaction.spooled_transactions",
         """
-        -        if block.streamed:
-        +        if block.streamed and self._session.in_force(oid) is None:
+                 self._arrived += 1
+        -        self._masks.forget()
         """,
         scene="MaskedColumns",
+        first_seed=20,
     ),
     Mutation(
         "mask the rows of a spooled transaction twice",
