@@ -251,7 +251,9 @@ def test_a_key_that_is_lost_is_refused_by_check_and_by_run_or_parks_its_table(st
     named.start()
     assert named.wait() != 0
     assert "[key-masked]" in named.log.read_text()
-    starred = stream.daemon(table=[{"match": "public.*", "mask": {"id": "null"}}]).start()
+    stream.sql("INSERT INTO customers VALUES (0)")
+    masks = [{"match": "public.*", "mask": {"id": "null"}}]
+    starred = stream.daemon(snapshot={"mode": "initial"}, table=masks).start()
     starred.wait_for_log("going on")
     stream.sql(customers(1, 2), "INSERT INTO plain VALUES (1, 'x')", "INSERT INTO bag VALUES ('a', 'b', 1)")
     starred.wait_for_log("the table public.customers is parked")
