@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Final, final
+from typing import Any, Final, final
 
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, write_i16_be, write_i32_be
 from mypy_extensions import i16, i32, i64, u8
@@ -87,7 +87,8 @@ class Masking:
     """The secret, and how text is read. One object for all tables of a stream; `stored` may be set between streams."""
 
     def __init__(self, secret: bytes) -> None:
-        self.secret = secret
+        self.hash: Any = blake2b(key=secret, digest_size=HASH_BYTES)
+        """The state of a hash before its text: a copy costs less than another one with the key."""
         self.stored: StoredText | None = None
 
 
@@ -265,7 +266,10 @@ class RelationMasking:
         if mask.kind == HASH:
             if stored is not None and not text.isascii():
                 text = stored.to_text(text).encode("utf-8", "surrogateescape")
-            return blake2b(text, digest_size=HASH_BYTES, key=self._masking.secret).hexdigest().encode()
+            digest = self._masking.hash.copy()
+            digest.update(text)
+            hexadecimal: str = digest.hexdigest()
+            return hexadecimal.encode()
         if mask.kind == CONSTANT:
             return mask.constant
         if text.isascii():
