@@ -10,7 +10,7 @@ the table. A rule that names one table is the user's own word about it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from cdcd.pgoutput.messages import Column, Relation
 from cdcd.preflight.findings import Finding, error, ok, warning
@@ -22,7 +22,7 @@ from cdcd.transaction.column_rules import ColumnRule, ColumnRules
 ABOUT: Final = "columns"
 
 
-def judge(rules: ColumnRules, tables: Sequence[TableColumns], *, binary: object) -> Iterator[Finding]:
+def judge(rules: ColumnRules, tables: Sequence[TableColumns], *, binary: Literal["auto"] | bool) -> Iterator[Finding]:
     """The findings. `binary`: the setting source.binary."""
     if not rules.rules:
         return
@@ -41,7 +41,7 @@ def judge(rules: ColumnRules, tables: Sequence[TableColumns], *, binary: object)
         for finding in _unknown(rule, tables):
             bad = True
             yield finding
-    if text_only and binary != False:  # noqa: E712 - "auto", True or False
+    if text_only and binary is not False:
         bad = True
         columns = ", ".join(text_only[:5]) + (" and others" if len(text_only) > 5 else "")
         message = f"A mask of {columns} is made from text only, because of the type"
