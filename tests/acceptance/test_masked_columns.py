@@ -114,7 +114,7 @@ def test_a_secret_value_is_nowhere_behind_cdcd(stream: StreamFixture, binary: ob
     )
     assert "names columns that none of its tables has: memo, pin." in cdcd(daemon, "check")
     daemon.start()
-    daemon.wait_for_log("the snapshot is complete")
+    daemon.wait_for_log("the snapshot is complete", 120)
     # Whole transactions: values that an update leaves as they are, keys that change, old rows, nulls.
     stream.sql(
         customers(21, 30),
@@ -134,7 +134,7 @@ def test_a_secret_value_is_nowhere_behind_cdcd(stream: StreamFixture, binary: ob
         "ADD COLUMN w int DEFAULT 7",
         "INSERT INTO plain VALUES (1, 'x')",
     )
-    daemon.wait_until_confirmed()
+    daemon.wait_until_confirmed(timeout_s=180)
     # A streamed transaction, which the spool keeps in its file until it commits.
     spool = daemon.folder / "spool"
     with psycopg.connect(stream.dsn) as connection:
@@ -149,7 +149,7 @@ def test_a_secret_value_is_nowhere_behind_cdcd(stream: StreamFixture, binary: ob
         kept = files_bytes(spool)
         assert hashed(f"{SECRET}2000").encode() in kept or hashed(f"{SECRET}2001").encode() in kept
         assert not leaks(kept)
-    daemon.wait_until_confirmed()
+    daemon.wait_until_confirmed(timeout_s=180)
     found = list(rows(stream, "customers"))
     by_id = {after["id"]: after for _, _, _, after in found if after is not None}
     assert {name: by_id[5][name] for name in masked_row(5)} == masked_row(5), "from the snapshot"
@@ -170,8 +170,8 @@ def test_a_secret_value_is_nowhere_behind_cdcd(stream: StreamFixture, binary: ob
     # A row that is too large for its topic: the table is parked, with its key and its other columns masked.
     large = "(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 60000) n)"
     stream.sql(f"INSERT INTO keyed VALUES ('{SECRET}8', '{SECRET}', 8, {large})", "DELETE FROM keyed WHERE v = 3")
-    daemon.wait_for_log("the table public.keyed is parked")
-    daemon.wait_until_confirmed()
+    daemon.wait_for_log("the table public.keyed is parked", 120)
+    daemon.wait_until_confirmed(timeout_s=180)
     assert cdcd(daemon, "unpark").startswith("public.keyed parked")
     assert not leaks(
         cdcd(daemon, "tail", "--json", "--last", "50", "--no-follow", f"{stream.prefix}.public.*").encode()
@@ -199,7 +199,7 @@ def test_verify_names_the_rows_that_differ_and_shows_no_value(stream: StreamFixt
         f"INSERT INTO keyed SELECT '{SECRET}' || n, '{SECRET}', n FROM generate_series(1, 300) n",
         f"INSERT INTO bag SELECT '{SECRET}' || n % 10, '{SECRET}' || n, 1 FROM generate_series(1, 100) n",
     )
-    daemon.wait_until_confirmed()
+    daemon.wait_until_confirmed(timeout_s=180)
     assert all(each["equal"] for each in verified(daemon))
     stream.sql("ALTER PUBLICATION cdcd SET (publish = 'truncate')")
     stream.sql(
@@ -210,7 +210,7 @@ def test_verify_names_the_rows_that_differ_and_shows_no_value(stream: StreamFixt
         f"INSERT INTO keyed VALUES ('{SECRET}-new', '{SECRET}', 0)",
         f"UPDATE bag SET email = '{SECRET}-other' WHERE ctid = (SELECT min(ctid) FROM bag)",
     )
-    daemon.wait_until_confirmed()
+    daemon.wait_until_confirmed(timeout_s=180)
     stream.sql("ALTER PUBLICATION cdcd SET (publish = 'insert, update, delete, truncate')")
     found = verified(daemon, code=1)
     named = [(each["table"], each["difference"], each["key"]) for each in found if "difference" in each]
@@ -256,9 +256,9 @@ def test_a_key_that_is_lost_is_refused_by_check_and_by_run_or_parks_its_table(st
     starred = stream.daemon(snapshot={"mode": "initial"}, table=masks).start()
     starred.wait_for_log("going on")
     stream.sql(customers(1, 2), "INSERT INTO plain VALUES (1, 'x')", "INSERT INTO bag VALUES ('a', 'b', 1)")
-    starred.wait_for_log("the table public.customers is parked")
-    starred.wait_for_log("the table public.plain is parked")
-    starred.wait_until_confirmed()
+    starred.wait_for_log("the table public.customers is parked", 120)
+    starred.wait_for_log("the table public.plain is parked", 120)
+    starred.wait_until_confirmed(timeout_s=180)
     assert [after["v"] for _, _, _, after in rows(stream, "bag")] == [1], "the other tables go on"
     assert starred.stop() == 0
 
@@ -272,11 +272,11 @@ def test_a_mask_that_needs_text_takes_text_mode(stream: StreamFixture) -> None:
     daemon = stream.daemon(tables={"hash_secret": KEY}, table=[entry], snapshot={"mode": "initial"})
     stream.sql("INSERT INTO people VALUES (1, '2000-01-31', 'fine', 0.1)")
     assert "is made from text only" in cdcd(daemon, "check")
-    daemon.start().wait_for_log("the snapshot is complete")
+    daemon.start().wait_for_log("the snapshot is complete", 120)
     assert "starting again" not in daemon.log.read_text()
     stream.sql("INSERT INTO people VALUES (2, '2000-01-31', 'fine', 0.1)")
     stream.sql("CREATE TABLE later (id int PRIMARY KEY)", "ALTER TABLE people ADD COLUMN d date")
-    daemon.wait_until_confirmed()
+    daemon.wait_until_confirmed(timeout_s=180)
     found = [after for _, _, _, after in rows(stream, "people")]
     assert found == [
         {"id": n, "born": hashed("2000-01-31"), "m": hashed("fine"), "f": "****.1"} for n in (1, 2)
