@@ -18,7 +18,6 @@ from cdcd.errors import GapError, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
-from cdcd.source.table_selection import split_name
 from cdcd.spark.load import Snapshot
 from cdcd.spark.mirror.mirror import Mirror
 from cdcd.spark.mirror.run_log import MirroredTable
@@ -172,7 +171,7 @@ class Cdc:
             snapshot.lsn_base = self.topics.cuts.at().lsn_base
         for name, made in snapshot.tables.items():
             columns = [each["name"] for each in snapshot.writer(name).columns]
-            snapshot.hidden[name] = self.topics.hidden(*split_name(name), made.topic, columns)
+            snapshot.hidden[name] = self.topics.hidden(name, made.topic, columns)
         return snapshot
 
     def verify(

@@ -420,7 +420,7 @@ def test_the_topic_tells_which_columns_of_the_table_its_readers_must_not_see() -
 
     def hidden(*found: Writer) -> set[str]:
         topics = Topics(TopicNames("p"), None, None, Known(*found))  # type: ignore[arg-type]
-        return set(topics.hidden("public", "t", "p.public.t", ("id", "a", "b", "secret")))
+        return set(topics.hidden("public.t", "p.public.t", ("id", "a", "b", "secret")))
 
     assert hidden() == set(), "the daemon has published nothing yet"
     assert hidden(made(False)) == set(), "a column that no event knows yet is no secret"
