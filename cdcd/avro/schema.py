@@ -10,6 +10,9 @@ nullable column.
 
 A column that was added with a default has `pg_missing_value`, too: the default at that moment, as PostgreSQL's text.
 Older rows hold it, and no event says so: it is the value in each row whose last event lacks the column.
+
+A column whose values are masked has `pg_masked`, and the type of the masked values. A row that lacks columns of the
+table has `pg_left_out`. So a reader knows that the table itself has other values.
 """
 
 from __future__ import annotations
@@ -46,7 +49,8 @@ def envelope_schema(relation: ResolvedRelation, codecs: list[Codec], *, of_trunc
     row: Fields = []
     for column, name, codec in zip(relation.columns, names, codecs, strict=True):
         row.append(_nullable(name, codec.schema) | _postgres_properties(column, name) | _missing_value(column))
-    fields = _fields(TRUNCATE_ENVELOPE if of_truncate else ENVELOPE, _record(ROW, row))
+    left_out: dict[str, object] = {"pg_left_out": True} if relation.leaves_out else {}
+    fields = _fields(TRUNCATE_ENVELOPE if of_truncate else ENVELOPE, _record(ROW, row) | left_out)
     return _json(relation, _record("Envelope", fields))
 
 
@@ -104,6 +108,8 @@ def _nullable(name: str, avro_type: AvroType) -> dict[str, object]:
 def _postgres_properties(column: ResolvedColumn, name: str) -> dict[str, object]:
     """The properties from which a reader can rebuild the column's DDL."""
     properties: dict[str, object] = {"pg_type": column.pgtype.qualified, "pg_typmod": column.typmod}
+    if column.is_masked:
+        properties["pg_masked"] = True
     return properties if name == column.name else properties | {"pg_name": column.name}
 
 

@@ -10,7 +10,7 @@ setting, because it may be secret.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -43,6 +43,8 @@ class SettingNames(Generic[M]):
         kinds = {key: get_origin(self.field(key).annotation) for key in self.known()}
         self.free_form = frozenset(key for key, kind in kinds.items() if kind is dict)
         """Settings that are tables with the keys of other software. Their keys are not checked here."""
+        self.lists = frozenset(key for key, kind in kinds.items() if kind is tuple and "." not in key)
+        """Settings outside the sections that are arrays of tables: `[[name]]`."""
         self.json_outside_the_file = frozenset(key for key, kind in kinds.items() if kind in (dict, tuple))
         """Lists and tables: in the environment and in secret files they are JSON."""
 
@@ -152,8 +154,9 @@ class Layers(Generic[M]):
         missing: list[str] = []
         wrong: dict[str, list[ErrorDetails]] = {}
         for problem in problems:
-            place = ".".join(str(part) for part in problem["loc"][:2])
-            if problem["type"] == "missing":
+            parts = [str(part) for part in problem["loc"][:2]]
+            place = parts[0] if parts and parts[0] in self._names.lists else ".".join(parts)
+            if problem["type"] == "missing" and place not in self._names.lists:
                 missing.append(self._required(place))
             else:
                 wrong.setdefault(place, []).append(problem)
@@ -164,9 +167,13 @@ class Layers(Generic[M]):
             hints.append(f"Set {them} {self._places(missing)}")
         if wrong:
             # A field with several types has one problem for each type; one of them is enough.
-            messages += [f"{key} {wanted(found)} ({self._origins.get(key, 'default')})" for key, found in wrong.items()]
+            messages += [self._wrong(key, found) for key, found in wrong.items()]
             hints.append(f"{self._names.reference} describes {'it' if len(wrong) == 1 else 'them'}")
         raise SettingsError("; ".join(messages), ". ".join(hints), code="setting-invalid")
+
+    def _wrong(self, key: str, found: Sequence[ErrorDetails]) -> str:
+        """What is wrong with a setting; without a key, with several together."""
+        return f"{key} {wanted(found)} ({self._origins.get(key, 'default')})" if key else wanted(found)
 
     def _required(self, place: str) -> str:
         """The missing setting. If a whole section is missing, the first required setting of the section."""
@@ -208,5 +215,5 @@ def from_file(path: str, names: SettingNames[M]) -> Iterator[Setting]:
 
 def _section(annotation: Any) -> type[BaseModel] | None:
     """The model that a field holds, if it is a section: `Section` or `Section | None`."""
-    kinds = (annotation, *get_args(annotation))
+    kinds = (annotation, *(() if get_origin(annotation) is tuple else get_args(annotation)))
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)

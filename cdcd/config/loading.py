@@ -142,6 +142,8 @@ def _decoded(key: str, value: Any, origin: str) -> Any:
         return json.loads(value)
     except (json.JSONDecodeError, RecursionError):
         example = '{"name": "value"}' if key in NAMES.free_form else '["public.*"]'
+        if key in NAMES.lists:
+            example = '[{"match": "public.customers", "exclude": ["notes"]}]'
         raise SettingsError(
             f"{key} is not JSON ({origin})", f"Write it like {example}", code="setting-invalid"
         ) from None

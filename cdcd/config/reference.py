@@ -15,7 +15,7 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from cdcd.config.loading import Loaded
-from cdcd.config.settings import NAMES, Settings
+from cdcd.config.settings import NAMES, Settings, TableSettings
 
 MASK = "********"
 
@@ -47,6 +47,11 @@ def reference() -> str:
         lines += ["", f"# {model.__doc__}", f"[{section}]"]
         for name, field in model.model_fields.items():
             lines += ["", *_described(name, field)]
+    lines += ["", f"# {TableSettings.__doc__}"]
+    for at, (name, field) in enumerate(TableSettings.model_fields.items()):
+        described = _described(name, field)
+        kept = [line for line in described if line.startswith("#")]
+        lines += ["", *(["# [[table]]"] if at == 0 else []), *kept]
     return "\n".join(lines) + "\n"
 
 
@@ -58,6 +63,8 @@ def effective(loaded: Loaded) -> list[tuple[str, Any, str]]:
         for name, value in values[section].items():
             key = f"{section}.{name}"
             rows.append((key, masked(name, value), loaded.origins.get(key, "default")))
+    entries = [each.model_dump(mode="json", exclude_defaults=True) for each in loaded.settings.table]
+    rows.append(("table", entries, loaded.origins.get("table", "default")))
     return rows
 
 

@@ -14,7 +14,16 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from cdcd.config.layers import SettingNames
@@ -23,11 +32,18 @@ from cdcd.sink.kafka.client_config import Property, with_token_function
 from cdcd.sink.kafka.token_function import MSK_IAM, TokenFunction
 from cdcd.source.login import BUILT_IN, Login, password_maker
 from cdcd.source.table_selection import TablePattern
+from cdcd.transaction.column_masks import CONSTANT, HASH, LAST, NOTHING, Mask
+from cdcd.transaction.column_rules import ColumnRule, ColumnRules
 
 # `AvroSettings.register` has the name of a method of its metaclass, which no instance sees.
 warnings.filterwarnings("ignore", 'Field name "register"', UserWarning)
 
 Port = Annotated[int, Field(ge=0, le=65535)]
+
+_LAST_MAX: Final = 1_000
+_SECRET_MIN: Final = 16
+_SECRET_MAX: Final = 64
+"""BLAKE2 takes no longer key."""
 
 
 def _slot_name(name: str) -> str:
@@ -258,6 +274,97 @@ class TablesSettings(Section):
         '"copy" takes a new snapshot of the table, which begins with a truncate event. "stop" ends the daemon before '
         "the first event of the new table.",
     )
+    hash_secret: str | None = Field(
+        None,
+        repr=False,
+        examples=["16 to 64 bytes"],
+        description='The key of all masks that are "hash", 16 to 64 bytes: whoever has it can try out values. Keep it '
+        "out of this file: put it into the secrets file tables__hash_secret. Another secret makes other hashes, so the "
+        "tables need a new snapshot then.",
+    )
+
+
+class TableSettings(BaseModel):
+    """Columns of some tables: each [[table]] is an entry. Columns are named as PostgreSQL names them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    match: str = Field(
+        examples=["public.customers"],
+        description="The tables, as schema.table; * stands for any name. The first entry that matches a table and has "
+        "include or exclude decides which columns of it are published. The first one that has mask decides the masks.",
+    )
+    include: tuple[str, ...] = Field(
+        (),
+        examples=[["id", "total"]],
+        description="Only these columns are published. A column that is added later, or gets another name, is not.",
+    )
+    exclude: tuple[str, ...] = Field(
+        (),
+        examples=[["notes"]],
+        description="All columns but these are published. include and exclude exclude each other.",
+    )
+    mask: dict[str, Literal["hash", "null"] | dict[Literal["last", "constant"], StrictInt | StrictStr]] = Field(
+        default_factory=dict,
+        examples=[{"email": "hash", "phone": {"last": 4}, "name": "null", "city": {"constant": "x"}}],
+        description='What takes the place of the values of a column. "hash": a keyed hash of 32 hexadecimal digits, '
+        'the same for the same value, which needs tables.hash_secret. "null": nothing. { last = 4 }: **** and the last '
+        'four characters. { constant = "x" }: this text. A null stays a null. A column of a key may be masked by '
+        '"hash" only.',
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not TablePattern(self.match).is_valid:
+            raise ValueError('has an entry whose match is not written as schema.table, as in "public.*"')
+        if self.include and self.exclude:
+            raise ValueError(f"has include and exclude in one entry (match = {self.match!r}): they exclude each other")
+        if not (self.include or self.exclude or self.mask):
+            raise ValueError(f"has an entry without include, exclude and mask (match = {self.match!r})")
+        for column, mask in self.mask.items():
+            if isinstance(mask, dict) and not _is_mask(mask):
+                raise ValueError(
+                    f'has a mask of {column} that is none of "hash", "null", {{ last = 4 }} and {{ constant = "x" }}'
+                )
+        return self
+
+    @property
+    def needs_secret(self) -> bool:
+        """Whether a mask is a hash."""
+        return "hash" in self.mask.values()
+
+    @property
+    def rule(self) -> ColumnRule:
+        """The same for the flow."""
+        return ColumnRule(
+            self.match, self.include, self.exclude, {name: _mask(mask) for name, mask in self.mask.items()}
+        )
+
+
+def _is_mask(mask: Mapping[Any, int | str]) -> bool:
+    """Whether it is { last = 4 } or { constant = "x" }."""
+    if mask.keys() == {"last"}:
+        return isinstance(mask["last"], int) and 1 <= mask["last"] <= _LAST_MAX
+    return mask.keys() == {"constant"} and isinstance(mask["constant"], str)
+
+
+def _mask(mask: str | Mapping[Any, int | str]) -> Mask:
+    if isinstance(mask, str):
+        return Mask(HASH if mask == "hash" else NOTHING)
+    if "last" in mask:
+        return Mask(LAST, kept=int(mask["last"]))
+    return Mask(CONSTANT, constant=str(mask["constant"]).encode())
+
+
+def _entries(entries: Any) -> Any:
+    """Refuse what is no list of entries, in words for people."""
+    if not isinstance(entries, list | tuple) or not all(isinstance(each, dict | TableSettings) for each in entries):
+        raise ValueError("must be written as [[table]], once for each entry")
+    known = TableSettings.model_fields
+    for entry in entries:
+        if isinstance(entry, dict) and not ("match" in entry and entry.keys() <= known.keys()):
+            raise ValueError("must have match in each entry, and else include, exclude and mask only")
+    return entries
 
 
 class AvroSettings(Section):
@@ -490,6 +597,23 @@ class Settings(BaseSettings):
     spool: SpoolSettings = Field(default_factory=SpoolSettings)
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    table: Annotated[tuple[TableSettings, ...], BeforeValidator(_entries)] = Field(
+        (), description="Entries about the columns of tables."
+    )
+
+    @model_validator(mode="after")
+    def _has_secret(self) -> Self:
+        if any(each.needs_secret for each in self.table):
+            secret = self.tables.hash_secret
+            if secret is None:
+                raise ValueError("tables.hash_secret is not set, and a mask of [[table]] is a hash")
+            if not _SECRET_MIN <= len(secret.encode()) <= _SECRET_MAX:
+                raise ValueError(f"tables.hash_secret must have {_SECRET_MIN} to {_SECRET_MAX} bytes")
+        return self
+
+    def column_rules(self) -> ColumnRules:
+        """What [[table]] says, for one stream or one command."""
+        return ColumnRules([each.rule for each in self.table], (self.tables.hash_secret or "").encode())
 
     @cached_property
     def places(self) -> Places:

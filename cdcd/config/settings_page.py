@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from cdcd.config.reference import as_toml, bounds, quantity
-from cdcd.config.settings import NAMES, Settings
+from cdcd.config.settings import NAMES, Settings, TableSettings
 
 WIDTH: Final = 120
 SINCE: Final = "0.1.0"
@@ -30,6 +30,11 @@ directory. Lists and tables are JSON outside the TOML file. Every setting is the
 otherwise.
 """
 
+_ENTRIES: Final = """\
+In the environment and in a secrets file they are one list, as JSON: `CDCD_TABLE='[{"match": "public.*", "exclude":
+["notes"]}]'`. [Columns](columns.md) says what becomes of them.
+"""
+
 _WORDS: Final = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): ""}
 
 
@@ -39,6 +44,8 @@ def page() -> str:
     for section, model in NAMES.sections.items():
         parts.append(f"## `[{section}]`\n\n{model.__doc__}\n")
         parts += [_described(f"{section}.{name}", field) for name, field in model.model_fields.items()]
+    parts.append(f"## `[[table]]`\n\n{TableSettings.__doc__}\n\n{_ENTRIES}")
+    parts += [_described(f"table.{name}", field) for name, field in TableSettings.model_fields.items()]
     return "\n".join(parts)
 
 

@@ -68,7 +68,9 @@ class Clients:
     def __init__(self, settings: Settings) -> None:
         """Connects to nothing yet."""
         self._settings: Final = settings
-        self._readable: Final = ReadableTables(settings)
+        self.column_rules: Final = settings.column_rules()
+        """The columns that are left out or masked."""
+        self._readable: Final = ReadableTables(settings, self.column_rules)
         self.copy_rate = CopyRate(settings.snapshot.rows_per_second, settings.snapshot.bytes_per_second)
         """How fast the rows of snapshots may be read."""
         self.text_as_stored = False

@@ -16,16 +16,16 @@ from cdcd.avro.codecs.lookup import TypeOptions, codecs_for, is_converted
 from cdcd.config.settings import Settings
 from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S
 from cdcd.errors import RequestRejected, sentence
-from cdcd.pgoutput.tuples import BINARY, TEXT
 from cdcd.progress.snapshot_records import Choose, TableSnapshot
 from cdcd.snapshot.published_relations import PublishedRelation, published_relations
-from cdcd.snapshot.reader import SnapshotConnection, copied_columns
+from cdcd.snapshot.reader import SnapshotConnection, copied_columns, copied_kinds
 from cdcd.source.catalog import Catalog
 from cdcd.source.exported_snapshot import check_unaltered
 from cdcd.source.heaps import Heap, column_numbers
 from cdcd.source.privileges import missing_privileges, table_privileges
 from cdcd.source.published_incarnations import published_incarnations
 from cdcd.source.session import Locked, Session
+from cdcd.transaction.column_rules import NO_RULES, ColumnRules
 from cdcd.transaction.relations import Relations, ResolvedRelation
 
 log = logging.getLogger(__name__)
@@ -69,8 +69,9 @@ class ReadableTables:
     object serves all snapshots of a process, in any thread.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        """A daemon that only takes snapshots leaves no table out."""
+    def __init__(self, settings: Settings, rules: ColumnRules = NO_RULES) -> None:
+        """A daemon that only takes snapshots leaves no table out. `rules`: of the columns left out or masked."""
+        self.rules = rules
         self._publication = settings.source.publication
         self._only_snapshot = settings.snapshot.mode == "only"
         self._said: set[str] = set()
@@ -105,12 +106,18 @@ class ReadableTables:
 
 
 def exported_tables(
-    snapshot: SnapshotConnection, session: Session, publication: str, choose: Choose, *, text_as_stored: bool = False
+    snapshot: SnapshotConnection,
+    session: Session,
+    publication: str,
+    choose: Choose,
+    rules: ColumnRules,
+    *,
+    text_as_stored: bool = False,
 ) -> list[TableExport]:
     """Describe the published tables that `choose` wants as the snapshot shows them.
 
-    `session` is outside the snapshot. `text_as_stored`: all columns come as text, in the database's encoding. Raises
-    SnapshotGone if the snapshot cannot show one of them any more.
+    `session` is outside the snapshot. `rules`: of columns left out or masked. `text_as_stored`: all columns come as
+    text, in the database's encoding. Raises SnapshotGone if the snapshot cannot show one of them any more.
     """
     wanted: list[tuple[PublishedRelation, TableSnapshot]] = []
     incarnations = published_incarnations(snapshot, session.server_version, publication)
@@ -121,12 +128,15 @@ def exported_tables(
             wanted.append((each, record))
     found = check_unaltered(snapshot, session, [each.relation.relation_oid for each, _ in wanted])
     numbers = column_numbers(snapshot, [heap.oid for own in found.values() for heap in own])
-    relations, encoding = Relations(Catalog(session, publication)), "" if text_as_stored else session.encoding
+    relations, encoding = (
+        Relations(Catalog(session, publication), rules=rules),
+        "" if text_as_stored else session.encoding,
+    )
     tables = []
     for each, record in wanted:
         relation, own = relations.resolve(each.relation), found[each.relation.relation_oid]
         codecs = codecs_for(relation.types, TypeOptions(converted=is_converted(encoding)))
-        kinds = bytes(BINARY if encoding and codec.has_binary else TEXT for codec in codecs)
+        kinds = copied_kinds(relation, (bool(encoding) and codec.has_binary for codec in codecs))
         tables.append(
             TableExport(record, relation, own, kinds, each.row_filter, {heap.oid: numbers[heap.oid] for heap in own})
         )

@@ -64,6 +64,8 @@ class RepairReader:
         relation = table.relation
         if not relation.key or relation.key != pending.wanted.columns:
             return RepairRows(pending, refused=f"its key is ({', '.join(relation.key)})")
+        if relation.has_masked_key:
+            return RepairRows(pending, refused="a column of its key is masked")
         keys, copies, without = list(dict.fromkeys(pending.wanted.keys)), list[list[bytes]](), list[tuple[str, ...]]()
         size = KEYS_AT_ONCE if has_index(relation) else len(keys)
         done = 0

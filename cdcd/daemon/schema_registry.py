@@ -46,7 +46,15 @@ def look_up_published(settings: Settings, ids: RegistryIds) -> None:
     """
     source, names = settings.source, subject_names(settings)
     try:
-        found = list(published_texts(source.login, source.application_name, source.publication, settings.avro.numeric))
+        found = list(
+            published_texts(
+                source.login,
+                source.application_name,
+                source.publication,
+                settings.avro.numeric,
+                settings.column_rules(),
+            )
+        )
     except CdcdError as error:
         log.debug("the schemas of the published tables are not known: %s", error)
         return

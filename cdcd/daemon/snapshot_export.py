@@ -234,6 +234,7 @@ class SnapshotExport:
                 session,
                 source.publication,
                 lambda schema, name, seen: self._choose(schema, name, seen) if (schema, name) in wanted else None,
+                self._readable.rules,
                 text_as_stored=as_stored,
             )
             asked = [each for each in self._repairs() if (each.schema, each.table) in wanted]
@@ -266,7 +267,8 @@ class SnapshotExport:
         def choose(schema: str, table: str, _: object) -> TableSnapshot | None:
             return wanted_snapshot("", "", schema, table) if (schema, table) in names else None
 
-        return exported_tables(snapshot, session, self._settings.source.publication, choose) if names else []
+        publication = self._settings.source.publication
+        return exported_tables(snapshot, session, publication, choose, self._readable.rules) if names else []
 
     def _read_repairs(
         self, tables: Sequence[TableExport], asked: Sequence[PendingRepair], shared: str

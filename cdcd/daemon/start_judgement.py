@@ -13,25 +13,28 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from cdcd.config.settings import SourceSettings
+from cdcd.config.settings import Settings, SourceSettings
 from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S
 from cdcd.errors import RequestRejected
-from cdcd.preflight import postgres
+from cdcd.preflight import column_rules, postgres
 from cdcd.preflight.findings import Finding, Level
 from cdcd.preflight.postgres_facts import PostgresFacts, gather
 from cdcd.source.session import Locked, Session
+from cdcd.source.table_columns import TableColumns, published_columns
 
 log = logging.getLogger(__name__)
 
 Gather: TypeAlias = "Callable[[Session, SourceSettings], PostgresFacts]"
+GatherColumns: TypeAlias = "Callable[[Session, str], list[TableColumns]]"
 
 
 class StartJudgement:
     """The judge of all starts of a process."""
 
-    def __init__(self, ask: Gather = gather) -> None:
-        """`ask` asks PostgreSQL for the facts."""
+    def __init__(self, ask: Gather = gather, ask_columns: GatherColumns = published_columns) -> None:
+        """`ask` asks PostgreSQL for the facts, `ask_columns` for the columns of a publication's tables."""
         self._ask = ask
+        self._ask_columns = ask_columns
         self._logged: set[tuple[str, str]] = set()
         """The subject and the hint of each logged warning. Its message may have figures that change."""
 
@@ -48,6 +51,18 @@ class StartJudgement:
             return False
         self.accept(postgres.judge(facts, source, takes_snapshot=takes_snapshot, is_start=True))
         return True
+
+    def judge_columns(self, session: Session, settings: Settings) -> bool:
+        """Judge [[table]], once there is a publication. Returns whether the masks can be made in binary mode.
+
+        Raises RequestRejected if something forbids the start, or what `Session` raises.
+        """
+        rules = settings.column_rules()
+        if not rules.rules:
+            return True
+        tables = self._ask_columns(session, settings.source.publication)
+        self.accept(column_rules.judge(rules, tables, binary=settings.source.binary))
+        return column_rules.in_binary_mode(rules, tables)
 
     def accept(self, findings: Iterable[Finding]) -> None:
         """Log the warnings that are new. Raises RequestRejected for an error."""

@@ -93,9 +93,10 @@ class StreamStartup:
         takes_snapshot = self._settings.snapshot.mode != "never"
         is_judged = self._fallbacks.judgement.judge(self._session, source, takes_snapshot=takes_snapshot)
         self._publication.ensure(is_judged=is_judged)
+        may_be_binary = self._fallbacks.judgement.judge_columns(self._session, self._settings)
         binary = self._fallbacks.binary
         if binary is None:
-            binary = self._publication.choose_binary(catalog)
+            binary = self._publication.choose_binary(catalog) and may_be_binary
         wal_sender_timeout_s = catalog.wal_sender_timeout_s()
         stream = self._stack.enter_context(self._clients.replication_stream())
         identity = stream.identify()

@@ -43,6 +43,7 @@ from cdcd.source.session import Session
 from cdcd.source.synchronous_standby import commits_wait
 from cdcd.source.text_conversion import TextConversion
 from cdcd.transaction.assembler import Assembler
+from cdcd.transaction.column_masks import StoredText
 from cdcd.transaction.event_format import EventFormat
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.sent_again import SentAgain
@@ -122,10 +123,12 @@ def assemble(
     registry = None
     if ids is not None:
         registry = RegistryStore(ids, subject_names(settings), registry_wait, clients.monotonic_s)
-    encoding, to_text, to_name = server.stream.encoding, None, None
+    encoding, to_text, to_name, stored = server.stream.encoding, None, None, None
     if clients.text_as_stored:
-        to_text = TextConversion(server.session, encoding).text
+        conversion = TextConversion(server.session, encoding)
+        to_text, stored = conversion.text, StoredText(conversion.text, conversion.characters)
         to_name = partial(_name, to_text)
+    clients.column_rules.take_stored_text(stored)
     events: EventFormat = AvroFormat(settings.avro.numeric, encoding, on_schema, registry, parked, to_text)
     encoder = events.stream_encoder(batches)
     snapshot_batches = BatchBuilder(settings.sink.tombstones)
@@ -185,7 +188,13 @@ def assemble(
         is_synchronous=commits_wait(server.session),
         assembler=Assembler(
             Decoder(server.streaming_mode == "parallel", to_name, server.lsn_base),
-            Relations(server.catalog, kafka.publisher.last_key, parked, kafka.publisher.last_added),
+            Relations(
+                server.catalog,
+                kafka.publisher.last_key,
+                parked,
+                kafka.publisher.last_added,
+                clients.column_rules,
+            ),
             encoder,
             spool,
             sent_again,

@@ -20,6 +20,7 @@ GROUPS: Final = {
         "kubernetes",
         "monitoring",
         "tables",
+        "columns",
         "servers",
         "upgrade",
     ),

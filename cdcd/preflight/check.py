@@ -6,14 +6,16 @@ After: the command prints each finding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cdcd.config.settings import Settings
 from cdcd.errors import CdcdError
-from cdcd.preflight import connections, host, kafka, postgres, registry
+from cdcd.preflight import column_rules, connections, host, kafka, postgres, registry
 from cdcd.preflight.findings import Finding, Level, of_error
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.preflight.postgres_facts import gather_for_check as ask_postgres
+from cdcd.source.session import Session
+from cdcd.source.table_columns import table_columns
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
@@ -32,6 +34,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
                 absent = finding  # only Kafka tells whether it is a new slot, or a lost one
             else:
                 yield finding
+        yield from _column_findings(settings, published)
     except CdcdError as failure:
         yield of_error("server", failure, unseen="PostgreSQL")
     lost: Finding | None = None
@@ -46,3 +49,11 @@ def findings(settings: Settings) -> Iterator[Finding]:
     if settings.avro.registry_url is not None:
         yield from registry.findings(settings, has_publication=facts is not None and facts.publication is not None)
     yield from host.judge(settings, is_slot_in_use=is_slot_in_use)
+
+
+def _column_findings(settings: Settings, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    rules, source = settings.column_rules(), settings.source
+    if rules.rules:
+        with Session(source.login, "cdcd check") as session:
+            columns = table_columns(session, tables)
+        yield from column_rules.judge(rules, columns, binary=source.binary)

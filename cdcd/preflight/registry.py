@@ -68,7 +68,9 @@ def findings(settings: Settings, *, has_publication: bool) -> Iterator[Finding]:
 def _wanted_schemas(settings: Settings) -> list[WantedSchema]:
     source, avro = settings.source, settings.avro
     names = SubjectNames(avro.subject_strategy, TopicNames(settings.sink.prefix, settings.sink.topic).topic)
-    texts = published_texts(source.login, source.application_name, source.publication, avro.numeric)
+    texts = published_texts(
+        source.login, source.application_name, source.publication, avro.numeric, settings.column_rules()
+    )
     return [
         WantedSchema((each.schema, each.name), names.name(each.schema, each.name, part, text), text)
         for each in texts

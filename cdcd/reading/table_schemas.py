@@ -25,6 +25,7 @@ from cdcd.source.catalog import Catalog
 from cdcd.source.login import Dsn
 from cdcd.source.session import Session
 from cdcd.source.table_selection import qualified_name, select_published
+from cdcd.transaction.column_rules import NO_RULES, ColumnRules
 from cdcd.transaction.relations import MESSAGES, Relations
 
 
@@ -71,6 +72,7 @@ def selected_schemas(
     publication: str,
     names: TopicNames,
     numeric: Literal["decimal", "string"],
+    rules: ColumnRules = NO_RULES,
 ) -> list[tuple[str, str, TableSchemas]]:
     """Schema, name and Avro schemas of the published tables, or of `tables` (schema.table; `*` is any characters).
 
@@ -78,18 +80,23 @@ def selected_schemas(
     """
     return [
         (each.schema, each.name, _parsed(each, names))
-        for each in selected_texts(tables, dsn, application_name, publication, numeric)
+        for each in selected_texts(tables, dsn, application_name, publication, numeric, rules)
     ]
 
 
 def selected_texts(
-    tables: Sequence[str], dsn: Dsn, application_name: str, publication: str, numeric: Literal["decimal", "string"]
+    tables: Sequence[str],
+    dsn: Dsn,
+    application_name: str,
+    publication: str,
+    numeric: Literal["decimal", "string"],
+    rules: ColumnRules = NO_RULES,
 ) -> list[SchemaTexts]:
     """The schemas of the published tables, or of `tables` (schema.table; `*` is any characters).
 
     Raises RequestRejected if one of `tables` is not published, or if nothing is.
     """
-    found = list(published_texts(dsn, application_name, publication, numeric))
+    found = list(published_texts(dsn, application_name, publication, numeric, rules))
     if not found:
         raise RequestRejected(
             f"the publication {publication} has no tables, or does not exist",
@@ -101,12 +108,16 @@ def selected_texts(
 
 
 def published_texts(
-    dsn: Dsn, application_name: str, publication: str, numeric: Literal["decimal", "string"]
+    dsn: Dsn,
+    application_name: str,
+    publication: str,
+    numeric: Literal["decimal", "string"],
+    rules: ColumnRules = NO_RULES,
 ) -> Iterator[SchemaTexts]:
-    """The schemas of the published tables; nothing if there is no such publication."""
+    """The schemas of the published tables, by the daemon's `rules` for columns; nothing if there is no publication."""
     with Session(dsn, application_name) as session:
         types = TypeOptions(numeric, any_encoding=session.encoding == "SQL_ASCII")
-        relations = Relations(Catalog(session, publication))
+        relations = Relations(Catalog(session, publication), rules=rules)
         for table in published_relations(session, publication):
             relation = relations.resolve(table.relation)
             codecs = codecs_for(relation.types, types)

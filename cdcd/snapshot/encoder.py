@@ -21,6 +21,7 @@ from cdcd.snapshot.copy_format import CopyFormat, TableRows
 from cdcd.snapshot.table_progress import ReadingProgress, TableProgress
 from cdcd.source.heaps import Heap
 from cdcd.transaction.change_consumer import ChangeConsumer
+from cdcd.transaction.masked_changes import open_relation
 from cdcd.transaction.relations import ResolvedRelation
 
 
@@ -57,7 +58,7 @@ class SnapshotEncoder:
         """Add a table, before `start`. `kinds`: for each column BINARY, or TEXT where COPY gives its text."""
         begun = chunks.begin(record, heaps, relation.key, self._lsn, self._xmin)
         left = chunks.divide(begun, heaps, self._chunk_blocks)
-        rows = TableRows(self._encoder.open_relation(relation), kinds)
+        rows = TableRows(open_relation(self._encoder, relation), kinds)
         self._tables[record.topic] = TableReading(begun, rows, left[::-1])
         self._changed.add(record.topic)
 

@@ -15,7 +15,7 @@ Only the statements at the start wait. `read` returns what has come.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ import psycopg
 from psycopg import pq, sql
 
 from cdcd.errors import CdcdError, PostgresUnavailable, RequestRejected, TextUnconvertible
-from cdcd.pgoutput.tuples import TEXT
+from cdcd.pgoutput.tuples import BINARY, TEXT
 from cdcd.snapshot.chunks import XID_MASK, Chunk
 from cdcd.source.copy_data import read_frames
 from cdcd.source.identifiers import identifier
@@ -36,6 +36,7 @@ from cdcd.source.server_errors import (
     is_passing,
     unavailable,
 )
+from cdcd.transaction.relations import ResolvedRelation
 
 INPUT_BUFFER_BYTES: Final = 1 << 20
 _READ_BYTES: Final = 1 << 19
@@ -297,6 +298,15 @@ def _entering(chunk: Chunk, snapshot: str, columns: Sequence[str], *, ends_other
             sql.Literal(heap.as_string())
         ),
     }
+
+
+def copied_kinds(relation: ResolvedRelation, have_binary: Iterable[bool]) -> bytes:
+    """For each column BINARY, or TEXT if COPY is to send its text. `have_binary`: for each, whether cdcd reads binary.
+
+    A mask is made from the text.
+    """
+    each = zip(relation.columns, have_binary, strict=True)
+    return bytes(BINARY if has_binary and not column.is_masked else TEXT for column, has_binary in each)
 
 
 def copied_columns(names: Sequence[str], kinds: bytes) -> list[sql.Composable]:

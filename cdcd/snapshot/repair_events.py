@@ -22,6 +22,8 @@ from cdcd.pgoutput.messages import KEY
 from cdcd.progress.repair_records import PendingRepair
 from cdcd.snapshot.copy_format import TableRows
 from cdcd.transaction.change_consumer import ChangeConsumer
+from cdcd.transaction.column_masks import MASKED
+from cdcd.transaction.masked_changes import open_relation
 from cdcd.transaction.relations import ResolvedRelation
 
 REPAIR_ORIGIN: Final = "pg_cdcd_repair"
@@ -76,18 +78,18 @@ def encode_repairs(
 def _encode(encoder: ChangeConsumer, repair: RepairRows, lsn: int) -> RepairOutcome:
     relation, rows, deletes = repair.relation, 0, 0
     if relation is not None:
-        changes = encoder.open_relation(relation)
+        changes = open_relation(encoder, relation)
         table = TableRows(changes, repair.kinds)
         rows = sum(int(table.encode(messages, table.begin_copy(), lsn)) for messages in repair.copies)
         for key in repair.without_rows:
             values = dict(zip(relation.key, key, strict=True))
             old = [values[column.name].encode() if column.in_key else None for column in relation.columns]
             try:
-                changes.delete(bytes([KEY]) + encode_tuple(old), 0, lsn)
+                changes.delete(bytes([MASKED, KEY]) + encode_tuple(old), 1, lsn)  # made here, of the columns left
                 deletes += 1
             except CdcdError as error:  # whoever asks for repairs must not stop the daemon by it
                 log.warning("passed over a key to repair: %s", error, extra={"table": _name(repair.pending)})
-                changes = encoder.open_relation(relation)
+                changes = open_relation(encoder, relation)
     return RepairOutcome(repair.pending, repair.left, rows, deletes, repair.refused)
 
 

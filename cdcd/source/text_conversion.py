@@ -46,6 +46,11 @@ class TextConversion:
             return raw.decode("ascii")
         return "".join(self._piece(piece) for piece in self._pieces.findall(raw))
 
+    def characters(self, raw: bytes) -> list[bytes]:
+        """The bytes, one character after the other."""
+        pieces: list[bytes] = self._pieces.findall(raw)
+        return [each for piece in pieces for each in (_single(piece) if piece.isascii() else [piece])]
+
     def _piece(self, piece: bytes) -> str:
         known = self._known.get(piece)
         if known is None:
@@ -62,3 +67,7 @@ class TextConversion:
                 raise
             return character.decode("ascii", "surrogateescape")
         return str(text)
+
+
+def _single(text: bytes) -> list[bytes]:
+    return [text[at : at + 1] for at in range(len(text))]

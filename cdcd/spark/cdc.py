@@ -169,6 +169,9 @@ class Cdc:
         snapshot = Snapshot(self.spark, dsn, publication, self.topics.names, tables, parallelism)
         with suppress(RequestRejected):  # the daemon may not have begun
             snapshot.lsn_base = self.topics.cuts.at().lsn_base
+        for name, made in snapshot.tables.items():
+            columns = [each["name"] for each in snapshot.writer(name).columns]
+            snapshot.hidden[name] = self.topics.hidden(name, made.topic, columns)
         return snapshot
 
     def verify(

@@ -78,6 +78,8 @@ class Snapshot:
                 "cdcd schema lists the published tables; publication= names another publication",
                 code="tables-missing",
             )
+        self.hidden: dict[str, frozenset[str]] = {}
+        """By schema.table, the columns that the daemon leaves out or masks: readers of the topics must not see them."""
         self._exported = ExportedSnapshot(dsn, publication, list(self.tables), export)
         self.lsn_base = 0
         """Is added to the LSN of the server, as the daemon adds it."""
@@ -106,7 +108,17 @@ class Snapshot:
         return () if made is None else tuple(e["name"] for e in made["fields"] if "pg_type" in e)
 
     def rows(self, table: str) -> DataFrame:
-        """The table's rows with the columns of a mirrored table, the META ones included."""
+        """The table's rows with the columns of a mirrored table, the META ones included.
+
+        Raises RequestRejected if some columns are masked or left out.
+        """
+        if hidden := self.hidden.get(table):
+            raise RequestRejected(
+                f"the daemon masks or leaves out columns of {table} ({', '.join(sorted(hidden))}), and PostgreSQL does "
+                "not: so it cannot be loaded from PostgreSQL directly",
+                "Let the daemon take a snapshot of the table: cdcd snapshot",
+                code="column-not-loadable",
+            )
         described = {each["name"]: each for each in self.writer(table).described()}
         selected, made, lost = [], [], {}
         for column in self.writer(table).columns:

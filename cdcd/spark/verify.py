@@ -57,7 +57,7 @@ class TableReport:
     different: int
     """How many keys differ."""
     not_compared: tuple[str, ...]
-    """Columns of a type for which the two sides cannot make the same text."""
+    """Columns of a type for which the two sides cannot make the same text, and those that are masked or left out."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,10 @@ class Comparison:
         writer = snapshot.writer(table)
         described = {each["name"]: each for each in writer.described()}
         types = {each["name"]: each["type"] for each in writer.columns}
-        fit = {name: c.is_comparable(types[name], described[name]["pg_type"]) for name in described}
+        hidden = snapshot.hidden.get(table, frozenset())
+        fit = {
+            name: name not in hidden and c.is_comparable(types[name], described[name]["pg_type"]) for name in described
+        }
         self._columns = [each for each in writer.columns if fit[each["name"]]]
         self._left_out = tuple(name for name in described if not fit[name])
         self._key = tuple(name for name in rows_key if fit[name])

@@ -177,7 +177,7 @@ class Assembler:
                     if changes == HANDED_ON:
                         self._router.row(frame, kind, BODY_AT)
                     elif changes == SPOOLED:
-                        self._spooled.append_change(frame)
+                        self._spooled.append_row(frame)
                     elif changes == REFUSED:
                         raise self._unexpected(frame)
                     elif self._sent_again.expects_no_rows and self._router.is_event(frame, BODY_AT):

@@ -21,6 +21,7 @@ from cdcd.pgoutput.cursor import short
 from cdcd.source.stream_messages import XLOGDATA_HEADER_BYTES
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
 from cdcd.transaction.dormant_relation import DormantRelation, gives_events, open_changes
+from cdcd.transaction.masked_changes import open_relation
 from cdcd.transaction.relations import Relations
 
 BODY_AT: Final = 26  # not written as a sum, which mypyc would look up for every row
@@ -117,7 +118,7 @@ class ChangeRouter:
             return
         for relation, changes in self._relations.settle():
             if self._known.get(relation.oid) is changes:
-                self._replace(relation.oid, self._consumer.open_relation(relation))
+                self._replace(relation.oid, open_relation(self._consumer, relation))
 
     def put(self, message: messages.Relation, changes: RelationChanges) -> None:
         """Put the relation in force that `message` announces, and that this router or another one has opened.
@@ -140,6 +141,10 @@ class ChangeRouter:
         self._known[oid] = changes
         self._last = None
         self._shown = None
+
+    def in_force(self, relation_oid: int) -> RelationChanges | None:
+        """What takes the changes of a relation now; None if nothing announced it."""
+        return self._known.get(relation_oid)
 
     def announced_name(self, relation_oid: int) -> tuple[str, str] | None:
         """The schema and name under which the stream sends a relation; None if it has not announced it."""

@@ -21,6 +21,8 @@ from cdcd.pgoutput.decoder import Decoder
 from cdcd.pgoutput.encoder import encode
 from cdcd.source.requests_table import is_requests
 from cdcd.transaction.change_consumer import ChangeConsumer, RelationChanges
+from cdcd.transaction.column_masks import RelationMasking
+from cdcd.transaction.masked_changes import MaskedChanges, open_relation
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.request_rows import RequestRows
 
@@ -32,7 +34,7 @@ def open_changes(
     if is_requests(message.nspname, message.relname):
         return RequestRows(consumer, message, relations.takes_requests(message.relation_oid))
     relation = relations.resolve(message)
-    changes = consumer.open_relation(relation)
+    changes = open_relation(consumer, relation)
     relations.opened(message, relation, changes if known_as is None else known_as)
     return changes
 
@@ -42,6 +44,13 @@ def gives_events(changes: RelationChanges | None) -> bool:
     if isinstance(changes, DormantRelation):
         return not changes.has_requests
     return not isinstance(changes, RequestRows)
+
+
+def masking_of(changes: RelationChanges) -> RelationMasking | None:
+    """What is to be done with the frames of these changes, for a spool that keeps them; None: nothing."""
+    if isinstance(changes, DormantRelation):
+        return changes.masking()
+    return changes.masking if isinstance(changes, MaskedChanges) else None
 
 
 @final
@@ -68,9 +77,16 @@ class DormantRelation(RelationChanges):
     def truncate(self, lsn: i64, cascade: bool, restart_identity: bool) -> None:
         self._opened().truncate(lsn, cascade, restart_identity)
 
+    def masking(self) -> RelationMasking | None:
+        """As `masking_of`."""
+        return self._relations.rules.masking(self._announced())
+
     def _opened(self) -> RelationChanges:
         if self._changes is None:
-            message = Decoder().decode(self._message, 0, self._is_streamed)
-            assert isinstance(message, messages.Relation)
-            self._changes = open_changes(self._relations, self._consumer, message, self)
+            self._changes = open_changes(self._relations, self._consumer, self._announced(), self)
         return self._changes
+
+    def _announced(self) -> messages.Relation:
+        message = Decoder().decode(self._message, 0, self._is_streamed)
+        assert isinstance(message, messages.Relation)
+        return message

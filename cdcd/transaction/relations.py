@@ -29,6 +29,8 @@ from cdcd.errors import Unpublishable
 from cdcd.pgoutput import messages
 from cdcd.source.pg_types import DOMAIN, UNKNOWN, Attribute, PgType
 from cdcd.source.table_selection import qualified_name, shell_word
+from cdcd.transaction.column_masks import RelationMasking
+from cdcd.transaction.column_rules import NO_RULES, ColumnRules
 
 IDENTITY_DEFAULT: Final = "d"
 IDENTITY_FULL: Final = "f"
@@ -42,7 +44,15 @@ ADDED_SIZE_MAX: Final = 50_000
 class ResolvedColumn:
     """One published column, in the order of the stream's tuples."""
 
-    def __init__(self, name: str, pgtype: PgType, typmod: int, in_key: bool, missing_value: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        pgtype: PgType,
+        typmod: int,
+        in_key: bool,
+        missing_value: str | None = None,
+        is_masked: bool = False,
+    ) -> None:
         self.name = name
         self.pgtype = pgtype
         self.typmod = typmod
@@ -50,6 +60,8 @@ class ResolvedColumn:
         """Whether it is part of the key of this table's events."""
         self.missing_value = missing_value
         """What the rows hold that are older than the column, as PostgreSQL's text; None: null, or not known."""
+        self.is_masked = is_masked
+        """Its values are masked: type and missing value are those of the masked values. COPY has to give its text."""
 
 
 class ResolvedRelation:
@@ -64,6 +76,7 @@ class ResolvedRelation:
         columns: list[ResolvedColumn],
         is_provisional: bool = False,
         added: Mapping[str, Attribute] | None = None,
+        masking: RelationMasking | None = None,
     ) -> None:
         self.oid = oid
         self.schema = schema
@@ -74,6 +87,8 @@ class ResolvedRelation:
         """The key holds only for transactions that commit before `Relations.settles_lsn`."""
         self.added = dict(added or {})
         """By name, the columns that were added with a default which is known."""
+        self.masking = masking
+        """What is done with its frames before a consumer gets them: `masked_changes`. None: nothing."""
 
     @property
     def types(self) -> list[tuple[PgType, int]]:
@@ -89,6 +104,16 @@ class ResolvedRelation:
     def has_key(self) -> bool:
         """Whether its events have keys."""
         return any(column.in_key for column in self.columns)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether its readers do not see all columns."""
+        return self.masking is not None and self.masking.leaves_out
+
+    @property
+    def has_masked_key(self) -> bool:
+        """Whether a column of the key is masked: PostgreSQL cannot find a row by such a key."""
+        return any(column.in_key and column.is_masked for column in self.columns)
 
 
 MESSAGES: Final = ResolvedRelation(
@@ -142,14 +167,17 @@ class Relations:
         last_key: Callable[[str, str, int], tuple[str, ...]] | None = None,
         parked: Collection[tuple[str, str]] = (),
         last_added: Callable[[str, str, int], Mapping[str, Attribute]] | None = None,
+        rules: ColumnRules = NO_RULES,
     ) -> None:
         """`last_key` takes the schema, the name and the OID of a table. It returns the key columns of the table's last
         events in Kafka; empty if they are not known, or if the events are of another table. `last_added` likewise: the
         columns of these events that were added with a default.
 
-        `parked`: the tables whose events do not go to their own topics; for them an unknown key is no key.
+        `parked`: the tables whose events do not go to their own topics; for them an unknown key is no key. `rules`: the
+        columns that are left out or masked.
         """
         self._catalog = catalog
+        self.rules = rules
         self._published_key = last_key
         self._published_added = last_added
         self._keys: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
@@ -171,9 +199,10 @@ class Relations:
         )
 
     def resolve(self, message: messages.Relation) -> ResolvedRelation:
-        """The relation that `message` announces, with its types and the key of its events.
+        """The relation that `message` announces, with its types and the key of its events, as its readers see it.
 
-        Raises Unpublishable if the key cannot be known, and the table's last events had one.
+        Raises Unpublishable if the key cannot be known, and the table's last events had one; or if a column of the key
+        is left out, or masked by something else than a hash.
         """
         if message.relation_oid in self._seen:
             self._catalog.forget()
@@ -223,8 +252,12 @@ class Relations:
     def _resolved(
         self, message: messages.Relation, key: Collection[str], *, is_provisional: bool = False
     ) -> ResolvedRelation:
+        masking = self.rules.masking(message)
+        if masking is not None:
+            key = self._masked_key(_table(message), key, masking)
+            message = masking.relation(message)
         types = self._catalog.types({column.type_oid for column in message.columns})
-        added = self._added_columns(message)
+        added = self._added_columns(message, masking)
         relation = ResolvedRelation(
             message.relation_oid,
             message.nspname or "pg_catalog",
@@ -237,16 +270,28 @@ class Relations:
                     column.typmod,
                     column.name in key,
                     added[column.name].missing_value if column.name in added else None,
+                    masking is not None and masking.is_masked(column.name),
                 )
                 for column in message.columns
             ],
             is_provisional,
             added,
+            masking,
         )
         self._keys[_table(message)] = message.relation_oid, relation.key
         return relation
 
-    def _added_columns(self, message: messages.Relation) -> dict[str, Attribute]:
+    def _masked_key(self, table: tuple[str, str], key: Collection[str], masking: RelationMasking) -> Collection[str]:
+        """The key, behind the masks. Raises Unpublishable if they take a part of it."""
+        for name in sorted(key):
+            why = masking.unfit_for_key(name)
+            if why and table in self._parked:
+                return ()
+            if why:
+                raise _unfit_key(table, name, why)
+        return key
+
+    def _added_columns(self, message: messages.Relation, masking: RelationMasking | None) -> dict[str, Attribute]:
         """The columns that rows may be older than, with what these rows hold, by name.
 
         The catalog forgets it once it has written all rows anew. A column is known by its name, type and number,
@@ -260,6 +305,9 @@ class Relations:
         for column in message.columns:
             now = of_now.get(column.name)
             known = self._added.get((oid, column.name)) or published.get(column.name)
+            if masking is not None:
+                now = None if now is None else masking.attribute(column.name, now)
+                known = None if known is None else masking.attribute(column.name, known, again=True)
             if now is not None and now.type_oid == column.type_oid and now.missing_value is not None:
                 self._added[oid, column.name] = known = now
             if known is None or known.type_oid != column.type_oid or (now is not None and now.number != known.number):
@@ -300,6 +348,18 @@ class Relations:
 
 def _table(message: messages.Relation) -> tuple[str, str]:
     return message.nspname or "pg_catalog", message.relname
+
+
+def _unfit_key(table: tuple[str, str], column: str, why: str) -> Unpublishable:
+    name = qualified_name(*table)
+    return Unpublishable(
+        f"the column {column} of {name} {why}, and it is part of the key of its events: in [[table]], mask it by "
+        '"hash", or not at all',
+        f"Then start again, and run: cdcd unpark --discard {shell_word(name)}, which takes a new snapshot of the table",
+        table=table,
+        keyless=True,
+        code="key-masked",
+    )
 
 
 def _unknown_key(table: tuple[str, str], last: set[str]) -> Unpublishable:

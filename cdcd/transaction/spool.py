@@ -197,7 +197,7 @@ class SpooledTransaction:
         """The relations that the stream had announced before this transaction, by OID. Only a prepared transaction may
         rely on them."""
         self._frames: list[bytes] = []
-        self._top_xid: i64 = xid
+        self.top_xid: i64 = xid
         self._last_subxid: i64 = _NO_XID
         self._highest: i64 = 0
         """The highest xid of all frames."""
@@ -244,6 +244,10 @@ class SpooledTransaction:
         taken = self._relations.announce(self._position(), arrival, relation, body)
         self.on_index(taken)
         return taken > 0
+
+    def relation(self, oid: int) -> Relation | None:
+        """What the last Relation message about this table said; None if there is none that was not rolled back."""
+        return self._relations.latest(oid)
 
     def relations(self) -> list[SpooledRelation]:
         """The Relation messages among the frames, in order."""
@@ -339,7 +343,7 @@ class SpooledTransaction:
 
     def _relative(self, subxid: i64) -> i64:
         """The xid, counted from that of the top level."""
-        return (subxid - self._top_xid) & 0xFFFFFFFF
+        return (subxid - self.top_xid) & 0xFFFFFFFF
 
     def _change_subxact(self, subxid: i64) -> None:
         """The next frame's xid is not that of the last one."""

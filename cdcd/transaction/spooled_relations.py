@@ -65,6 +65,11 @@ class SpooledRelations:
         self.announced.append(announced)
         return announced.memory_bytes
 
+    def latest(self, oid: int) -> Relation | None:
+        """The last message about a table; None if there is none."""
+        index = self._latest.get(oid)
+        return None if index is None else self.announced[index].relation
+
     def cut(self, position: i64) -> int:
         """Drop the messages from frame `position` on. Returns the memory that this frees."""
         freed = 0

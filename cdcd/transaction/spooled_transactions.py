@@ -36,6 +36,7 @@ from cdcd.transaction.dormant_relation import gives_events
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.sent_again import SentAgain
 from cdcd.transaction.spool import Spool, SpooledTransaction
+from cdcd.transaction.spooled_masks import SpooledMasks
 from cdcd.transaction.spooled_relations import SpooledRelation
 
 _XID_BYTES: Final = 4
@@ -106,8 +107,8 @@ class SpooledTransactions:
         """Prepared transactions, by name."""
         self._block: SpooledTransaction | None = None
         """The transaction whose stream block or prepare block is open."""
-        self._block_xid: i64 = 0
         self._replay: SpoolReplay | None = None
+        self._masks = SpooledMasks(relations.rules, session)
         self._arrived = 0
         """How many Relation messages have come."""
         self._arrivals: dict[int, int] = {}
@@ -123,7 +124,7 @@ class SpooledTransactions:
         if spooled is None:
             spooled = self._streams[xid] = self._spool.open(True, xid)
         self._block = spooled
-        self._block_xid = xid
+        self._masks.forget()
 
     def stop_stream_block(self) -> None:
         """Stream Stop."""
@@ -136,7 +137,7 @@ class SpooledTransactions:
         """
         self._block = self._spool.open(False, xid)
         self._block.rely_on(self._session.known())
-        self._block_xid = xid
+        self._masks.forget()
 
     def stop_prepare_block(self, message: messages.Prepare) -> None:
         """Prepare: the transaction is complete, and waits for Commit Prepared or Rollback Prepared."""
@@ -145,14 +146,20 @@ class SpooledTransactions:
         self._block = None
         self._prepare(_prepared_name(message.gid, message.xid), block, message.prepare_lsn)
 
+    def append_row(self, frame: bytes) -> None:
+        """Spool an Insert, Update or Delete of the open block, with its values masked. Raises as `append_change`."""
+        block = self._block
+        assert block is not None, "no block is open"
+        self.append_change(self._masks.frame(block, frame))
+
     def append_change(self, frame: bytes) -> None:
-        """Spool an Insert, Update, Delete, Truncate or Relation of the open block.
+        """Spool a change, or a Relation, of the open block as it is.
 
         Raises SpoolFull if there is no room, DecodeError (the server's fault) if the frame is too short.
         """
         block = self._block
         assert block is not None, "no block is open"
-        subxid = self._block_xid
+        subxid = block.top_xid
         if block.streamed:
             if len(frame) < STREAMED_BODY_AT:
                 kind: i64 = frame[XLOGDATA_HEADER_BYTES]
@@ -169,11 +176,12 @@ class SpooledTransactions:
         elif isinstance(message, messages.Truncate):
             self.append_change(frame)
         else:
-            block.append(self._block_xid, frame)
+            block.append(block.top_xid, frame)
 
     def announce(self, message: messages.Relation, frame: bytes) -> None:
         """Take a Relation message, inside a block or outside. Raises as `append_change`."""
         self._arrived += 1
+        self._masks.forget()
         block = self._block
         if block is not None:
             body = frame[STREAMED_BODY_AT if block.streamed else BODY_AT :]

@@ -85,6 +85,8 @@ class TableResult:
     """The table, as PostgreSQL names it."""
     key: tuple[str, ...] = ()
     """The columns of its key; empty if it has none."""
+    has_masked_key: bool = False
+    """A column of its key is masked: PostgreSQL finds no row by such a key."""
 
     @property
     def is_equal(self) -> bool:
@@ -178,14 +180,25 @@ class Comparison:
         """
         source = self._settings.source
         selected = selected_schemas(
-            tables, source.login, source.application_name, source.publication, self._names, self._settings.avro.numeric
+            tables,
+            source.login,
+            source.application_name,
+            source.publication,
+            self._names,
+            self._settings.avro.numeric,
+            self._settings.column_rules(),
         )
         wanted = [each for each in selected if each[:2] not in leave_out]
         names = [(schema, name) for schema, name, _ in wanted]
         if be_whole is not None:
             be_whole(set(names))
         with Checksums(
-            source.login, source.application_name, source.publication, names, source.primary_login
+            source.login,
+            source.application_name,
+            source.publication,
+            names,
+            source.primary_login,
+            self._settings.column_rules(),
         ) as server:
             log.info("comparing", extra={"lsn": format_lsn(server.lsn), "tables": len(wanted)})
             lsn = reach(server.lsn, set(names))
@@ -237,6 +250,7 @@ class Comparison:
             table.schema,
             table.name,
             table.key,
+            server.relation(table).has_masked_key,
         )
 
     def _compare_values(
@@ -264,6 +278,7 @@ class Comparison:
             table.schema,
             table.name,
             table.key,
+            server.relation(table).has_masked_key,
         )
 
 

@@ -22,8 +22,9 @@ from typing import Any, Final, Self, TypeAlias
 from psycopg import sql
 
 from cdcd.errors import CdcdError, RequestRejected, TextUnconvertible
+from cdcd.pgoutput.tuples import TEXT
 from cdcd.snapshot.published_relations import published_relations
-from cdcd.snapshot.reader import SnapshotConnection
+from cdcd.snapshot.reader import SnapshotConnection, copied_columns
 from cdcd.source.catalog import Catalog
 from cdcd.source.connection import Connection
 from cdcd.source.exported_snapshot import export_snapshot, lock_tables, until_unaltered
@@ -32,13 +33,16 @@ from cdcd.source.login import Dsn
 from cdcd.source.published_tables import published_tables
 from cdcd.source.session import Session, connect, parameters
 from cdcd.source.slot_wait import SlotWait
+from cdcd.transaction.column_rules import NO_RULES, ColumnRules
 from cdcd.transaction.relations import Relations, ResolvedRelation
-from cdcd.verify.row_store import BUCKET_DIGITS, INLINE_BYTES_MAX, SUM_DIGITS
+from cdcd.verify.row_store import BUCKET_DIGITS, INLINE_BYTES_MAX, SUM_DIGITS, bucket_of, digest, value_token
 
 Row: TypeAlias = "tuple[str, list[str], str]"
 """Bucket, the key's pieces (of the whole row where there is no key), the row's digest."""
 
 _FETCH_ROWS: Final = 5_000
+_MASKED_BUCKETS: Final = 256
+"""Rows of so many parts of a masked table are in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,10 @@ class ChecksummedTable:
     name: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
+
+
+def _bucket(row: Row) -> str:
+    return row[0]
 
 
 def unconvertible(table: ChecksummedTable) -> RequestRejected:
@@ -70,15 +78,17 @@ class Checksums:
         publication: str,
         tables: Sequence[tuple[str, str]],
         primary: Dsn | None = None,
+        rules: ColumnRules = NO_RULES,
     ) -> None:
         """Take the snapshot of `tables` (schema, name). The server first waits for the open write transactions.
 
-        `primary`: the primary's, if `dsn` leads to a standby.
+        `primary`: the primary's, if `dsn` leads to a standby. `rules`: of columns left out or masked.
 
         Raises RequestRejected or PostgresUnavailable, as `Connection` does. Raises RequestRejected if a table is not
         published any more, or if other sessions keep altering a table.
         """
         self._primary = primary
+        self._rules = rules
         with Session(dsn, application_name) as session:
             until_unaltered(lambda: self._take(dsn, application_name, session, publication, tables))
             self.encoding = session.encoding
@@ -103,7 +113,7 @@ class Checksums:
                 )
             wanted = [published[table] for table in tables]
             oids = [table.oid for table in wanted]
-            relations = Relations(Catalog(session, publication))
+            relations = Relations(Catalog(session, publication), rules=self._rules)
             described = [relations.resolve(each.relation) for each in published_relations(connection, publication)]
             heaps = lock_tables(connection, session, oids, [table.expression for table in wanted])
         except BaseException:
@@ -117,6 +127,9 @@ class Checksums:
 
     def parts(self, table: ChecksummedTable) -> Iterator[tuple[str, int, int]]:
         """For each part that has rows: its bucket, its number of rows, and the sum of their digests."""
+        if self._is_masked(table):
+            yield from self._masked_parts(table)
+            return
         query = sql.SQL(
             "SELECT bucket, count(*), sum(('x' || substr(digest, 1, {digits}))::bit({bits})::bigint)"
             " FROM ({rows}) AS digests GROUP BY bucket"
@@ -129,6 +142,12 @@ class Checksums:
 
     def rows(self, table: ChecksummedTable, buckets: Sequence[str]) -> Iterator[Row]:
         """The rows of these parts, in the order of the buckets."""
+        if self._is_masked(table):
+            wanted = sorted(buckets)
+            for at in range(0, len(wanted), _MASKED_BUCKETS):
+                some = frozenset(wanted[at : at + _MASKED_BUCKETS])
+                yield from sorted((row for row in self._masked_rows(table) if row[0] in some), key=_bucket)
+            return
         # The query has no placeholders: a % in the name of a table could look like one.
         query = sql.SQL(
             'SELECT bucket, key, digest FROM ({}) AS digests WHERE bucket = ANY({}) ORDER BY bucket COLLATE "C"'
@@ -152,6 +171,9 @@ class Checksums:
         tids = "{" + ",".join(f'"({block},{item})"' for block, item in places) + "}"
         where = sql.SQL(" WHERE t.ctid = ANY({}::pg_catalog.tid[])").format(sql.Literal(tids))
         expression = sql.SQL("ONLY {}").format(sql.Identifier(heap.schema, heap.name))
+        if self._is_masked(table):
+            yield from self._masked_rows(table, expression, where)
+            return
         yield from self._stream(self._rows(table, expression, where))
 
     def close(self) -> None:
@@ -188,6 +210,42 @@ class Checksums:
         return sql.SQL("SELECT substr({bucket}, 1, {digits}) AS bucket, key, digest FROM ({pieces}) AS pieces").format(
             bucket=bucket, digits=sql.Literal(BUCKET_DIGITS), pieces=pieces
         )
+
+    def _is_masked(self, table: ChecksummedTable) -> bool:
+        return any(column.is_masked for column in self.relation(table).columns)
+
+    def _masked_parts(self, table: ChecksummedTable) -> Iterator[tuple[str, int, int]]:
+        parts: dict[str, tuple[int, int]] = {}
+        for bucket, _, row in self._masked_rows(table):
+            rows, total = parts.get(bucket, (0, 0))
+            parts[bucket] = rows + 1, total + int(row[:SUM_DIGITS], 16)
+        for bucket, (rows, total) in parts.items():
+            yield bucket, rows, total
+
+    def _masked_rows(
+        self, table: ChecksummedTable, expression: sql.Composable | None = None, where: sql.Composable | None = None
+    ) -> Iterator[Row]:
+        """As `_rows`, made here: no statement has the secret, which the server could log."""
+        published, masking = self._published[table.schema, table.name], self.relation(table).masking
+        assert masking is not None
+        texts = copied_columns(table.columns, bytes([TEXT]) * len(table.columns))
+        query = sql.SQL("SELECT {columns} FROM {table} AS t{where}").format(
+            columns=sql.SQL(", ").join(sql.SQL("pg_catalog.textsend({})").format(text) for text in texts),
+            table=expression or sql.SQL(published.expression),
+            where=where or sql.SQL(f" WHERE {published.row_filter}" if published.row_filter else ""),
+        )
+        try:
+            for values in self._stream(query):
+                tokens = []
+                for column, value in zip(table.columns, values, strict=True):
+                    text = masking.text(column, value)
+                    shown = None if text is None else text.decode("utf-8", "surrogateescape")
+                    tokens.append(value_token(shown, is_key=column in table.key))
+                key = [tokens[table.columns.index(column)] for column in table.key] or tokens
+                row = digest(tokens)
+                yield bucket_of("".join(key) if table.key else row), key, row
+        except TextUnconvertible as error:
+            raise unconvertible(table) from error
 
     def _piece(self, column: str, *, is_key: bool) -> sql.Composed:
         text = sql.SQL("concat({})").format(sql.Identifier("t", column))

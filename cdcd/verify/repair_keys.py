@@ -21,6 +21,12 @@ def check_repairable(result: TableResult) -> None:
         raise RequestRejected(
             f"{name} has no key, so its rows cannot be repaired one by one", copy, code="repair-impossible"
         )
+    if result.has_masked_key:
+        raise RequestRejected(
+            f"a column of the key of {name} is masked, so PostgreSQL cannot find the rows that differ",
+            copy,
+            code="repair-impossible",
+        )
     if result.other_keys:
         raise RequestRejected(
             f"the key of {name} has changed, so rows lie under another key", copy, code="repair-impossible"

@@ -21,10 +21,10 @@ from psycopg import sql
 from cdcd.avro.avro_format import AvroFormat
 from cdcd.avro.codecs.lookup import TypeOptions, codecs_for
 from cdcd.avro.schema import envelope_schema
-from cdcd.pgoutput.tuples import BINARY, TEXT
 from cdcd.snapshot.chunks import Chunk
 from cdcd.snapshot.copy_format import CopyFormat
-from cdcd.snapshot.reader import copied_columns
+from cdcd.snapshot.reader import copied_columns, copied_kinds
+from cdcd.transaction.masked_changes import open_relation
 from cdcd.verify.event_rows import row_schema
 from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums
 from cdcd.verify.row_hashes import HashFiles, TableHashes
@@ -44,11 +44,11 @@ class TableHashing:
         self.hashes = TableHashes(files)
         encoder = AvroFormat(numeric, server.encoding).snapshot_encoder(self.hashes)
         encoder.begin_snapshot(0, 0)
-        self._changes = encoder.open_relation(relation)
+        self._changes = open_relation(encoder, relation)
         codecs = codecs_for(relation.types, TypeOptions.of_database(numeric, server.encoding))
         self.schema = row_schema(json.loads(envelope_schema(relation, codecs)))
         """The schema of the rows."""
-        self._kinds = bytes(BINARY if codec.has_binary else TEXT for codec in codecs)
+        self._kinds = copied_kinds(relation, (codec.has_binary for codec in codecs))
         self._columns = [sql.SQL("ctid"), *copied_columns([each.name for each in relation.columns], self._kinds)]
         self._server = server
         self._table = table

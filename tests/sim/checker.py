@@ -17,7 +17,7 @@ What it demands, at the end of every Kafka transaction (a cut):
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 from sim.defaults_checker import DefaultsChecker
 from sim.fake_kafka import FakeBroker, Placed, Transaction
 from sim.snapshots_checker import Seen, SnapshotsChecker
-from sim.sql import Committed, Database, Event
+from sim.sql import Committed, Database, Event, Row
 
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import SlotRecord, TableRecord, parse_record
@@ -39,6 +39,10 @@ PROMPT_S = 0.9
 
 _Y2K_US = 946_684_800_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _as_it_is(row: Row | None) -> Row | None:
+    return row
 
 
 class BrokenPromise(AssertionError):
@@ -72,6 +76,8 @@ class Checker:
         """The next Kafka transaction says that the stream goes on at another server."""
         self.has_snapshots = False
         """Tables have snapshots: everything is in Kafka only when these are complete."""
+        self.shown: Callable[[Row | None], Row | None] = _as_it_is
+        """Gives a row as readers see it, from the row in the ledger."""
         self._schemas: set[str | int] = set()
         self._key_partition: dict[tuple[str, bytes | None], int] = {}
         self._in_partition: dict[tuple[str, int], tuple[int, int]] = {}
@@ -219,12 +225,12 @@ class Checker:
             found = decoder.schema_id(each.data)
             assert found is not None
             self._defaults.judge(topic, event, _TEXTS[str(found[0])], self.snapshots.standing.get(topic))
-            self._same("key", None if each.key is None else self._decode(each.key), event.key)
+            self._same("key", None if each.key is None else self._decode(each.key), self.shown(event.key))
             wanted = {
                 "op": event.op,
                 "identity": event.identity,
-                "before": event.before,
-                "after": event.after,
+                "before": self.shown(event.before),
+                "after": self.shown(event.after),
                 "unchanged": event.unchanged,
                 "unrepresentable": [],
             }

@@ -395,7 +395,7 @@ class _Adopting(World):
         self.running.append(life)
         life.busy.add("main")
         try:
-            fallbacks = Fallbacks(judgement=StartJudgement(postgres_facts))
+            fallbacks = Fallbacks(judgement=StartJudgement(postgres_facts, lambda *_: []))
             adopted = Adoption(self.settings, clients, compare, fallbacks).run(proof)
             self.note(f"adopted at {adopted.lsn:X}")
         except (Killed, KafkaUnavailable, PostgresUnavailable) as error:

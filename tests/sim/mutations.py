@@ -43,13 +43,42 @@ class Mutation:
 
 
 _MUTATIONS = (
+    # columns that are masked
+    Mutation(
+        "let the spool keep values that are to be masked",
+        "cdcd.transaction.spooled_transactions",
+        """
+        -        self.append_change(self._masks.frame(block, frame))
+        +        self.append_change(frame)
+        """,
+        scene="MaskedColumns",
+    ),
+    Mutation(
+        "mask a row by the columns that its table had before",
+        "cdcd.transaction.spooled_transactions",
+        """
+                 self._arrived += 1
+        -        self._masks.forget()
+        """,
+        scene="MaskedColumns",
+        first_seed=20,
+    ),
+    Mutation(
+        "mask the rows of a spooled transaction twice",
+        "cdcd.transaction.masked_changes",
+        """
+        -        self._changes.insert(frame if frame[0] == MASKED else self.masking.frame(frame, at), at, lsn)
+        +        self._changes.insert(self.masking.frame(frame, at), at, lsn)
+        """,
+        scene="MaskedColumns",
+    ),
     # columns that are added with a default
     Mutation(
         "forget the defaults of added columns at a start",
         "cdcd.daemon.wiring",
         """
-        -            Relations(server.catalog, kafka.publisher.last_key, parked, kafka.publisher.last_added),
-        +            Relations(server.catalog, kafka.publisher.last_key, parked),
+        -                kafka.publisher.last_added,
+        +                None,
         """,
         scene="AddedColumns",
     ),

@@ -541,7 +541,7 @@ class Life:
         self.hurried = False
         self.asking = False
         """An event waits for the schema registry: so the main thread waits inside of its turn."""
-        self._fallbacks = Fallbacks(judgement=StartJudgement(postgres_facts))
+        self._fallbacks = Fallbacks(judgement=StartJudgement(postgres_facts, lambda *_: []))
         self._has_streamed = False
         self._slot_created = False
         self._backoff_s = BACKOFF_MIN_S

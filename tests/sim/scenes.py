@@ -6,21 +6,31 @@ After: `test_simulation` plays them as they are, `test_mutations` with the bug t
 
 from __future__ import annotations
 
+import re
+from hashlib import blake2b
 from random import Random
 
+from sim.checker import BrokenPromise
 from sim.contradictions import CONTRADICTIONS
 from sim.fake_disk import Disk
 from sim.fake_kafka import Transaction
 from sim.fake_postgres import Table
 from sim.replica import Life
 from sim.snapshots import SimSnapshot
-from sim.sql import TABLES, Session
+from sim.sql import TABLES, Row, Session
 from sim.world import WITH_STRANGER, World
 
+from cdcd.config.settings import TableSettings, TablesSettings
 from cdcd.daemon.snapshot_coordinator import SnapshotState
 from cdcd.daemon.wiring import StreamResources
 from cdcd.errors import FatalError, Fenced, RequestRejected
 from cdcd.progress.snapshot_records import RUNNING
+
+_MASKED = ("note", "more")
+"""Columns that are masked in a scene."""
+_VALUE = re.compile(rb"(note|more) \d")
+"""A value of such a column."""
+_HASH_SECRET = "0123456789abcdef"
 
 
 class Scene(World):
@@ -518,6 +528,37 @@ class AddedColumns(TablesUnderAlteration):
         self.database.key_share = self.database.identity_share = 0.0
 
 
+class MaskedColumns(World):
+    """All texts are masked, while transactions stream, prepare and roll back, and all faults of the world happen."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 40, two_phase=True)
+        masks = dict.fromkeys(_MASKED, "hash")
+        entry = TableSettings.model_validate({"match": "*.*", "mask": masks})
+        tables = TablesSettings(hash_secret=_HASH_SECRET)
+        self.settings = self.settings.model_copy(update={"table": (entry,), "tables": tables})
+        self.checker.shown = _hashed
+
+    def step(self, *, daemons: bool = True) -> bool:
+        stepped = super().step(daemons=daemons)
+        for name, disk in self.disks.items():
+            for path, data in disk.files.items():
+                if found := _VALUE.search(data):
+                    raise BrokenPromise(f"{path} on the disk of {name} has the value {found[0].decode()!r}")
+        return stepped
+
+
+def _hashed(row: Row | None) -> Row | None:
+    """The row with the masked columns as readers see them."""
+    if row is None:
+        return None
+    return {name: _hash(value) if name in _MASKED and value is not None else value for name, value in row.items()}
+
+
+def _hash(value: str) -> str:
+    return blake2b(value.encode(), key=_HASH_SECRET.encode(), digest_size=16).hexdigest()
+
+
 class RepairsUnderFaults(SnapshotsUnderFaults):
     """Rows are repaired while tables are read, written, altered and truncated, and all faults of the world happen."""
 
@@ -721,7 +762,7 @@ class RegistryAway(World):
 
 
 SCENES = [
-    BrokenSnapshots, SnapshotsUnderFaults, PausedSnapshots, ChangedKeys, AddedColumns, ReplacedTables,
+    BrokenSnapshots, SnapshotsUnderFaults, PausedSnapshots, ChangedKeys, AddedColumns, MaskedColumns, ReplacedTables,
     RepairsUnderFaults, LostTopics, LostParkedEvents, CutWhileItWrites, RepublishedTable,
     RolledBackBeforeALargeOne, PreparedWithoutRows,
     RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, CoordinatorMoves, ForgottenProducers,

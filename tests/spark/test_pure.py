@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from cdcd.avro.type_forms import TYPE_FORMS
 from cdcd.errors import CdcdError, DecodeError, RequestRejected, SettingsError
+from cdcd.sink.topics import TopicNames
 from cdcd.source.session import PINNED
 from cdcd.spark import commands, failures, jvm, settings
 from cdcd.spark.load import ctid_ranges, jdbc
@@ -31,9 +32,10 @@ from cdcd.spark.mirror.targets.iceberg import Iceberg
 from cdcd.spark.mirror.targets.target import Target
 from cdcd.spark.packages import check_jars, packages
 from cdcd.spark.reading.missing_values import MissingValue, missing_values
+from cdcd.spark.reading.topics import Topics
 from cdcd.spark.reading.type_table import KINDS
 from cdcd.spark.reading.types import Avro, avro_resolves, common, ddl
-from cdcd.spark.reading.writer_schemas import TopicWriters, Writer, checked_writer, writer
+from cdcd.spark.reading.writer_schemas import TopicWriters, Writer, Writers, checked_writer, writer
 from cdcd.spark.state.collapse import fallible_names
 
 REPOSITORY = Path(__file__).parents[2]
@@ -400,3 +402,27 @@ def test_a_schema_that_is_not_that_of_events_is_refused_and_passed_over_on_the_t
     assert known.header == b"\xc3\x01" + b"\x01" * 8
     writers._note("01" * 8, _envelope(["null", _row(pg_type="pg_catalog.text")]))
     assert writers.known("public", "t", "p.public.t", "value") == [known], "the first one stays"
+
+
+def test_the_topic_tells_which_columns_of_the_table_its_readers_must_not_see() -> None:
+    def made(left_out: bool, *masked: str) -> Writer:
+        fields = [{"name": name, "type": ["null", "string"], "pg_type": "text"} for name in ("id", "a", "b")]
+        marked = [field | ({"pg_masked": True} if field["name"] in masked else {}) for field in fields]
+        row = {"type": "record", "name": "Row", "fields": marked} | ({"pg_left_out": True} if left_out else {})
+        return writer(b"w", json.dumps({"fields": [{"name": "before", "type": ["null", row]}]}))
+
+    class Known(Writers):
+        def __init__(self, *found: Writer) -> None:
+            self.found = list(found)
+
+        def of(self, schema: str, table: str, topic: str, subject: str) -> list[Writer]:
+            return self.found
+
+    def hidden(*found: Writer) -> set[str]:
+        topics = Topics(TopicNames("p"), None, None, Known(*found))  # type: ignore[arg-type]
+        return set(topics.hidden("public.t", "p.public.t", ("id", "a", "b", "secret")))
+
+    assert hidden() == set(), "the daemon has published nothing yet"
+    assert hidden(made(False)) == set(), "a column that no event knows yet is no secret"
+    assert hidden(made(False, "a")) == {"a"}
+    assert hidden(made(True, "a"), made(False, "b")) == {"a", "b", "secret"}

@@ -24,6 +24,7 @@ from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.source.pg_types import Attribute, PgType
 from cdcd.source.stream_messages import XLogData
 from cdcd.transaction.assembler import Assembler
+from cdcd.transaction.column_rules import NO_RULES, ColumnRules
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.sent_again import SentAgain
 from cdcd.transaction.spool import Spool
@@ -40,12 +41,13 @@ class Catalog:
     def __init__(self) -> None:
         self.keys: dict[int, tuple[str, ...]] = {}
         self.asked = 0
+        self.more_types: dict[int, PgType] = {}
         self.trusts = True
         """A trusted role owns the table of requests."""
 
     def types(self, oids: Iterable[int]) -> Mapping[int, PgType]:
         self.asked += 1
-        return {23: INT4, 25: TEXT}
+        return {23: INT4, 25: TEXT} | self.more_types
 
     def primary_key(self, relation_oid: int) -> tuple[str, ...]:
         return self.keys.get(relation_oid, ("id",))
@@ -91,6 +93,7 @@ class Assembly:
         memory_bytes: int = 1 << 20,
         bytes_max: int = 1 << 30,
         parallel: bool = False,
+        rules: ColumnRules = NO_RULES,
     ) -> None:
         self.folder = folder / "spool"
         self.catalog = Catalog()
@@ -99,7 +102,7 @@ class Assembly:
         self._schemas: dict[str, Any] = {}
         self.assembler = Assembler(
             Decoder(streaming_parallel=parallel),
-            Relations(self.catalog),
+            Relations(self.catalog, rules=rules),
             EventEncoder(self.batches, FingerprintStore(self.batches), TypeOptions()),
             self.spool,
             SentAgain(durable_lsn) if sent_again is None else sent_again,

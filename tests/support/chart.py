@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from cdcd.config.settings import NAMES
+from cdcd.config.settings import NAMES, TableSettings
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 CHART: Final = DEPLOY / "helm"
@@ -62,7 +62,9 @@ def kustomized(which: str) -> list[Manifest]:
 def config_schema() -> Manifest:
     """The schema of the value `config`: sections and names of all settings. cdcd checks their values."""
     sections = {section: _table({name: {} for name in model.model_fields}) for section, model in NAMES.sections.items()}
-    return _table(sections)
+    return _table(
+        sections | {"table": {"type": "array", "items": _table({name: {} for name in TableSettings.model_fields})}}
+    )
 
 
 def _table(properties: Manifest) -> Manifest:

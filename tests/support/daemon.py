@@ -18,8 +18,12 @@ import psycopg
 class Daemon:
     """`cdcd run` with one settings file; it may be started again after it ended."""
 
-    def __init__(self, folder: Path, dsn: str, broker: str, prefix: str, **more: dict[str, Any]) -> None:
-        """Write the settings file. `more`: further settings by section, such as `sink={"partitions": 2}`."""
+    def __init__(self, folder: Path, dsn: str, broker: str, prefix: str, **more: Any) -> None:
+        """Write the settings file. `more`: further settings by section, such as `sink={"partitions": 2}`.
+
+        `table`: the entries of [[table]].
+        """
+        entries = more.pop("table", [])
         self.folder = folder
         self.dsn = dsn
         self.slot = str(more.get("source", {}).get("slot", "s" + prefix.replace("-", "_")))
@@ -34,7 +38,8 @@ class Daemon:
         }
         for section, values in more.items():
             sections.setdefault(section, {}).update(values)
-        self.config.write_text("".join(f"[{name}]\n{_toml(values)}\n" for name, values in sections.items()))
+        texts = [f"[{name}]\n{_toml(values)}\n" for name, values in sections.items()]
+        self.config.write_text("".join([*texts, *(f"[[table]]\n{_toml(entry)}\n" for entry in entries)]))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:

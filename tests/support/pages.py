@@ -148,6 +148,10 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         "cdcd snapshot --config cdcd.toml --pause": f"{_OPERATING}::test_the_page_about_tables",
         "INSERT INTO cdcd.requests": f"{_OPERATING}::test_the_page_about_tables",
     },
+    "columns": {
+        "[[table]]": "unit/manual/test_columns.py::test_the_settings_of_the_page_give_its_masks",
+        "from hashlib": "unit/manual/test_columns.py::test_the_program_of_the_page_makes_the_hash_of_a_mask",
+    },
     "registry": {
         "[avro]  # a registry without TLS": _REGISTRY,
         '[avro]\nregistry_url = "https:': (

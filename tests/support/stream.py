@@ -40,7 +40,7 @@ class StreamFixture:
         self._daemons = 0
         self._stack = ExitStack()
 
-    def daemon(self, **settings: dict[str, Any]) -> Daemon:
+    def daemon(self, **settings: Any) -> Daemon:
         """Make a daemon for this slot and prefix, without starting it; `settings` by section."""
         self._daemons += 1
         folder = self.folder / f"daemon-{self._daemons}"

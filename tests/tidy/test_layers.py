@@ -140,3 +140,12 @@ def test_no_hot_module_does_io() -> None:
 def test_the_flow_never_sees_the_settings(module: Module) -> None:
     if module.package in FLOW:
         assert not [name for name in module.imports if name.startswith("cdcd.config")]
+
+
+def test_no_consumer_gets_the_changes_of_a_relation_but_behind_its_masks() -> None:
+    found = {module.name for module in modules() if ".open_relation(" in module.path.read_text()}
+    assert found == {
+        "cdcd.transaction.masked_changes",  # the one way
+        "cdcd.transaction.spooled_transactions",  # a router's, which goes that way
+        "cdcd.avro.event_encoder",  # its own, for logical messages
+    }

@@ -27,6 +27,7 @@ from cdcd.source.server_errors import UNCONVERTIBLE, SlotActive, start_refused
 from cdcd.source.session import Session, StatementRejected
 from cdcd.source.slot import Slot
 from cdcd.source.start_options import ORIGIN_SINCE, start_options
+from cdcd.transaction.relations import Relations
 
 CHANGES_PER_EVENT: Final = 4
 """For the first query: an event may need four messages (Begin, Relation, the change, Commit)."""
@@ -100,7 +101,7 @@ def _events(
     wanted = CHANGES_PER_EVENT * limit
     while True:
         messages = _messages(session, settings.source.slot, wanted, options)
-        events = peeked_events(messages, catalog, types)
+        events = peeked_events(messages, Relations(catalog, rules=settings.column_rules()), types)
         if len(events) >= limit or len(messages) < wanted:
             return events[:limit]
         wanted *= GROWTH

@@ -23,7 +23,6 @@ from cdcd.lsn import format_lsn
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.reading.decoder import EventDecoder, plain
 from cdcd.sink.batches import BatchBuilder
-from cdcd.source.catalog import Catalog
 from cdcd.source.stream_messages import POSTGRES_EPOCH_US, XLogData
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.relations import Relations
@@ -66,7 +65,7 @@ class PeekedEvent:
         return " ".join([*words, columns_text(row)]).rstrip()
 
 
-def peeked_events(messages: Iterable[tuple[int, bytes]], catalog: Catalog, types: TypeOptions) -> list[PeekedEvent]:
+def peeked_events(messages: Iterable[tuple[int, bytes]], relations: Relations, types: TypeOptions) -> list[PeekedEvent]:
     """The events of the messages (LSN and bytes of each), in the order of their positions.
 
     Raises BinaryFormatUnsupported as the daemon's decoder does.
@@ -76,7 +75,7 @@ def peeked_events(messages: Iterable[tuple[int, bytes]], catalog: Catalog, types
     with TemporaryDirectory(prefix="cdcd-peek-") as folder:
         spool = Spool(SpoolDirectory(Path(folder) / "spool"), SPOOL_MEMORY_BYTES, SPOOL_BYTES_MAX)
         encoder = EventEncoder(batches, FingerprintStore(batches), types)
-        assembler = Assembler(Decoder(), Relations(catalog), encoder, spool)
+        assembler = Assembler(Decoder(), relations, encoder, spool)
         assembler.feed([XLogData(lsn, 0, now_us, data).encode() for lsn, data in messages])
         while assembler.is_busy:
             assembler.proceed()

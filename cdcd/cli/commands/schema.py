@@ -50,7 +50,14 @@ def register(settings: Settings, tables: Sequence[str], *, as_json: bool, out: T
     found = [message_texts()] if not tables or LOGICAL_MESSAGES in tables else []
     named = [table for table in tables if table != LOGICAL_MESSAGES]
     if named or not tables:
-        found += selected_texts(named, source.login, source.application_name, source.publication, settings.avro.numeric)
+        found += selected_texts(
+            named,
+            source.login,
+            source.application_name,
+            source.publication,
+            settings.avro.numeric,
+            settings.column_rules(),
+        )
     for texts in found:
         for part, text in texts.parts():
             subject = names.name(texts.schema, texts.name, part, text)
@@ -70,7 +77,13 @@ def schemas(settings: Settings, tables: Sequence[str], *, as_json: bool, out: Te
     """
     source, names = settings.source, TopicNames(settings.sink.prefix, settings.sink.topic)
     wanted = selected_schemas(
-        tables, source.login, source.application_name, source.publication, names, settings.avro.numeric
+        tables,
+        source.login,
+        source.application_name,
+        source.publication,
+        names,
+        settings.avro.numeric,
+        settings.column_rules(),
     )
     for _, _, table in wanted:
         out.writelines(f"{line}\n" for line in ([_as_json(table)] if as_json else as_text(table)))

@@ -6,7 +6,7 @@ After: `Cdc` gives the events to users; the mirror reads up to its next cut.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from cdcd.errors import GapError, RequestRejected
 from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
-from cdcd.source.table_selection import qualified_name, shell_word
+from cdcd.source.table_selection import qualified_name, shell_word, split_name
 from cdcd.spark.reading.cuts import Cuts
 from cdcd.spark.reading.decoding import common_columns, decode, header
 from cdcd.spark.reading.kafka import KafkaReader
@@ -61,6 +61,16 @@ class Topics:
     def missing_values(self, record: TableRecord) -> dict[str, MissingValue]:
         """What rows hold in younger columns of a table; raises as `columns`."""
         return missing_values(self._value_writers(record))
+
+    def hidden(self, table: str, topic: str, columns: Iterable[str]) -> frozenset[str]:
+        """Which of a table's own columns its events have masked, or not at all; none before its first event.
+
+        `table`: as `qualified_name` writes it.
+        """
+        known = self.writers.of(*split_name(table), topic, "value")
+        shown = {each["name"] for writer in known for each in writer.columns}
+        left_out = frozenset(columns) - shown if any(writer.leaves_out for writer in known) else frozenset[str]()
+        return left_out.union(*(writer.masked for writer in known))
 
     def key(self, record: TableRecord, events: DataFrame) -> tuple[str, ...]:
         """The columns of the key of a table's events, none if they have none.

@@ -49,6 +49,17 @@ class Writer:
         [before] = [each for each in self.schema["fields"] if each["name"] == "before"]
         return list(before["type"][1]["fields"])
 
+    @property
+    def masked(self) -> frozenset[str]:
+        """The names of the row's columns whose values are not those of the table."""
+        return frozenset(each["name"] for each in self.described() if each.get("pg_masked"))
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the table has columns that the row lacks."""
+        [before] = [each for each in self.schema["fields"] if each["name"] == "before"]
+        return bool(before["type"][1].get("pg_left_out"))
+
     def renamed(self, names: Mapping[str, str]) -> str:
         """The schema's JSON with other names for the row's columns.
 

@@ -13,6 +13,16 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The lines of a table of TOML, each after a line break. */}}
+{{- define "cdcd.tomlTable" -}}
+{{- range $name := keys . | sortAlpha }}
+{{- $value := get $ $name }}
+{{- if not (kindIs "invalid" $value) }}
+{{ $name }} = {{ include "cdcd.tomlValue" $value }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/*
 cdcd.toml of an instance: what the chart sets, and `config` over it. The spool is smaller than its volume: cdcd handles a
 full spool, the kubelet would evict the pod. A restart does not repair Kafka: stalled_after_s is longer than brokers are away.
@@ -26,13 +36,17 @@ full spool, the kubelet would evict the pod. A restart does not repair Kafka: st
 {{- $_ := dig "sink" "bootstrap_servers" "" $config | required "Set config.sink.bootstrap_servers: the first brokers to contact" -}}
 secrets_dir = "/run/secrets/cdcd"
 {{- range $section := keys $config | sortAlpha }}
+{{- $settings := get $config $section }}
+{{- if kindIs "slice" $settings }}
+{{- range $entry := $settings }}
+
+[[{{ $section }}]]
+{{- include "cdcd.tomlTable" $entry }}
+{{- end }}
+{{- else }}
 
 [{{ $section }}]
-{{- range $name := keys (get $config $section) | sortAlpha }}
-{{- $value := get (get $config $section) $name }}
-{{- if not (kindIs "invalid" $value) }}
-{{ $name }} = {{ include "cdcd.tomlValue" $value }}
-{{- end }}
+{{- include "cdcd.tomlTable" $settings }}
 {{- end }}
 {{- end }}
 {{ end -}}

@@ -34,6 +34,7 @@ from cdcd.sink.kafka_transaction import CommitResult
 from cdcd.sink.topics import TopicNames
 from cdcd.source.stream_messages import PrimaryKeepalive
 from cdcd.transaction.assembler import Assembler
+from cdcd.transaction.relations import Relations
 from cdcd.transaction.sent_again import SentAgain
 
 pytestmark = pytest.mark.skipif(
@@ -181,7 +182,9 @@ class Played:
         snapshots = SnapshotCoordinator(requests, encoder, batches, nothing, nothing, SnapshotLimits(8192), repairs)
         resources = StreamResources(
             server=server,
-            assembler=Assembler(Decoder(streaming_parallel=False), nothing, encoder, nothing, SentAgain(100)),
+            assembler=Assembler(
+                Decoder(streaming_parallel=False), Relations(nothing), encoder, nothing, SentAgain(100)
+            ),
             batches=batches,
             spool=nothing,
             tracker=self.tracker,

@@ -67,7 +67,7 @@ class PlayedClients(Clients):
 def test_a_first_start_beats_its_heart_while_another_slots_transaction_hides_the_progress() -> None:
     settings = Settings(source=SourceSettings(dsn="d", slot="s"), sink=SinkSettings(bootstrap_servers="b", prefix="p"))
     fallbacks = Fallbacks(binary=True)
-    fallbacks.judgement = cast("Any", SimpleNamespace(judge=lambda *_, **__: True))
+    fallbacks.judgement = cast("Any", SimpleNamespace(judge=lambda *_, **__: True, judge_columns=lambda *_: True))
     wake, beats = WakeupPipe(), list[None]()
     startup = StreamStartup(
         settings, PlayedClients(settings), fallbacks, wake, lambda: False, lambda: beats.append(None)
