@@ -74,6 +74,7 @@ Code: TypeAlias = Literal[
     "prepared-before-slot",
     "prepared-undecodable",
     "primary-needed",
+    "process-ended",
     "progress-lost",
     "publication-incomplete",
     "publication-missing",

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from cdcd.error_codes import Code
 
@@ -52,6 +52,10 @@ class CdcdError(Exception):
 
     def __str__(self) -> str:
         return sentence(self.message, self.hint, self.code)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that `pickle` can bring it from one process to another: what `__init__` set is in `__dict__`."""
+        return _unpickled, (type(self), self.args), self.__dict__
 
 
 class FatalError(CdcdError):
@@ -183,6 +187,10 @@ class SpoolFull(StreamingUnsupported):
         super().__init__(message, f"{remedy}. {waits}", code="spool-full")
         self.remedy = remedy
         self.may_pass = may_pass
+
+
+def _unpickled(kind: type[CdcdError], args: tuple[Any, ...]) -> CdcdError:
+    return kind.__new__(kind, *args)
 
 
 def sentence(message: str, hint: str, code: str | None) -> str:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from cdcd.errors import Unpublishable
 from cdcd.pgoutput import messages
@@ -63,6 +63,10 @@ class ResolvedColumn:
         self.is_masked = is_masked
         """Its values are masked: type and missing value are those of the masked values. COPY has to give its text."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What `pickle` needs: compiled, the attributes lie in no dictionary."""
+        return ResolvedColumn, (self.name, self.pgtype, self.typmod, self.in_key, self.missing_value)
+
 
 class ResolvedRelation:
     """One table in one of its versions."""
@@ -89,6 +93,11 @@ class ResolvedRelation:
         """By name, the columns that were added with a default which is known."""
         self.masking = masking
         """What is done with its frames before a consumer gets them: `masked_changes`. None: nothing."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As `ResolvedColumn.__reduce__`."""
+        values = self.oid, self.schema, self.name, self.identity, self.columns, self.is_provisional, self.added
+        return ResolvedRelation, values
 
     @property
     def types(self) -> list[tuple[PgType, int]]:

@@ -229,7 +229,7 @@ class Comparison:
             topic, columns = schemas.topic, table.columns
             is_few = sum(map(len, found.offsets.values())) <= OFFSETS_MAX
             if not (is_few and self._replay.replay_at(topic, lsn, columns, store, found.offsets)):
-                self._replay.replay(topic, lsn, columns, store, found.keys)
+                self._replay.replay(topic, lsn, columns, store, found.has)
             if store.has_lacked_value:
                 # The event of another key may tell the value: that of the row before its key changed, or the first one
                 # that knows a new column.

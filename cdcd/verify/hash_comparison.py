@@ -3,8 +3,8 @@
 Before: `comparison` has a snapshot of PostgreSQL, and a topic that is complete up to its LSN.
 After: `comparison` looks at the values of these keys alone.
 
-Each side is read once, and hashed (`row_hashes`), both at the same time: the topic as it is, the table by COPY
-(`table_hashing`). This takes about half as long as the daemon's copy of the table.
+Each side is read once, and hashed, both at the same time: the topic here (`topic_hashes`), the table by COPY in another
+process (`table_hashing`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from secrets import randbits
 from typing import Final, Literal
 
 from cdcd.reading.consumer import BEGINNING, TopicReader
@@ -25,10 +26,12 @@ from cdcd.verify.row_hashes import (
     PARTS,
     PLACE_BITS,
     HashFiles,
-    TopicHashes,
+    KeyedHash,
     differences,
+    schema_size,
 )
 from cdcd.verify.table_hashing import TableHashing
+from cdcd.verify.topic_hashes import TopicHashes
 
 KEYS_MAX: Final = 200_000
 """More keys that may differ are not looked at one by one."""
@@ -36,6 +39,7 @@ HEAPS_MAX: Final = 1 << 15
 
 _MESSAGES: Final = 10_000
 _WAIT_S: Final = 0.5
+_SECRET_BITS: Final = 63
 _ITEM_BITS: Final = 16
 
 
@@ -44,7 +48,8 @@ class Candidates:
     """What may differ between a topic and a table."""
 
     keys: frozenset[int]
-    """The hashes of the keys (`row_hashes.key_hash`)."""
+    """The hashes of the keys."""
+    hashed: KeyedHash
     places: Mapping[int, list[tuple[int, int]]]
     """Where the table has rows with such keys: by the number of the heap, block and item."""
     offsets: Mapping[int, list[int]]
@@ -55,6 +60,10 @@ class Candidates:
     oldest_events_gone: bool
     event_keys: frozenset[tuple[str, ...]]
     """As `topic_replay.ReplayedTopic.keys`."""
+
+    def has(self, key: bytes) -> bool:
+        """Whether the row of a record with this key may differ."""
+        return self.hashed.key(key, schema_size(key)) in self.keys
 
 
 class HashComparison:
@@ -87,15 +96,16 @@ class HashComparison:
         if not (table.key and all(heap.in_blocks for heap in heaps) and len(heaps) < HEAPS_MAX):
             return None
         of_table, of_topic = HashFiles(folder, "table"), HashFiles(folder, "topic")
-        with TableHashing(server, table, of_table, self._numeric) as rows:
-            events = TopicHashes(of_topic, before_lsn, partial(self._has_rows, current=rows.schema))
+        hashed = KeyedHash(randbits(_SECRET_BITS))
+        with TableHashing(server, table, folder, hashed.secret, self._numeric) as rows:
+            events = TopicHashes(of_topic, hashed, before_lsn, partial(self._has_rows, current=rows.schema))
             read, is_cut = self._read_topic(topic, events, rows)
-            while not rows.has_ended(_WAIT_S):
-                self._bar.show(f"{table.schema}.{table.name}: {rows.hashes.rows:,} rows read")
+            while (in_table := rows.result(_WAIT_S)) is None:
+                self._bar.show(f"{table.schema}.{table.name}: {rows.messages:,} rows read")
             self._bar.clear()
         headers = frozenset[bytes]().union(*events.key_headers.values())
         keys = frozenset(self._events.key_columns(header or None) for header in headers)
-        if rows.hashes.without_key or events.without_key or len(keys) > 1:
+        if in_table.without_key or events.without_key or len(keys) > 1:
             return None
         found, places, in_topic = set[int](), dict[int, list[tuple[int, int]]](), 0
         offsets: dict[int, list[int]] = {}
@@ -113,7 +123,7 @@ class HashComparison:
         if len(found) > KEYS_MAX:
             return None
         offsets = {partition: sorted(each) for partition, each in offsets.items()}
-        return Candidates(frozenset(found), places, offsets, int(rows.hashes.rows), in_topic, read, is_cut, keys)
+        return Candidates(frozenset(found), hashed, places, offsets, in_table.rows, in_topic, read, is_cut, keys)
 
     def _read_topic(self, topic: str, events: TopicHashes, rows: TableHashing) -> tuple[int, bool]:
         """Read a topic; return how many records it has, and whether the oldest are gone. Raises what `rows` raises."""
@@ -132,7 +142,7 @@ class HashComparison:
                 while len(events.ended) < len(ends):
                     messages = list(reader.read(_MESSAGES))
                     events.take(messages, ends)
-                    rows.has_ended()
+                    rows.result()
                     read += len(messages)
                     self._bar.show(f"{topic}: {read:,} events read, {100 * read // max(1, total)} %")
         finally:

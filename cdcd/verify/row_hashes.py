@@ -1,6 +1,7 @@
 """Hashes of the rows of a topic and of a table, divided by their keys into files, and compared part by part.
 
-Before: `hash_comparison` reads events from Kafka and rows from COPY. After: it looks only at keys whose hashes differ.
+Before: `topic_hashes` hashes the events of a topic, `table_process` the rows of a table.
+After: `hash_comparison` looks only at keys whose hashes differ.
 
 An event's row is compared by its bytes: Avro has one form of a value, and the daemon writes rows of a snapshot as it
 writes rows of the stream. So equal bytes under one schema are equal rows. Other bytes may be equal rows, too: of
@@ -12,36 +13,33 @@ memory at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from _imp import source_hash
 from pathlib import Path
 from typing import Final, final
 
-from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, write_i64_be
+from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, read_i64_le, write_i64_be
 from mypy_extensions import i64
 
 from cdcd.avro.envelope_head import after_long, header_size, read_long
 from cdcd.avro.single_object import HEADER_SIZE
-from cdcd.reading.consumer import Message
 from cdcd.reading.decoder import not_an_event
 from cdcd.snapshot.copy_format import CopyFormat
 from cdcd.source.pg_types import Attribute
 from cdcd.transaction.change_consumer import RelationChanges
 from cdcd.transaction.record_consumer import RecordConsumer
 
-PARTS: Final = 256
+_PART_BITS: Final = 8
+PARTS: Final = 1 << _PART_BITS
 _FLUSH_BYTES: Final = 16_384
 _RECORD_BYTES: Final = 32
 
-_GONE: Final = 0
-"""Instead of a row's hash: the event removes the row."""
-_UNKNOWN: Final = 1
-"""Instead of a row's hash: the bytes of the event do not tell the row."""
+_SHARES: Final = 16
+"""A part that differs is divided into so many shares, and only the shares that differ are compared row by row."""
 
-_CREATE: Final = 0x63
-_READ: Final = 0x72
-_UPDATE: Final = 0x75
-_DELETE: Final = 0x64
-_TRUNCATE: Final = 0x74
+GONE: Final = 0
+"""Instead of a row's hash: the event removes the row."""
+UNKNOWN: Final = 1
+"""Instead of a row's hash: the bytes of the event do not tell the row."""
 
 PLACE_BITS: Final = 48
 """A place is the number of a partition or heap, and so many bits of the position in it."""
@@ -50,14 +48,31 @@ PLACE_BITS: Final = 48
 def schema_size(data: bytes) -> i64:
     """How many bytes of a key or event name its schema. Raises DecodeError if it is none of cdcd's."""
     size = header_size(data)
-    if size == 0:
+    if size == 0 or len(data) < size:
         raise not_an_event(data)
     return size
 
 
-def key_hash(key: bytes) -> i64:
-    """The hash of a record's key, whatever schema it names."""
-    return hash(key[schema_size(key) :])
+@final
+class KeyedHash:
+    """Hashes keys and rows. With another secret the hashes are others, so nobody can prepare rows that share one.
+
+    Unlike `hash`, it gives the same in all processes that have the secret. It is Python's SipHash-1-3, with which
+    Python finds out whether a module's source has changed.
+    """
+
+    def __init__(self, secret: int) -> None:
+        """`secret`: a random number of 63 bits."""
+        self.secret = secret
+
+    def key(self, key: bytes, at: i64) -> i64:
+        """The hash of a record's key without its schema: from `at` on."""
+        return read_i64_le(source_hash(self.secret, key[at:]), 0)
+
+    def row(self, value: bytes, at: i64) -> i64:
+        """The hash of a row, which begins at `at`; neither GONE nor UNKNOWN."""
+        found = read_i64_le(source_hash(self.secret, value[at:]), 0)
+        return found if found != GONE and found != UNKNOWN else 2
 
 
 @final
@@ -80,6 +95,11 @@ class HashFiles:
         if len(buffer) >= _FLUSH_BYTES:
             self._flush(part)
 
+    def flush(self) -> None:
+        """Write everything, so that another process can take it."""
+        for part in range(PARTS):
+            self._flush(part)
+
     def take(self, part: i64) -> bytes:
         """Return what was added to a part, in this order, and remove it."""
         self._flush(part)
@@ -98,91 +118,12 @@ class HashFiles:
 
 
 @final
-class TopicHashes:
-    """Takes the events of a topic, those of each partition in the order of their offsets."""
-
-    def __init__(self, files: HashFiles, before_lsn: int, has_rows_schema: Callable[[bytes], bool]) -> None:
-        """Events that were committed at `before_lsn` or later are passed over.
-
-        `has_rows_schema` says of the header of an event whether its schema is the one that the rows of the table have.
-        It is asked once a header.
-        """
-        self._files = files
-        self._before_lsn: i64 = before_lsn
-        self._has_rows_schema = has_rows_schema
-        self.is_current: dict[bytes, bool] = {}
-        """What `has_rows_schema` has answered, by header."""
-        self.floors: dict[int, int] = {}
-        """By partition, the offset of its last truncate event."""
-        self.key_headers: dict[int, set[bytes]] = {}
-        """By partition, the headers of the keys since its last truncate event; an empty one for events without a
-        key."""
-        self.without_key = 0
-        """Events of rows that have no key."""
-        self.ended: set[int] = set()
-        """The partitions that were taken to their ends."""
-
-    def take(self, messages: list[Message], ends: dict[int, int]) -> None:
-        """Take records, which have no errors. `ends`: by partition, the offset at which the caller stops.
-
-        Raises DecodeError if one is no event.
-        """
-        for message in messages:
-            value, key = message.value(), message.key()
-            partition, offset = message.partition() or 0, message.offset() or 0
-            end = ends[partition]
-            if value is not None and offset < end:
-                assert isinstance(value, bytes)
-                assert key is None or isinstance(key, bytes)
-                try:
-                    self.add(key, value, partition, offset)
-                except IndexError:
-                    raise not_an_event(value) from None
-            if offset + 1 >= end:
-                self.ended.add(partition)
-
-    def add(self, key: bytes | None, value: bytes, partition: int, offset: int) -> bool:
-        """Take an event. Returns whether it counts. Raises IndexError if it is cut off."""
-        size = schema_size(value)
-        op: i64 = value[size + 1]
-        lsn = read_long(value, size + 2)
-        if lsn >= self._before_lsn:
-            return False
-        if op == _TRUNCATE:
-            self.floors[partition] = offset
-            self.key_headers[partition] = set()
-            return True
-        if partition not in self.key_headers:
-            self.key_headers[partition] = set()
-        if key is None:
-            self.without_key += 1
-            self.key_headers[partition].add(b"")
-            return True
-        size_in_key = schema_size(key)
-        self.key_headers[partition].add(key[:size_in_key])
-        row: i64 = _UNKNOWN
-        if op == _DELETE:
-            row = _GONE
-        elif self._is_current(value[:size]):
-            at = _image_at(value, after_long(value, size + 2))
-            if at != 0:
-                row = _hash(value, at)
-        self._files.add(hash(key[size_in_key:]), row, i64(partition) << PLACE_BITS | i64(offset), lsn)
-        return True
-
-    def _is_current(self, header: bytes) -> bool:
-        known = self.is_current.get(header)
-        if known is None:
-            known = self.is_current[header] = self._has_rows_schema(header)
-        return known
-
-
-@final
 class TableHashes(RecordConsumer):
     """Takes the events that the rows of a table give, and hashes them."""
 
-    def __init__(self, files: HashFiles) -> None:
+    def __init__(self, files: HashFiles, hashed: KeyedHash) -> None:
         self._files = files
+        self._hashed = hashed
         self._place: i64 = 0
         self.rows: i64 = 0
         self.without_key: i64 = 0
@@ -221,8 +162,8 @@ class TableHashes(RecordConsumer):
         if key is None:
             self.without_key += 1
             return
-        at = after_long(value, HEADER_SIZE + 2)
-        self._files.add(key_hash(key), _hash(value, _image_at(value, at)), self._place, 0)
+        at = image_at(value, after_long(value, HEADER_SIZE + 2))
+        self._files.add(self._hashed.key(key, HEADER_SIZE), self._hashed.row(value, at), self._place, 0)
 
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
         pass
@@ -248,13 +189,58 @@ class PartDifferences:
 def differences(topic: bytes, table: bytes, floors: dict[int, int]) -> PartDifferences:
     """Compare one part of both sides, as `HashFiles.take` returns it. `floors`: those of TopicHashes."""
     found = PartDifferences()
+    if _is_same(found, topic, table, floors, 1, 0):
+        return found
+    for share in range(_SHARES):
+        if not _is_same(found, topic, table, floors, _SHARES, share):
+            _compare(found, topic, table, floors, share)
+    if found.keys:
+        _find_events(found, topic, floors)
+    return found
+
+
+def _is_same(
+    found: PartDifferences, topic: bytes, table: bytes, floors: dict[int, int], shares: i64, share: i64
+) -> bool:
+    """Whether the topic has just one event for each row of the table, in one share of so many: its newest then.
+
+    So each row is equal, and need not be looked at.
+    """
+    rows, total = _sum(topic, floors, shares, share)
+    if (rows, total) != _sum(table, {}, shares, share):
+        return False
+    found.rows_in_topic += int(rows)
+    return True
+
+
+def _sum(part: bytes, floors: dict[int, int], shares: i64, share: i64) -> tuple[i64, i64]:
+    """The number of rows or events, and the sum of the products of both hashes: the same for the same rows."""
+    rows: i64 = 0
+    total: i64 = 0
+    at: i64 = 0
+    end: i64 = len(part)
+    while at < end:
+        key = read_i64_be(part, at)
+        if _is_of(key, shares, share) and (not floors or _counts(read_i64_be(part, at + 16), floors)):
+            rows += 1
+            total += key * read_i64_be(part, at + 8)  # compiled, it wraps, alike on both sides
+        at += _RECORD_BYTES
+    return rows, total
+
+
+def _is_of(key: i64, shares: i64, share: i64) -> bool:
+    return (key >> _PART_BITS) & (shares - 1) == share
+
+
+def _compare(found: PartDifferences, topic: bytes, table: bytes, floors: dict[int, int], share: i64) -> None:
+    """Compare one share of a part, row by row."""
     newest: dict[int, int] = {}
     ambiguous: set[int] = set()
     at: i64 = 0
     end: i64 = len(topic)
     while at < end:
         place = read_i64_be(topic, at + 16)
-        if _counts(place, floors):
+        if _is_of(read_i64_be(topic, at), _SHARES, share) and _counts(place, floors):
             key = int(read_i64_be(topic, at))
             known = newest.get(key)
             if known is None:
@@ -273,30 +259,24 @@ def differences(topic: bytes, table: bytes, floors: dict[int, int]) -> PartDiffe
         at += _RECORD_BYTES
     at = 0
     end = len(table)
-    matched = 0
     while at < end:
-        key = int(read_i64_be(table, at))
-        known = newest.get(key)
-        row: i64 = _GONE
-        if known is not None:
-            row = read_i64_be(topic, i64(known) + 8)
-        if row != _GONE:
-            matched += 1
-        if row != read_i64_be(table, at + 8) or key in ambiguous:
-            found.keys.append(key)
-            found.places.append(int(read_i64_be(table, at + 16)))
-        if known is not None:
-            newest[key] = -1  # seen
+        if _is_of(read_i64_be(table, at), _SHARES, share):
+            key = int(read_i64_be(table, at))
+            known = newest.get(key)
+            row: i64 = GONE
+            if known is not None:
+                row = read_i64_be(topic, i64(known) + 8)
+                newest[key] = -1  # seen
+            if row != GONE:
+                found.rows_in_topic += 1
+            if row != read_i64_be(table, at + 8) or key in ambiguous:
+                found.keys.append(key)
+                found.places.append(int(read_i64_be(table, at + 16)))
         at += _RECORD_BYTES
-    extra = 0
     for key, known in newest.items():
-        if known >= 0 and (read_i64_be(topic, i64(known) + 8) != _GONE or key in ambiguous):
+        if known >= 0 and (read_i64_be(topic, i64(known) + 8) != GONE or key in ambiguous):
             found.keys.append(key)
-            extra += 1
-    found.rows_in_topic = matched + extra
-    if found.keys:
-        _find_events(found, topic, floors)
-    return found
+            found.rows_in_topic += 1
 
 
 def _find_events(found: PartDifferences, topic: bytes, floors: dict[int, int]) -> None:
@@ -318,7 +298,7 @@ def _counts(place: i64, floors: dict[int, int]) -> bool:
     return floor is None or (place & ((1 << PLACE_BITS) - 1)) > i64(floor)
 
 
-def _image_at(value: bytes, at: i64) -> i64:
+def image_at(value: bytes, at: i64) -> i64:
     """Where the new row of an event begins, if its old one is left out; else 0. `at`: after the commit LSN."""
     for _ in range(4):  # seq, lsn, xid, commit_ts
         at = after_long(value, at)
@@ -334,8 +314,3 @@ def _image_at(value: bytes, at: i64) -> i64:
 
 def _after_text(value: bytes, at: i64) -> i64:
     return after_long(value, at) + read_long(value, at)
-
-
-def _hash(value: bytes, at: i64) -> i64:
-    found: i64 = hash(value[at:])
-    return found if found not in (_GONE, _UNKNOWN) else 2

@@ -5,7 +5,7 @@ Before: `comparison` names the topic. After: `row_store` has the rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,6 @@ from cdcd.reading.consumer import BEGINNING, TopicReader
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.commit_order import CommitOrder
 from cdcd.verify.event_rows import EventReader, RowChange
-from cdcd.verify.row_hashes import key_hash
 from cdcd.verify.row_store import RowStore
 
 WAITING_MAX: Final = 50_000
@@ -63,12 +62,12 @@ class TopicReplay:
         before_lsn: int,
         columns: Sequence[str],
         store: RowStore,
-        only: Collection[int] | None = None,
+        only: Callable[[bytes], bool] | None = None,
     ) -> ReplayedTopic:
         """Apply every event that was committed before `before_lsn` to the store.
 
-        `columns` are the table's columns, by PostgreSQL's names. `only`: the hashes of the keys whose events count
-        (`row_hashes.key_hash`); None: all.
+        `columns` are the table's columns, by PostgreSQL's names. `only` says whether the events with a
+        key count; None: all do.
         """
         # Read to the present end, with open transactions, which end soon: all commits before the LSN are there.
         bounds = self._bounds(topic)
@@ -90,7 +89,7 @@ class TopicReplay:
                     for message in reader.read(self._batch_rows_max):
                         events += 1
                         partition, value, key = int(message.partition() or 0), message.value(), message.key()
-                        is_left_out = only is not None and key is not None and key_hash(bytes(key)) not in only
+                        is_left_out = only is not None and key is not None and not only(bytes(key))
                         if value is not None and not is_left_out:
                             change = self._events.change(bytes(value), before_lsn, columns, store.key)
                             if change is not None:

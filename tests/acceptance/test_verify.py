@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,7 @@ import psycopg
 import pytest
 from support import workload
 from support.daemon import Daemon, cdcd, command, environment
-from support.stream import StreamFixture, Writer
+from support.stream import StreamFixture, Writer, eventually
 
 from cdcd.config.loading import load
 from cdcd.source.table_selection import qualified_name
@@ -232,3 +237,59 @@ def test_older_rows_have_the_default_of_an_added_column(stream: StreamFixture) -
     assert [field.get("pg_missing_value") for field in last.fields] == [None, None, "7", "{a,NULL}", None]
     assert last.fields == before.fields, "PostgreSQL has forgotten the defaults, the daemon has not"
     assert daemon.stop() == 0
+
+
+def table_process(pid: int) -> int:
+    """The process that hashes the rows of a table for a command, as soon as there is one."""
+    for _ in range(20_000):
+        listed = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("[0-9]*/children")]
+        if found := [int(word) for each in listed for word in each.split()]:
+            return found[0]
+        time.sleep(0.001)
+    raise AssertionError("no process was started")
+
+
+def is_there(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
+
+
+@contextmanager
+def verify_whose_table_process_stands(stream: StreamFixture) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """`cdcd verify`, and the process that hashes the rows of its table, which is stopped (SIGSTOP) as it begins."""
+    stream.sql("CREATE TABLE items (id int PRIMARY KEY, body text)")
+    daemon = stream.daemon().start()
+    daemon.wait_for_log("going on")
+    stream.sql("INSERT INTO items SELECT n, repeat('b', 500) FROM generate_series(1, 5000) n")
+    with subprocess.Popen(
+        [*command(), "verify", "--config", str(daemon.config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env=environment(), start_new_session=True,
+    ) as process:  # fmt: skip
+        of_table = table_process(process.pid)
+        os.kill(of_table, signal.SIGSTOP)
+        try:
+            yield process, of_table
+        finally:
+            process.kill()
+    assert daemon.stop() == 0
+
+
+def test_a_killed_table_process_is_said_in_one_sentence_with_a_hint(stream: StreamFixture) -> None:
+    with verify_whose_table_process_stands(stream) as (process, of_table):
+        os.kill(of_table, signal.SIGKILL)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 1
+    assert "the process that hashes the rows of public.items was killed by signal 9. A system that is short" in said
+    assert said.rstrip().endswith("give it more memory [process-ended]")
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_the_table_process_ends_with_the_command(stream: StreamFixture, number: int) -> None:
+    with verify_whose_table_process_stands(stream) as (process, of_table):
+        os.killpg(process.pid, number)  # as Ctrl-C does: the command and what is in its group
+        os.kill(of_table, signal.SIGCONT)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode in (-number, 128 + number)
+        eventually(lambda: not is_there(of_table), "the end of the process", 30)
+    assert "Traceback" not in said

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from servers.processes import children
 
 from cdcd.build_info import build
 
@@ -64,6 +65,12 @@ def cpu_s(pid: int) -> float:
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
     return _cpu_s_in(fields)
+
+
+def family_cpu_s(pid: int) -> float:
+    """CPU seconds that a process and its children have used, those that have ended included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return _cpu_s_in(fields) + _cpu_s_in(fields[2:]) + sum(map(cpu_s, children(pid)))
 
 
 def threads_cpu_s(pid: int, name: str) -> float:

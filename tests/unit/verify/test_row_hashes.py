@@ -10,6 +10,7 @@ import pytest
 from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
+from cdcd.avro.single_object import MARKER
 from cdcd.errors import DecodeError
 from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.pgoutput.tuples import BINARY, UNCHANGED, Binary
@@ -18,21 +19,24 @@ from cdcd.snapshot.copy_format import SIGNATURE, CopyFormat
 from cdcd.source.pg_types import PgType
 from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
 from cdcd.verify.row_hashes import (
+    GONE,
     PARTS,
     PLACE_BITS,
+    UNKNOWN,
     HashFiles,
+    KeyedHash,
     TableHashes,
-    TopicHashes,
     differences,
-    key_hash,
     schema_size,
 )
+from cdcd.verify.topic_hashes import TopicHashes
 
 INT4, TEXT = PgType(23, "pg_catalog", "int4"), PgType(25, "pg_catalog", "text")
 RELATION = ResolvedRelation(
     1, "public", "t", "d", [ResolvedColumn("id", INT4, -1, True), ResolvedColumn("v", TEXT, -1, False)]
 )
 LSN = 1_000_000
+OTHER_SCHEMA = MARKER + bytes(8)
 
 
 def number(value: int) -> bytes:
@@ -51,7 +55,9 @@ class Sides:
         self.encoder = EventEncoder(self.batches, FingerprintStore(self.batches), TypeOptions())
         self.changes = self.encoder.open_relation(RELATION)
         self.of_topic, self.of_table = HashFiles(folder, "topic"), HashFiles(folder, "table")
-        self.topic, self.table = TopicHashes(self.of_topic, LSN, bool), TableHashes(self.of_table)
+        self.hashed = KeyedHash(random.getrandbits(63))
+        self.topic = TopicHashes(self.of_topic, self.hashed, LSN, lambda header: header != OTHER_SCHEMA)
+        self.table = TableHashes(self.of_table, self.hashed)
         self.table_encoder = EventEncoder(self.table, FingerprintStore(self.table), TypeOptions())
         self.table_encoder.begin_snapshot(0, 0)
         self.table_changes = self.table_encoder.open_relation(RELATION)
@@ -64,8 +70,8 @@ class Sides:
         for message in table.messages:
             value, key = message["value"], message.get("key")
             assert value is not None
-            header = value[: schema_size(value)]
-            self.topic.is_current[header] = is_current
+            if not is_current:
+                value = OTHER_SCHEMA + value[schema_size(value) :]
             counts = self.topic.add(key, value, partition, self.offset)
             self.offset += 1
         return counts
@@ -109,7 +115,8 @@ class Sides:
             self.begin(1)
             self.changes.insert(b"N" + encode_tuple(row(key, "")), 0, 1)
             [table] = self.batches.build().tables
-            hashes[key_hash(table.messages[0]["key"] or b"")] = key
+            data = table.messages[0]["key"] or b""
+            hashes[self.hashed.key(data, schema_size(data))] = key
         return {hashes[each] for each in found}, in_topic
 
 
@@ -227,7 +234,46 @@ def test_random_histories_give_the_rows_that_differ(tmp_path: Path, seed: int) -
     assert it.different() == (wanted, in_topic)
 
 
-@pytest.mark.parametrize("data", [b"", b"x", b"\x01\x02"])
+def test_rows_that_have_changed_places_differ(it: Sides) -> None:
+    for key in range(100):
+        it.put(key + 1, key, f"v{key}")
+    rows: dict[int, str | None] = {key: f"v{key}" for key in range(100)}
+    it.copy(rows | {7: "v8", 8: "v7"})
+    assert it.different() == ({7, 8}, 100)
+
+
+def test_the_keys_of_each_partition_are_told_by_their_headers_since_its_last_truncate_event(it: Sides) -> None:
+    it.put(1, 1, "a")
+    it.put(2, 2, "b", partition=1)
+    it.put(3, 3, "c")
+    [header] = it.topic.key_headers[0]
+    assert it.topic.key_headers == {0: {header}, 1: {header}}
+    other = MARKER + bytes(8)
+    it.begin(4)
+    it.changes.insert(b"N" + encode_tuple(row(4, "d")), 0, 4)
+    [table] = it.batches.build().tables
+    data, key = table.messages[0]["value"] or b"", table.messages[0]["key"] or b""
+    it.topic.add(other + key[len(other) :], data, 0, 90)
+    it.topic.add(key, data, 0, 91)
+    it.topic.add(None, data, 1, 92)
+    assert it.topic.key_headers == {0: {header, other}, 1: {header, b""}}
+    it.begin(5)
+    it.changes.truncate(5, cascade=False, restart_identity=False)
+    it.publish()
+    assert it.topic.key_headers == {0: set(), 1: {header, b""}}
+    it.put(6, 6, "f")
+    assert it.topic.key_headers == {0: {header}, 1: {header, b""}}
+
+
+def test_a_hash_depends_on_the_secret_and_on_what_follows_the_schema() -> None:
+    one, other = KeyedHash(1), KeyedHash(2)
+    assert one.key(b"--key", 2) == one.key(b"++key", 2) == KeyedHash(1).row(b"-key", 1)
+    assert one.key(b"--key", 2) != one.key(b"--kez", 2)
+    assert one.key(b"--key", 2) != other.key(b"--key", 2)
+    assert not {one.row(b"%d" % number, 0) for number in range(1000)} & {GONE, UNKNOWN}
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"\x01\x02", MARKER, MARKER + bytes(7), bytes(4)])
 def test_what_is_no_event_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError, match="not an event"):
         schema_size(data)

@@ -1,0 +1,125 @@
+"""Hashes the rows of one table, in a process of its own: it works while the other process reads the topic.
+
+Before: `table_hashing` starts it, and sends what COPY gives. After: `table_hashing` reads the result, and the files.
+
+The process opens no connection and knows no password. It reads its standard input: first a task, then parts of COPYs.
+At the end of the input it writes the result, or the error, to its standard output. The input also ends with the other
+process, however that ends: so this one never stays behind.
+
+The daemon's own encoder makes the events of a snapshot from the rows, and `row_hashes` takes these.
+"""
+
+from __future__ import annotations
+
+import marshal
+import pickle
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from typing import IO, Final, Literal
+
+from cdcd.avro.avro_format import AvroFormat
+from cdcd.snapshot.copy_format import CopyFormat
+from cdcd.transaction.relations import ResolvedRelation
+from cdcd.verify.row_hashes import HashFiles, KeyedHash, TableHashes
+
+PROGRAM: Final = (
+    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from cdcd.verify import table_process; "
+    "table_process.main()"
+)
+"""Imports what the process imports that has started this one."""
+
+_SIZE: Final = Struct("<Q")
+_NO_HEAP: Final = -1
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to hash."""
+
+    relation: ResolvedRelation
+    kinds: bytes
+    """For each column BINARY or TEXT."""
+    numeric: Literal["decimal", "string"]
+    """The setting `avro.numeric`."""
+    encoding: str
+    """The database's, by PostgreSQL's name."""
+    secret: int
+    """That of KeyedHash."""
+    folder: Path
+    """Where the files of hashes go."""
+
+
+@dataclass(frozen=True)
+class HashedRows:
+    """The result."""
+
+    rows: int
+    without_key: int
+    """Of these, the rows that have no key."""
+
+
+def start(task: Task, out: IO[bytes]) -> None:
+    """Send the task."""
+    out.write(pickle.dumps(sys.path) + pickle.dumps(task))
+
+
+def send(heap: int, messages: list[bytes], out: IO[bytes]) -> None:
+    """Send the next messages of the COPY of a heap, which is known by its number."""
+    data = marshal.dumps((heap, messages))
+    out.write(_SIZE.pack(len(data)))
+    out.write(data)
+
+
+def finish(out: IO[bytes]) -> None:
+    """Say that there are no more rows."""
+    send(_NO_HEAP, [], out)
+    out.flush()
+
+
+def result(output: bytes) -> HashedRows | None:
+    """What the process has written; None if it ended before. Raises its error."""
+    found = pickle.loads(output) if output else None  # noqa: S301 - it comes from our own process
+    if isinstance(found, BaseException):
+        raise found
+    assert found is None or isinstance(found, HashedRows)
+    return found
+
+
+def main() -> None:
+    """Do the task that comes on standard input."""
+    # It ends with its input: a signal to the whole group ends the process that sends the input.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    try:
+        found: HashedRows | Exception | None = _hashed(sys.stdin.buffer)
+    except Exception as error:  # noqa: BLE001 - raised by the process that reads it
+        found = error
+    if found is not None:
+        pickle.dump(found, sys.stdout.buffer)
+
+
+def _hashed(source: IO[bytes]) -> HashedRows | None:
+    """None if the input ends before the task does."""
+    task: Task = pickle.load(source)  # noqa: S301 - it comes from our own process
+    files = HashFiles(task.folder, "table")
+    hashes = TableHashes(files, KeyedHash(task.secret))
+    encoder = AvroFormat(task.numeric, task.encoding).snapshot_encoder(hashes)
+    encoder.begin_snapshot(0, 0)
+    changes = encoder.open_relation(task.relation)
+    copying, copy = _NO_HEAP, CopyFormat(0)
+    while len(size := source.read(_SIZE.size)) == _SIZE.size:
+        [length] = _SIZE.unpack(size)
+        data = source.read(length)
+        if len(data) < length:
+            return None
+        heap, messages = marshal.loads(data)  # noqa: S302 - it comes from our own process
+        if heap == _NO_HEAP:
+            files.flush()
+            return HashedRows(int(hashes.rows), int(hashes.without_key))
+        if heap != copying:
+            copying, copy = heap, CopyFormat(1 + len(task.kinds))
+        hashes.encode(messages, copy, changes, task.kinds, heap)
+    return None

@@ -1,0 +1,116 @@
+"""Hashes the rows of a topic's events.
+
+Before: `hash_comparison` reads events from Kafka. After: `row_hashes` compares the hashes with those of the table.
+
+Hot path, compiled: every event passes once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from cdcd.avro.envelope_head import after_long, read_long
+from cdcd.reading.consumer import Message
+from cdcd.reading.decoder import not_an_event
+from cdcd.verify.row_hashes import GONE, PLACE_BITS, UNKNOWN, HashFiles, KeyedHash, image_at, schema_size
+
+_DELETE: Final = 0x64
+_TRUNCATE: Final = 0x74
+
+
+@final
+class TopicHashes:
+    """Takes the events of a topic, those of each partition in the order of their offsets."""
+
+    def __init__(
+        self, files: HashFiles, hashed: KeyedHash, before_lsn: int, has_rows_schema: Callable[[bytes], bool]
+    ) -> None:
+        """Events that were committed at `before_lsn` or later are passed over.
+
+        `has_rows_schema` says of the header of an event whether its schema is the one that the rows of the table have.
+        """
+        self._files = files
+        self._hashed = hashed
+        self._before_lsn: i64 = before_lsn
+        self._has_rows_schema = has_rows_schema
+        self._known: dict[bytes, bool] = {}
+        """What `has_rows_schema` has answered, by header."""
+        self._header = b""
+        """The header of the last event; empty before the first."""
+        self._is_current = False
+        """What is known of it."""
+        self._key_header = b""
+        """The header of the last key, which `key_headers` has under `_key_partition`."""
+        self._key_partition = -1
+        self.floors: dict[int, int] = {}
+        """By partition, the offset of its last truncate event."""
+        self.key_headers: dict[int, set[bytes]] = {}
+        """By partition, the headers of the keys since its last truncate event; an empty one for events without a
+        key."""
+        self.without_key = 0
+        """Events of rows that have no key."""
+        self.ended: set[int] = set()
+        """The partitions that were taken to their ends."""
+
+    def take(self, messages: list[Message], ends: dict[int, int]) -> None:
+        """Take records, which have no errors. `ends`: by partition, the offset at which the caller stops.
+
+        Raises DecodeError if one is no event.
+        """
+        for message in messages:
+            value, key = message.value(), message.key()
+            partition, offset = message.partition() or 0, message.offset() or 0
+            end = ends[partition]
+            if value is not None and offset < end:
+                assert isinstance(value, bytes)
+                assert key is None or isinstance(key, bytes)
+                try:
+                    self.add(key, value, partition, offset)
+                except IndexError:
+                    raise not_an_event(value) from None
+            if offset + 1 >= end:
+                self.ended.add(partition)
+
+    def add(self, key: bytes | None, value: bytes, partition: int, offset: int) -> bool:
+        """Take an event. Returns whether it counts. Raises IndexError if it is cut off, DecodeError if it is none."""
+        if not self._header or not value.startswith(self._header):
+            self._begin_schema(value)
+        size: i64 = len(self._header)
+        op: i64 = value[size + 1]
+        lsn = read_long(value, size + 2)
+        if lsn >= self._before_lsn:
+            return False
+        if op == _TRUNCATE:
+            self.floors[partition] = offset
+            self.key_headers[partition] = set()
+            self._key_partition = -1
+            return True
+        if key is None:
+            self.without_key += 1
+            self.key_headers.setdefault(partition, set()).add(b"")
+            return True
+        if partition != self._key_partition or not key.startswith(self._key_header):
+            self._key_partition = partition
+            self._key_header = key[: schema_size(key)]
+            self.key_headers.setdefault(partition, set()).add(self._key_header)
+        row: i64 = UNKNOWN
+        if op == _DELETE:
+            row = GONE
+        elif self._is_current:
+            at = image_at(value, after_long(value, size + 2))
+            if at != 0:
+                row = self._hashed.row(value, at)
+        place = i64(partition) << PLACE_BITS | i64(offset)
+        self._files.add(self._hashed.key(key, len(self._key_header)), row, place, lsn)
+        return True
+
+    def _begin_schema(self, value: bytes) -> None:
+        header = value[: schema_size(value)]
+        known = self._known.get(header)
+        if known is None:
+            known = self._known[header] = self._has_rows_schema(header)
+        self._header = header
+        self._is_current = known
