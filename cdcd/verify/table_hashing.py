@@ -33,6 +33,9 @@ from cdcd.verify.event_rows import row_schema
 from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums
 
 _ROWS: Final = 10_000
+_SENT_BYTES: Final = 1 << 21
+"""Rows are passed on in pieces of about this size. After each, the thread waits until the other one, which reads the
+topic, lets it run: up to 5 ms."""
 _WAIT_S: Final = 0.5
 
 
@@ -110,17 +113,19 @@ class TableHashing:
     def _send_rows(self) -> None:
         connection, row_filter = self._server.connection, self._server.row_filter(self._table)
         for number, heap in enumerate(self._server.heaps(self._table)):
-            has_ended = False
+            waiting, has_ended = list[bytes](), False
             connection.start(Chunk("", heap, 0, 0, True, None), self._columns, row_filter, {})
             while not has_ended:
                 messages, has_ended = connection.read(_ROWS)
                 if self._is_over.is_set():
                     return
-                if messages:
-                    table_process.send(number, messages, self._input)
-                    self.messages += len(messages)
-                elif not has_ended:
+                if not messages and not has_ended:
                     select([connection.fileno()], [], [], _WAIT_S)
+                waiting += messages
+                self.messages += len(messages)
+                if has_ended or sum(map(len, waiting)) >= _SENT_BYTES:
+                    table_process.send(number, waiting, self._input)
+                    waiting = []
 
     def _failed(self, how: str) -> RetriableError:
         return RetriableError(

@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from servers.processes import alive, children
 from support import workload
 from support.daemon import Daemon, cdcd, command, environment
 from support.stream import StreamFixture, Writer, eventually
@@ -239,21 +240,6 @@ def test_older_rows_have_the_default_of_an_added_column(stream: StreamFixture) -
     assert daemon.stop() == 0
 
 
-def table_process(pid: int) -> int:
-    """The process that hashes the rows of a table for a command, as soon as there is one."""
-    for _ in range(20_000):
-        listed = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("[0-9]*/children")]
-        if found := [int(word) for each in listed for word in each.split()]:
-            return found[0]
-        time.sleep(0.001)
-    raise AssertionError("no process was started")
-
-
-def is_there(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/status")
-    return status.exists() and "State:\tZ" not in status.read_text()
-
-
 @contextmanager
 def verify_whose_table_process_stands(stream: StreamFixture) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """`cdcd verify`, and the process that hashes the rows of its table, which is stopped (SIGSTOP) as it begins."""
@@ -265,7 +251,10 @@ def verify_whose_table_process_stands(stream: StreamFixture) -> Iterator[tuple[s
         [*command(), "verify", "--config", str(daemon.config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, env=environment(), start_new_session=True,
     ) as process:  # fmt: skip
-        of_table = table_process(process.pid)
+        deadline = time.monotonic() + 60
+        while not (found := children(process.pid)) and time.monotonic() < deadline:
+            pass
+        [of_table] = found
         os.kill(of_table, signal.SIGSTOP)
         try:
             yield process, of_table
@@ -291,5 +280,5 @@ def test_the_table_process_ends_with_the_command(stream: StreamFixture, number: 
         os.kill(of_table, signal.SIGCONT)
         _, said = process.communicate(timeout=60)
         assert process.returncode in (-number, 128 + number)
-        eventually(lambda: not is_there(of_table), "the end of the process", 30)
+        eventually(lambda: not alive(of_table), "the end of the process", 30)
     assert "Traceback" not in said
