@@ -113,7 +113,7 @@ class TableHashing:
     def _send_rows(self) -> None:
         connection, row_filter = self._server.connection, self._server.row_filter(self._table)
         for number, heap in enumerate(self._server.heaps(self._table)):
-            waiting, has_ended = list[bytes](), False
+            waiting, size, has_ended = list[bytes](), 0, False
             connection.start(Chunk("", heap, 0, 0, True, None), self._columns, row_filter, {})
             while not has_ended:
                 messages, has_ended = connection.read(_ROWS)
@@ -122,10 +122,11 @@ class TableHashing:
                 if not messages and not has_ended:
                     select([connection.fileno()], [], [], _WAIT_S)
                 waiting += messages
+                size += sum(map(len, messages))
                 self.messages += len(messages)
-                if has_ended or sum(map(len, waiting)) >= _SENT_BYTES:
+                if has_ended or size >= _SENT_BYTES:
                     table_process.send(number, waiting, self._input)
-                    waiting = []
+                    waiting, size = [], 0
 
     def _failed(self, how: str) -> RetriableError:
         return RetriableError(
