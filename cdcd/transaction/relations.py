@@ -65,7 +65,7 @@ class ResolvedColumn:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What `pickle` needs: compiled, the attributes lie in no dictionary."""
-        return ResolvedColumn, (self.name, self.pgtype, self.typmod, self.in_key, self.missing_value)
+        return ResolvedColumn, (self.name, self.pgtype, self.typmod, self.in_key, self.missing_value, self.is_masked)
 
 
 class ResolvedRelation:
@@ -95,7 +95,7 @@ class ResolvedRelation:
         """What is done with its frames before a consumer gets them: `masked_changes`. None: nothing."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As `ResolvedColumn.__reduce__`."""
+        """As `ResolvedColumn.__reduce__`. The masks are not handed on: they have a secret."""
         values = self.oid, self.schema, self.name, self.identity, self.columns, self.is_provisional, self.added
         return ResolvedRelation, values
 

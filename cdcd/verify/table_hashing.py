@@ -24,15 +24,17 @@ from psycopg import sql
 from cdcd.avro.codecs.lookup import TypeOptions, codecs_for
 from cdcd.avro.schema import envelope_schema
 from cdcd.errors import RetriableError
-from cdcd.pgoutput.tuples import BINARY, TEXT
 from cdcd.snapshot.chunks import Chunk
-from cdcd.snapshot.reader import copied_columns
+from cdcd.snapshot.copy_format import CopyFormat
+from cdcd.snapshot.reader import copied_columns, copied_kinds
 from cdcd.source.table_selection import qualified_name
+from cdcd.transaction.column_masks import RelationMasking
 from cdcd.verify import table_process
 from cdcd.verify.event_rows import row_schema
 from cdcd.verify.postgres_checksums import ChecksummedTable, Checksums
 
 _ROWS: Final = 10_000
+_CTID_BYTES: Final = 10
 _SENT_BYTES: Final = 1 << 21
 """Rows are passed on in pieces of about this size. After each, the thread waits until the other one, which reads the
 topic, lets it run: up to 5 ms."""
@@ -61,7 +63,7 @@ class TableHashing:
         """The schema of the rows."""
         self.messages = 0
         """How many messages of COPY were read: about the number of rows."""
-        kinds = bytes(BINARY if codec.has_binary else TEXT for codec in codecs)
+        kinds = copied_kinds(relation, (codec.has_binary for codec in codecs))
         self._columns = [sql.SQL("ctid"), *copied_columns([each.name for each in relation.columns], kinds)]
         self._task = table_process.Task(relation, kinds, numeric, server.encoding, secret, folder)
         self._server = server
@@ -112,8 +114,9 @@ class TableHashing:
 
     def _send_rows(self) -> None:
         connection, row_filter = self._server.connection, self._server.row_filter(self._table)
+        masking = self._task.relation.masking
         for number, heap in enumerate(self._server.heaps(self._table)):
-            waiting, size, has_ended = list[bytes](), 0, False
+            copy, waiting, size, has_ended = CopyFormat(len(self._columns)), list[bytes](), 0, False
             connection.start(Chunk("", heap, 0, 0, True, None), self._columns, row_filter, {})
             while not has_ended:
                 messages, has_ended = connection.read(_ROWS)
@@ -121,7 +124,7 @@ class TableHashing:
                     return
                 if not messages and not has_ended:
                     select([connection.fileno()], [], [], _WAIT_S)
-                waiting += messages
+                waiting += messages if masking is None else _masked(messages, copy, masking)
                 size += sum(map(len, messages))
                 self.messages += len(messages)
                 if has_ended or size >= _SENT_BYTES:
@@ -134,3 +137,12 @@ class TableHashing:
             "A system that is short of memory kills processes: if this comes back, give it more memory",
             code="process-ended",
         )
+
+
+def _masked(messages: list[bytes], copy: CopyFormat, masking: RelationMasking) -> list[bytes]:
+    """The messages of one COPY with the values masked, so that the other process needs no secret."""
+    found = list[bytes]()
+    for message in messages:
+        at = copy.row_at(message)
+        found.append(masking.row(message, at + _CTID_BYTES) if at else message)
+    return found

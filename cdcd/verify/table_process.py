@@ -22,6 +22,7 @@ from typing import IO, Final, Literal
 
 from cdcd.avro.avro_format import AvroFormat
 from cdcd.snapshot.copy_format import CopyFormat
+from cdcd.transaction.masked_changes import open_relation
 from cdcd.transaction.relations import ResolvedRelation
 from cdcd.verify.row_hashes import HashFiles, KeyedHash, TableHashes
 
@@ -40,6 +41,7 @@ class Task:
     """What to hash."""
 
     relation: ResolvedRelation
+    """Its rows come masked."""
     kinds: bytes
     """For each column BINARY or TEXT."""
     numeric: Literal["decimal", "string"]
@@ -107,7 +109,7 @@ def _hashed(source: IO[bytes]) -> HashedRows | None:
     hashes = TableHashes(files, KeyedHash(task.secret))
     encoder = AvroFormat(task.numeric, task.encoding).snapshot_encoder(hashes)
     encoder.begin_snapshot(0, 0)
-    changes = encoder.open_relation(task.relation)
+    changes = open_relation(encoder, task.relation)
     copying, copy = _NO_HEAP, CopyFormat(0)
     while len(size := source.read(_SIZE.size)) == _SIZE.size:
         [length] = _SIZE.unpack(size)
