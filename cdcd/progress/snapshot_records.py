@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from cdcd.errors import GapError
@@ -106,7 +106,9 @@ class TableSnapshot:
         if self.incarnation is not None:
             document["incarnation"] = self.incarnation.document()
         if self.added:
-            document["added"] = {name: list(astuple(each)) for name, each in self.added.items()}
+            document["added"] = {
+                name: [each.number, each.type_oid, each.missing_value] for name, each in self.added.items()
+            }
         if self.repair:
             document["repair"] = self.repair
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()

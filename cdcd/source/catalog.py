@@ -51,7 +51,10 @@ _TYPES: Final = """
                SELECT jsonb_agg(jsonb_build_array(attname, atttypid::bigint, atttypmod) ORDER BY attnum)
                FROM pg_catalog.pg_attribute WHERE attrelid = t.typrelid AND attnum > 0 AND NOT attisdropped) END,
            t.typtype = 'c' AND EXISTS (
-               SELECT FROM pg_catalog.pg_attribute WHERE attrelid = t.typrelid AND attnum > 0 AND attisdropped)
+               SELECT FROM pg_catalog.pg_attribute WHERE attrelid = t.typrelid AND attnum > 0 AND attisdropped),
+           CASE WHEN t.typtype = 'e' THEN (
+               SELECT jsonb_agg(enumlabel ORDER BY enumsortorder) FROM pg_catalog.pg_enum WHERE enumtypid = t.oid
+               HAVING pg_catalog.count(*) <= 1000) END
     FROM wanted
     JOIN pg_catalog.pg_type t ON t.oid = wanted.oid
     JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
@@ -95,7 +98,8 @@ _COLUMNS: Final = """
 # A table that is the root of partitions keeps no values of its own: those of its partitions count, if they agree. They
 # are found without pg_partition_tree, which locks them. Whoever alters tables chooses the values. So those are left out
 # that are large, or that this session may not be able to convert. `attmissingval` is an array of one value: text[]
-# reads it where its delimiter is a comma.
+# reads it where its delimiter is a comma. An expression of DEFAULT names no column. So `pg_get_expr` needs no relation,
+# and takes no lock on it.
 _ADDED_COLUMNS: Final = r"""
     WITH RECURSIVE heap (oid) AS (
         SELECT %s::pg_catalog.oid
@@ -116,8 +120,16 @@ _ADDED_COLUMNS: Final = r"""
            (SELECT CASE WHEN pg_catalog.count(DISTINCT m.value COLLATE "C") = 1 THEN pg_catalog.min(m.value) END
             FROM missing m
             WHERE m.name = a.attname AND m.type = a.atttypid AND pg_catalog.octet_length(m.value) <= 1000
-            AND (pg_catalog.getdatabaseencoding() = 'UTF8' OR m.value COLLATE "C" ~ '^[\x01-\x7f]*$'))
+            AND (pg_catalog.getdatabaseencoding() = 'UTF8' OR m.value COLLATE "C" ~ '^[\x01-\x7f]*$')),
+           a.attnotnull,
+           CASE WHEN pg_catalog.octet_length(given.expression) <= 1000
+                AND (pg_catalog.getdatabaseencoding() = 'UTF8' OR given.expression COLLATE "C" ~ '^[\x01-\x7f]*$')
+                THEN given.expression ELSE '' END
     FROM pg_catalog.pg_attribute a
+    LEFT JOIN LATERAL (
+        SELECT pg_catalog.pg_get_expr(d.adbin, 0) FROM pg_catalog.pg_attrdef d
+        WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated = ''
+    ) given (expression) ON true
     WHERE a.attrelid = %s::pg_catalog.oid AND a.attnum > 0 AND NOT a.attisdropped
 """
 
@@ -239,7 +251,7 @@ class Catalog(SessionClient):
                 self._types[oid] = self._made(rows[oid], asked_lsn)
 
     def _made(self, row: tuple[Any, ...], asked_lsn: int) -> PgType:
-        oid, schema, name, kind, delimiter, base, typmod, is_array, element, attributes, dropped = row
+        oid, schema, name, kind, delimiter, base, typmod, is_array, element, attributes, dropped, labels = row
         return PgType(
             oid=oid,
             schema=schema,
@@ -255,6 +267,7 @@ class Catalog(SessionClient):
             dropped=dropped,
             asked_lsn=asked_lsn,
             delimiter=delimiter,
+            labels=tuple(labels or ()),
         )
 
 
@@ -264,7 +277,7 @@ def _has_element(kind: str, *, is_array: bool) -> bool:
 
 def _parts(row: tuple[Any, ...]) -> list[int]:
     """The types that a type is made of, by its row of _TYPES."""
-    _, _, _, kind, _, base, _, is_array, element, attributes, _ = row
+    _, _, _, kind, _, base, _, is_array, element, attributes, _, _ = row
     own = [base] if base else []
     own += [element] if _has_element(kind, is_array=is_array) else []
     return own + [oid for _, oid, _ in attributes or ()]

@@ -25,6 +25,10 @@ class Attribute:
     type_oid: int
     missing_value: str | None
     """`attmissingval` as text: what the rows hold that are older than the column. None: null, or not known."""
+    is_required: bool = field(default=False, compare=False)
+    """NOT NULL."""
+    default: str = field(default="", compare=False)
+    """The expression of DEFAULT; empty: there is none, or it is long."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class PgType:
     """The server's WAL position just before the catalog was asked. A later ALTER TYPE may not show here."""
     delimiter: str = ","
     """`typdelim`: the character between values of this type in an array's text (`;` for box, else `,`)."""
+    labels: tuple[str, ...] = field(default=(), compare=False)
+    """An enum's labels, in their order; empty for an enum of very many."""
     parts: int = field(init=False, compare=False)
     """How many types a value is made of, itself included: each as often as it occurs."""
     depth: int = field(init=False, compare=False)

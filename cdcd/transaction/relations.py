@@ -52,7 +52,9 @@ class ResolvedColumn:
         in_key: bool,
         missing_value: str | None = None,
         is_masked: bool = False,
+        now: Attribute | None = None,
     ) -> None:
+        """`now`: the column as the catalog has it; None: not known, or masked."""
         self.name = name
         self.pgtype = pgtype
         self.typmod = typmod
@@ -62,6 +64,10 @@ class ResolvedColumn:
         """What the rows hold that are older than the column, as PostgreSQL's text; None: null, or not known."""
         self.is_masked = is_masked
         """Its values are masked: type and missing value are those of the masked values. COPY has to give its text."""
+        self.is_required = now is not None and now.is_required
+        """NOT NULL, as the catalog has it."""
+        self.default = "" if now is None else now.default
+        """The expression of DEFAULT, as the catalog has it; empty: none."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What `pickle` needs: compiled, the attributes lie in no dictionary."""
@@ -93,6 +99,13 @@ class ResolvedRelation:
         """By name, the columns that were added with a default which is known."""
         self.masking = masking
         """What is done with its frames before a consumer gets them: `masked_changes`. None: nothing."""
+        self.key_order = self.key
+        """The names of the key's columns, in the order of the index where it is known, else in that of the table."""
+
+    def order_key(self, index: tuple[str, ...]) -> None:
+        """Take the order of the columns of the index that gives the key."""
+        first = [name for name in index if name in self.key]
+        self.key_order = (*first, *(name for name in self.key if name not in first))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As `ResolvedColumn.__reduce__`. The masks are not handed on: they have a secret."""
@@ -267,6 +280,7 @@ class Relations:
             message = masking.relation(message)
         types = self._catalog.types({column.type_oid for column in message.columns})
         added = self._added_columns(message, masking)
+        of_now = self._catalog.attributes(message.relation_oid)
         relation = ResolvedRelation(
             message.relation_oid,
             message.nspname or "pg_catalog",
@@ -280,6 +294,7 @@ class Relations:
                     column.name in key,
                     added[column.name].missing_value if column.name in added else None,
                     masking is not None and masking.is_masked(column.name),
+                    None if masking is not None and masking.is_masked(column.name) else _same_column(column, of_now),
                 )
                 for column in message.columns
             ],
@@ -287,6 +302,7 @@ class Relations:
             added,
             masking,
         )
+        relation.order_key(self._index(message))
         self._keys[_table(message)] = message.relation_oid, relation.key
         return relation
 
@@ -333,8 +349,7 @@ class Relations:
     def _key(self, message: messages.Relation) -> set[str]:
         """The key by the message, and by the catalog where the message does not name it."""
         oid, names = message.relation_oid, {column.name for column in message.columns}
-        by_index = message.replica_identity == IDENTITY_INDEX
-        index = set(self._catalog.identity_index(oid) if by_index else self._catalog.primary_key(oid))
+        index = set(self._index(message))
         if message.replica_identity in (IDENTITY_FULL, IDENTITY_NOTHING):
             return index if index <= names else set()
         flagged = {column.name for column in message.columns if column.is_key}
@@ -345,6 +360,12 @@ class Relations:
                 return set()
         return flagged
 
+    def _index(self, message: messages.Relation) -> tuple[str, ...]:
+        """The columns of the index that gives the key, in its order, as the catalog has it."""
+        if message.replica_identity == IDENTITY_INDEX:
+            return self._catalog.identity_index(message.relation_oid)
+        return self._catalog.primary_key(message.relation_oid)
+
     def _type(self, oid: int, known: PgType | None) -> PgType:
         """The type with the name that the stream gave it, and with the structure that the catalog knows of it."""
         named = self._named.get(oid)
@@ -353,6 +374,12 @@ class Relations:
         if named is None or known.kind == DOMAIN or named.qualified == known.qualified:
             return known  # the Type message of a domain names the type under it
         return replace(known, schema=named.schema, name=named.name)
+
+
+def _same_column(column: messages.Column, of_now: Mapping[str, Attribute]) -> Attribute | None:
+    """What the catalog says of the column, if it still has this one."""
+    now = of_now.get(column.name)
+    return now if now is not None and now.type_oid == column.type_oid else None
 
 
 def _table(message: messages.Relation) -> tuple[str, str]:
