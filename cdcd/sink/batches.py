@@ -27,6 +27,7 @@ from cdcd.transaction.record_consumer import RecordConsumer
 log = logging.getLogger(__name__)
 
 Message: TypeAlias = "dict[str, bytes | None]"
+"""A record: `key` where it has one, `value`, and its headers by name, which only a record with a key has."""
 
 DELETE: Final = 0x64
 _TOMBSTONE: Final = 0
@@ -208,8 +209,10 @@ class GatheredRequests:
 class BatchBuilder(RecordConsumer):
     """Gathers records into a batch until `build` is called."""
 
-    def __init__(self, tombstones: bool) -> None:
+    def __init__(self, tombstones: bool, truncate_key: bytes | None = b"") -> None:
+        """`truncate_key`: that of truncates on topics with tombstones; None: none."""
         self._tombstones = tombstones
+        self._truncate_key = truncate_key
         self._numbers: dict[tuple[str, str], int] = {}
         self._names: list[tuple[str, str]] = []
         self._gathering: list[TableBatch | None] = []
@@ -289,6 +292,18 @@ class BatchBuilder(RecordConsumer):
                 gathering.messages.append({"key": key, "value": None})
                 gathering.ops.append(_TOMBSTONE)
 
+    def add_with_header(self, table: i64, op: i64, key: bytes, value: bytes, name: str, header: bytes) -> None:
+        self.add(table, op, key, value)
+        gathering = self._gathering[table]
+        assert gathering is not None
+        messages = gathering.messages
+        last: i64 = len(messages) - 1
+        if messages[last]["value"] is None:  # the tombstone of a delete
+            messages[last][name] = header
+            last -= 1
+        messages[last][name] = header
+        self._batch.bytes += len(header)
+
     def add_large(self, table: i64, op: i64, key: bytes | None, value: BytesWriter) -> None:
         self.add(table, op, key, b"")
         gathering = self._gathering[table]
@@ -306,7 +321,7 @@ class BatchBuilder(RecordConsumer):
             gathering = self._start(table)
         gathering.everywhere.append(len(gathering.messages))
         # A compacted topic takes no record without a key. It keeps the last one under this key, which ends all others.
-        self.add(table, op, b"" if self._tombstones else None, value)
+        self.add(table, op, self._truncate_key if self._tombstones else None, value)
 
     def commit(self, end_lsn: i64) -> None:
         batch = self._batch

@@ -48,6 +48,10 @@ class RecordConsumer:
         """As `add`. The consumer may copy the value later, once the frame that it comes from is gone: it keeps it."""
         self.add(table, op, key, value.getvalue())
 
+    def add_with_header(self, table: i64, op: i64, key: bytes, value: bytes, name: str, header: bytes) -> None:
+        """As `add`, with one header of this name. A tombstone that follows the event has it, too."""
+        raise NotImplementedError
+
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:
         """Take one event of the open transaction that concerns every key (truncate)."""
         raise NotImplementedError

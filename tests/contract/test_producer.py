@@ -21,7 +21,7 @@ from support.proxy import Link, is_end_of_transaction, is_list_offsets, is_produ
 from cdcd.errors import Fenced, KafkaUnavailable, RequestRejected, SettingsError, Unpublishable
 from cdcd.progress.records import SlotRecord, TableRecord, TopicState, parse_record, parse_slot_record
 from cdcd.progress.topic_evidence import lost_topics
-from cdcd.sink.batches import BatchBuilder
+from cdcd.sink.batches import BatchBuilder, Message
 from cdcd.sink.interfaces import Producer, ProgressReader, TopicAdmin
 from cdcd.sink.kafka.admin import KafkaAdmin
 from cdcd.sink.kafka.alternating_producer import AlternatingProducer
@@ -198,6 +198,33 @@ def test_a_transaction_is_visible_in_every_topic_or_in_none(world: World) -> Non
     producer.commit()
     assert world.visible(orders, 2) == [[Seen(0, b"k", b"o0")], [Seen(0, None, b"o1"), Seen(1, b"k", None)]]
     assert world.visible(lines, 1) == [[Seen(0, None, b"l0")]]
+
+
+@pytest.mark.parametrize("transactional_id", ["headers", None])
+def test_headers_reach_the_broker_and_the_records_keep_their_order(
+    broker: str, prefix: str, transactional_id: str | None
+) -> None:
+    world = RealWorld(broker, prefix)
+    topic = topic_of(world, "headers")
+    producer = started(world, transactional_id)
+    messages: list[Message] = [{"key": b"%d" % n, "value": b"v"} for n in range(7)]
+    messages[2] |= {"a": b"1", "b": b""}
+    messages[3] = {"key": b"3", "value": None, "a": b"2"}
+    messages[6]["a"] = b"3"
+    producer.begin()
+    producer.produce(topic, 0, messages)
+    assert producer.flush() == {(topic, 0): 7}
+    producer.commit()
+    consumer = Consumer({"bootstrap.servers": broker, "group.id": "headers", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    read = [consumer.poll(10) for _ in range(7)]
+    consumer.close()
+    world.close()
+    found = [(each.key(), each.value(), dict(each.headers() or ())) for each in read if each is not None]
+    assert found == [
+        (b"0", b"v", {}), (b"1", b"v", {}), (b"2", b"v", {"a": b"1", "b": b""}), (b"3", None, {"a": b"2"}),
+        (b"4", b"v", {}), (b"5", b"v", {}), (b"6", b"v", {"a": b"3"}),
+    ]  # fmt: skip
 
 
 def test_an_aborted_transaction_is_never_visible_and_the_producer_goes_on(world: World) -> None:

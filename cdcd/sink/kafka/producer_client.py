@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as DeliveryReport
 
 from cdcd.errors import CdcdError, FatalError, Unpublishable
+from cdcd.sink.batches import Message
 from cdcd.sink.interfaces import Offsets
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, KafkaConnection
 from cdcd.sink.kafka.deadline import SLICE_S, Deadline
@@ -35,6 +37,10 @@ log = logging.getLogger(__name__)
 
 _CALL_RECORDS: Final = 1_000
 """Records in one call of `produce_batch`: larger calls also cost more for each record."""
+_PLAIN: Final = frozenset({"key", "value", "callback"})
+"""The parts of a record for `produce_batch`; all others are headers, by name."""
+_PARTS: Final = 2
+"""A record has a key and a value. One with headers has a key."""
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """The reports of records that an abort gave up. librdkafka purges them; if cdcd did, the sequence numbers
 would have gaps."""
@@ -116,11 +122,53 @@ class ProducerClient:
         except (KafkaException, SystemError) as error:
             log.debug("While closing the producer: %s", error)
 
-    def _produce(self, topic: str, partition: int, records: list[dict[str, object]], **reports: object) -> None:
-        """Queue records of one partition, in order; waits while the queue is full. `reports`: for `produce_batch`."""
+    def _produce(
+        self, topic: str, partition: int, records: list[dict[str, object]], *, has_headers: bool, **reports: object
+    ) -> None:
+        """Queue records of one partition, in order; waits while the queue is full. `reports`: for `produce_batch`.
+
+        `has_headers`: some of them have headers.
+        """
         self._stuck_client.topics.add(topic)
         for at in range(0, len(records), _CALL_RECORDS):
-            self._queue(topic, partition, records[at : at + _CALL_RECORDS], reports)
+            part = records[at : at + _CALL_RECORDS]
+            if not has_headers:
+                self._queue(topic, partition, part, reports)
+                continue
+            for is_alone, group in groupby(part, lambda record: len(record.keys() - _PLAIN) > 0):
+                if not is_alone:
+                    self._queue(topic, partition, list(group), reports)
+                    continue
+                for record in group:
+                    self._queue_one(topic, partition, record, reports.get("on_delivery"))
+
+    def _queue_one(self, topic: str, partition: int, record: dict[str, object], on_delivery: object) -> None:
+        """Queue a record with headers, which `produce_batch` does not take."""
+        doing = f"producing to {topic}"
+        deadline = self._deadline.of_call()
+        watch = self._stuck_client.watch()
+        message: dict[str, Any] = {name: record.get(name) for name in ("key", "value")}
+        message["headers"] = [(name, header) for name, header in record.items() if name not in _PLAIN]
+        report = record.get("callback", on_delivery)
+        if report is not None:
+            message["on_delivery"] = report
+        while True:
+            client = self._producer()
+            was_empty = len(client) == 0
+            try:
+                client.produce(topic, partition=partition, **message)
+                self._poll(doing)
+                return
+            except BufferError:
+                if was_empty:
+                    raise _too_large(record, topic) from None
+            except KafkaException as error:
+                self._fail(kafka_error(error), doing, topic)
+            self._poll(doing, SLICE_S)
+            self._raise_if_transaction_failed(doing)
+            watch.raise_if_stuck(doing)
+            if self._deadline.is_over(deadline):
+                self._time_out(doing)
 
     def _queue(self, topic: str, partition: int, records: list[dict[str, object]], reports: Mapping[str, Any]) -> None:
         doing = f"producing to {topic}"
@@ -208,6 +256,11 @@ class ProducerClient:
         elif self._undelivered is None and error.code() not in _PURGED:
             self._undelivered = error
             self._undelivered_topic = report.topic() or ""
+
+
+def have_headers(messages: list[Message]) -> bool:
+    """Whether one of these records has headers, besides a key and a value."""
+    return max(map(len, messages)) > _PARTS
 
 
 def unwrap(error: KafkaException | SystemError) -> KafkaError:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
@@ -44,6 +44,8 @@ class ParkedEvent:
     value: bytes | None
     everywhere: bool
     """The message goes to every partition (truncate)."""
+    headers: Mapping[str, bytes] = field(default_factory=dict)
+    """The headers of the message, by name."""
 
 
 def records(key: bytes, reason: str, batch: TableBatch, part_bytes: int = PART_BYTES) -> Iterator[Message]:
@@ -59,7 +61,7 @@ def records(key: bytes, reason: str, batch: TableBatch, part_bytes: int = PART_B
         second = max(part_bytes - len(key_of_event or b""), 1)
         starts = [0, *range(second, len(value or b""), part_bytes)]
         for number, (start, end) in enumerate(pairwise([*starts, None])):
-            document = {
+            document: dict[str, Any] = {
                 **head,
                 "op": op,
                 "everywhere": index in everywhere,
@@ -68,6 +70,8 @@ def records(key: bytes, reason: str, batch: TableBatch, part_bytes: int = PART_B
                 "key": _text(key_of_event if number == 0 else None),
                 "value": None if value is None else _text(value[start:end]),
             }
+            if number == 0 and (headers := {name: message[name] for name in message.keys() - {"key", "value"}}):
+                document["headers"] = {name: _text(header) for name, header in sorted(headers.items())}
             yield {"key": key, "value": json.dumps(document, ensure_ascii=False).encode()}
 
 
@@ -101,6 +105,7 @@ class PartAssembler:
 
     def __init__(self) -> None:
         self._key: bytes | None = None
+        self._headers: dict[str, bytes] = {}
         self._parts: list[bytes] = []
 
     @property
@@ -130,20 +135,23 @@ class PartAssembler:
             raise ValueError(f"part {document['part']} comes after {len(self._parts)} parts of an event")
         if document["part"] == 1:
             self._key = _data(document["key"])
+            found = document.get("headers", {})
+            self._headers = {str(name): _data(header) or b"" for name, header in found.items()}
         value = _data(document["value"])
         self._parts.append(value or b"")
         if document["part"] < document["parts"]:
             return None
         whole = None if value is None else b"".join(self._parts)
         self._parts = []
-        return ParkedEvent(document["op"], self._key, whole, document["everywhere"])
+        return ParkedEvent(document["op"], self._key, whole, document["everywhere"], self._headers)
 
 
 def batch_of(schema: str, table: str, events: Sequence[ParkedEvent]) -> TableBatch:
     """Return the events as a batch of their table, as they were before they were parked."""
     batch = TableBatch(schema, table)
     for index, event in enumerate(events):
-        batch.messages.append({"value": event.value} if event.key is None else {"key": event.key, "value": event.value})
+        message: Message = {"value": event.value} if event.key is None else {"key": event.key, "value": event.value}
+        batch.messages.append({**message, **event.headers})
         batch.ops.append(u8(event.op))
         if event.everywhere:
             batch.everywhere.append(index)
