@@ -83,7 +83,7 @@ class EventEncoder(ChangeConsumer):
         self._commit_ts = taken_us
         self.transaction_tail = transaction_bytes(self._xid, taken_us, "")
 
-    def origin(self, name: str) -> None:
+    def origin(self, name: str, lsn: i64 = 0) -> None:
         self.transaction_tail = transaction_bytes(self._xid, self._commit_ts, name)
 
     def message(self, prefix: str, content: bytes, transactional: bool, lsn: i64) -> None:

@@ -22,7 +22,7 @@ from cdcd.errors import BUG_HINT, CdcdError, DecodeError
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, column_at, column_size
 from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, ResolvedRelation
 
-_PARTITION_HINT: Final = (
+PARTITION_HINT: Final = (
     "A partition may have a smaller replica identity than its root. Run cdcd check and the SQL it prints. Changes "
     "already in the WAL lack the key: recreate the slot and take a new snapshot. "
     "If cdcd check finds no such partition, this is a bug: report it"
@@ -88,7 +88,7 @@ class KeyEncoder:
         """The error of a row without a value for a column of the key."""
         return DecodeError(
             f"a row of {self._table} has no value for the key column {field.name}",
-            _PARTITION_HINT,
+            PARTITION_HINT,
             code="partition-identity-lesser",
         )
 
@@ -96,7 +96,7 @@ class KeyEncoder:
         """The error of an old row of which only the key came, for a table without a key: no reader could find it."""
         return DecodeError(
             f"an old row of {self._table} came with its key only, and the table has no key",
-            _PARTITION_HINT,
+            PARTITION_HINT,
             code="partition-identity-lesser",
         )
 

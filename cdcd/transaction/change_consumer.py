@@ -50,6 +50,9 @@ class RelationChanges:
 class ChangeConsumer:
     """Takes whole transactions in commit order, or the rows of a snapshot."""
 
+    takes_truncates = True
+    """A truncate is published as an event."""
+
     def open_relation(self, relation: ResolvedRelation) -> RelationChanges:
         """Prepare for the changes of `relation`. Called again when a Relation message has changed it."""
         raise NotImplementedError
@@ -66,8 +69,11 @@ class ChangeConsumer:
         """
         raise NotImplementedError
 
-    def origin(self, name: str) -> None:
-        """Note that the open transaction was replicated to this server from the replication origin `name`."""
+    def origin(self, name: str, lsn: i64 = 0) -> None:
+        """Note that the open transaction was replicated to this server from the replication origin `name`.
+
+        `lsn`: where it was there; 0: unknown.
+        """
         raise NotImplementedError
 
     def message(self, prefix: str, content: bytes, transactional: bool, lsn: i64) -> None:

@@ -90,7 +90,8 @@ class ChangeRouter:
     def is_other_event(self, message: messages.Message) -> bool:
         """Whether a message that is no row is published as an event: a Truncate, or a logical message."""
         if isinstance(message, messages.Truncate):
-            return any(gives_events(self._known.get(oid)) for oid in message.relation_oids)
+            takes = self._consumer.takes_truncates
+            return takes and any(gives_events(self._known.get(oid)) for oid in message.relation_oids)
         return isinstance(message, messages.LogicalMessage)
 
     def other(self, message: messages.Message, lsn: i64) -> None:
@@ -99,7 +100,7 @@ class ChangeRouter:
             for oid in message.relation_oids:
                 self._relation(oid).truncate(lsn, message.cascade, message.restart_identity)
         elif isinstance(message, messages.Origin):
-            self._consumer.origin(message.name)
+            self._consumer.origin(message.name, message.origin_lsn)
         elif isinstance(message, messages.LogicalMessage):
             self._consumer.message(message.prefix, message.content, True, message.lsn)
 

@@ -81,7 +81,7 @@ class Consumer(ChangeConsumer):
         self.opened += 1
         return Changes(f"{relation.name} {self.opened}", self.told)
 
-    def origin(self, name: str) -> None:
+    def origin(self, name: str, lsn: int = 0) -> None:
         self.told.append(("origin", name))
 
     def message(self, prefix: str, content: bytes, transactional: bool, lsn: int) -> None:

@@ -1,0 +1,56 @@
+"""Events as Debezium writes them, in the JSON of Kafka Connect's JsonConverter.
+
+Before: the daemon passes on settings, the database's name and encoding.
+After: `event_encoder` encodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cdcd.avro.codecs.lookup import TypeOptions
+from cdcd.debezium.event_encoder import EventEncoder
+from cdcd.debezium.event_writer import EventWriter
+from cdcd.debezium.modes import Modes
+from cdcd.debezium.values.lookup import ValueLookup
+from cdcd.transaction.event_format import EventFormat
+from cdcd.transaction.record_consumer import RecordConsumer
+
+
+class DebeziumFormat(EventFormat):
+    """Makes the encoders of Debezium's events."""
+
+    def __init__(
+        self,
+        modes: Modes,
+        names: tuple[str, str],
+        encoding: str,
+        clock_ns: Callable[[], int],
+        last_commit: int = 0,
+        to_text: Callable[[bytes], str] | None = None,
+    ) -> None:
+        """`names`: the prefix of the topics, and the database. `encoding`: the database's, by PostgreSQL's name.
+
+        `clock_ns`: as EventWriter has it. `last_commit`: as EventEncoder. `to_text`: that of TypeOptions.
+        """
+        self._modes = modes
+        self._names = names
+        self._options = TypeOptions.of_database("string", encoding, self._position, to_text)
+        self._clock_ns = clock_ns
+        self._last_commit = last_commit
+        self._stream: EventEncoder | None = None
+
+    def stream_encoder(self, records: RecordConsumer) -> EventEncoder:
+        self._stream = self._encoder(records, self._last_commit)
+        return self._stream
+
+    def snapshot_encoder(self, records: RecordConsumer) -> EventEncoder:
+        return self._encoder(records, 0)
+
+    def _encoder(self, records: RecordConsumer, last_commit: int) -> EventEncoder:
+        writer = EventWriter(records, self._names, self._modes, self._clock_ns)
+        return EventEncoder(writer, ValueLookup(self._modes, self._options), last_commit)
+
+    def _position(self) -> int:
+        """The commit LSN of the current transaction; 0 before the first."""
+        return 0 if self._stream is None else self._stream.commit_lsn

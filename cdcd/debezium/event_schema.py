@@ -1,0 +1,78 @@
+"""The schemas of Debezium's keys and events, as Connect's JSON.
+
+Before: `field_writer` knows the columns of a relation.
+After: `event_encoder` writes them before each key and event, if the encoding is "json-schema".
+Source: Debezium's `Envelope`, `TableSchemaBuilder` and `LogicalDecodingMessageMonitor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cdcd.debezium.connect_schema import INT64, STRING, Schema
+from cdcd.debezium.source_block import SOURCE_SCHEMA
+
+_TRANSACTION: Final = Schema(
+    "struct",
+    "event.block",
+    1,
+    is_optional=True,
+    fields=(("id", STRING), ("total_order", INT64), ("data_collection_order", INT64)),
+)
+
+MESSAGE_KEY: Final = Schema(
+    "struct", "io.debezium.connector.postgresql.MessageKey", 1, fields=(("prefix", STRING.optional),)
+)
+
+
+def envelope_schema(name: str, columns: Sequence[tuple[str, Schema]]) -> Schema:
+    """The schema of a table's events. `name`: as `table_name` gives it."""
+    row = Schema("struct", f"{name}.Value", is_optional=True, fields=tuple(columns))
+    return Schema(
+        "struct",
+        f"{name}.Envelope",
+        2,
+        fields=(
+            ("before", row),
+            ("after", row),
+            ("source", SOURCE_SCHEMA),
+            ("transaction", _TRANSACTION),
+            ("op", STRING),
+            ("ts_ms", INT64.optional),
+            ("ts_us", INT64.optional),
+            ("ts_ns", INT64.optional),
+        ),
+    )
+
+
+def key_schema(name: str, columns: Sequence[tuple[str, Schema]]) -> Schema:
+    """The schema of a table's keys."""
+    return Schema("struct", f"{name}.Key", fields=tuple(columns))
+
+
+def message_schema(content: Schema) -> Schema:
+    """The schema of logical messages; `content`: that of their content."""
+    message = Schema(
+        "struct",
+        "io.debezium.connector.postgresql.Message",
+        1,
+        fields=(("prefix", STRING.optional), ("content", content.optional)),
+    )
+    return Schema(
+        "struct",
+        "io.debezium.connector.postgresql.MessageValue",
+        1,
+        fields=(
+            ("op", STRING),
+            ("ts_ms", INT64.optional),
+            ("source", SOURCE_SCHEMA),
+            ("transaction", _TRANSACTION),
+            ("message", message),
+        ),
+    )
+
+
+def before_payload(schema: Schema | None) -> bytes:
+    """What stands before the payload; empty without schemas."""
+    return b"" if schema is None else b'{"schema":' + schema.json() + b',"payload":'

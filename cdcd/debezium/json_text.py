@@ -1,0 +1,279 @@
+"""JSON, byte for byte as Kafka Connect's JsonConverter writes it.
+
+Before: bytes of a frame. After: `values` and `event_encoder` write with these.
+Source: apache/kafka `connect/json` (JsonConverter), Jackson's UTF8JsonGenerator, Java's Double.toString (19 or later).
+
+Hot path, compiled: no Python object is made for a string or an integer.
+"""
+
+from __future__ import annotations
+
+import math
+from binascii import b2a_base64
+from typing import Final
+
+from librt.strings import BytesWriter, read_f32_be, read_i32_be, write_f32_be, write_i32_be
+from mypy_extensions import i32, i64, u8
+
+from cdcd.avro.codecs.digits import count_digits, write_4_digits, write_last_digits
+from cdcd.avro.codecs.floats import float4_text
+from cdcd.avro.codecs.varint import copy
+
+_QUOTE: Final = 34
+_BACKSLASH: Final = 92
+_MINUS: Final = 45
+_POINT: Final = 46
+_BASE64: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_HEX: Final = b"0123456789abcdef"
+_UPPER_HEX: Final = b"0123456789ABCDEF"
+_SHORT_ESCAPES: Final = b"\0\0\0\0\0\0\0\0btn\0fr"
+"""The letter that follows the backslash, for the characters below 16; 0: none."""
+_SLICE_BYTES: Final = 192
+"""From this size on, Python's base64 is faster than ours."""
+_LOWEST: Final = b"-9223372036854775808"
+
+
+def write_string(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
+    """Append the UTF-8 text `data[at:at + size]` as a JSON string."""
+    out.append(_QUOTE)
+    end: i64 = at + size
+    while at < end:
+        run: i64 = plain_size(data, at, end)
+        if run > 0:
+            copy(out, data, at, run)
+            at += run
+        if at < end:
+            at = _escape(out, data, at, end)
+    out.append(_QUOTE)
+
+
+def plain_size(data: bytes, at: i64, end: i64) -> i64:
+    """How many bytes from `at` on stand for themselves in a JSON string of Jackson's.
+
+    Others are the controls, the quote, the backslash, and what begins a character beyond the BMP.
+    """
+    start: i64 = at
+    while at + 4 <= end:
+        word: i64 = i64(read_i32_be(data, at)) & 0xFFFF_FFFF
+        low: i64 = word & 0x7F7F_7F7F
+        # Bit 7 of each byte: it is no control, no quote, no backslash; or it is not ASCII.
+        good: i64 = (low + 0x6060_6060 | word) & ((low ^ 0x2222_2222) + 0x7F7F_7F7F | word)
+        good &= (low ^ 0x5C5C_5C5C) + 0x7F7F_7F7F | word
+        if good & 0x8080_8080 != 0x8080_8080:
+            break
+        if word & word << 1 & word << 2 & word << 3 & 0x8080_8080 != 0:  # F0 or more
+            break
+        at += 4
+    while at < end:
+        byte: i64 = i64(data[at])
+        if byte < 32 or byte == _QUOTE or byte == _BACKSLASH or byte >= 0xF0:
+            break
+        at += 1
+    return at - start
+
+
+def _escape(out: BytesWriter, data: bytes, at: i64, end: i64) -> i64:
+    """Append the escape of the character at `at`; returns where it ends."""
+    byte: i64 = i64(data[at])
+    if byte >= 0xF0 and at + 4 <= end:
+        point: i64 = (byte & 7) << 18 | (i64(data[at + 1]) & 63) << 12 | (i64(data[at + 2]) & 63) << 6
+        point = (point | (i64(data[at + 3]) & 63)) - 0x1_0000
+        _write_unit(out, 0xD800 + (point >> 10 & 0x3FF))
+        _write_unit(out, 0xDC00 + (point & 0x3FF))
+        return at + 4
+    if byte == _QUOTE or byte == _BACKSLASH:
+        out.append(_BACKSLASH)
+        out.append(u8(byte))
+    elif byte < 14 and _SHORT_ESCAPES[byte] != 0:
+        out.append(_BACKSLASH)
+        out.append(_SHORT_ESCAPES[byte])
+    else:
+        _write_unit(out, byte)
+    return at + 1
+
+
+def _write_unit(out: BytesWriter, unit: i64) -> None:
+    out.append(_BACKSLASH)
+    out.append(117)
+    out.append(_UPPER_HEX[unit >> 12 & 15])
+    out.append(_UPPER_HEX[unit >> 8 & 15])
+    out.append(_UPPER_HEX[unit >> 4 & 15])
+    out.append(_UPPER_HEX[unit & 15])
+
+
+def quoted(text: str) -> bytes:
+    """`text` as a JSON string. Not a hot path."""
+    out, data = BytesWriter(), text.encode()
+    write_string(out, data, 0, len(data))
+    return out.getvalue()
+
+
+def write_int(out: BytesWriter, n: i64) -> None:
+    """Append a signed 64-bit integer."""
+    if n < 0:
+        if n == -0x7FFF_FFFF_FFFF_FFFF - 1:
+            out.write(_LOWEST)
+            return
+        out.append(_MINUS)
+        n = -n
+    _write_digits(out, n)
+
+
+def _write_digits(out: BytesWriter, n: i64) -> None:
+    if n < 10_000:
+        write_last_digits(out, n, count_digits(n))
+        return
+    if n < 100_000_000:
+        high: i64 = n // 10_000
+        write_last_digits(out, high, count_digits(high))
+        write_4_digits(out, n - high * 10_000)
+        return
+    top: i64 = n // 100_000_000
+    _write_digits(out, top)
+    rest: i64 = n - top * 100_000_000
+    middle: i64 = rest // 10_000
+    write_4_digits(out, middle)
+    write_4_digits(out, rest - middle * 10_000)
+
+
+def write_base64(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
+    """Append the bytes `data[at:at + size]` as a JSON string of base64, with padding."""
+    out.append(_QUOTE)
+    if size >= _SLICE_BYTES:
+        out.write(b2a_base64(data[at : at + size], newline=False))
+        out.append(_QUOTE)
+        return
+    end: i64 = at + size
+    while at + 3 <= end:
+        three: i64 = i64(data[at]) << 16 | i64(data[at + 1]) << 8 | i64(data[at + 2])
+        four: i64 = i64(_BASE64[three >> 18]) << 24 | i64(_BASE64[three >> 12 & 63]) << 16
+        write_i32_be(out, i32(four | i64(_BASE64[three >> 6 & 63]) << 8 | i64(_BASE64[three & 63])))
+        at += 3
+    if at < end:
+        last: i64 = i64(data[at]) << 16
+        if at + 2 == end:
+            last |= i64(data[at + 1]) << 8
+        out.append(_BASE64[last >> 18])
+        out.append(_BASE64[last >> 12 & 63])
+        out.append(_BASE64[last >> 6 & 63] if at + 2 == end else 61)
+        out.append(61)
+    out.append(_QUOTE)
+
+
+def write_hex(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
+    """Append the bytes `data[at:at + size]` as a JSON string of hexadecimal digits, lower case."""
+    out.append(_QUOTE)
+    end: i64 = at + size
+    while at < end:
+        byte: i64 = i64(data[at])
+        out.append(_HEX[byte >> 4])
+        out.append(_HEX[byte & 15])
+        at += 1
+    out.append(_QUOTE)
+
+
+def write_double(out: BytesWriter, value: float) -> None:
+    """Append a double as Java's Double.toString has it; NaN and the infinities as strings."""
+    if value != value or value - value != 0.0:  # noqa: PLR0124  # NaN or infinite
+        out.write(_special(value))
+        return
+    magnitude = -value if value < 0.0 else value
+    if magnitude >= 1e-3 and magnitude < 1e7 and _write_short(out, value < 0.0, magnitude):
+        return
+    text = repr(value).encode()
+    if (magnitude >= 1e-3 and magnitude < 1e7) or value == 0.0:
+        out.write(text)
+    else:
+        out.write(_scientific(text, f"{value:.1e}".encode()))
+
+
+def _write_short(out: BytesWriter, is_negative: bool, magnitude: float) -> bool:
+    """Append a double that has six decimals at most; False if it has more.
+
+    Two decimals of up to 15 digits are never the same double: so the one that reads back is the shortest.
+    """
+    n: i64 = int(magnitude * 1e6 + 0.5)
+    if float(n) / 1e6 != magnitude:
+        return False
+    if is_negative:
+        out.append(_MINUS)
+    whole: i64 = n // 1_000_000
+    rest: i64 = n - whole * 1_000_000
+    _write_digits(out, whole)
+    out.append(_POINT)
+    place: i64 = 100_000
+    while True:
+        digit: i64 = rest // place
+        out.append(u8(48 + digit))
+        rest -= digit * place
+        if rest == 0:
+            return True
+        place = place // 10
+
+
+def write_float(out: BytesWriter, value: float) -> None:
+    """Append a float4 as Java's Float.toString has it; `value` is rounded to one."""
+    if value != value or value - value != 0.0:  # noqa: PLR0124  # NaN or infinite
+        out.write(_special(value))
+        return
+    rounded = _rounded(value)
+    magnitude = -rounded if rounded < 0.0 else rounded
+    if rounded == 0.0:
+        out.write(b"-0.0" if math.copysign(1.0, rounded) < 0 else b"0.0")
+        return
+    text = _shortest(rounded).encode()
+    if magnitude >= 1e-3 and magnitude < 1e7:
+        out.write(_plain(text))
+    else:
+        out.write(_scientific(text, f"{rounded:.1e}".encode()))
+
+
+def _special(value: float) -> bytes:
+    if value != value:  # noqa: PLR0124  # NaN
+        return b'"NaN"'
+    return b'"Infinity"' if value > 0 else b'"-Infinity"'
+
+
+def _rounded(value: float) -> float:
+    bits = BytesWriter()
+    write_f32_be(bits, value)
+    return read_f32_be(bits.getvalue(), 0)
+
+
+def _shortest(value: float) -> str:
+    """The shortest decimal that reads back as this float4."""
+    if math.frexp(value)[0] in (0.5, -0.5):  # below a power of two the neighbour is nearer
+        return float4_text(value)
+    for digits in range(1, 9):
+        text = f"{value:.{digits}g}"
+        if _rounded(float(text)) == value:
+            return text
+    return f"{value:.9g}"
+
+
+def _digits(text: bytes) -> tuple[bytes, bytes, int]:
+    """The sign, the digits without zeros at their ends, and the exponent of the first one."""
+    sign = b"-" if text[:1] == b"-" else b""
+    number, _, exponent = text[len(sign) :].partition(b"e")
+    whole, _, fraction = number.partition(b".")
+    power = (int(exponent) if exponent else 0) + len(whole) - 1
+    digits = whole + fraction
+    stripped = digits.lstrip(b"0")
+    power -= len(digits) - len(stripped)
+    return sign, stripped.rstrip(b"0"), power
+
+
+def _plain(text: bytes) -> bytes:
+    sign, digits, power = _digits(text)
+    if power < 0:
+        return sign + b"0." + b"0" * (-power - 1) + digits
+    digits += b"0" * (power + 1 - len(digits))
+    return sign + digits[: power + 1] + b"." + (digits[power + 1 :] or b"0")
+
+
+def _scientific(text: bytes, of_two_digits: bytes) -> bytes:
+    """Java's form with an exponent. Where one digit is enough, Java takes the best two."""
+    sign, digits, power = _digits(text)
+    if len(digits) == 1:
+        sign, digits, power = _digits(of_two_digits)
+    return sign + digits[:1] + b"." + (digits[1:] or b"0") + b"E" + str(power).encode()

@@ -1,0 +1,316 @@
+"""Encodes the changes of one relation as Debezium's events: reads PostgreSQL's tuples in place in the frame.
+
+Before: `event_encoder` hands in changes in commit order, `snapshot.copy_format` the rows of a snapshot.
+After: a RecordConsumer (`sink.batches`) takes the records.
+Source: Debezium's `Envelope` and `RelationalChangeRecordEmitter`; PostgreSQL, "Logical Replication Message Formats",
+TupleData.
+
+Hot path, compiled. Everything but the values is bytes that were made once for a relation or a transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from librt.strings import BytesWriter, read_i32_be
+from mypy_extensions import i64
+
+from cdcd.debezium.debezium_names import table_name
+from cdcd.debezium.event_schema import before_payload, envelope_schema, key_schema
+from cdcd.debezium.event_writer import EventWriter
+from cdcd.debezium.field_writer import Field
+from cdcd.debezium.key_encoder import KeyEncoder
+from cdcd.debezium.source_block import table_piece
+from cdcd.errors import BUG_HINT, CdcdError, DecodeError
+from cdcd.lsn import format_lsn
+from cdcd.pgoutput.messages import KEY, NEW, OLD
+from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, column_at, tuple_end
+from cdcd.transaction.change_consumer import RelationChanges
+from cdcd.transaction.relations import ResolvedRelation
+
+NEW_KEY: Final = "__debezium.newkey"
+OLD_KEY: Final = "__debezium.oldkey"
+"""The headers of a change of the key."""
+
+_CREATE: Final = 0x63
+_UPDATE: Final = 0x75
+_DELETE: Final = 0x64
+_TRUNCATE: Final = 0x74
+_READ: Final = 0x72
+_COMMA: Final = 44
+_OPEN: Final = 123
+_BRACE: Final = 125
+_NULL: Final = b"null"
+_OP: Final = {op: b',"transaction":null,"op":"%c' % op for op in (_CREATE, _UPDATE, _DELETE, _TRUNCATE, _READ)}
+
+_KEPT_BYTES: Final = 1_048_576
+"""The largest buffer that is kept for the next event: a BytesWriter never gives memory back."""
+
+
+@final
+class RowEncoder(RelationChanges):
+    """Encodes the changes of one relation in one version."""
+
+    def __init__(self, writer: EventWriter, relation: ResolvedRelation, fields: list[Field]) -> None:
+        self._writer = writer
+        self._relation = relation
+        self._fields = fields
+        self._first: Field | None = fields[0] if fields else None
+        self._width: i64 = len(fields)
+        self._is_empty = not any(field.is_shown for field in fields)
+        self._key = KeyEncoder(writer.key, relation, fields)
+        self._table: i64 = -1
+        self._with_schemas = writer.modes.with_schemas
+        self._head = b""
+        """What stands before an event's first row."""
+        self._head_without_old = b""
+        """What stands before the only row of an event."""
+        self._is_stale = False
+        """A column may be null, and the schema does not say so."""
+        self._source = table_piece(relation.schema, relation.name)
+
+    def _announce(self) -> None:
+        """Make the topic known. This waits for the first event, because a relation may never have one."""
+        self._is_stale = False
+        relation, writer = self._relation, self._writer
+        schema: bytes = b""
+        if self._with_schemas:
+            name = table_name(writer.prefix, relation.schema, relation.name)
+            columns = [(field.name, field.schema) for field in self._fields if field.is_shown]
+            schema = before_payload(envelope_schema(name, columns))
+            keys = [(field.name, field.schema) for field in self._key.fields]
+            self._key.head = before_payload(key_schema(name, keys))
+            self._key.close = True
+        self._head = schema + b'{"before":'
+        self._head_without_old = schema + b'{"before":null,"after":'
+        self._table = writer.records.open_table(relation.schema, relation.name)
+        writer.records.set_key(relation.schema, relation.name, relation.key, relation.oid, relation.added)
+
+    # Changes
+
+    def insert(self, frame: bytes, at: i64, lsn: i64) -> None:
+        self._check_tuple(frame, at, NEW, "Insert")
+        new = at + 1
+        self._check_end(frame, tuple_end(frame, new, self._width, "Insert", "new tuple"), "Insert")
+        self._write_rows(frame, 0, 0, new)
+        self._finish(_CREATE, self._key_of(frame, new, 0), lsn)
+
+    def update(self, frame: bytes, at: i64, lsn: i64) -> None:
+        if at >= len(frame):
+            raise self._malformed(frame, "Update", "is cut off before its tuples")
+        kind: i64 = frame[at]
+        old: i64 = 0
+        if kind == KEY or kind == OLD:
+            old = at + 1
+            at = tuple_end(frame, old, self._width, "Update", "old tuple")
+        self._check_tuple(frame, at, NEW, "Update")
+        new = at + 1
+        self._check_end(frame, tuple_end(frame, new, self._width, "Update", "new tuple"), "Update")
+        if old == 0 or not self._key.has_key or self._key.is_unchanged(frame, old, new):
+            if kind == KEY and not self._key.has_key:
+                raise self._key.unknown()
+            self._write_rows(frame, old, old, new)
+            self._finish(_UPDATE, self._key_of(frame, new, old), lsn)
+            return
+        # A row under another key is another one for Kafka: delete it under the old key, and create it under the new.
+        if self._table < 0:
+            self._announce()
+        before, after = self._key_of(frame, old, 0), self._key_of(frame, new, old)
+        self._write_rows(frame, old, 0, 0)
+        self._finish_change(_DELETE, before, lsn, NEW_KEY, after)
+        self._write_rows(frame, 0, old, new)
+        self._finish_change(_CREATE, after, lsn, OLD_KEY, before)
+
+    def delete(self, frame: bytes, at: i64, lsn: i64) -> None:
+        if at >= len(frame) or (frame[at] != KEY and frame[at] != OLD):
+            raise self._malformed(frame, "Delete", "has neither a key nor an old tuple")
+        old = at + 1
+        self._check_end(frame, tuple_end(frame, old, self._width, "Delete", "old tuple"), "Delete")
+        if frame[at] == KEY and not self._key.has_key:
+            raise self._key.unknown()
+        self._write_rows(frame, old, 0, 0)
+        self._finish(_DELETE, self._key_of(frame, old, 0), lsn)
+
+    def truncate(self, lsn: i64, cascade: bool, restart_identity: bool) -> None:
+        writer = self._writer
+        if not writer.modes.truncates:
+            return
+        if self._table < 0:
+            self._announce()
+        out = writer.value
+        out.truncate(0)
+        out.write(self._head_without_old)
+        out.write(_NULL)
+        self._write_rest(_TRUNCATE, lsn)
+        writer.records.add_to_every_partition(self._table, _TRUNCATE, out.getvalue())
+
+    def snapshot_row(self, row: bytes, at: i64, kinds: bytes, lsn: i64) -> None:
+        if self._table < 0:
+            self._announce()
+        out = self._writer.value
+        out.truncate(0)
+        out.write(self._head_without_old)
+        if self._is_empty:
+            out.append(_OPEN)
+        size: i64 = len(row)
+        begin = at
+        field = self._first
+        while field is not None:
+            if size < at + 4:
+                raise self._malformed_row(row, f"is cut off at {at}")
+            length = i64(read_i32_be(row, at))
+            at += 4
+            if length >= 0 and size < at + length:
+                raise self._malformed_row(row, f"is cut off at {at}")
+            field.at = at
+            field.size = length
+            if field.is_shown:
+                out.write(field.piece)
+                if length < 0:
+                    if field.is_required:
+                        self._relax(field)
+                    out.write(field.null)
+                else:
+                    field.write(i64(kinds[field.index]), row, at, length, out)
+            if length > 0:
+                at += length
+            field = field.next_field
+        if at != size:
+            raise self._malformed_row(row, f"has {size - at} bytes after its last column")
+        if self._is_stale:
+            self._announce()
+            self.snapshot_row(row, begin, kinds, lsn)
+            return
+        out.append(_BRACE)
+        self._finish(_READ, self._key.encode_snapshot(row, kinds) if self._key.has_key else None, lsn)
+
+    # Events
+
+    def _write_rows(self, frame: bytes, before: i64, old: i64, new: i64) -> None:
+        """Write the rows of an event.
+
+        `before` and `new` are offsets of checked tuples; 0: no tuple. Values that PostgreSQL left out of `new` are in
+        the tuple at `old`.
+        """
+        if self._table < 0:
+            self._announce()
+        self._write_images(frame, before, old, new)
+        if self._is_stale:
+            self._announce()
+            self._write_images(frame, before, old, new)
+
+    def _write_images(self, frame: bytes, before: i64, old: i64, new: i64) -> None:
+        out = self._writer.value
+        out.truncate(0)
+        if before == 0:
+            out.write(self._head_without_old)
+        else:
+            out.write(self._head)
+            self._row(frame, before, 0)
+            out.write(b',"after":')
+        if new == 0:
+            out.write(_NULL)
+        else:
+            self._row(frame, new, old)
+
+    def _key_of(self, frame: bytes, at: i64, old: i64) -> bytes | None:
+        return self._key.encode(frame, at, old) if self._key.has_key else None
+
+    def _write_rest(self, op: i64, lsn: i64) -> None:
+        """Write the fields behind the rows."""
+        writer = self._writer
+        out = writer.value
+        out.append(_COMMA)
+        writer.write_source(self._source, lsn)
+        out.write(_OP[op])
+        out.write(writer.clock)
+        if self._with_schemas:
+            out.append(_BRACE)
+
+    def _finish(self, op: i64, key: bytes | None, lsn: i64) -> None:
+        """End an event, and pass it to the consumer."""
+        self._write_rest(op, lsn)
+        writer = self._writer
+        out = writer.value
+        if len(out) > _KEPT_BYTES:
+            writer.value = BytesWriter()
+            writer.records.add_large(self._table, op, key, out)
+        else:
+            writer.records.add(self._table, op, key, out.getvalue())
+
+    def _finish_change(self, op: i64, key: bytes | None, lsn: i64, header: str, other_key: bytes | None) -> None:
+        """End one of the two events of a changed key."""
+        if key is None or other_key is None:
+            self._finish(op, key, lsn)
+            return
+        self._write_rest(op, lsn)
+        self._writer.records.add_with_header(self._table, op, key, self._writer.value.getvalue(), header, other_key)
+        if len(self._writer.value) > _KEPT_BYTES:
+            self._writer.value = BytesWriter()
+
+    # Tuples
+
+    def _row(self, frame: bytes, at: i64, old: i64) -> None:
+        """Append the row of the checked tuple at `at`. Values that PostgreSQL left out may be in the tuple at `old`."""
+        out = self._writer.value
+        if self._is_empty:
+            out.append(_OPEN)
+        is_whole = frame[at - 1] != KEY  # else all columns but those of the key are null
+        field = self._first
+        at += 2
+        while field is not None:
+            kind: i64 = frame[at]
+            at += 1
+            if kind == BINARY or kind == TEXT:
+                size = i64(read_i32_be(frame, at))
+                at += 4
+                if field.is_shown:
+                    out.write(field.piece)
+                    field.write(kind, frame, at, size, out)
+                at += size
+            elif field.is_shown:
+                out.write(field.piece)
+                if kind == NULL:
+                    if field.is_required and is_whole:
+                        self._relax(field)
+                    out.write(field.null)
+                else:
+                    self._write_unchanged(frame, field, old)
+            field = field.next_field
+        out.append(_BRACE)
+
+    def _relax(self, field: Field) -> None:
+        """A row of before the column became NOT NULL: from here on the column may be null, in the schema, too."""
+        field.relax(self._writer.modes.null_as_default)
+        self._is_stale = True
+
+    def _write_unchanged(self, frame: bytes, field: Field, old: i64) -> None:
+        """Append an unchanged TOAST value from the old tuple; if that has none, the placeholder."""
+        out = self._writer.value
+        at = column_at(frame, old, field.index) if old != 0 else 0
+        if at != 0 and (frame[at] == BINARY or frame[at] == TEXT):
+            field.write(i64(frame[at]), frame, at + 5, i64(read_i32_be(frame, at + 1)), out)
+        else:
+            out.write(field.unchanged)
+
+    # Malformed frames
+
+    def _check_tuple(self, frame: bytes, at: i64, kind: i64, message: str) -> None:
+        if at >= len(frame) or frame[at] != kind:
+            raise self._malformed(frame, message, f"lacks its {chr(kind)} tuple")
+
+    def _check_end(self, frame: bytes, end: i64, message: str) -> None:
+        if end != len(frame):
+            raise self._malformed(frame, message, f"has {len(frame) - end} bytes too many")
+
+    def _malformed_row(self, row: bytes, what: str) -> CdcdError:
+        relation = f"{self._relation.schema}.{self._relation.name}"
+        return DecodeError(f"a row of COPY of {len(row)} bytes for {relation} {what}", BUG_HINT)
+
+    def _malformed(self, frame: bytes, message: str, what: str) -> CdcdError:
+        relation = f"{self._relation.schema}.{self._relation.name}"
+        commit = format_lsn(self._writer.commit_lsn)
+        return DecodeError(
+            f"{message} of {len(frame)} bytes for {relation}, in the transaction that commits at {commit}, {what}",
+            BUG_HINT,
+        )

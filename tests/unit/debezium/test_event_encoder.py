@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cdcd.debezium.debezium_format import DebeziumFormat
+from cdcd.debezium.modes import Modes
+from cdcd.errors import DecodeError
+from cdcd.pgoutput.encoder import encode_tuple
+from cdcd.sink.batches import BatchBuilder
+from cdcd.source.pg_types import Attribute, PgType
+from cdcd.transaction.change_consumer import RelationChanges
+from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
+
+INT4 = PgType(23, "pg_catalog", "int4")
+TEXT = PgType(25, "pg_catalog", "text")
+NUMERIC = PgType(1700, "pg_catalog", "numeric")
+
+
+def column(name: str, pgtype: PgType = TEXT, *, in_key: bool = False, required: bool = False, default: str = "") -> Any:
+    now = Attribute(1, pgtype.oid, None, required, default)
+    return ResolvedColumn(name, pgtype, -1, in_key, now=now)
+
+
+class Encoded:
+    """An encoder, and the records that it has made."""
+
+    def __init__(self, *columns: Any, encoding: str = "UTF8", identity: str = "d", **modes: Any) -> None:
+        self.batches = BatchBuilder(tombstones=True, truncate_key=None)
+        events = DebeziumFormat(Modes(**modes), ("p", "db"), encoding, lambda: 1_000_000_000, 100)
+        self.encoder = events.stream_encoder(self.batches)
+        relation = ResolvedRelation(1, "s", "t", identity, list(columns))
+        relation.order_key(("b", "a"))
+        self.changes: RelationChanges = self.encoder.open_relation(relation)
+        self.encoder.begin(200, 5_000_001, 7)
+
+    def records(self) -> list[Any]:
+        self.encoder.commit(208)
+        [table] = self.batches.build().tables
+        return table.messages
+
+    def events(self) -> list[Any]:
+        return [each["value"] and json.loads(each["value"]) for each in self.records()]
+
+    def insert(self, *values: bytes | None) -> None:
+        self.changes.insert(b"N" + encode_tuple(list(values)), 0, 150)
+
+
+def test_an_event_has_the_fields_of_debezium_in_their_order() -> None:
+    encoded = Encoded(column("a", INT4, in_key=True), column("b", in_key=True))
+    encoded.insert(b"1", b"x")
+    [record] = encoded.records()
+    assert record["key"] == b'{"b":"x","a":1}'
+    assert record["value"] == (
+        b'{"before":null,"after":{"a":1,"b":"x"},"source":{"version":"3.7.0.Final","connector":"postgresql","name":"p",'
+        b'"ts_ms":5000,"snapshot":"false","db":"db","sequence":"[\\"100\\",\\"150\\"]","ts_us":5000001,'
+        b'"ts_ns":5000001000,"schema":"s","table":"t","txId":7,"lsn":150,"xmin":null,"origin":null,"origin_lsn":null},'
+        b'"transaction":null,"op":"c","ts_ms":1000,"ts_us":1000000,"ts_ns":1000000000}'
+    )
+
+
+def test_a_null_from_before_the_column_became_not_null_stays_null_and_the_schema_says_so() -> None:
+    encoded = Encoded(
+        column("a", INT4, in_key=True), column("b", required=True, default="'d'::text"), with_schemas=True
+    )
+    encoded.insert(b"1", b"x")
+    encoded.insert(b"2", None)
+    first, second = encoded.events()
+    assert [_field(each, "b")["optional"] for each in (first, second)] == [False, True]
+    assert [_field(each, "b")["default"] for each in (first, second)] == ["d", "d"]
+    assert second["payload"]["after"] == {"a": 2, "b": None}
+
+
+def test_so_it_does_in_a_snapshot() -> None:
+    encoded = Encoded(column("a", required=True), column("b", required=True), with_schemas=True)
+    encoded.encoder.begin_snapshot(299, 9_000_000)
+    encoded.changes.snapshot_row(b"\xff" * 8, 0, b"tt", 299)
+    [event] = encoded.events()
+    assert [_field(event, name)["optional"] for name in "ab"] == [True, True]
+    assert event["payload"]["after"] == {"a": None, "b": None}
+
+
+def _field(event: Any, name: str) -> Any:
+    [after] = [each for each in event["schema"]["fields"] if each["field"] == "after"]
+    return next(each for each in after["fields"] if each["field"] == name)
+
+
+def test_an_old_key_alone_has_what_stands_for_values_that_did_not_come() -> None:
+    encoded = Encoded(column("a", INT4, in_key=True), column("b", required=True), column("c"))
+    encoded.changes.delete(b"K" + encode_tuple([b"1", None, None]), 0, 150)
+    event, tombstone = encoded.events()
+    assert event["before"] == {"a": 1, "b": "", "c": None}
+    assert tombstone is None
+
+
+@pytest.mark.parametrize(("chosen", "shown"), [(True, "d"), (False, None)])
+def test_null_is_the_default_of_the_column_only_if_that_is_wanted(chosen: bool, shown: str | None) -> None:
+    encoded = Encoded(column("a", INT4, in_key=True), column("b", default="'d'::text"), null_as_default=chosen)
+    encoded.insert(b"1", None)
+    assert encoded.events()[0]["after"] == {"a": 1, "b": shown}
+
+
+def test_two_keys_that_the_type_cannot_hold_are_two_keys() -> None:
+    encoded = Encoded(column("a", NUMERIC, in_key=True))
+    for value in (b"NaN", b"Infinity", b"1.0"):
+        encoded.insert(value)
+    keys = [record["key"] for record in encoded.records()]
+    assert keys == [b'{"a":"NaN"}', b'{"a":"Infinity"}', b'{"a":{"scale":0,"value":"AQ=="}}']
+
+
+def test_text_that_is_no_utf8_is_escaped_and_the_event_is_still_json() -> None:
+    encoded = Encoded(column("a", INT4, in_key=True), column("b"), encoding="SQL_ASCII")
+    encoded.insert(b"1", b'caf\xe9 \\ "')
+    encoded.insert(b"2", "é \\".encode())
+    assert [event["after"]["b"] for event in encoded.events()] == ['caf\\xe9 \\\\ "', "é \\"]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_truncate_is_an_event_only_if_that_is_wanted(wanted: bool) -> None:
+    encoded = Encoded(column("a", INT4, in_key=True), truncates=wanted)
+    assert encoded.encoder.takes_truncates is wanted
+    encoded.changes.truncate(150, False, False)
+    encoded.insert(b"1")
+    assert [event["op"] for event in encoded.events()] == (["t"] if wanted else []) + ["c"]
+
+
+def test_a_row_of_a_snapshot_says_so_and_is_checked() -> None:
+    encoded = Encoded(column("a", INT4, in_key=True), column("b"))
+    encoded.encoder.begin_snapshot(299, 9_000_000)
+    row = b"\0\0\0\x04" + b"\0\0\0\x07" + b"\xff\xff\xff\xff"
+    encoded.changes.snapshot_row(row, 0, b"bt", 299)
+    [event] = encoded.events()
+    assert event["after"] == {"a": 7, "b": None}
+    assert (event["op"], event["source"]["snapshot"], event["source"]["sequence"]) == ("r", "true", '[null,"299"]')
+    assert event["source"]["txId"] is None
+    for broken in (row[:-1], row + b"\0", row[:3]):
+        with pytest.raises(DecodeError):
+            encoded.changes.snapshot_row(broken, 0, b"bt", 299)
+
+
+def test_a_changed_key_is_a_delete_a_tombstone_and_a_create_with_headers() -> None:
+    encoded = Encoded(column("a", INT4, in_key=True), column("b"))
+    old, new = encode_tuple([b"1", None]), encode_tuple([b"2", b"x"])
+    encoded.changes.update(b"K" + old + b"N" + new, 0, 150)
+    deleted, tombstone, created = encoded.records()
+    assert (deleted["key"], tombstone["key"], created["key"]) == (b'{"a":1}', b'{"a":1}', b'{"a":2}')
+    assert deleted["__debezium.newkey"] == tombstone["__debezium.newkey"] == b'{"a":2}'
+    assert created["__debezium.oldkey"] == b'{"a":1}'
+    assert tombstone["value"] is None
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [b"", b"X", b"N", b"N\0\x01", b"N\0\x01t\0\0\0\x05a", b"N" + encode_tuple([b"1", b"x"]) + b"x", b"N\0\x01u"],
+)
+def test_a_malformed_row_is_a_decode_error(frame: bytes) -> None:
+    encoded = Encoded(column("a", INT4, in_key=True), column("b"))
+    for change in (encoded.changes.insert, encoded.changes.update, encoded.changes.delete):
+        with pytest.raises(DecodeError):
+            change(frame, 0, 150)
+
+
+def test_a_column_of_an_unknown_type_is_left_out_or_is_its_text() -> None:
+    composite = PgType(9, "s", "pair", "c", fields=(("x", INT4, -1),))
+    asked: dict[str, Any] = {"unknown_types": True, "binary": "hex"}
+    for modes, after in (({}, {"a": 1}), (asked, {"a": 1, "b": b"(1)".hex()})):
+        encoded = Encoded(column("a", INT4, in_key=True), column("b", composite), **modes)
+        encoded.insert(b"1", b"(1)")
+        assert encoded.events()[0]["after"] == after
