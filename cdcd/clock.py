@@ -20,6 +20,11 @@ def wall_us() -> int:
     return time.time_ns() // 1000
 
 
+def wall_ns() -> int:
+    """The same in nanoseconds."""
+    return time.time_ns()
+
+
 def utc_now() -> datetime:
     """The same as a datetime, to compare with the dates of certificates."""
     return datetime.fromtimestamp(wall_us() / 1_000_000, UTC)

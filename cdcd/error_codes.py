@@ -36,6 +36,8 @@ Code: TypeAlias = Literal[
     "dsn-invalid",
     "event-foreign",
     "events-expired",
+    "format-changed",
+    "format-unsupported",
     "function-not-found",
     "hba-refused",
     "internal-error",

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 from pydantic_settings import EnvSettingsSource
 
 from cdcd.config import layers
+from cdcd.config.format_choice import check_format
 from cdcd.config.layers import Layers, Setting, from_file
 from cdcd.config.settings import NAMES, Settings, SinkSettings
 from cdcd.errors import SettingsError
@@ -68,6 +69,7 @@ def load(path: str | None, options: Mapping[str, tuple[str, Any]] | None = None)
     merged.add((key, value, option) for key, (option, value) in (options or {}).items())
     loaded = merged.validated()
     check_sink(loaded.settings.sink)  # now, before the daemon connects to any server
+    check_format(loaded.settings)
     return replace(loaded, files=files, again=partial(load, path, options))
 
 

@@ -403,8 +403,62 @@ class AvroSettings(Section):
     )
 
 
+class DebeziumSettings(Section):
+    """Debezium's format of events: the settings that its connector has, by its names. For sink.format = "debezium"."""
+
+    decimal_handling_mode: Literal["precise", "double", "string"] = Field(
+        "precise",
+        description='How numeric and money are written. "precise": exactly, as bytes. A value that is no number (NaN, '
+        "Infinity) is null then.",
+    )
+    time_precision_mode: Literal[
+        "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"
+    ] = Field("adaptive", description="How date, time and timestamp are written.")
+    interval_handling_mode: Literal["numeric", "string"] = Field(
+        "numeric", description='How interval is written: as about so many microseconds, or as "P1Y2M3DT4H5M6.78S".'
+    )
+    binary_handling_mode: Literal["bytes", "base64", "base64-url-safe", "hex"] = Field(
+        "bytes", description="How bytea, and the content of logical messages, are written."
+    )
+    hstore_handling_mode: Literal["json", "map"] = Field("json", description="How hstore is written.")
+    unavailable_value_placeholder: str = Field(
+        "__debezium_unavailable_value",
+        max_length=1000,
+        description="What stands for a value that PostgreSQL did not send because it did not change.",
+    )
+    include_unknown_datatypes: bool = Field(
+        False,
+        description="Write columns of types that Debezium does not know, such as multiranges and composite types: "
+        "their text, by binary_handling_mode. If this is false, events do not have these columns.",
+    )
+    tombstones: bool = Field(
+        True, description="Publish a record with the same key and no value after each delete, for compacted topics."
+    )
+    truncates: bool = Field(
+        False,
+        description="Publish truncates, as events with op t. Many consumers do not know them. If this is false, a "
+        "TRUNCATE, or a new snapshot of a table, leaves rows in a consumer that the table does not have any more.",
+    )
+    replace_null_with_default: bool = Field(
+        False,
+        description="Write the default of a column instead of NULL, as Kafka Connect's converters do unless their "
+        "replace.null.with.default is false. A consumer then cannot tell the two apart.",
+    )
+
+
 class SinkSettings(Section):
     """Kafka: where the events go."""
+
+    format: Literal["cdcd", "debezium"] = Field(
+        "cdcd",
+        description="What events look like: cdcd's own, or \"debezium\", for consumers of Debezium's events (section "
+        "debezium). cdcd does not read the latter itself yet: cdcd verify, tail and peek, and cdcd spark refuse them.",
+    )
+    encoding: Literal["avro", "json", "json-schema"] = Field(
+        "avro",
+        description='How events are encoded. "avro" is for sink.format = "cdcd". "json" and "json-schema" are for '
+        'sink.format = "debezium"; the latter puts its schema into every key and value.',
+    )
 
     bootstrap_servers: str = Field(
         min_length=1,
@@ -442,7 +496,8 @@ class SinkSettings(Section):
     tombstones: bool = Field(
         False,
         description="Publish a record with the same key and no value after each delete, for compacted topics. A "
-        "truncate event then has a key of no bytes: a compacted topic takes no record without a key.",
+        "truncate event then has a key of no bytes: a compacted topic takes no record without a key. For sink.format = "
+        '"debezium", debezium.tombstones says this.',
     )
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         "exactly_once",
@@ -502,6 +557,11 @@ class SinkSettings(Section):
         "since 1970. security.protocol is then SASL_SSL, unless librdkafka sets it. A token is renewed when 80% of its "
         "time have passed. If that fails, the daemon tries again every ten seconds.",
     )
+
+    @property
+    def event_format(self) -> str:
+        """The format and the encoding, as the progress has them; empty for cdcd's own."""
+        return "" if self.format == "cdcd" else f"{self.format}/{self.encoding}"
 
     @cached_property
     def client_properties(self) -> Mapping[str, Property]:
@@ -593,6 +653,7 @@ class Settings(BaseSettings):
     snapshot: SnapshotSettings = Field(default_factory=SnapshotSettings)
     tables: TablesSettings = Field(default_factory=TablesSettings)
     avro: AvroSettings = Field(default_factory=AvroSettings)
+    debezium: DebeziumSettings = Field(default_factory=DebeziumSettings)
     sink: SinkSettings
     spool: SpoolSettings = Field(default_factory=SpoolSettings)
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)

@@ -32,7 +32,15 @@ from cdcd.daemon.fallbacks import Fallbacks
 from cdcd.daemon.kafka_session import KafkaSession
 from cdcd.daemon.publisher_setup import PublisherSetup
 from cdcd.errors import Fenced
-from cdcd.progress.continuity import Remains, Server, adopted_base, check_recorded, check_server, check_start
+from cdcd.progress.continuity import (
+    Remains,
+    Server,
+    adopted_base,
+    check_format,
+    check_recorded,
+    check_server,
+    check_start,
+)
 from cdcd.reading.slot_progress import delivery, progress_store
 from cdcd.sink.hanging_transactions import Evidence, TopicPartition, decide_hanging
 from cdcd.sink.interfaces import Producer
@@ -192,6 +200,7 @@ class KafkaTakeover:
         accepts_loss = self._settings.sink.on_topic_lost == "resnapshot" and not self._adopts
         check = TopicCheck(self._kafka, self._progress, self._topics, self._pause, self._lost, resnapshot=accepts_loss)
         visible = self._progress.visible_record()
+        check_format(visible, self._settings.sink.event_format)
         if not self._adopts:
             check_server(visible, server)
         check.check(visible)

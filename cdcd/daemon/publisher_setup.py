@@ -76,6 +76,7 @@ class PublisherSetup:
             server.database_oid,
             server.confirmed_lsn if slot not in found.beginnings else None,
             server.lsn_base,
+            sink.event_format,
         )
         places = check.places(known, self._clients.sizes.table_records)
         publisher = Publisher(producer, topics, source, last, tables, found.snapshots, places)

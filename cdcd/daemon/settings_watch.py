@@ -38,7 +38,15 @@ AT_ONCE: Final = frozenset(
 """These need no new stream."""
 
 ONLY_AT_START: Final = frozenset(
-    {"source.slot", "source.publication", "sink.prefix", "monitoring.host", "monitoring.port"}
+    {
+        "source.slot",
+        "source.publication",
+        "sink.prefix",
+        "sink.format",
+        "sink.encoding",
+        "monitoring.host",
+        "monitoring.port",
+    }
 )
 """They say which daemon this is, and where it is found."""
 

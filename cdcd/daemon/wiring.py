@@ -16,6 +16,7 @@ from cdcd.avro.codecs.text_encoding import escaped
 from cdcd.avro.registry_store import RegistryStore
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
+from cdcd.daemon.events import batch_builder, make_format
 from cdcd.daemon.gap_repairs import GapRepairs
 from cdcd.daemon.kafka_session import KafkaSession
 from cdcd.daemon.publication_setup import PublicationSetup
@@ -44,7 +45,6 @@ from cdcd.source.synchronous_standby import commits_wait
 from cdcd.source.text_conversion import TextConversion
 from cdcd.transaction.assembler import Assembler
 from cdcd.transaction.column_masks import StoredText
-from cdcd.transaction.event_format import EventFormat
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.sent_again import SentAgain
 from cdcd.transaction.spool import Spool
@@ -115,23 +115,25 @@ def assemble(
     relation before its events come, with the header that names its schema.
     """
     names, last = TopicNames(settings.sink.prefix, settings.sink.topic), kafka.publisher.last
+    make_batches = batch_builder(settings)
     spool = _spool(settings, clients, server.system_id)
     stack.callback(spool.close)
-    batches = BatchBuilder(settings.sink.tombstones)
+    batches = make_batches()
     parked, ids = frozenset(kafka.publisher.parked), clients.registry()
     registry_wait = RegistryWait(wake, stopping, clients.monotonic_s)
     registry = None
     if ids is not None:
         registry = RegistryStore(ids, subject_names(settings), registry_wait, clients.monotonic_s)
     encoding, to_text, to_name, stored = server.stream.encoding, None, None, None
+    own = partial(AvroFormat, settings.avro.numeric, encoding, on_schema, registry, parked)
     if clients.text_as_stored:
         conversion = TextConversion(server.session, encoding)
         to_text, stored = conversion.text, StoredText(conversion.text, conversion.characters)
         to_name = partial(_name, to_text)
     clients.column_rules.take_stored_text(stored)
-    events: EventFormat = AvroFormat(settings.avro.numeric, encoding, on_schema, registry, parked, to_text)
+    events = make_format(settings, server.session, last, to_text, own)
     encoder = events.stream_encoder(batches)
-    snapshot_batches = BatchBuilder(settings.sink.tombstones)
+    snapshot_batches = make_batches()
     sizes = clients.sizes
     requests = SnapshotRequests(
         settings.source.slot,

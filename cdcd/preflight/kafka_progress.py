@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from cdcd.config.settings import Settings
-from cdcd.errors import GapError, RequestRejected
+from cdcd.errors import GapError, RequestRejected, SettingsError
 from cdcd.preflight import progress
 from cdcd.preflight.findings import Finding, of_error, warning
 from cdcd.preflight.postgres_facts import PostgresFacts
-from cdcd.progress.continuity import Server, check_recorded
+from cdcd.progress.continuity import Server, check_format, check_recorded
 from cdcd.progress.records import SlotRecord
 from cdcd.progress.topic_evidence import describe
 from cdcd.reading.slot_progress import delivery, progress_store
@@ -41,6 +41,10 @@ def findings(
     last = store.last_record()  # after what is committed together with it: a daemon may publish meanwhile
     here, others = (None, None) if facts is None else _server_now(settings, facts, found)
     slot = None if facts is None else facts.slot
+    try:
+        check_format(last, settings.sink.event_format)
+    except SettingsError as failure:
+        yield of_error("format", failure)
     yield from progress.judge(
         last,
         remains,

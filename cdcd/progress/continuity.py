@@ -18,7 +18,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cdcd.errors import GapError, PostgresUnavailable
+from cdcd.errors import GapError, PostgresUnavailable, SettingsError
 from cdcd.lsn import base_for, format_lsn, parse_lsn
 from cdcd.progress.records import SlotRecord
 from cdcd.source.server_errors import LOST_CHANGES_HINT
@@ -70,6 +70,21 @@ class Remains:
     """The topics whose snapshots have a record of the slot."""
     unclaimed_topics: Collection[str] = ()
     """The tables' topics with committed rows, if no slot at all has left a record that would explain them."""
+
+
+def check_format(last: SlotRecord | None, event_format: str) -> None:
+    """Raise SettingsError if the topics have events of another format than the settings ask for.
+
+    `event_format`: as SlotRecord has it. No consumer reads a topic of two formats.
+    """
+    if last is not None and last.event_format != event_format:
+        before, after = (name or "cdcd/avro" for name in (last.event_format, event_format))
+        raise SettingsError(
+            f'the topics of the slot "{last.slot}" have events in the format {before}, and the settings say {after}',
+            "Set sink.format and sink.encoding back; or take another sink.prefix and another source.slot, whose topics "
+            "begin with a snapshot",
+            code="format-changed",
+        )
 
 
 def check_server(last: SlotRecord | None, server: Server) -> None:

@@ -129,6 +129,8 @@ class SlotRecord:
     """Every LSN in Kafka from here on is the server's own and this one: see `cdcd.lsn`."""
     snapshots_paused: bool = False
     """A person has paused the snapshots, and nobody has resumed them."""
+    event_format: str = ""
+    """The format and the encoding of the events, such as "debezium/json"; empty: cdcd's own."""
 
     @property
     def server_lsn(self) -> int:
@@ -166,6 +168,8 @@ class SlotRecord:
             document["lsn_base"] = format_lsn(self.lsn_base)
         if self.snapshots_paused:
             document["snapshots_paused"] = True
+        if self.event_format:
+            document["event_format"] = self.event_format
         if self.gap_lsn:
             document["gap_lsn"] = format_lsn(self.gap_lsn)
         if self.parked:
@@ -373,6 +377,7 @@ def _slot_record(fields: _Fields) -> SlotRecord:
         database_oid=fields.number("database_oid") if fields.has("database_oid") else 0,
         lsn_base=fields.lsn("lsn_base") if fields.has("lsn_base") else 0,
         snapshots_paused=fields.has("snapshots_paused") and fields.flag("snapshots_paused"),
+        event_format=fields.text("event_format") if fields.has("event_format") else "",
     )
 
 

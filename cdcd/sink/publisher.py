@@ -51,6 +51,8 @@ class Source:
     """Where the slot's stream begins, if the snapshots topic has no record of that; else None."""
     lsn_base: int = 0
     """As in SlotRecord."""
+    event_format: str = ""
+    """As in SlotRecord."""
 
 
 class Publisher:
@@ -519,4 +521,5 @@ class Publisher:
             database_oid=self._source.database_oid,
             lsn_base=self._source.lsn_base,
             snapshots_paused=self._snapshots_paused,
+            event_format=self._source.event_format,
         )

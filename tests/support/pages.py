@@ -163,6 +163,7 @@ BLOCKS: dict[str, dict[str, Executes]] = {
 """By page and the words with which a block begins: the test or the script that executes it, or why nothing does."""
 
 WHOLE_PAGES: dict[str, dict[str, Executes]] = {
+    "debezium": {"toml": "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken"},
     "errors": {
         "sh": "acceptance/test_error_page.py::test_the_commands_of_the_cures_run",
         "sql": "acceptance/test_error_page.py::test_the_statements_of_a_cure_run",

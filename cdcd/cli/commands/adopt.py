@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import Final, TextIO
 
 from cdcd.cli.commands import Load
+from cdcd.config.format_choice import refuse_unread
 from cdcd.config.settings import Settings
 from cdcd.daemon.adoption import Adopted, Adoption
 from cdcd.daemon.adoption_proof import Compare, Compared, Proof
@@ -35,6 +36,8 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     settings = load().settings
     chosen = {Proof.SAID: args.drained, Proof.REPLACED: args.resnapshot, Proof.REPAIRED: args.repair}
     proof = next((proof for proof, is_chosen in chosen.items() if is_chosen), Proof.COMPARED)
+    if proof in (Proof.COMPARED, Proof.REPAIRED):
+        refuse_unread(settings, "cdcd adopt without --drained or --resnapshot")
     adopted = Adoption(settings, Clients(settings), _comparison(settings)).run(proof)
     out.write(f"{as_json(adopted) if args.json else as_text(adopted)}\n")
     return True

@@ -18,6 +18,7 @@ from typing import Final, TextIO
 from cdcd.avro.codecs.lookup import TypeOptions, has_known_binary, is_converted
 from cdcd.cli.commands import Load
 from cdcd.cli.commands.peeked_events import PeekedEvent, peeked_events
+from cdcd.config.format_choice import refuse_unread
 from cdcd.config.settings import Settings
 from cdcd.errors import BinaryFormatUnsupported, GapError, RequestRejected
 from cdcd.lsn import parse_lsn
@@ -44,7 +45,9 @@ _PEEK: Final = """
 
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print the next events, at most as many as the options say."""
-    peek(load().settings, args.limit, as_json=args.json, out=out)
+    settings = load().settings
+    refuse_unread(settings, "cdcd peek")
+    peek(settings, args.limit, as_json=args.json, out=out)
     return True
 
 

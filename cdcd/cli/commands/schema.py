@@ -13,6 +13,7 @@ from typing import Final, TextIO
 
 from cdcd.avro.registry_store import RegistryStore
 from cdcd.cli.commands import Load
+from cdcd.config.format_choice import refuse_unread
 from cdcd.config.settings import Settings
 from cdcd.daemon.schema_registry import registry_ids, subject_names
 from cdcd.errors import SettingsError
@@ -25,10 +26,12 @@ LOGICAL_MESSAGES: Final = ".messages"
 
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print or register the schemas of the tables that the options name, or of all."""
+    settings = load().settings
+    refuse_unread(settings, "cdcd schema")
     if args.register:
-        register(load().settings, args.tables, as_json=args.json, out=out)
+        register(settings, args.tables, as_json=args.json, out=out)
     else:
-        schemas(load().settings, args.tables, as_json=args.json, out=out)
+        schemas(settings, args.tables, as_json=args.json, out=out)
     return True
 
 

@@ -22,6 +22,7 @@ from typing import Any, Final, TextIO
 
 from cdcd.cli.commands import Load
 from cdcd.cli.event_text import OPERATIONS, columns_text
+from cdcd.config.format_choice import refuse_unread
 from cdcd.errors import DecodeError, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.reading.committed_range import RangeReader
@@ -40,6 +41,7 @@ BATCH_ROWS_MAX: Final = 500
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print the events of the topics that the options name, until Ctrl-C or SIGTERM."""
     settings = load().settings
+    refuse_unread(settings, "cdcd tail")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: `timeout`, `docker stop`
     sink, url = settings.sink, settings.avro.registry_url
     config = client_config(sink.bootstrap_servers, "cdcd-tail", sink.client_properties)

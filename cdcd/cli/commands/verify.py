@@ -13,6 +13,7 @@ from typing import TextIO
 
 from cdcd.cli.commands import Load
 from cdcd.cli.commands.repair import Repaired, RepairLimits, repair, to_repair
+from cdcd.config.format_choice import refuse_unread
 from cdcd.errors import SettingsError
 from cdcd.lsn import format_lsn
 from cdcd.source.table_selection import shell_word
@@ -25,6 +26,7 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Compare the tables that the options name, or all; return True if no key differs, or all were repaired."""
     limits = _limits(args)
     settings = load().settings
+    refuse_unread(settings, "cdcd verify")
     comparison = Comparison(settings, ProgressBar(sys.stderr))
     is_equal, wanted = True, list[tuple[TableResult, list[Difference]]]()
     for result in comparison.run(args.tables, args.wait):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from cdcd.avro.envelope_head import commit_lsn
+from cdcd.debezium.event_head import last_commit
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.topics import TopicNames
 
@@ -49,5 +50,10 @@ def has_event(
     _, end = reader.bounds() or (0, 0)
     with reader.consumer() as consumer:
         found = reader.read(consumer, offset, min(end, offset + WINDOW), stopping)
-        positions = (commit_lsn(message.value() or b"") for _, message in found)
+        positions = (_position(message.value() or b"") for _, message in found)
         return any(position is not None and position >= lsn for position in positions)
+
+
+def _position(value: bytes) -> int | None:
+    """The commit LSN of the event's transaction, or where the one before ends; None if it has neither."""
+    return last_commit(value) if value.startswith(b"{") else commit_lsn(value)

@@ -217,6 +217,12 @@ class Cuts:
                 "Start cdcd run, and check prefix and slot",
                 code="topic-missing",
             )
+        if own.event_format:
+            raise RequestRejected(
+                f"the topics of slot {slot} have events in {own.event_format}, which cdcd spark does not read",
+                "Read them with a consumer of Debezium's events",
+                code="format-unsupported",
+            )
         if since is not None and own.lsn < since.lsn:
             raise GapError(
                 f"the progress of slot {slot} went back from {format_lsn(since.lsn)} to {format_lsn(own.lsn)}",

@@ -1,0 +1,70 @@
+"""Which formats and encodings of events there are, and what goes with each. Pure.
+
+Before: `loading` has read the settings.
+After: `daemon.wiring` makes the format; the commands that read topics ask `refuse_unread`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cdcd.config.settings import Settings
+from cdcd.debezium.modes import Modes
+from cdcd.errors import SettingsError
+
+_ENCODINGS: Final = {"cdcd": ("avro",), "debezium": ("json", "json-schema")}
+
+
+def check_format(settings: Settings) -> None:
+    """Raise SettingsError if the settings ask for events that cdcd cannot write."""
+    sink = settings.sink
+    known = _ENCODINGS[sink.format]
+    if sink.encoding not in known:
+        shown = " or ".join(f'"{each}"' for each in known)
+        raise SettingsError(
+            f'sink.format = "{sink.format}" has no sink.encoding = "{sink.encoding}"',
+            f"Set sink.encoding to {shown}",
+            code="format-unsupported",
+        )
+    if sink.format == "cdcd":
+        return
+    if settings.avro.registry_url is not None:
+        raise SettingsError(
+            f'avro.registry_url is set, but sink.encoding = "{sink.encoding}" has no schema registry',
+            "Remove avro.registry_url",
+            code="format-unsupported",
+        )
+    if settings.source.on_slot_lost == "repair":
+        raise SettingsError(
+            f'source.on_slot_lost = "repair" has to read the topics, and cdcd does not read sink.format = '
+            f'"{sink.format}" yet',
+            'Set source.on_slot_lost to "stop" or "resnapshot"',
+            code="format-unsupported",
+        )
+
+
+def refuse_unread(settings: Settings, what: str) -> None:
+    """Raise SettingsError if `what` (a command) would have to read events of a format that cdcd only writes."""
+    if settings.sink.format != "cdcd":
+        raise SettingsError(
+            f'{what} does not read events of sink.format = "{settings.sink.format}" yet',
+            "Read these topics with a consumer of Debezium's events, such as kcat or a sink connector",
+            code="format-unsupported",
+        )
+
+
+def debezium_modes(settings: Settings) -> Modes:
+    """What the section `debezium` says."""
+    chosen = settings.debezium
+    return Modes(
+        decimal=chosen.decimal_handling_mode,
+        time=chosen.time_precision_mode,
+        interval=chosen.interval_handling_mode,
+        binary=chosen.binary_handling_mode,
+        hstore=chosen.hstore_handling_mode,
+        placeholder=chosen.unavailable_value_placeholder,
+        unknown_types=chosen.include_unknown_datatypes,
+        truncates=chosen.truncates,
+        null_as_default=chosen.replace_null_with_default,
+        with_schemas=settings.sink.encoding == "json-schema",
+    )

@@ -1,0 +1,48 @@
+"""Makes the format of a stream's events, as the settings say, and what gathers its records.
+
+Before: `wiring` knows the session, the settings and what Kafka has.
+After: the format's encoders write events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from cdcd.avro.avro_format import AvroFormat
+from cdcd.clock import wall_ns
+from cdcd.config.format_choice import debezium_modes
+from cdcd.config.settings import Settings
+from cdcd.debezium.debezium_format import DebeziumFormat
+from cdcd.progress.records import SlotRecord
+from cdcd.sink.batches import BatchBuilder
+from cdcd.source.session import Session
+from cdcd.transaction.event_format import EventFormat
+
+_DATABASE = "SELECT pg_catalog.current_database()"
+
+
+def make_format(
+    settings: Settings,
+    session: Session,
+    last: SlotRecord | None,
+    to_text: Callable[[bytes], str] | None,
+    own: Callable[[Callable[[bytes], str] | None], AvroFormat],
+) -> EventFormat:
+    """The format of the events. `last`: the slot record to go on from. `to_text`: that of TypeOptions.
+
+    `own` makes cdcd's own format, from `to_text`.
+    """
+    if settings.sink.format == "cdcd":
+        return own(to_text)
+    [(database,)] = session.rows(_DATABASE)
+    names = settings.sink.prefix, str(database)
+    last_commit = 0 if last is None else last.lsn
+    return DebeziumFormat(debezium_modes(settings), names, session.encoding, wall_ns, last_commit, to_text)
+
+
+def batch_builder(settings: Settings) -> Callable[[], BatchBuilder]:
+    """Makes what gathers the records of a stream, or those of its snapshots."""
+    if settings.sink.format == "cdcd":
+        return partial(BatchBuilder, settings.sink.tombstones)
+    return partial(BatchBuilder, settings.debezium.tombstones, truncate_key=None)

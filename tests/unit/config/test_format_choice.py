@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cdcd.config.format_choice import debezium_modes, refuse_unread
+from cdcd.errors import SettingsError
+
+Load = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "hint"),
+    [
+        ("cdcd", "json", '"avro"'),
+        ("cdcd", "json-schema", '"avro"'),
+        ("debezium", "avro", '"json" or "json-schema"'),
+    ],
+)
+def test_a_format_in_an_encoding_that_it_does_not_have_is_refused(
+    load_text: Load, minimal: str, name: str, encoding: str, hint: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_text(f'{minimal}format = "{name}"\nencoding = "{encoding}"\n')
+    assert refused.value.code == "format-unsupported"
+    assert refused.value.message == f'sink.format = "{name}" has no sink.encoding = "{encoding}"'
+    assert refused.value.hint == f"Set sink.encoding to {hint}"
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ('[avro]\nregistry_url = "http://r:8081"\n', "avro.registry_url"),
+        ('on_slot_lost = "repair"\n', 'source.on_slot_lost = "repair"'),
+    ],
+)
+def test_what_needs_avro_is_refused_with_json(load_text: Load, minimal: str, more: str, named: str) -> None:
+    chosen = 'format = "debezium"\nencoding = "json"\n'
+    text = f"{minimal}{chosen}{more}" if more.startswith("[") else minimal.replace("[sink]", f"{more}[sink]") + chosen
+    with pytest.raises(SettingsError) as refused:
+        load_text(text)
+    assert refused.value.code == "format-unsupported"
+    assert named in refused.value.message
+
+
+def test_only_cdcd_reads_its_own_format(load_text: Load, minimal: str) -> None:
+    refuse_unread(load_text().settings, "cdcd verify")
+    with pytest.raises(SettingsError, match="cdcd verify does not read"):
+        refuse_unread(load_text(f'{minimal}format = "debezium"\nencoding = "json"\n').settings, "cdcd verify")
+
+
+def test_the_modes_are_those_of_the_section(load_text: Load, minimal: str) -> None:
+    text = f'{minimal}format = "debezium"\nencoding = "json-schema"\n[debezium]\ntime_precision_mode = "connect"\n'
+    modes = debezium_modes(load_text(text).settings)
+    assert (modes.time, modes.with_schemas, modes.decimal) == ("connect", True, "precise")
