@@ -38,6 +38,8 @@ KEYS_MAX: Final = 200_000
 HEAPS_MAX: Final = 1 << 15
 
 _MESSAGES: Final = 10_000
+_FETCHED_AHEAD: Final = {"queued.max.messages.kbytes": 8_192}
+"""Of each partition: librdkafka's own 64 MB would be most of the memory."""
 _WAIT_S: Final = 0.5
 _SECRET_BITS: Final = 63
 _ITEM_BITS: Final = 16
@@ -137,7 +139,7 @@ class HashComparison:
                 events.ended.add(partition)
 
         try:
-            with TopicReader(self._config, on_end=on_end) as reader:
+            with TopicReader({**self._config, **_FETCHED_AHEAD}, on_end=on_end) as reader:
                 reader.assign((topic, partition, BEGINNING) for partition in ends)
                 while len(events.ended) < len(ends):
                     messages = list(reader.read(_MESSAGES))
