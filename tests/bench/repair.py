@@ -11,7 +11,8 @@ a position without rows.)
 
 The limits: the repair takes at most twice the time of that COPY as text, it publishes one event for each row that
 differs, and its peak memory is below 250 MB, that of the processes that it starts included. The exit code is 1 if a
-limit is exceeded. Server, broker and daemon share the machine: the last line has the CPU seconds of each during the repair.
+limit is exceeded. Server, broker and daemon share the machine: the last line has the CPU seconds of each during the
+repair.
 """
 
 from __future__ import annotations
