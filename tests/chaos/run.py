@@ -58,7 +58,7 @@ POSTGRES = {
     "checkpoint_timeout": "60s",
 }
 SETTINGS: dict[str, dict[str, Any]] = {
-    "source": {"two_phase": True, "status_interval_s": 1, "tables": ["public.*", '"odd one".*']},
+    "source": {"status_interval_s": 1, "tables": ["public.*", '"odd one".*']},
     "spool": {"memory_bytes": 1 << 20, "bytes_max": 256 << 20},
 }
 
@@ -120,7 +120,10 @@ def chaos(
         with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
             sql.execute(SCHEMA.encode())
         dsn = f"host=127.0.0.1 port={to_postgres.port} dbname=postgres user=postgres connect_timeout=3"
-        settings = SETTINGS if brokers == 1 else SETTINGS | REPLICATED
+        two_phase = version >= 15
+        settings = SETTINGS | {"source": {**SETTINGS["source"], "two_phase": two_phase}}
+        if brokers > 1:
+            settings |= REPLICATED
         daemons = [
             stack.enter_context(RestartedDaemon(f"daemon-{n}", folder, dsn, kafka.bootstrap, PREFIX, **settings))
             for n in (1, 2)
@@ -128,7 +131,7 @@ def chaos(
         wait_for(lambda: any(daemon.holds_slot for daemon in daemons), "daemon that streams", 60)
         check = TopicCheck(kafka.unproxied, PREFIX, SLOT, ledger)
         check.start()
-        writers = [Writer(n, postgres.dsn(), ledger, seed, PAUSE_S, version >= 15) for n in range(1, WRITERS + 1)]
+        writers = [Writer(n, postgres.dsn(), ledger, seed, PAUSE_S, two_phase) for n in range(1, WRITERS + 1)]
         for writer in writers:
             writer.start()
         faults = Faults(World(postgres, kafka, to_postgres, daemons), seed, only)
