@@ -145,7 +145,9 @@ def test_parked_events_that_are_gone_stop_no_other_table_and_are_replaced_by_a_s
     stream.sql("INSERT INTO u VALUES (2, 'b')", "INSERT INTO t VALUES (5, 'e')")
     daemon.wait_until_confirmed()
     assert ids(stream, "u") == [1, 2]
-    assert cdcd(daemon, "unpark", "--discard", "public.t").startswith("discarded public.t; a new snapshot")
+    said = cdcd(daemon, "unpark", "--discard", "public.t")
+    # The daemon may be done with the snapshot before the command looks.
+    assert said == "discarded public.t\n" or said.startswith("discarded public.t; a new snapshot")
     stream.sql("INSERT INTO t VALUES (6, 'f')")
     daemon.wait_for_log("the snapshot is complete")
     daemon.wait_until_confirmed()
