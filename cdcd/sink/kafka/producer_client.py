@@ -17,7 +17,7 @@ Traps that this module knows:
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Any, Final, NoReturn
 
@@ -123,61 +123,46 @@ class ProducerClient:
             log.debug("While closing the producer: %s", error)
 
     def _produce(
-        self, topic: str, partition: int, records: list[dict[str, object]], *, has_headers: bool, **reports: object
+        self, topic: str, partition: int, records: list[dict[str, object]], *, has_headers: bool, **reports: Any
     ) -> None:
         """Queue records of one partition, in order; waits while the queue is full. `reports`: for `produce_batch`.
 
         `has_headers`: some of them have headers.
         """
         self._stuck_client.topics.add(topic)
+
+        def send(client: Producer, left: list[dict[str, object]]) -> int:
+            return client.produce_batch(topic, left, partition, **reports)
+
+        def send_one(client: Producer, left: list[dict[str, object]]) -> int:
+            return _produce_one(client, topic, partition, left[0], reports.get("on_delivery"))
+
         for at in range(0, len(records), _CALL_RECORDS):
             part = records[at : at + _CALL_RECORDS]
             if not has_headers:
-                self._queue(topic, partition, part, reports)
+                self._queue(topic, part, send)
                 continue
             for is_alone, group in groupby(part, lambda record: len(record.keys() - _PLAIN) > 0):
                 if not is_alone:
-                    self._queue(topic, partition, list(group), reports)
+                    self._queue(topic, list(group), send)
                     continue
                 for record in group:
-                    self._queue_one(topic, partition, record, reports.get("on_delivery"))
+                    self._queue(topic, [record], send_one)
 
-    def _queue_one(self, topic: str, partition: int, record: dict[str, object], on_delivery: object) -> None:
-        """Queue a record with headers, which `produce_batch` does not take."""
-        doing = f"producing to {topic}"
-        deadline = self._deadline.of_call()
-        watch = self._stuck_client.watch()
-        message: dict[str, Any] = {name: record.get(name) for name in ("key", "value")}
-        message["headers"] = [(name, header) for name, header in record.items() if name not in _PLAIN]
-        report = record.get("callback", on_delivery)
-        if report is not None:
-            message["on_delivery"] = report
-        while True:
-            client = self._producer()
-            was_empty = len(client) == 0
-            try:
-                client.produce(topic, partition=partition, **message)
-                self._poll(doing)
-                return
-            except BufferError:
-                if was_empty:
-                    raise _too_large(record, topic) from None
-            except KafkaException as error:
-                self._fail(kafka_error(error), doing, topic)
-            self._poll(doing, SLICE_S)
-            self._raise_if_transaction_failed(doing)
-            watch.raise_if_stuck(doing)
-            if self._deadline.is_over(deadline):
-                self._time_out(doing)
-
-    def _queue(self, topic: str, partition: int, records: list[dict[str, object]], reports: Mapping[str, Any]) -> None:
+    def _queue(
+        self,
+        topic: str,
+        records: list[dict[str, object]],
+        send: Callable[[Producer, list[dict[str, object]]], int],
+    ) -> None:
+        """Queue records by `send`, which does as `produce_batch`; waits while the queue is full."""
         doing = f"producing to {topic}"
         deadline = self._deadline.of_call()
         watch = self._stuck_client.watch()
         while True:
             client = self._producer()
             was_empty = len(client) == 0
-            queued = client.produce_batch(topic, records, partition, **reports)
+            queued = send(client, records)
             self._poll(doing)
             if queued == len(records):
                 break
@@ -256,6 +241,24 @@ class ProducerClient:
         elif self._undelivered is None and error.code() not in _PURGED:
             self._undelivered = error
             self._undelivered_topic = report.topic() or ""
+
+
+def _produce_one(client: Producer, topic: str, partition: int, record: dict[str, object], on_delivery: object) -> int:
+    """As `produce_batch`, which takes no headers, for one record that has some: returns 1, or 0 and sets "_error"."""
+    message: dict[str, Any] = {name: record.get(name) for name in ("key", "value")}
+    message["headers"] = [(name, header) for name, header in record.items() if name not in _PLAIN]
+    report = record.get("callback", on_delivery)
+    if report is not None:
+        message["on_delivery"] = report
+    try:
+        client.produce(topic, partition=partition, **message)
+    except BufferError:
+        record["_error"] = KafkaError(KafkaError._QUEUE_FULL)
+    except KafkaException as error:
+        record["_error"] = kafka_error(error)
+    else:
+        return 1
+    return 0
 
 
 def have_headers(messages: list[Message]) -> bool:
