@@ -54,7 +54,7 @@ def refuse_unread(settings: Settings, what: str) -> None:
 
 
 def debezium_modes(settings: Settings) -> Modes:
-    """What the section `debezium` says."""
+    """Return the modes that the section `debezium` sets."""
     chosen = settings.debezium
     return Modes(
         decimal=chosen.decimal_handling_mode,

@@ -172,7 +172,7 @@ class Layers(Generic[M]):
         raise SettingsError("; ".join(messages), ". ".join(hints), code="setting-invalid")
 
     def _wrong(self, key: str, found: Sequence[ErrorDetails]) -> str:
-        """What is wrong with a setting; without a key, with several together."""
+        """Say what is wrong with the setting `key`; empty: with several settings together."""
         return f"{key} {wanted(found)} ({self._origins.get(key, 'default')})" if key else wanted(found)
 
     def _required(self, place: str) -> str:

@@ -27,9 +27,9 @@ class Schema:
     default: bytes = b""
     """JSON of the default; empty: none."""
     items: Schema | None = None
-    """Of an array; of the values of a map, whose keys are strings."""
+    """The schema of an array's items, or of a map's values. A map's keys are strings."""
     fields: tuple[tuple[str, Schema], ...] = ()
-    """Of a struct."""
+    """The names and schemas of a struct's fields."""
 
     @property
     def optional(self) -> Schema:

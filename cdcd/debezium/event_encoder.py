@@ -35,7 +35,7 @@ class EventEncoder(ChangeConsumer):
 
     @property
     def commit_lsn(self) -> i64:
-        """Of the open transaction, or of the last one."""
+        """The commit LSN of the open transaction; if none is open, of the last one."""
         return self._writer.commit_lsn
 
     def open_relation(self, relation: ResolvedRelation) -> RowEncoder:

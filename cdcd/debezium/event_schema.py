@@ -74,5 +74,5 @@ def message_schema(content: Schema) -> Schema:
 
 
 def before_payload(schema: Schema | None) -> bytes:
-    """What stands before the payload; empty without schemas."""
+    """Return the JSON that stands before the payload; empty if there is no schema."""
     return b"" if schema is None else b'{"schema":' + schema.json() + b',"payload":'
