@@ -4,12 +4,12 @@
     python tests/chaos/run.py --minutes 60 --report chaos.txt
     python tests/chaos/run.py --minutes 60 --brokers 3
     python tests/chaos/run.py --minutes 10 --kafka 2.8 --postgres 14
-    python tests/chaos/run.py --minutes 3 --seed 7 --only kafka
+    python tests/chaos/run.py --minutes 3 --seed 7 --only kafka --events debezium/json
 
 There are one PostgreSQL, one broker or three, a proxy in front of each, and two daemons. One daemon streams, the other
 stands by, and both are restarted when they end. Three brokers keep three replicas, of which two must be in sync.
 Writers keep a ledger of what they committed. Faults come from a seed. The verdict comes from the topics alone
-(`topic_check`). The exit code is 0 if the run is clean, 1 if it is not.
+(`topic_check`). The seed also chooses the format of the events. The exit code is 0 if the run is clean, 1 if it is not.
 A seed gives the same faults and the same writers, but not the same timing.
 """
 
@@ -33,6 +33,7 @@ sys.path[:0] = [str(HERE.parent)]
 
 import psycopg  # noqa: E402
 import servers  # noqa: E402
+from chaos import events  # noqa: E402
 from chaos.daemons import RestartedDaemon, wait_for  # noqa: E402
 from chaos.faults import Faults, World  # noqa: E402
 from chaos.kafka_faults import OneBroker, ThreeBrokers  # noqa: E402
@@ -64,9 +65,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 KAFKA = {"log.segment.bytes": str(64 << 20)}
-REPLICATED: dict[str, dict[str, Any]] = {
-    "sink": {"replication_factor": 3, "topic_config": {"min.insync.replicas": "2"}},
-}
+REPLICATED: dict[str, Any] = {"replication_factor": 3, "topic_config": {"min.insync.replicas": "2"}}
 
 
 def running(*parts: Faults | TopicCheck | Writer) -> tuple[Faults | TopicCheck | Writer, ...]:
@@ -83,6 +82,7 @@ def main() -> int:
     parser.add_argument("--postgres", type=int, default=NEWEST, help=f"major version (default: {NEWEST})")
     parser.add_argument("--kafka", default=KAFKAS[-1], help=f"one of {', '.join(KAFKAS)} (default: the newest)")
     parser.add_argument("--brokers", type=int, choices=[1, 3], default=1, help="how many (default: 1)")
+    parser.add_argument("--events", choices=events.SETTINGS, help="their format and encoding (default: by the seed)")
     parser.add_argument("--report", type=Path, metavar="FILE", help="also write the report to this file")
     parser.add_argument("--json", action="store_true", help="give the report as JSON")
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep the daemons' logs in this directory")
@@ -92,6 +92,7 @@ def main() -> int:
         report = chaos(
             given.keep or Path(folder), given.minutes, seed,
             only=given.only, version=given.postgres, kafka_version=given.kafka, brokers=given.brokers,
+            form=given.events,
         )  # fmt: skip
     text = report.as_json() if given.json else report.as_text()
     print(text)
@@ -109,9 +110,14 @@ def chaos(
     version: int = NEWEST,
     kafka_version: str = KAFKAS[-1],
     brokers: int = 1,
+    form: str | None = None,
 ) -> Report:
-    """Break things for `minutes`, wait until everything is published, and compare the topics with the ledger."""
+    """Break things for `minutes`, wait until everything is published, and compare the topics with the ledger.
+
+    `form`: one of `events.SETTINGS`; None: the seed chooses.
+    """
     began = datetime.now(UTC)
+    form = form or random.Random(seed).choice(list(events.SETTINGS))
     ledger = Ledger()
     with ExitStack() as stack:
         postgres = stack.enter_context(servers.PostgreSQL(version, settings=POSTGRES))
@@ -121,15 +127,15 @@ def chaos(
             sql.execute(SCHEMA.encode())
         dsn = f"host=127.0.0.1 port={to_postgres.port} dbname=postgres user=postgres connect_timeout=3"
         two_phase = version >= 15
-        settings = SETTINGS | {"source": {**SETTINGS["source"], "two_phase": two_phase}}
+        settings = SETTINGS | {"source": {**SETTINGS["source"], "two_phase": two_phase}} | events.SETTINGS[form]
         if brokers > 1:
-            settings |= REPLICATED
+            settings |= {"sink": REPLICATED | settings.get("sink", {})}
         daemons = [
             stack.enter_context(RestartedDaemon(f"daemon-{n}", folder, dsn, kafka.bootstrap, PREFIX, **settings))
             for n in (1, 2)
         ]
         wait_for(lambda: any(daemon.holds_slot for daemon in daemons), "daemon that streams", 60)
-        check = TopicCheck(kafka.unproxied, PREFIX, SLOT, ledger)
+        check = TopicCheck(kafka.unproxied, PREFIX, ledger, events.format_of(form))
         check.start()
         writers = [Writer(n, postgres.dsn(), ledger, seed, PAUSE_S, two_phase) for n in range(1, WRITERS + 1)]
         for writer in writers:
@@ -145,7 +151,7 @@ def chaos(
         check.done.set()
         check.join(30)
         tables = check.compare_tables(postgres.dsn())
-        version_text = f"PostgreSQL {version}, Kafka {pinned_kafka(kafka_version)}, brokers: {brokers}"
+        version_text = f"PostgreSQL {version}, Kafka {pinned_kafka(kafka_version)}, brokers: {brokers}, events: {form}"
     _timeline(folder / "faults.log", faults)
     report = Report(seed, commit(), f"{began:%Y-%m-%d %H:%M} UTC", minutes, version_text, tables=tables)
     _fill(report, ledger, check, faults, daemons, writers, problems)

@@ -2,51 +2,31 @@
 
 Before: `writers` note what they committed; the daemon publishes it. After: `report` says what was found.
 
-No code of cdcd reads here, only librdkafka's consumer (read_committed), fastavro, and the rules of the manual. Memory
+No code of cdcd reads here, only librdkafka's consumer (read_committed), and the rules of the manual (`events`). Memory
 holds the transactions in progress: a transaction is compared and forgotten when the progress topic closes the cut after
-it. A set of xids and the folded rows stay; a value longer than `SHORT` stays as its digest.
+it. A set of xids and the folded rows stay.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import fastavro
 import psycopg
+from chaos.events import Event, Format, Position, Texts, short
 from chaos.reading import Place, Reader, Record
 from chaos.writers import TABLES, Change, Ledger, Transaction
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from psycopg import sql
-from support import topics
 
 SILENT_S = 60.0
 """So long an outage may last, and no consumer is suspected."""
-SHORT = 60
-"""Characters of a value that is kept as it is."""
-
-Position = tuple[int, int]
-"""Commit LSN and `seq` of an event."""
-
-
-@dataclass
-class Event:
-    """A row's record, decoded. `fields` describes the columns, in Avro's words."""
-
-    topic: str
-    partition: int
-    offset: int
-    value: dict[str, Any]
-    key: dict[str, Any] | None
-    fields: list[dict[str, Any]] = field(repr=False)
 
 
 @dataclass
@@ -60,14 +40,12 @@ class Cut:
 class TopicCheck(threading.Thread):
     """Reads until it is told to stop. `problems` says what is wrong, `count` how much was read."""
 
-    def __init__(self, bootstrap: str, prefix: str, slot: str, ledger: Ledger) -> None:
+    def __init__(self, bootstrap: str, prefix: str, ledger: Ledger, form: Format) -> None:
         super().__init__(daemon=True, name="topic check")
         self.reader = Reader(bootstrap, prefix)
         self._prefix = prefix
-        self._slot = slot
         self._ledger = ledger
-        self._schemas: dict[str, Any] = {}
-        self._texts: dict[str, Any] = {}
+        self._form = form
         self._ends: dict[Place, int] = {}
         self._waiting: deque[Record] = deque()
         self._seen_up_to: dict[Place, int] = {}
@@ -76,11 +54,14 @@ class TopicCheck(threading.Thread):
         self._cuts: deque[Cut] = deque()
         self._closed_lsn = 0
         self._pending: dict[int, list[Event]] = {}
+        """Events before their cut, by the first number of their positions."""
+        self._owed: dict[Place, bytes] = {}
+        """Keys of deletes whose tombstone must be the next record."""
         self.unknown: dict[int, tuple[int, list[Event]]] = {}
         self._compared: set[int] = set()
         self._order: dict[int, tuple[int, int]] = {}
         self._tables: dict[str, str] = {}
-        self.rows: dict[str, dict[str, dict[str, str | None]]] = {}
+        self.rows: dict[str, dict[str, Texts]] = {}
         self.unkeyed: dict[str, Counter[str]] = {}
         self.count: Counter[str] = Counter()
         self.problems: list[str] = []
@@ -147,65 +128,46 @@ class TopicCheck(threading.Thread):
         topic = place[0].removeprefix(f"{self._prefix}.")
         assert offset >= self._seen_up_to.get(place, 0), f"{place} went back"
         self._seen_up_to[place] = offset + 1
+        self._check_tombstone(record)
         # A tombstone decides a hanging transaction. The snapshots topic says how far snapshots are: no events.
         if value is None or topic == "snapshots":
             return
         if topic == "schemas":
-            assert key is not None
-            name = key.decode()
-            self._texts[name] = json.loads(value)
-            self._schemas[name] = fastavro.parse_schema(self._texts[name])
-            while self._waiting and self._known(self._waiting[0]):
+            self._form.learn(record)
+            while self._waiting and self._form.knows(self._waiting[0]):
                 self._row(self._waiting.popleft())
         elif topic == "progress":
             assert key is not None
             self._progress(key.decode(), json.loads(value))
-        elif self._waiting or not self._known(record):
+        elif self._waiting or not self._form.knows(record):
             self._waiting.append(record)  # its schema is in another partition and comes in a moment
         else:
             self._row(record)
 
-    def _known(self, record: Record) -> bool:
-        return all(d is None or d[2:10].hex() in self._schemas for d in (record.key, record.value))
+    def _check_tombstone(self, record: Record) -> None:
+        owed = self._owed.pop(record.place, None)
+        if owed is not None and (record.key != owed or record.value is not None):
+            self._problem("lost", f"{record.place} offset {record.offset}: no tombstone of the key {owed!r}")
 
     def _row(self, record: Record) -> None:
         place = record.place
-        assert record.value is not None
-        value = self._decoded(record.value)
-        source = value["source"]
-        position = source["commit_lsn"], source["seq"]
+        event = self._form.event(record)
+        position = event.position
         if position <= self._last.get(place, (-1, -1)):
             kind = "doubled" if position == self._last[place] else "out of order"
             self._problem(kind, f"{place} offset {record.offset}: {position} after {self._last[place]}")
         self._last[place] = max(position, self._last.get(place, position))
-        event = Event(
-            *place,
-            record.offset,
-            value,
-            None if record.key is None else self._decoded(record.key),
-            next(
-                f["type"][1]["fields"] for f in self._texts[record.value[2:10].hex()]["fields"] if f["name"] == "before"
-            ),
-        )
+        if self._form.has_tombstones and event.op == "d" and record.key is not None:
+            self._owed[place] = record.key
         self.count["events"] += 1
         now = self.read_at = time.monotonic()
         if not self.arrivals or now - self.arrivals[-1] > 0.1:
             self.arrivals.append(now)
-        if source["commit_lsn"] < self._closed_lsn:
-            double = source["xid"] in self._compared
-            self._problem(
-                "doubled" if double else "late", f"{event.topic} {position} xid {source['xid']} after its cut"
-            )
+        if self._form.has_commit_lsn and position[0] < self._closed_lsn:
+            double = event.xid in self._compared
+            self._problem("doubled" if double else "late", f"{event.topic} {position} xid {event.xid} after its cut")
             return
-        self._pending.setdefault(source["commit_lsn"], []).append(event)
-
-    def _decoded(self, data: bytes) -> dict[str, Any]:
-        assert data[:2] == b"\xc3\x01"
-        stream = io.BytesIO(data[10:])
-        record = fastavro.schemaless_reader(stream, self._schemas[data[2:10].hex()], None)
-        assert stream.tell() == len(data) - 10, "bytes after the end of the record"
-        assert isinstance(record, dict)
-        return record
+        self._pending.setdefault(position[0], []).append(event)
 
     # Cuts
 
@@ -235,14 +197,19 @@ class TopicCheck(threading.Thread):
         if cut.lsn < self._closed_lsn:
             self._problem("progress", f"a slot record goes back from {self._closed_lsn} to {cut.lsn}")
         self._closed_lsn = max(cut.lsn, self._closed_lsn)
-        for lsn in sorted(lsn for lsn in self._pending if lsn < cut.lsn):
-            events = sorted(self._pending.pop(lsn), key=lambda e: (e.value["source"]["seq"], e.partition))
-            outside = [e for e in events if e.offset >= cut.ends.get((e.topic, e.partition), 0)]
-            if outside:
-                self._problem("torn", f"transaction {lsn}: {len(outside)} of {len(events)} events lie outside its cut")
-            [xid, *others] = {e.value["source"]["xid"] for e in events}
+        for lsn in sorted(self._pending):
+            events = sorted(self._pending[lsn], key=lambda e: (e.position, e.place[1]))
+            inside = sum(e.offset < cut.ends.get(e.place, 0) for e in events)
+            if self._form.has_commit_lsn and (lsn < cut.lsn) != bool(inside):
+                self._problem("torn", f"transaction {lsn} is {'in' if inside else 'not in'} the cut {cut.lsn}")
+            if not inside:
+                continue
+            if inside < len(events):
+                self._problem("torn", f"transaction {lsn}: {inside} of {len(events)} events lie in its cut")
+            del self._pending[lsn]
+            [xid, *others] = {e.xid for e in events}
             if others:
-                self._problem("torn", f"commit {lsn} has xids {xid}, {others}")
+                self._problem("torn", f"transaction {lsn} has xids {xid}, {others}")
             self._fold(events)
             transaction = self._ledger.take(xid)
             if transaction is None and xid in self._compared:
@@ -251,34 +218,24 @@ class TopicCheck(threading.Thread):
                 self.unknown[lsn] = xid, events
             else:
                 self._compare(lsn, events, transaction)
-        early = [
-            (lsn, e)
-            for lsn, events in self._pending.items()
-            for e in events
-            if e.offset < cut.ends.get((e.topic, e.partition), 0)
-        ]
-        if early:
-            self._problem(
-                "torn", f"{len(early)} events, such as of {early[0][0]}, lie in the cut {cut.lsn} before theirs"
-            )
         self.count["cuts"] += 1
 
     def _compare(self, lsn: int, events: list[Event], transaction: Transaction) -> None:
-        """Compare a transaction's events, in the order of seq, with the ledger's changes."""
+        """Compare a transaction's events, in the order of their positions, with the ledger's changes."""
         what = f"transaction {transaction.number} at {lsn}"
-        self._compared.add(events[0].value["source"]["xid"])
-        times: Counter[int] = Counter()
+        self._compared.add(events[0].xid)
+        times: Counter[Position] = Counter()
         once: list[Event] = []
         for event in events:
-            seq = event.value["source"]["seq"]
-            times[seq] += 1
-            if times[seq] == 1:
+            position = event.position
+            times[position] += 1
+            if times[position] == 1:
                 once.append(event)
-            elif event.value["op"] != "t":
-                self._problem("doubled", f"{what}: seq {seq} comes {times[seq]} times")
-            if event.value["op"] == "t" and times[seq] > self._partitions[event.topic]:
+            elif event.op != "t":
+                self._problem("doubled", f"{what}: {position} comes {times[position]} times")
+            if event.op == "t" and times[position] > self._partitions[event.topic]:
                 self._problem("doubled", f"{what}: the truncate of {event.topic} comes too often")
-        if [e.value["source"]["seq"] for e in once] != list(range(len(once))):
+        if self._form.has_commit_lsn and [e.position[1] for e in once] != list(range(len(once))):
             self._problem("torn", f"{what}: seq has gaps")
         found = [self._change(event, transaction.number, what) for event in once]
         at = 0
@@ -297,7 +254,7 @@ class TopicCheck(threading.Thread):
             )
         if not transaction.prepared:
             # Transactions are not compared in commit order: the ledger may learn of one after it learns of the next.
-            number, last_lsn = self._order.get(transaction.writer, (0, 0))
+            number, last_lsn = self._order.get(transaction.writer, (0, -1))
             if (transaction.number > number) != (lsn > last_lsn):
                 self._problem("out of order", f"{what}, but transaction {number} of the same writer at {last_lsn}")
             self._order[transaction.writer] = max((transaction.number, lsn), (number, last_lsn))
@@ -305,15 +262,15 @@ class TopicCheck(threading.Thread):
         self.count["rows"] += len(found)
 
     def _change(self, event: Event, number: int, what: str) -> Change:
-        value, table = event.value, self._tables.get(event.topic, "")
-        new, old = value["after"], value["before"]
-        if new is not None and new["txn"] != number:
+        new, old = event.after, event.before
+        if new is not None and new["txn"] != str(number):
             self._problem("doubled", f"{what} has a row of transaction {new['txn']}")
         if event.key is not None:
             identity = tuple(event.key.values())
         else:
-            identity = () if old is None or value["op"] == "t" else (old["txn"], old["n"])
-        return Change(table, value["op"], _sorted(identity), None if new is None else new["n"])
+            identity = () if old is None or event.op == "t" else (_number(old["txn"]), _number(old["n"]))
+        table = self._tables.get(event.topic, "")
+        return Change(table, event.op, _sorted(identity), None if new is None else _number(new["n"]))
 
     def _problem(self, kind: str, what: str) -> None:
         self.kinds[kind] += 1
@@ -323,15 +280,15 @@ class TopicCheck(threading.Thread):
     # Folding
 
     def _fold(self, events: list[Event]) -> None:
-        gone: tuple[tuple[int, int], dict[str, str | None]] = ((-2, -1), {})
+        gone: tuple[int, Texts] = (-1, {})
+        """The LSN of the change, and the row, if the event before is a delete."""
         for event in events:
-            value, seq, change_lsn = event.value, event.value["source"]["seq"], event.value["source"]["lsn"]
             rows = self.rows.setdefault(event.topic, {})
             bag = self.unkeyed.setdefault(event.topic, Counter())
-            lost = {(u["image"], u["column"]): u["text"] for u in value["unrepresentable"]}
-            before, after = (_texts(value[image], image, event.fields, lost) for image in ("before", "after"))
+            before, after, was_gone = event.before, event.after, gone
+            gone = (-1, {})
             key = None if event.key is None else json.dumps(event.key, default=str)
-            if value["op"] == "t":
+            if event.op == "t":
                 rows.clear()
                 bag.clear()
             elif key is None:
@@ -341,19 +298,19 @@ class TopicCheck(threading.Thread):
                         del bag[json.dumps(before)]
                 if after is not None:
                     bag[json.dumps(after)] += 1
-            elif value["op"] == "d":
+            elif event.op == "d":
                 if key not in rows:
                     self._problem("lost", f"{event.topic}: a delete of {key}, but the row was never there")
-                gone = ((seq, change_lsn), rows.pop(key, {}))
+                gone = (event.lsn, rows.pop(key, {}))
             else:
                 assert after is not None
-                if (value["op"] == "u") != (key in rows):
+                if (event.op == "u") != (key in rows):
                     self._problem(
-                        "lost", f"{event.topic}: {value['op']} of {key}, which is {'' if key in rows else 'not '}there"
+                        "lost", f"{event.topic}: {event.op} of {key}, which is {'' if key in rows else 'not '}there"
                     )
-                from_row = rows.get(key, {}) if value["op"] == "u" else gone[1]
-                for name in value["unchanged"]:
-                    assert value["op"] == "u" or gone[0] == (seq - 1, change_lsn), (
+                from_row = rows.get(key, {}) if event.op == "u" else was_gone[1]
+                for name in event.unchanged:
+                    assert event.op == "u" or was_gone[0] == event.lsn, (
                         "an insert with unchanged columns that is no new key"
                     )
                     after[name] = from_row.get(name)
@@ -396,18 +353,9 @@ def _sorted(identity: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(sorted(identity, key=str))
 
 
-def _texts(
-    row: dict[str, Any] | None, image: str, fields: list[dict[str, Any]], lost: dict[tuple[str, str], str]
-) -> dict[str, str | None] | None:
-    if row is None:
-        return None
-    return {f["name"]: _short(lost.get((image, f["name"]), topics.text_of(row[f["name"]], f))) for f in fields}
-
-
-def _short(text: str | None) -> str | None:
-    if text is None or len(text) <= SHORT:
-        return text
-    return "#" + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+def _number(text: str | None) -> int:
+    assert text is not None
+    return int(text)
 
 
 def _content(connection: psycopg.Connection[Any], schema: str, table: str) -> Counter[str]:
@@ -417,5 +365,5 @@ def _content(connection: psycopg.Connection[Any], schema: str, table: str) -> Co
     rows: Counter[str] = Counter()
     with connection.cursor("content") as cursor:
         for row in cursor.execute(sql.SQL("SELECT {} FROM {}").format(texts, place)):
-            rows[json.dumps(dict(zip(names, map(_short, row), strict=True)))] += 1
+            rows[json.dumps(dict(zip(names, map(short, row), strict=True)))] += 1
     return rows

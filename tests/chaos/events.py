@@ -1,0 +1,208 @@
+"""The rules by which a reader takes a table's records apart, one class for each format of events.
+
+Before: `reading` gives records. After: `topic_check` compares the events with the ledger.
+
+No code of cdcd reads here: only fastavro, json, and the rules of the manual. A value longer than `SHORT` stays as its
+digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Protocol
+
+import fastavro
+from chaos.reading import Place, Record
+from support import topics
+
+SHORT = 60
+"""Characters of a value that is kept as it is."""
+
+Position = tuple[int, ...]
+"""Where an event stands in the order of commits: first a number of its transaction, then its place in it."""
+Texts = dict[str, "str | None"]
+"""A row: the text that PostgreSQL gives of each column."""
+
+
+@dataclass
+class Event:
+    """A row's record, taken apart."""
+
+    place: Place
+    offset: int
+    position: Position
+    xid: int
+    lsn: int
+    """That of the change."""
+    op: str
+    key: dict[str, Any] | None
+    before: Texts | None
+    after: Texts | None
+    unchanged: list[str]
+    """Columns of `after` that PostgreSQL did not send."""
+
+    @property
+    def topic(self) -> str:
+        return self.place[0]
+
+
+class Format(Protocol):
+    """Takes the records of tables apart."""
+
+    has_commit_lsn: bool
+    """The first number of a position is the commit LSN of the transaction, and the second one counts its rows."""
+    has_tombstones: bool
+    """After each delete comes a record with the same key and without a value."""
+
+    def learn(self, record: Record) -> None:
+        """Take a record of the topic of schemas."""
+
+    def knows(self, record: Record) -> bool:
+        """Whether the schemas of the record are there."""
+
+    def event(self, record: Record) -> Event:
+        """Take a record apart."""
+
+
+class Avro:
+    """cdcd's own events, by the schemas on a topic."""
+
+    has_commit_lsn = True
+    has_tombstones = False
+
+    def __init__(self) -> None:
+        self._schemas: dict[str, Any] = {}
+        self._texts: dict[str, Any] = {}
+
+    def learn(self, record: Record) -> None:
+        assert record.key is not None
+        assert record.value is not None
+        name = record.key.decode()
+        self._texts[name] = json.loads(record.value)
+        self._schemas[name] = fastavro.parse_schema(self._texts[name])
+
+    def knows(self, record: Record) -> bool:
+        return all(d is None or d[2:10].hex() in self._schemas for d in (record.key, record.value))
+
+    def event(self, record: Record) -> Event:
+        assert record.value is not None
+        value = self._decoded(record.value)
+        source = value["source"]
+        fields = next(
+            f["type"][1]["fields"] for f in self._texts[record.value[2:10].hex()]["fields"] if f["name"] == "before"
+        )
+        lost = {(u["image"], u["column"]): u["text"] for u in value["unrepresentable"]}
+
+        def texts(image: str) -> Texts | None:
+            row = value[image]
+            if row is None:
+                return None
+            return {f["name"]: short(lost.get((image, f["name"]), topics.text_of(row[f["name"]], f))) for f in fields}
+
+        return Event(
+            record.place, record.offset, (source["commit_lsn"], source["seq"]), source["xid"], source["lsn"],
+            value["op"], None if record.key is None else self._decoded(record.key), texts("before"), texts("after"),
+            value["unchanged"],
+        )  # fmt: skip
+
+    def _decoded(self, data: bytes) -> dict[str, Any]:
+        assert data[:2] == b"\xc3\x01"
+        stream = io.BytesIO(data[10:])
+        record = fastavro.schemaless_reader(stream, self._schemas[data[2:10].hex()], None)
+        assert stream.tell() == len(data) - 10, "bytes after the end of the record"
+        assert isinstance(record, dict)
+        return record
+
+
+class DebeziumJson:
+    """Debezium's events in JSON, with or without their schemas.
+
+    They do not have the commit LSN of their transaction, but the end of the one before: that orders transactions, too.
+    """
+
+    has_commit_lsn = False
+    has_tombstones = True
+
+    def __init__(self, *, with_schemas: bool) -> None:
+        self._with_schemas = with_schemas
+
+    def learn(self, record: Record) -> None:
+        raise AssertionError(f"a schema on {record.place}")
+
+    def knows(self, record: Record) -> bool:
+        return True
+
+    def event(self, record: Record) -> Event:
+        assert record.value is not None
+        value = self._payload(record.value)
+        source, op, after = value["source"], value["op"], _texts(value["after"])
+        before_this, lsn = json.loads(source["sequence"])
+        assert int(lsn) == source["lsn"]
+        return Event(
+            record.place, record.offset, (int(before_this or 0), source["lsn"], op == "c"), source["txId"],
+            source["lsn"], op, None if record.key is None else self._payload(record.key), _texts(value["before"]),
+            after, [name for name, text in (after or {}).items() if text == "__debezium_unavailable_value"],
+        )  # fmt: skip
+
+    def _payload(self, data: bytes) -> dict[str, Any]:
+        document = json.loads(data)
+        if self._with_schemas:
+            assert document.keys() == {"schema", "payload"}
+            document = document["payload"]
+        assert isinstance(document, dict)
+        return document
+
+
+def short(text: str | None) -> str | None:
+    """Return the text, or the digest of a long one."""
+    if text is None or len(text) <= SHORT:
+        return text
+    return "#" + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _texts(row: dict[str, Any] | None) -> Texts | None:
+    return None if row is None else {name: short(_text(name, value)) for name, value in row.items()}
+
+
+def _text(name: str, value: Any) -> str | None:
+    """PostgreSQL's text of a value of Debezium, of those columns that `writers` have."""
+    if value is None:
+        return None
+    if name == "day":
+        return _day(value)
+    if name == "amount":
+        return "NaN" if value == "NAN" else str(value)
+    if name == "at" and value.endswith("Z"):
+        whole, _, fraction = value.removesuffix("Z").replace("T", " ").partition(".")
+        fraction = fraction.rstrip("0")
+        return f"{whole}.{fraction}+00" if fraction else f"{whole}+00"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _day(days: int) -> str:
+    """The text of a date, from days since 1970-01-01; the calendar repeats after 400 years."""
+    moved = date.fromordinal(days + date(1970, 1, 1).toordinal() + date(401, 1, 1).toordinal() - 1)
+    year = moved.year - 400
+    return f"{year if year > 0 else 1 - year:04}-{moved:%m-%d}" + ("" if year > 0 else " BC")
+
+
+_DEBEZIUM: dict[str, Any] = {"decimal_handling_mode": "string", "truncates": True}
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "cdcd/avro": {},
+    "debezium/json": {"sink": {"format": "debezium", "encoding": "json"}, "debezium": _DEBEZIUM},
+    "debezium/json-schema": {"sink": {"format": "debezium", "encoding": "json-schema"}, "debezium": _DEBEZIUM},
+}
+"""The daemon's settings for each format and encoding."""
+
+
+def format_of(name: str) -> Format:
+    """Make what takes the events of one of `SETTINGS` apart."""
+    if name == "cdcd/avro":
+        return Avro()
+    return DebeziumJson(with_schemas=name.endswith("json-schema"))
