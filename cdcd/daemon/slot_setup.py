@@ -26,7 +26,7 @@ from cdcd.reading.slot_progress import progress_store, validate_sink
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.topics import SHARED_TOPIC_HINT, TopicNames, shared_topics
 from cdcd.source.replication_stream import ReplicationStream
-from cdcd.source.server_errors import SlotActive
+from cdcd.source.server_errors import SlotActive, lost_slot
 from cdcd.source.session import Session
 from cdcd.source.slot_conflicts import SlotConflicts, check_databases
 from cdcd.source.slot_wait import SlotWait
@@ -78,9 +78,17 @@ class SlotSetup:
         source = self._settings.source
         accepts_gap = source.accepts_gap
         state = self._slot.fitting_state()
+        if state is not None and not (state.lost and accepts_gap):
+            return
+        if state is not None and not source.create:
+            what, _ = lost_slot(state.invalidation)
+            raise RequestRejected(
+                f"the slot {source.slot} {what}, and source.create is false",
+                "Run cdcd slot drop --force and cdcd slot create, which makes it as these settings want it; or set "
+                "source.create = true",
+                code="slot-lost",
+            )
         if state is not None:
-            if not (state.lost and accepts_gap):
-                return
             self._drop_lost()
         if not source.create:
             raise RequestRejected(

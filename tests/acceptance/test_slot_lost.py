@@ -116,6 +116,9 @@ def test_a_slot_that_no_client_used_for_too_long_is_named_and_replaced(
         run = stream.run()
         for said in (checked, run.stderr):
             assert "because no client used it for longer than idle_replication_slot_timeout" in said
+        refused = stream.run(source={**RESNAPSHOT["source"], "create": False})
+        assert "idle_replication_slot_timeout, and source.create is false" in refused.stderr
+        assert stream.sql(reason) == [("idle_timeout",)], "a start that refuses drops nothing"
         with stream.daemon(**RESNAPSHOT).start() as daemon:
             daemon.wait_for_log("the snapshot is complete")
             daemon.wait_until_confirmed()
