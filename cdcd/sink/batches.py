@@ -14,7 +14,7 @@ end. To divide a batch afterwards, each table remembers where the open transacti
 from __future__ import annotations
 
 import logging
-from typing import Final, TypeAlias
+from typing import Final, Required, TypeAlias, TypedDict
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
@@ -26,8 +26,23 @@ from cdcd.transaction.record_consumer import RecordConsumer
 
 log = logging.getLogger(__name__)
 
-Message: TypeAlias = "dict[str, bytes | None]"
-"""A record: `key` where it has one, `value`, and its headers by name, which only a record with a key has."""
+Headers: TypeAlias = "list[tuple[str, bytes]]"
+"""Names and values. Records may share one list."""
+
+
+class Message(TypedDict, total=False):
+    """A record. Without `key` it has none; `value` is None for a tombstone."""
+
+    key: bytes
+    value: Required[bytes | None]
+    headers: Headers
+
+
+def message_bytes(message: Message) -> int:
+    """Return how many bytes of key, value and headers a record has."""
+    headers = sum(len(name) + len(header) for name, header in message.get("headers", ()))
+    return len(message.get("key") or b"") + len(message["value"] or b"") + headers
+
 
 DELETE: Final = 0x64
 _TOMBSTONE: Final = 0
@@ -50,6 +65,8 @@ class TableBatch:
         """In commit order. One without "key" and without "partition" goes to partition 0."""
         self.everywhere: list[int] = []
         """Indexes of messages that go to every partition of the topic (truncate), ascending."""
+        self.has_headers = False
+        """A message may have headers."""
         self.ops = BytesWriter()
         """The op of each message (ASCII code), 0 for a tombstone."""
         self.large: list[tuple[Message, BytesWriter]] = []
@@ -78,6 +95,7 @@ class TableBatch:
         at = self.begins_at
         rest = TableBatch(self.schema, self.name)
         rest.transaction = self.transaction
+        rest.has_headers = self.has_headers
         rest.messages = self.messages[at:]
         del self.messages[at:]
         rest.everywhere = [index - at for index in self.everywhere if index >= at]
@@ -118,7 +136,7 @@ class Batch:
         self.rows: i64 = 0
         """Events, without tombstones."""
         self.bytes: i64 = 0
-        """Keys and values."""
+        """Keys, values and headers."""
         self.transactions: i64 = 0
         """Transactions that end in this batch."""
         self.commit_lsn: i64 = 0
@@ -234,7 +252,7 @@ class BatchBuilder(RecordConsumer):
 
     @property
     def gathered_bytes(self) -> int:
-        """Bytes of the keys and values in the batch that `build` would return."""
+        """Bytes of the keys, values and headers in the batch that `build` would return."""
         return self._batch.bytes
 
     @property
@@ -296,13 +314,15 @@ class BatchBuilder(RecordConsumer):
         self.add(table, op, key, value)
         gathering = self._gathering[table]
         assert gathering is not None
+        gathering.has_headers = True
+        headers = [(name, header)]
         messages = gathering.messages
         last: i64 = len(messages) - 1
         if messages[last]["value"] is None:  # the tombstone of a delete
-            messages[last][name] = header
+            messages[last]["headers"] = headers
             last -= 1
-        messages[last][name] = header
-        self._batch.bytes += len(header)
+        messages[last]["headers"] = headers
+        self._batch.bytes += len(name) + len(header)
 
     def add_large(self, table: i64, op: i64, key: bytes | None, value: BytesWriter) -> None:
         self.add(table, op, key, b"")

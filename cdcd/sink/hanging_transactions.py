@@ -171,7 +171,7 @@ def _write_marker(
     other: Message = {"value": None} if commit else {"key": b"-", "value": b""}
     producer.begin()
     for topic, partition in sorted(places):
-        producer.produce(topic, partition, [dict(fillers.get(topic, other))])
+        producer.produce(topic, partition, [fillers.get(topic, other).copy()])
     producer.flush()
     if commit:
         producer.commit()

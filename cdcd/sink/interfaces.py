@@ -40,8 +40,11 @@ class Producer(Protocol):
     def begin_next(self) -> None:
         """Do early what the next `begin` needs, as far as that is possible now: there is a moment to spare."""
 
-    def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
-        """Hand over records of one partition, in order. The producer keeps the list."""
+    def produce(self, topic: str, partition: int, messages: list[Message], *, has_headers: bool = False) -> None:
+        """Hand over records of one partition, in order. The producer keeps the list.
+
+        `has_headers`: some of them may have headers. The producer does not look for any else.
+        """
 
     def flush(self) -> Offsets:
         """Wait until all records of the open transaction are written; returns where each partition touched ends."""

@@ -204,7 +204,7 @@ class Publisher:
             for partition, messages in enumerate(split(table.messages, table.everywhere, topic.partitions)):
                 if messages:
                     self._topics.limits.note(topic.name, batch.bytes, messages)
-                    self._produce(topic.name, partition, messages)
+                    self._produce(topic.name, partition, messages, has_headers=table.has_headers)
         records = self._keys.of_batch(batch, self._topics.names)
         if records:
             self._publish_snapshot_records(transaction, records)
@@ -463,11 +463,11 @@ class Publisher:
             # Readers see a row as soon as it is written: its schema must be there before.
             self._producer.flush()
 
-    def _produce(self, topic: str, partition: int, messages: list[Message]) -> None:
+    def _produce(self, topic: str, partition: int, messages: list[Message], *, has_headers: bool = False) -> None:
         assert self._open is not None, "no Kafka transaction is open"
         written = self._open.written
         written[topic, partition] = written.get((topic, partition), 0) + len(messages)
-        self._producer.produce(topic, partition, messages)
+        self._producer.produce(topic, partition, messages, has_headers=has_headers)
 
     def _produce_progress(self, messages: list[Message]) -> None:
         self._produce(self._topics.names.progress, _PROGRESS_PARTITION, messages)

@@ -14,7 +14,7 @@ from math import inf
 from typing import Final
 
 from cdcd.errors import BatchTooLarge, CdcdError, RecordTooLarge
-from cdcd.sink.batches import Message
+from cdcd.sink.batches import Message, message_bytes
 from cdcd.sink.interfaces import TopicAdmin
 from cdcd.sink.producer_bounds import BATCH_BYTES_MIN, ProducerBounds
 
@@ -45,7 +45,7 @@ class TopicLimits:
     def note(self, topic: str, batch_bytes: int, messages: Iterable[Message]) -> None:
         """Note the largest of these records, if one may be too large: all together have at most `batch_bytes`."""
         if batch_bytes >= min(self._smallest, self._bounds.batch_bytes):
-            largest = max((len(each.get("key") or b"") + len(each["value"] or b"") for each in messages), default=0)
+            largest = max(map(message_bytes, messages), default=0)
             self._largest[topic] = max(largest, self._largest.get(topic, 0))
 
     def explain(self, error: RecordTooLarge) -> CdcdError:

@@ -88,7 +88,8 @@ def main(recording: str, bootstrap: str, prefix: str, record_mb: str) -> None:
     read: Recording = pickle.loads(Path(recording).read_bytes())
     size_bytes = sum(len(key or b"") + len(value or b"") for some in read.values() for key, value in some)
     records: dict[tuple[str, int], list[Message]] = {
-        place: [{"key": key, "value": value} for key, value in some] for place, some in read.items()
+        place: [{"value": value} if key is None else {"key": key, "value": value} for key, value in some]
+        for place, some in read.items()
     }
     del read
     gc.collect()

@@ -208,11 +208,11 @@ def test_headers_reach_the_broker_and_the_records_keep_their_order(
     topic = topic_of(world, "headers")
     producer = started(world, transactional_id)
     messages: list[Message] = [{"key": b"%d" % n, "value": b"v"} for n in range(7)]
-    messages[2] |= {"a": b"1", "b": b""}
-    messages[3] = {"key": b"3", "value": None, "a": b"2"}
-    messages[6]["a"] = b"3"
+    messages[2]["headers"] = [("a", b"1"), ("b", b"")]
+    messages[3] = {"key": b"3", "value": None, "headers": [("a", b"2")]}
+    messages[6] = {"value": b"v", "headers": [("a", b"3")]}
     producer.begin()
-    producer.produce(topic, 0, messages)
+    producer.produce(topic, 0, messages, has_headers=True)
     assert producer.flush() == {(topic, 0): 7}
     producer.commit()
     consumer = Consumer({"bootstrap.servers": broker, "group.id": "headers", "enable.auto.commit": False})
@@ -223,7 +223,7 @@ def test_headers_reach_the_broker_and_the_records_keep_their_order(
     found = [(each.key(), each.value(), dict(each.headers() or ())) for each in read if each is not None]
     assert found == [
         (b"0", b"v", {}), (b"1", b"v", {}), (b"2", b"v", {"a": b"1", "b": b""}), (b"3", None, {"a": b"2"}),
-        (b"4", b"v", {}), (b"5", b"v", {}), (b"6", b"v", {"a": b"3"}),
+        (b"4", b"v", {}), (b"5", b"v", {}), (None, b"v", {"a": b"3"}),
     ]  # fmt: skip
 
 
@@ -577,7 +577,8 @@ def test_the_reader_names_the_transaction_that_nobody_ends(real: RealWorld) -> N
         reader.last(frozenset([b"slot"]), never)
 
 
-def test_a_full_queue_delays_but_never_reorders_or_drops(real: RealWorld) -> None:
+@pytest.mark.parametrize("has_headers", [False, True])
+def test_a_full_queue_delays_but_never_reorders_or_drops(real: RealWorld, has_headers: bool) -> None:
     orders = topic_of(real, "orders")
     small: dict[str, Any] = {"queue.buffering.max.kbytes": 4}
     connection = KafkaConnection(real.bootstrap, "contract", small)
@@ -586,7 +587,8 @@ def test_a_full_queue_delays_but_never_reorders_or_drops(real: RealWorld) -> Non
         producer.begin()
         real.visible(orders, 1)  # waits until the marker of the transaction before is there
         [start] = real.admin.end_offsets({orders: 1})[orders]
-        producer.produce(orders, 0, [{"key": b"k", "value": b"%d" % number} for number in range(5_000)])
+        messages: list[Message] = [{"key": b"k", "value": b"%d" % number} for number in range(5_000)]
+        producer.produce(orders, 0, messages, has_headers=has_headers)
         assert producer.flush() == {(orders, 0): start + 5_000}
         producer.commit()
         producer.close()
@@ -607,18 +609,21 @@ def test_a_row_that_needs_the_whole_queue_passes_alone_and_in_its_place(real: Re
     assert [len(value or b"") for value in values(real.visible(orders, 1)[0])] == sizes
 
 
-@pytest.mark.parametrize("transactional", [True, False])
-def test_a_row_larger_than_the_whole_queue_is_refused_with_the_cure(real: RealWorld, transactional: bool) -> None:
+@pytest.mark.parametrize(("transactional", "has_headers"), [(True, False), (False, False), (True, True)])
+def test_a_row_larger_than_the_whole_queue_is_refused_with_the_cure(
+    real: RealWorld, transactional: bool, has_headers: bool
+) -> None:
     orders = topic_of(real, "orders")
     connection = KafkaConnection(real.bootstrap, "contract", {"queue.buffering.max.kbytes": 1_000})
     producer = made(connection, f"{real.prefix}-tight" if transactional else None)
     producer.start(never)
     producer.begin()
+    messages: list[Message] = [{"value": b"a"}, {"key": b"k", "value": b"x" * 2_000_000}, {"value": b"c"}]
     began = time.monotonic()
     with pytest.raises(
         RequestRejected, match=r"row of 2,000,001 bytes.*queue\.buffering\.max\.kbytes.*max\.message\.bytes"
     ):
-        producer.produce(orders, 0, [{"value": b"a"}, {"key": b"k", "value": b"x" * 2_000_000}, {"value": b"c"}])
+        producer.produce(orders, 0, messages, has_headers=has_headers)
     assert time.monotonic() - began < 10
     producer.close()
 

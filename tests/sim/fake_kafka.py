@@ -280,8 +280,9 @@ class FakeProducer:
     def begin_next(self) -> None:
         self._broker.on_call("begin_next")
 
-    def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
+    def produce(self, topic: str, partition: int, messages: list[Message], *, has_headers: bool = False) -> None:
         self._step("produce")
+        assert has_headers or not any("headers" in message for message in messages), "the real one drops them"
         assert messages, "the real one needs a last record to report"
         assert self._transaction is not None, "no transaction is open"
         log = self._broker.log(topic, partition)

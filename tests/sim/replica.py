@@ -51,6 +51,7 @@ from cdcd.monitoring.status import Status
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.progress.snapshot_records import Choose
 from cdcd.sink.batch_queue import BatchQueue
+from cdcd.sink.batches import Message
 from cdcd.sink.interfaces import ParkedReader
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
 from cdcd.sink.topics import TopicSpec
@@ -178,9 +179,9 @@ class SimProducer(FakeProducer):
         """Which replica it is of."""
         return self._life.name
 
-    def produce(self, topic: str, partition: int, messages: list[Any]) -> None:
+    def produce(self, topic: str, partition: int, messages: list[Message], *, has_headers: bool = False) -> None:
         self._alive()
-        super().produce(topic, partition, messages)
+        super().produce(topic, partition, messages, has_headers=has_headers)
 
     def commit(self) -> None:
         self._alive()

@@ -43,9 +43,9 @@ class AlternatingProducer:
         """Let the producer that is next open its transaction with librdkafka."""
         self._other.begin_next()
 
-    def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
+    def produce(self, topic: str, partition: int, messages: list[Message], *, has_headers: bool = False) -> None:
         """Hand over records of one partition, in order. The producer keeps the list."""
-        self._turn.produce(topic, partition, messages)
+        self._turn.produce(topic, partition, messages, has_headers=has_headers)
 
     def flush(self) -> Offsets:
         """Wait until all records of the open transaction are written; returns where each partition touched ends."""

@@ -14,7 +14,7 @@ from typing import cast
 
 from cdcd.sink.batches import Message
 from cdcd.sink.kafka.client_config import KafkaConnection, idempotent_producer_config
-from cdcd.sink.kafka.producer_client import ProducerClient, have_headers
+from cdcd.sink.kafka.producer_client import ProducerClient
 from cdcd.sink.kafka.stuck_client import StuckClient
 
 
@@ -45,10 +45,9 @@ class IdempotentProducer(ProducerClient):
     def begin_next(self) -> None:
         """Nothing of the next transaction can be done early."""
 
-    def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
+    def produce(self, topic: str, partition: int, messages: list[Message], *, has_headers: bool = False) -> None:
         """Hand over records of one partition, in order; waits while the queue is full. The producer keeps the list."""
         records = cast("list[dict[str, object]]", messages)
-        has_headers = have_headers(messages)
         self._produce(topic, partition, records, has_headers=has_headers, on_delivery=self._on_delivery)
 
     def commit(self) -> None:

@@ -32,7 +32,7 @@ from cdcd.sink.batches import Message
 from cdcd.sink.kafka.client_config import KafkaConnection, transactional_producer_config
 from cdcd.sink.kafka.deadline import SLICE_S
 from cdcd.sink.kafka.errors import kafka_error, refuses_credentials, unanswered
-from cdcd.sink.kafka.producer_client import ProducerClient, have_headers, unwrap
+from cdcd.sink.kafka.producer_client import ProducerClient, unwrap
 from cdcd.sink.kafka.stuck_client import StuckClient
 
 _ABORT_S: Final = 5.0
@@ -149,10 +149,9 @@ class KafkaProducer(ProducerClient):
                 self._fail(kafka_error(error), "opening a transaction")
             self._has_begun_next = True
 
-    def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
+    def produce(self, topic: str, partition: int, messages: list[Message], *, has_headers: bool = False) -> None:
         """Hand over records of one partition, in order; waits while the queue is full. The producer keeps the list."""
         records = cast("list[dict[str, object]]", messages)
-        has_headers = have_headers(messages)
         records[-1] = {**records[-1], "callback": self._on_delivery}
         self._produce(topic, partition, records, has_headers=has_headers)
 

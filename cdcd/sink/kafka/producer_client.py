@@ -8,6 +8,7 @@ Traps that this module knows:
 
 - `produce_batch` reports a full queue by marking the messages that did not fit. Only these messages are tried again,
   so that the order holds. A message that does not fit into an empty queue never will.
+- `produce_batch` drops headers without a word. `produce` takes them.
 - `produce_batch` holds the GIL, 1 to 4 us a record. So no call gets many records, and the source thread can answer the
   server.
 - The next poll raises a fatal error, whatever it was called for. If the same poll serves a delivery report, Python sees
@@ -18,14 +19,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from itertools import groupby
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as DeliveryReport
 
 from cdcd.errors import CdcdError, FatalError, Unpublishable
-from cdcd.sink.batches import Message
+from cdcd.sink.batches import Message, message_bytes
 from cdcd.sink.interfaces import Offsets
 from cdcd.sink.kafka.client_config import LIBRDKAFKA_LOG, KafkaConnection
 from cdcd.sink.kafka.deadline import SLICE_S, Deadline
@@ -37,10 +37,6 @@ log = logging.getLogger(__name__)
 
 _CALL_RECORDS: Final = 1_000
 """Records in one call of `produce_batch`: larger calls also cost more for each record."""
-_PLAIN: Final = frozenset({"key", "value", "callback"})
-"""The parts of a record for `produce_batch`; all others are headers, by name."""
-_PARTS: Final = 2
-"""A record has a key and a value. One with headers has a key."""
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """The reports of records that an abort gave up. librdkafka purges them; if cdcd did, the sequence numbers
 would have gaps."""
@@ -127,27 +123,17 @@ class ProducerClient:
     ) -> None:
         """Queue records of one partition, in order; waits while the queue is full. `reports`: for `produce_batch`.
 
-        `has_headers`: some of them have headers.
+        `has_headers`: some of them may have headers.
         """
         self._stuck_client.topics.add(topic)
 
         def send(client: Producer, left: list[dict[str, object]]) -> int:
+            if has_headers:
+                return _produce_each(client, topic, left, partition, **reports)
             return client.produce_batch(topic, left, partition, **reports)
 
-        def send_one(client: Producer, left: list[dict[str, object]]) -> int:
-            return _produce_one(client, topic, partition, left[0], reports.get("on_delivery"))
-
         for at in range(0, len(records), _CALL_RECORDS):
-            part = records[at : at + _CALL_RECORDS]
-            if not has_headers:
-                self._queue(topic, part, send)
-                continue
-            for is_alone, group in groupby(part, lambda record: len(record.keys() - _PLAIN) > 0):
-                if not is_alone:
-                    self._queue(topic, list(group), send)
-                    continue
-                for record in group:
-                    self._queue(topic, [record], send_one)
+            self._queue(topic, records[at : at + _CALL_RECORDS], send)
 
     def _queue(
         self,
@@ -243,27 +229,23 @@ class ProducerClient:
             self._undelivered_topic = report.topic() or ""
 
 
-def _produce_one(client: Producer, topic: str, partition: int, record: dict[str, object], on_delivery: object) -> int:
-    """As `produce_batch`, which takes no headers, for one record that has some: returns 1, or 0 and sets "_error"."""
-    message: dict[str, Any] = {name: record.get(name) for name in ("key", "value")}
-    message["headers"] = [(name, header) for name, header in record.items() if name not in _PLAIN]
-    report = record.get("callback", on_delivery)
-    if report is not None:
-        message["on_delivery"] = report
-    try:
-        client.produce(topic, partition=partition, **message)
-    except BufferError:
-        record["_error"] = KafkaError(KafkaError._QUEUE_FULL)
-    except KafkaException as error:
-        record["_error"] = kafka_error(error)
-    else:
-        return 1
-    return 0
-
-
-def have_headers(messages: list[Message]) -> bool:
-    """Whether one of these records has headers, besides a key and a value."""
-    return max(map(len, messages)) > _PARTS
+def _produce_each(
+    client: Producer, topic: str, records: list[dict[str, Any]], partition: int, on_delivery: object = None
+) -> int:
+    """As `produce_batch`, with headers."""
+    produce = client.produce
+    for number, record in enumerate(records):
+        report = record.get("callback", on_delivery)
+        try:
+            # By position, because this is called for every record: on_delivery has another name before, and the
+            # timestamp 0 is now.
+            produce(topic, record["value"], record.get("key"), partition, report, None, 0, record.get("headers"))
+        except (BufferError, KafkaException) as error:
+            cause = KafkaError(KafkaError._QUEUE_FULL) if isinstance(error, BufferError) else kafka_error(error)
+            for left in records[number:]:
+                left["_error"] = cause
+            return number
+    return len(records)
 
 
 def unwrap(error: KafkaException | SystemError) -> KafkaError:
@@ -277,7 +259,7 @@ def unwrap(error: KafkaException | SystemError) -> KafkaError:
 
 
 def _too_large(record: dict[str, object], topic: str) -> Unpublishable:
-    size = sum(len(part) for part in (record.get("key"), record["value"]) if isinstance(part, bytes))
+    size = message_bytes(cast("Message", record))
     return Unpublishable(
         f"a row of {size:,} bytes does not fit into the producer's queue, producing to {topic}",
         f"Raise queue.buffering.max.kbytes and message.max.bytes under sink.librdkafka. {SIZE.hint}",

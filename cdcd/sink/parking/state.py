@@ -26,7 +26,7 @@ from cdcd.errors import DecodeError, GapError, Unpublishable
 from cdcd.progress.daemon_requests import DISCARD, MESSAGES, UNPARK, Request
 from cdcd.progress.records import DeferredTable, ParkedTable, SlotRecord, table_key
 from cdcd.progress.snapshot_records import DONE, RUNNING, TableSnapshot
-from cdcd.sink.batches import Batch
+from cdcd.sink.batches import Batch, message_bytes
 from cdcd.sink.interfaces import ParkedReader
 from cdcd.sink.kafka_transaction import Table
 from cdcd.sink.parking.wire_format import ParkedChunk, batch_of
@@ -259,12 +259,13 @@ class ParkedTables:
             replayed = batch_of(*table, chunk.events)
             if rename is not None:
                 for record in replayed.messages:
-                    for subject, data in record.items():
-                        if data is not None:
-                            record[subject] = rename(table, subject, data)
+                    if "key" in record:
+                        record["key"] = rename(table, "key", record["key"])
+                    if record["value"] is not None:
+                        record["value"] = rename(table, "value", record["value"])
             batch.rows = len(chunk.events)
             # So the size of a row that is refused again is known: it is the reason from then on.
-            batch.bytes = sum(len(each.key or b"") + len(each.value or b"") for each in chunk.events)
+            batch.bytes = sum(map(message_bytes, replayed.messages))
             batch.tables = [replayed]
         return chunk.offset - known.offset
 

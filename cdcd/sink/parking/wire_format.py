@@ -45,7 +45,7 @@ class ParkedEvent:
     everywhere: bool
     """The message goes to every partition (truncate)."""
     headers: Mapping[str, bytes] = field(default_factory=dict)
-    """The headers of the message, by name."""
+    """The headers of the message, by name, in their order."""
 
 
 def records(key: bytes, reason: str, batch: TableBatch, part_bytes: int = PART_BYTES) -> Iterator[Message]:
@@ -70,8 +70,8 @@ def records(key: bytes, reason: str, batch: TableBatch, part_bytes: int = PART_B
                 "key": _text(key_of_event if number == 0 else None),
                 "value": None if value is None else _text(value[start:end]),
             }
-            if number == 0 and (headers := {name: message[name] for name in message.keys() - {"key", "value"}}):
-                document["headers"] = {name: _text(header) for name, header in sorted(headers.items())}
+            if number == 0 and "headers" in message:
+                document["headers"] = {name: _text(header) for name, header in message["headers"]}
             yield {"key": key, "value": json.dumps(document, ensure_ascii=False).encode()}
 
 
@@ -151,7 +151,10 @@ def batch_of(schema: str, table: str, events: Sequence[ParkedEvent]) -> TableBat
     batch = TableBatch(schema, table)
     for index, event in enumerate(events):
         message: Message = {"value": event.value} if event.key is None else {"key": event.key, "value": event.value}
-        batch.messages.append({**message, **event.headers})
+        if event.headers:
+            message["headers"] = list(event.headers.items())
+            batch.has_headers = True
+        batch.messages.append(message)
         batch.ops.append(u8(event.op))
         if event.everywhere:
             batch.everywhere.append(index)

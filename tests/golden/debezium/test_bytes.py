@@ -172,7 +172,7 @@ def replay(connector: Connector, wire_mode: str) -> dict[str, list[Record]]:
         topic = table_name(prefix, table.schema, table.name) if table.schema else f"{prefix}.message"
         records = found.setdefault(topic, [])
         for message in table.messages:
-            headers = tuple((name, each) for name, each in message.items() if name not in ("key", "value") and each)
+            headers = tuple(message.get("headers", ()))
             records.append(Record(topic, message.get("key"), message["value"], headers))
     return found
 

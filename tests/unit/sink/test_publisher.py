@@ -120,7 +120,7 @@ def test_the_first_slot_record_comes_with_the_beginning_and_no_later_one_does(tr
     writes: list[tuple[str, bytes | None]] = []
     produce = world.producer.produce
 
-    def noted(topic: str, partition: int, messages: list[Message]) -> None:
+    def noted(topic: str, partition: int, messages: list[Message], *, has_headers: bool = False) -> None:
         writes.extend((topic, message.get("key")) for message in messages)
         produce(topic, partition, messages)
 
@@ -591,11 +591,11 @@ class LateProducer(FakeProducer):
 
     def __init__(self, broker: FakeBroker, transactional_id: str) -> None:
         super().__init__(broker, transactional_id)
-        self.late: list[tuple[str, int, list[Message]]] = []
+        self.late: list[tuple[str, int, list[Message], bool]] = []
         self.before_arrival: Callable[[], None] = lambda: None
 
-    def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
-        self.late.append((topic, partition, messages))
+    def produce(self, topic: str, partition: int, messages: list[Message], *, has_headers: bool = False) -> None:
+        self.late.append((topic, partition, messages, has_headers))
 
     def flush(self) -> Offsets:
         self.arrive()
@@ -607,8 +607,8 @@ class LateProducer(FakeProducer):
 
     def arrive(self) -> None:
         self.before_arrival()
-        for topic, partition, messages in self.late:
-            super().produce(topic, partition, messages)
+        for topic, partition, messages, has_headers in self.late:
+            super().produce(topic, partition, messages, has_headers=has_headers)
         self.late = []
 
 

@@ -8,6 +8,7 @@ import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker
 
 from cdcd.errors import BatchTooLarge, RecordTooLarge
+from cdcd.sink.batches import Message
 from cdcd.sink.producer_bounds import BATCH_BYTES, BATCH_BYTES_MIN, ProducerBounds
 from cdcd.sink.topic_limits import TopicLimits
 from cdcd.sink.topics import TopicSpec
@@ -68,10 +69,11 @@ def test_a_row_that_is_too_large_is_named_with_its_size_and_the_limit() -> None:
     with pytest.raises(BatchTooLarge):
         limits.look(["t"])
     limits.look(["t"])
-    limits.note("t", 60_100, [{"key": b"k" * 10, "value": b"v" * 60_000}, {"key": None, "value": b"v" * 90}])
+    large: Message = {"key": b"k" * 10, "value": b"v" * 60_000, "headers": [("op", b"c")]}
+    limits.note("t", 60_103, [large, {"value": b"v" * 90}])
     error = limits.explain(refusal())
     assert isinstance(error, RecordTooLarge)
-    assert "a row of 60,010 bytes: the topic t takes at most 50,000 bytes (max.message.bytes)" in error.message
+    assert "a row of 60,013 bytes: the topic t takes at most 50,000 bytes (max.message.bytes)" in error.message
     assert error.topic == "t"
 
 

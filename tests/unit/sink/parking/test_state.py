@@ -37,11 +37,11 @@ class BrokenProducer(FakeProducer):
         super().__init__(scene.broker, "p-s")
         self._scene = scene
 
-    def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
+    def produce(self, topic: str, partition: int, messages: list[Message], *, has_headers: bool = False) -> None:
         if topic in self._scene.broken:
             raise Unpublishable("too large", "raise it", topic=topic, code="row-too-large")
         self._scene.may_die()
-        super().produce(topic, partition, messages)
+        super().produce(topic, partition, messages, has_headers=has_headers)
 
     def commit(self) -> None:
         self._scene.may_die()
@@ -522,10 +522,10 @@ def test_a_refused_logical_message_is_told_with_the_setting_that_leaves_messages
 class PickyProducer(FakeProducer):
     """Its broker refuses what is larger than the topic takes."""
 
-    def produce(self, topic: str, partition: int, messages: list[Message]) -> None:
+    def produce(self, topic: str, partition: int, messages: list[Message], *, has_headers: bool = False) -> None:
         if topic == NAMES.topic(*A) and any(len(each["value"] or b"") > LIMIT for each in messages):
             raise RecordTooLarge("refused", "raise it", topic=topic, code="row-too-large")
-        super().produce(topic, partition, messages)
+        super().produce(topic, partition, messages, has_headers=has_headers)
 
 
 LIMIT = 1_048_588
