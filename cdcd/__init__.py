@@ -19,6 +19,7 @@ The packages around the flow, each above the flow and the ones before it::
     verify       the topics compared with the tables at one LSN
     preflight    the judges of `cdcd check` and of a start
     daemon       `cdcd run`: start-up, the loop, restarts
+    migration    from another program's connector to cdcd: `cdcd migrate`
     spark        the topics as DataFrames and lake tables (not part of the daemon)
     cli          the commands
 
@@ -33,7 +34,7 @@ from typing import Final
 FLOW: Final = ("source", "pgoutput", "transaction", "avro", "debezium", "progress", "snapshot", "sink")
 """In the order of the flow: a package imports only packages before it, and none of their modules that do I/O."""
 
-RING: Final = ("config", "monitoring", "reading", "verify", "preflight", "daemon", "spark", "cli")
+RING: Final = ("config", "monitoring", "reading", "verify", "preflight", "daemon", "migration", "spark", "cli")
 """The packages around the flow, in order."""
 
 __version__ = "0.1.0"

@@ -191,6 +191,7 @@ def build_parser() -> argparse.ArgumentParser:
     unpark.add_argument("--json", action="store_true", help="one JSON object a table")
 
     _add_slot(commands)
+    _add_migrate(commands)
 
     adopt = commands.add(
         "adopt",
@@ -277,6 +278,28 @@ def build_parser() -> argparse.ArgumentParser:
 
     _add_spark(commands)
     return parser
+
+
+def _add_migrate(commands: _Commands) -> None:
+    migrate = commands.add_bare(
+        "migrate",
+        "from another program's connector to cdcd",
+        "cdcd migrate debezium connector.json --brokers kafka:9092",
+    )
+    migrate.set_defaults(log_level=None, config="cdcd.toml")
+    programs = _Parts(migrate, "programs", "program", "the file to write (default: cdcd.toml)")
+    debezium = programs.add(
+        "debezium",
+        "write the settings that a Debezium connector's configuration comes to, and name the options without an equal",
+        "cdcd migrate debezium connector.json --brokers kafka:9092",
+    )
+    debezium.add_argument(
+        "connector",
+        metavar="CONNECTOR",
+        help="the connector's configuration: a file of properties, or the JSON of Kafka Connect",
+    )
+    debezium.add_argument("--brokers", metavar="HOST:PORT,...", help="Kafka's brokers, which no option names")
+    debezium.add_argument("--force", action="store_true", help="overwrite the file if it is there")
 
 
 def _add_slot(commands: _Commands) -> None:

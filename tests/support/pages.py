@@ -97,6 +97,10 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         "kafka-console-consumer.sh": _OTHERS,
         "kcat": _BY_HAND,
     },
+    "debezium": {
+        "[sink]": "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken",
+        "cdcd migrate debezium": "acceptance/test_migrate.py::test_cdcd_check_takes_what_a_connector_was_converted_to",
+    },
     "deployment": {
         "CDCD_MONITORING__PORT=9479": f"{_OPERATING}::test_a_standby_daemon",
         "cdcd init --dsn": f"{_OPERATING}::test_two_shards",
@@ -163,7 +167,6 @@ BLOCKS: dict[str, dict[str, Executes]] = {
 """By page and the words with which a block begins: the test or the script that executes it, or why nothing does."""
 
 WHOLE_PAGES: dict[str, dict[str, Executes]] = {
-    "debezium": {"toml": "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken"},
     "errors": {
         "sh": "acceptance/test_error_page.py::test_the_commands_of_the_cures_run",
         "sql": "acceptance/test_error_page.py::test_the_statements_of_a_cure_run",

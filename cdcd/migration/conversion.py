@@ -1,0 +1,409 @@
+"""Makes cdcd's settings of the configuration of a Debezium connector, and says what becomes of each option. Pure.
+
+Before: `connector_file` has the options.
+After: `cdcd migrate debezium` writes the settings (`config.smallest_file`), and shows the notes.
+Source: Debezium 3.7 "Debezium connector for PostgreSQL", "Connector properties".
+
+Every option that is given gets a note, and so do the defaults of the connector that are not cdcd's. No note has the
+value of a password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from psycopg.conninfo import make_conninfo
+
+from cdcd.config.format_choice import check_format
+from cdcd.config.layers import Layers
+from cdcd.config.loading import check_sink
+from cdcd.config.settings import NAMES, DebeziumSettings, Settings
+from cdcd.errors import SettingsError
+from cdcd.migration.connector_options import SAME, fate
+from cdcd.migration.name_patterns import column_patterns, may_overlap, schema_patterns, table_patterns
+
+Kind: TypeAlias = Literal["converted", "needless", "no equal", "secret"]
+
+JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+
+_MODES: Final = {
+    "decimal.handling.mode": "decimal_handling_mode",
+    "time.precision.mode": "time_precision_mode",
+    "interval.handling.mode": "interval_handling_mode",
+    "binary.handling.mode": "binary_handling_mode",
+    "hstore.handling.mode": "hstore_handling_mode",
+}
+_FLAGS: Final = {
+    "tombstones.on.delete": "debezium.tombstones",
+    "include.unknown.datatypes": "debezium.include_unknown_datatypes",
+    "slot.failover": "source.failover",
+}
+_SNAPSHOT_MODES: Final = {
+    "initial": "initial",
+    "when_needed": "initial",
+    "never": "never",
+    "no_data": "never",
+    "initial_only": "only",
+}
+_PASSWORDS: Final = ("database.password", "database.sslpassword")
+_MASK: Final = re.compile(r"column\.mask\.with\.(\d{1,4})\.chars")
+_UNCONVERTIBLE: Final = "its regular expressions are not patterns that cdcd has (cdcd help settings)"
+
+
+@dataclass(frozen=True)
+class Note:
+    """What becomes of one option."""
+
+    option: str
+    kind: Kind
+    text: str
+    """Converted: the settings. Else: why."""
+    is_given: bool
+    """False: it has its default, which is not cdcd's."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The result."""
+
+    settings: Settings
+    notes: tuple[Note, ...]
+
+
+def convert(options: Mapping[str, str], brokers: str | None) -> Converted:
+    """The settings that a connector's `options` come to, for the `brokers`, which no option has.
+
+    Raises SettingsError if there can be none: a required option is missing, or the slot is not one of pgoutput.
+    """
+    return _Conversion(options).run(brokers)
+
+
+class _Conversion:
+    """One conversion: takes option by option."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._given = options.keys()
+        self._left = dict(options)
+        self._notes: list[Note] = []
+        self._values: list[tuple[str, Any, str]] = []
+        self._entries: dict[str, dict[str, Any]] = {}
+        """The entries of [[table]], by match."""
+
+    def run(self, brokers: str | None) -> Converted:
+        """As `convert`."""
+        self._of_database()
+        self._of_slot()
+        self._of_tables()
+        self._of_columns()
+        self._of_values()
+        self._of_encoding()
+        self._of_snapshot()
+        self._of_messages()
+        self._of_sink(brokers)
+        for name, value in sorted(self._left.items()):
+            is_needless, why = fate(name, value)
+            self._note(name, "needless" if is_needless else "no equal", why + self._class_of_transforms(name, value))
+        noted = {note.option for note in self._notes}
+        for name in sorted(self._given - noted):
+            self._note(name, "needless", SAME)
+        layers = Layers(NAMES)
+        layers.add(self._values)
+        if self._entries:
+            layers.add([("table", [{"match": match, **entry} for match, entry in self._entries.items()], "connector")])
+        settings = layers.validated().settings
+        check_sink(settings.sink)
+        check_format(settings)
+        return Converted(settings, tuple(self._notes))
+
+    def _note(self, option: str, kind: Kind, text: str) -> None:
+        self._notes.append(Note(option, kind, text, option in self._given))
+
+    def _set(self, option: str, setting: str, value: Any) -> None:
+        self._values.append((setting, value, option))
+        self._note(option, "converted", setting)
+
+    def _take(self, option: str, default: str = "") -> str:
+        return self._left.pop(option, default).strip()
+
+    def _required(self, option: str) -> str:
+        value = self._take(option)
+        if not value:
+            raise SettingsError(
+                f"the connector's configuration has no {option}",
+                "Name the whole configuration, as GET /connectors/NAME/config answers it",
+                code="arguments-invalid",
+            )
+        return value
+
+    def _of_database(self) -> None:
+        parameters = {
+            "host": self._required("database.hostname"),
+            "port": self._take("database.port", "5432"),
+            "dbname": self._required("database.dbname"),
+            "user": self._required("database.user"),
+        }
+        names = ["database.hostname", "database.port", "database.dbname", "database.user"]
+        for option in ("sslmode", "sslrootcert", "sslcert", "sslkey"):
+            if value := self._take(f"database.{option}"):
+                parameters[option] = value.lower() if option == "sslmode" else value
+                names.append(f"database.{option}")
+        if self._take("database.tcpKeepAlive", "true").lower() == "false":
+            parameters["keepalives"] = "0"
+            names.append("database.tcpKeepAlive")
+        self._values.append(("source.dsn", make_conninfo("", **parameters), "database.*"))
+        for name in names:
+            self._note(name, "converted", "source.dsn")
+        if "sslkey" in parameters:
+            self._note("database.sslkey", "no equal", "libpq reads a key in PEM; JDBC has one in DER (openssl pkcs8)")
+        for option in _PASSWORDS:
+            if self._left.pop(option, None) is not None:
+                parameter = option.removeprefix("database.")
+                self._note(
+                    option,
+                    "secret",
+                    "put it into ~/.pgpass, or the whole dsn into a secrets file source__dsn"
+                    if parameter == "password"
+                    else f"put {parameter}=... into the dsn, in a secrets file source__dsn",
+                )
+
+    def _of_slot(self) -> None:
+        plugin = self._take("plugin.name", "decoderbufs")
+        if plugin != "pgoutput":
+            raise SettingsError(
+                f"plugin.name is {plugin}, and cdcd reads slots of pgoutput only",
+                "Let the connector have a new slot with plugin.name = pgoutput first; or start cdcd under another "
+                "sink.prefix, with a snapshot",
+                code="arguments-invalid",
+            )
+        self._note("plugin.name", "needless", "cdcd's slots are of pgoutput")
+        slot = self._take("slot.name", "debezium")
+        self._set("slot.name", "source.slot", slot)
+        self._set("publication.name", "source.publication", self._take("publication.name", "dbz_publication"))
+        self._set("topic.prefix", "sink.prefix", self._required("topic.prefix"))
+        delimiter = self._take("topic.delimiter", ".")
+        if delimiter != ".":
+            self._set("topic.delimiter", "sink.topic", delimiter.join(("{prefix}", "{schema}", "{table}")))
+        if interval := self._number("status.update.interval.ms", 100, 3_600_000):
+            self._set("status.update.interval.ms", "source.status_interval_s", interval / 1000)
+
+    def _of_tables(self) -> None:
+        lists = {name: self._take(name) for name in _TABLE_LISTS}
+        given = {name: text for name, text in lists.items() if text}
+        mode = self._take("publication.autocreate.mode", "all_tables").lower()
+        if mode == "all_tables" and given:
+            self._note(
+                "publication.autocreate.mode",
+                "no equal",
+                "the connector leaves out tables of the publication, and cdcd does not: make the publication one of "
+                "the connector's tables before the connector stops (cdcd help debezium)",
+            )
+        else:
+            self._note("publication.autocreate.mode", "needless", "a publication that exists is used as it is")
+        patterns = None
+        if table := given.pop("table.include.list", ""):
+            patterns = table_patterns(table)
+            self._note_list("table.include.list", patterns)
+        elif schema := given.pop("schema.include.list", ""):
+            patterns = schema_patterns(schema)
+            self._note_list("schema.include.list", patterns)
+        for name in given:
+            self._note(name, "no equal", "the publication says which tables there are: leave these out of it")
+        self._values.append(("source.tables", tuple(patterns or ("*.*",)), "table.include.list"))
+
+    def _note_list(self, name: str, patterns: list[str] | None) -> None:
+        if patterns is None:
+            self._note(name, "no equal", f"{_UNCONVERTIBLE}; the publication says which tables there are")
+        else:
+            self._note(name, "converted", "source.tables")
+
+    def _of_columns(self) -> None:
+        for option, key in (("column.exclude.list", "exclude"), ("column.include.list", "include")):
+            for table, column in self._columns(option):
+                self._entries.setdefault(table, {}).setdefault(key, []).append(column)
+        for option in sorted(self._left):
+            if found := _MASK.fullmatch(option):
+                for table, column in self._columns(option):
+                    masks = self._entries.setdefault(table, {}).setdefault("mask", {})
+                    masks.setdefault(column, {"constant": "*" * int(found[1])})
+                self._note(option, "no equal", "a null stays a null; the connector masks it, too")
+
+    def _columns(self, option: str) -> list[tuple[str, str]]:
+        """The columns that an option names, each with a pattern for its tables."""
+        text = self._take(option)
+        pairs = column_patterns(text)
+        if pairs is None or may_overlap([*self._entries, *(table for table, _ in pairs)]):
+            self._note(option, "no equal", f"{_UNCONVERTIBLE}: write entries of [[table]]")
+            return []
+        if text:
+            self._note(option, "converted", "[[table]]")
+        return pairs
+
+    def _of_values(self) -> None:
+        for option, name in _MODES.items():
+            if value := self._take(option).lower():
+                known = get_args(DebeziumSettings.model_fields[name].annotation)
+                if value in known:
+                    self._set(option, f"debezium.{name}", value)
+                else:
+                    self._note(option, "no equal", f"cdcd's debezium.{name} is one of {', '.join(known)}")
+        for option, setting in _FLAGS.items():
+            if value := self._take(option).lower():
+                self._set(option, setting, value == "true")
+        placeholder = self._left.get("unavailable.value.placeholder", "")
+        if placeholder.startswith("hex:"):
+            self._note("unavailable.value.placeholder", "no equal", "a placeholder of cdcd is a text, not bytes")
+            self._take("unavailable.value.placeholder")
+        elif placeholder:
+            self._set(
+                "unavailable.value.placeholder",
+                "debezium.unavailable_value_placeholder",
+                self._take("unavailable.value.placeholder"),
+            )
+        skipped = {each.strip().lower() for each in self._take("skipped.operations", "t").split(",")}
+        self._set("skipped.operations", "debezium.truncates", "t" not in skipped)
+        if operations := sorted(skipped & {"c", "u", "d"}):
+            self._note(
+                "skipped.operations",
+                "no equal",
+                f"cdcd leaves out no {', '.join(operations)}: the publication can (ALTER PUBLICATION ... SET (publish "
+                "= ...))",
+            )
+        for option in ("schema.name.adjustment.mode", "field.name.adjustment.mode"):
+            if value := self._take(option).lower():
+                is_none = value == "none"
+                self._note(option, "needless" if is_none else "no equal", "cdcd's names are those of the mode none")
+        if self._take("extended.headers.enabled", "true").lower() != "false":
+            self._note(
+                "extended.headers.enabled",
+                "no equal",
+                "events have no headers __debezium.context.*, which name the connector's task and run",
+            )
+        else:
+            self._note("extended.headers.enabled", "needless", "events have no headers __debezium.context.*")
+
+    def _of_encoding(self) -> None:
+        found = {part: self._converter(part) for part in ("key", "value")}
+        if found["key"] != found["value"]:
+            self._note("key.converter", "no equal", "key and value of an event have one encoding, sink.encoding")
+        encoding = found["value"]
+        self._values += [("sink.format", "debezium", "connector"), ("sink.encoding", encoding, "value.converter")]
+        fills = self._take("value.converter.replace.null.with.default", "true").lower() == "true"
+        self._take("key.converter.replace.null.with.default")
+        self._set("value.converter.replace.null.with.default", "debezium.replace_null_with_default", fills)
+        for part in ("key", "value"):
+            if self._take(f"{part}.converter.decimal.format", "BASE64").upper() != "BASE64":
+                self._note(f"{part}.converter.decimal.format", "no equal", "decimals are in base64")
+            self._take(f"{part}.converter.schemas.cache.size")
+        header = self._take("header.converter")
+        if header != JSON_CONVERTER:
+            self._take("header.converter.schemas.enable")
+            self._note(
+                "header.converter",
+                "no equal",
+                "the headers __debezium.newkey and .oldkey of a changed key are JSON, as JsonConverter writes them",
+            )
+        else:
+            self._converter_schemas("header", found["value"])
+            self._note("header.converter", "needless", "headers are JSON, too")
+
+    def _converter(self, part: str) -> str:
+        """The encoding of keys or values."""
+        option = f"{part}.converter"
+        name = self._take(option)
+        with_schemas = self._take(f"{option}.schemas.enable", "true").lower() == "true"
+        encoding = "json-schema" if with_schemas else "json"
+        if name == JSON_CONVERTER:
+            self._note(option, "converted", "sink.encoding")
+            self._note(f"{option}.schemas.enable", "converted", "sink.encoding")
+        elif name:
+            self._note(option, "no equal", f"cdcd writes these events as {JSON_CONVERTER} does, and not as {name}")
+        else:
+            self._note(
+                option,
+                "converted",
+                f"sink.encoding; the worker's properties say whether it is {JSON_CONVERTER} with schemas.enable = true",
+            )
+        return encoding
+
+    def _converter_schemas(self, part: str, encoding: str) -> None:
+        option = f"{part}.converter.schemas.enable"
+        with_schemas = self._take(option, "true").lower() == "true"
+        if with_schemas != (encoding == "json-schema"):
+            self._note(option, "no equal", "headers are encoded as keys are")
+
+    def _of_snapshot(self) -> None:
+        mode = self._take("snapshot.mode", "initial").lower()
+        if mode in _SNAPSHOT_MODES:
+            self._set("snapshot.mode", "snapshot.mode", _SNAPSHOT_MODES[mode])
+        else:
+            self._note("snapshot.mode", "no equal", 'cdcd copies a table once ("initial"); cdcd snapshot copies again')
+        if workers := self._number("snapshot.max.threads", 1, 64):
+            self._set("snapshot.max.threads", "snapshot.workers", workers)
+
+    def _of_messages(self) -> None:
+        exclude, include = self._take("message.prefix.exclude.list"), self._take("message.prefix.include.list")
+        if exclude == ".*":
+            self._set("message.prefix.exclude.list", "source.messages", False)
+            return
+        for option, text in (("message.prefix.exclude.list", exclude), ("message.prefix.include.list", include)):
+            if text:
+                self._note(option, "no equal", "cdcd publishes all logical messages, or none (source.messages)")
+
+    def _of_sink(self, brokers: str | None) -> None:
+        found = self._take("producer.override.bootstrap.servers") or brokers
+        if not found:
+            raise SettingsError(
+                "no option of the connector names Kafka's brokers",
+                "Name them with --brokers, as bootstrap.servers in the properties of Connect's worker does",
+                code="arguments-invalid",
+            )
+        self._values.append(("sink.bootstrap_servers", found, "--brokers"))
+        self._set_number("max.queue.size.in.bytes", "sink.queue_bytes_max", 1 << 20, 10 << 30)
+        self._set_number("topic.creation.default.partitions", "sink.partitions", 1, 10_000)
+        self._set_number("topic.creation.default.replication.factor", "sink.replication_factor", -1, 100)
+        config = {}
+        for option in sorted(self._left):
+            name = option.removeprefix("topic.creation.default.")
+            if name != option and name not in ("include", "exclude"):
+                config[name] = self._take(option)
+                self._note(option, "converted", "sink.topic_config")
+        if config:
+            self._values.append(("sink.topic_config", config, "topic.creation.default.*"))
+        properties = {}
+        for name in ("security.protocol", "sasl.mechanism", "compression.type"):
+            if value := self._take(f"producer.override.{name}"):
+                properties[name] = value
+                self._note(f"producer.override.{name}", "converted", "sink.librdkafka")
+        if properties:
+            self._values.append(("sink.librdkafka", properties, "producer.override.*"))
+        if self._left.pop("producer.override.sasl.jaas.config", None) is not None:
+            self._note(
+                "producer.override.sasl.jaas.config",
+                "secret",
+                "set sasl.username under sink.librdkafka, and put the password into a secrets file "
+                "sink__librdkafka__sasl.password",
+            )
+
+    def _set_number(self, option: str, setting: str, least: int, most: int) -> None:
+        if number := self._number(option, least, most):
+            self._set(option, setting, number)
+
+    def _number(self, option: str, least: int, most: int) -> int | None:
+        """The number that an option has; None if it is not given, or 0, or not one that cdcd's setting may have."""
+        value = self._take(option)
+        if value in ("", "0"):
+            return None
+        if re.fullmatch(r"-?\d{1,18}", value) and least <= int(value) <= most:
+            return int(value)
+        self._note(option, "no equal", f"the setting is a number from {least:,} to {most:,}")
+        return None
+
+    @staticmethod
+    def _class_of_transforms(name: str, value: str) -> str:
+        return f" ({value.strip()})" if re.fullmatch(r"transforms\.[^.]+\.type", name) else ""
+
+
+_TABLE_LISTS: Final = ("table.include.list", "schema.include.list", "table.exclude.list", "schema.exclude.list")
