@@ -7,6 +7,7 @@ The flow runs one way. Each package is a stage of it::
     transaction  messages -> changes of committed transactions
     avro         changes -> Avro keys and events, with their schemas
     debezium     changes -> Debezium's keys and events in JSON
+    json_events  Avro keys and events -> JSON
     progress     the LSN that may be acknowledged, and the records on the progress topic
     snapshot     tables as of one LSN -> rows
     sink         keys and events -> Kafka transactions
@@ -31,7 +32,7 @@ Below all packages: `terminal` (progress bars, sizes and durations in words), `m
 
 from typing import Final
 
-FLOW: Final = ("source", "pgoutput", "transaction", "avro", "debezium", "progress", "snapshot", "sink")
+FLOW: Final = ("source", "pgoutput", "transaction", "avro", "debezium", "json_events", "progress", "snapshot", "sink")
 """In the order of the flow: a package imports only packages before it, and none of their modules that do I/O."""
 
 RING: Final = ("config", "monitoring", "reading", "verify", "preflight", "daemon", "migration", "spark", "cli")

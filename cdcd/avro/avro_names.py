@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 _ESCAPED = re.compile(r"[^A-Za-z0-9_]|_(?=[xX][0-9a-fA-F]+[^A-Za-z0-9])")
+_ESCAPE = re.compile(r"_x([0-9a-f]+)_")
 _ESCAPED_IN_SMALL = re.compile(r"[^a-z0-9_]|_(?=[xX][0-9a-fA-F]+[^a-z0-9])")
 
 
@@ -26,6 +27,11 @@ def _escape(match: re.Match[str]) -> str:
 def avro_name(name: str) -> str:
     """The Avro name of one PostgreSQL identifier; "" becomes `_x_` (PostgreSQL allows no empty name)."""
     return _with_escapes(name, _ESCAPED)
+
+
+def postgres_name(name: str) -> str:
+    """The PostgreSQL identifier of an Avro name that `avro_name` or `field_names` has made."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), name)
 
 
 def field_names(columns: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from cdcd.config.settings import Settings
 from cdcd.debezium.modes import Modes
 from cdcd.errors import SettingsError
 
-_ENCODINGS: Final = {"cdcd": ("avro",), "debezium": ("json", "json-schema")}
+_ENCODINGS: Final = {"cdcd": ("avro", "json", "json-schema"), "debezium": ("json", "json-schema")}
 
 
 def check_format(settings: Settings) -> None:
@@ -26,7 +26,7 @@ def check_format(settings: Settings) -> None:
             f"Set sink.encoding to {shown}",
             code="format-unsupported",
         )
-    if sink.format == "cdcd":
+    if not sink.event_format:
         return
     if settings.avro.registry_url is not None:
         raise SettingsError(
@@ -37,18 +37,22 @@ def check_format(settings: Settings) -> None:
     if settings.source.on_slot_lost == "repair":
         raise SettingsError(
             f'source.on_slot_lost = "repair" has to read the topics, and cdcd does not read sink.format = '
-            f'"{sink.format}" yet',
+            f'"{sink.format}" and sink.encoding = "{sink.encoding}" yet',
             'Set source.on_slot_lost to "stop" or "resnapshot"',
             code="format-unsupported",
         )
 
 
-def refuse_unread(settings: Settings, what: str) -> None:
-    """Raise SettingsError if `what` (a command) would have to read events of a format that cdcd only writes."""
-    if settings.sink.format != "cdcd":
+def refuse_unread(settings: Settings, what: str, *, reads_json: bool = False) -> None:
+    """Raise SettingsError if `what` (a command) would have to read events that cdcd only writes.
+
+    `reads_json`: it reads cdcd's own events in JSON, too.
+    """
+    sink = settings.sink
+    if sink.event_format and not (reads_json and sink.format == "cdcd"):
         raise SettingsError(
-            f'{what} does not read events of sink.format = "{settings.sink.format}" yet',
-            "Read these topics with a consumer of Debezium's events, such as kcat or a sink connector",
+            f'{what} does not read events of sink.format = "{sink.format}" and sink.encoding = "{sink.encoding}" yet',
+            "cdcd tail shows them. Read these topics with a consumer of your own, or a sink connector",
             code="format-unsupported",
         )
 

@@ -452,12 +452,12 @@ class SinkSettings(Section):
     format: Literal["cdcd", "debezium"] = Field(
         "cdcd",
         description="What events look like: cdcd's own, or \"debezium\", for consumers of Debezium's events (section "
-        "debezium). cdcd does not read the latter itself yet: cdcd verify, tail and peek, and cdcd spark refuse them.",
+        "debezium). cdcd does not read the latter itself yet: cdcd verify and peek, and cdcd spark refuse them.",
     )
     encoding: Literal["avro", "json", "json-schema"] = Field(
         "avro",
-        description='How events are encoded. "avro" is for sink.format = "cdcd". "json" and "json-schema" are for '
-        'sink.format = "debezium"; the latter puts its schema into every key and value.',
+        description='How events are encoded. "avro" is for sink.format = "cdcd". "json-schema" puts a schema into '
+        "every key and value, as Kafka Connect wants it. cdcd verify and cdcd spark read avro only.",
     )
 
     bootstrap_servers: str = Field(
@@ -560,8 +560,9 @@ class SinkSettings(Section):
 
     @property
     def event_format(self) -> str:
-        """The format and the encoding, as the progress has them; empty for cdcd's own."""
-        return "" if self.format == "cdcd" else f"{self.format}/{self.encoding}"
+        """The format and the encoding, as the progress has them; empty for cdcd's own in Avro."""
+        chosen = f"{self.format}/{self.encoding}"
+        return "" if chosen == "cdcd/avro" else chosen
 
     @cached_property
     def client_properties(self) -> Mapping[str, Property]:

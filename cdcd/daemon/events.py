@@ -14,6 +14,7 @@ from cdcd.clock import wall_ns
 from cdcd.config.format_choice import debezium_modes
 from cdcd.config.settings import Settings
 from cdcd.debezium.debezium_format import DebeziumFormat
+from cdcd.json_events.json_format import JsonFormat
 from cdcd.progress.records import SlotRecord
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.session import Session
@@ -31,10 +32,12 @@ def make_format(
 ) -> EventFormat:
     """The format of the events. `last`: the slot record to go on from. `to_text`: that of TypeOptions.
 
-    `own` makes cdcd's own format, from `to_text`.
+    `own` makes cdcd's own format in Avro, from `to_text`.
     """
     if settings.sink.format == "cdcd":
-        return own(to_text)
+        avro = own(to_text)
+        encoding = settings.sink.encoding
+        return avro if encoding == "avro" else JsonFormat(avro, with_schemas=encoding == "json-schema")
     [(database,)] = session.rows(_DATABASE)
     names = settings.sink.prefix, str(database)
     last_commit = 0 if last is None else last.lsn

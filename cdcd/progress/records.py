@@ -130,7 +130,7 @@ class SlotRecord:
     snapshots_paused: bool = False
     """A person has paused the snapshots, and nobody has resumed them."""
     event_format: str = ""
-    """The format and the encoding of the events, such as "debezium/json"; empty: cdcd's own."""
+    """The format and the encoding of the events, such as "debezium/json"; empty: cdcd's own in Avro."""
 
     @property
     def server_lsn(self) -> int:

@@ -22,6 +22,7 @@ from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.build_info import build
+from cdcd.json_events.json_records import JsonRecords
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.pgoutput.encoder import encode, tuple_of
@@ -151,14 +152,15 @@ def main() -> None:
     inserts = [frame for frame in stream if frame[25] == m.INSERT]
     with tempfile.TemporaryDirectory() as folder:
 
-        def pipeline() -> tuple[Assembler, BatchBuilder]:
+        def pipeline(in_json: bool = False) -> tuple[Assembler, BatchBuilder]:
             batches = BatchBuilder(tombstones=False)
-            encoder = EventEncoder(batches, FingerprintStore(batches), TypeOptions())
+            records = JsonRecords(batches) if in_json else batches
+            encoder = EventEncoder(records, FingerprintStore(records), TypeOptions())
             spool = Spool(SpoolDirectory(Path(folder) / "spool"), 1 << 26, 1 << 30)
             return Assembler(decoder, Relations(Catalog()), encoder, spool), batches
 
-        def feed(burst: int) -> None:
-            assembler, batches = pipeline()
+        def feed(burst: int, in_json: bool = False) -> None:
+            assembler, batches = pipeline(in_json)
             for at in range(0, len(stream), burst):
                 assembler.feed(stream[at : at + burst])
                 batches.build()
@@ -166,6 +168,7 @@ def main() -> None:
         measure("pgoutput: decode to messages", rows, lambda: [decoder.decode(frame, 25) for frame in inserts])
         for burst in (100, 500, 1000, 4000):
             measure(f"transaction + avro, bursts of {burst}", rows, lambda: feed(burst))  # noqa: B023
+        measure(f"transaction + avro + json, bursts of {BURST}", rows, lambda: feed(BURST, in_json=True))
         copied = [copied_row(i) for i in range(rows)]
 
         def copy() -> None:

@@ -128,6 +128,10 @@ class Replayed:
     keys: list[Any]
     values: list[Any]
     """Keys and values as fastavro gives them, before JSON."""
+    records: list[tuple[bytes | None, bytes]]
+    """Keys and values as they go to Kafka."""
+    schemas: dict[str, Any]
+    """By fingerprint."""
 
 
 def replay(stream: Stream, answers: Answers, burst: int = 100) -> Replayed:
@@ -142,7 +146,7 @@ def replay(stream: Stream, answers: Answers, burst: int = 100) -> Replayed:
         )
         schemas: dict[str, Any] = {}
         parsed: dict[str, Any] = {}
-        found: list[tuple[tuple[int, int], Event, list[dict[str, Any]], Any, Any]] = []
+        found: list[tuple[tuple[int, int], Event, list[dict[str, Any]], Any, Any, tuple[bytes | None, bytes]]] = []
         for at in range(0, len(stream.frames), burst):
             assembler.feed(stream.frames[at : at + burst])
             while assembler.is_busy:
@@ -159,14 +163,17 @@ def replay(stream: Stream, answers: Answers, burst: int = 100) -> Replayed:
                     if not source["xid"]:  # a message outside of any transaction: its time is when it was sent
                         event["value"]["source"]["commit_ts"] = None
                     fields = schemas[(message["value"] or b"")[2:10].hex()]["fields"][3]["type"][1]["fields"]
-                    found.append(((source["commit_lsn"], source["seq"]), event, fields, key, value))
+                    record = message.get("key"), message["value"] or b""
+                    found.append(((source["commit_lsn"], source["seq"]), event, fields, key, value, record))
         assert not assembler.in_transaction
     found.sort(key=lambda each: each[0])
     return Replayed(
-        [event for _, event, _, _, _ in found],
-        [fields for _, _, fields, _, _ in found],
-        [key for _, _, _, key, _ in found],
-        [value for _, _, _, _, value in found],
+        [event for _, event, _, _, _, _ in found],
+        [fields for _, _, fields, _, _, _ in found],
+        [key for _, _, _, key, _, _ in found],
+        [value for _, _, _, _, value, _ in found],
+        [record for _, _, _, _, _, record in found],
+        schemas,
     )
 
 

@@ -1,4 +1,7 @@
-"""Runs a codec on one value, and reads the Avro bytes back with fastavro, the oracle."""
+"""Runs a codec on one value, and reads the Avro bytes back with fastavro, the oracle.
+
+So the bytes' JSON is checked for every value that is read back.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import fastavro
 from librt.strings import BytesWriter
 
 from cdcd.avro.codecs.base import Codec
+from support import json_form
 
 UNREPRESENTABLE = object()
 """`transcode` returns this if the codec says that Avro cannot hold the value."""
@@ -31,6 +35,7 @@ def read_back(codec: Codec, avro: Any) -> Any:
     stream = io.BytesIO(avro)
     value = fastavro.schemaless_reader(stream, fastavro.parse_schema(codec.schema))
     assert not stream.read(), "bytes left over"
+    json_form.check(codec.schema, avro, value)
     return value
 
 

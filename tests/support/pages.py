@@ -76,6 +76,7 @@ BLOCKS: dict[str, dict[str, Executes]] = {
     },
     "events": {
         '{"topic": "shop.public.orders"': _EVENT,
+        '{"id":7}': "unit/json_events/test_json_format.py::test_the_update_on_the_page_about_events",
     },
     "types": {
         '{"name": "amount"': "unit/manual/test_types.py::test_the_field_of_a_decimal_is_that_of_a_schema",

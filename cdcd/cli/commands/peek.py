@@ -46,7 +46,7 @@ _PEEK: Final = """
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print the next events, at most as many as the options say."""
     settings = load().settings
-    refuse_unread(settings, "cdcd peek")
+    refuse_unread(settings, "cdcd peek", reads_json=True)
     peek(settings, args.limit, as_json=args.json, out=out)
     return True
 
@@ -104,7 +104,8 @@ def _events(
     wanted = CHANGES_PER_EVENT * limit
     while True:
         messages = _messages(session, settings.source.slot, wanted, options)
-        events = peeked_events(messages, Relations(catalog, rules=settings.column_rules()), types)
+        relations = Relations(catalog, rules=settings.column_rules())
+        events = peeked_events(messages, relations, types, in_json=settings.sink.encoding != "avro")
         if len(events) >= limit or len(messages) < wanted:
             return events[:limit]
         wanted *= GROWTH

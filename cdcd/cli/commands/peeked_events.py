@@ -19,6 +19,7 @@ from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.cli.event_text import OPERATIONS, columns_text
 from cdcd.clock import wall_us
+from cdcd.json_events.json_records import JsonRecords
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.reading.decoder import EventDecoder, plain
@@ -65,8 +66,10 @@ class PeekedEvent:
         return " ".join([*words, columns_text(row)]).rstrip()
 
 
-def peeked_events(messages: Iterable[tuple[int, bytes]], relations: Relations, types: TypeOptions) -> list[PeekedEvent]:
-    """The events of the messages (LSN and bytes of each), in the order of their positions.
+def peeked_events(
+    messages: Iterable[tuple[int, bytes]], relations: Relations, types: TypeOptions, *, in_json: bool = False
+) -> list[PeekedEvent]:
+    """The events of the messages (LSN and bytes of each), in the order of their positions. `in_json`: else in Avro.
 
     Raises BinaryFormatUnsupported as the daemon's decoder does.
     """
@@ -74,7 +77,8 @@ def peeked_events(messages: Iterable[tuple[int, bytes]], relations: Relations, t
     now_us = wall_us() - POSTGRES_EPOCH_US
     with TemporaryDirectory(prefix="cdcd-peek-") as folder:
         spool = Spool(SpoolDirectory(Path(folder) / "spool"), SPOOL_MEMORY_BYTES, SPOOL_BYTES_MAX)
-        encoder = EventEncoder(batches, FingerprintStore(batches), types)
+        records = JsonRecords(batches) if in_json else batches
+        encoder = EventEncoder(records, FingerprintStore(records), types)
         assembler = Assembler(Decoder(), relations, encoder, spool)
         assembler.feed([XLogData(lsn, 0, now_us, data).encode() for lsn, data in messages])
         while assembler.is_busy:

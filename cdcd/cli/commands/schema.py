@@ -27,7 +27,7 @@ LOGICAL_MESSAGES: Final = ".messages"
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print or register the schemas of the tables that the options name, or of all."""
     settings = load().settings
-    refuse_unread(settings, "cdcd schema")
+    refuse_unread(settings, "cdcd schema", reads_json=True)
     if args.register:
         register(settings, args.tables, as_json=args.json, out=out)
     else:

@@ -22,7 +22,6 @@ from typing import Any, Final, TextIO
 
 from cdcd.cli.commands import Load
 from cdcd.cli.event_text import OPERATIONS, columns_text
-from cdcd.config.format_choice import refuse_unread
 from cdcd.errors import DecodeError, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.reading.committed_range import RangeReader
@@ -41,7 +40,6 @@ BATCH_ROWS_MAX: Final = 500
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print the events of the topics that the options name, until Ctrl-C or SIGTERM."""
     settings = load().settings
-    refuse_unread(settings, "cdcd tail")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: `timeout`, `docker stop`
     sink, url = settings.sink, settings.avro.registry_url
     config = client_config(sink.bootstrap_servers, "cdcd-tail", sink.client_properties)
@@ -96,9 +94,12 @@ class TailedEvent:
     def _event_lines(self, head: str) -> list[str]:
         event, source = self.value, self.value["source"]
         operation = OPERATIONS.get(event.get("op", ""), event.get("op"))
-        position = f"{format_lsn(source['commit_lsn'])} #{source['seq']}"
-        if source["xid"]:  # rows of a snapshot have none
-            position += f" xid {source['xid']}"
+        if "commit_lsn" in source:
+            position, xid = f"{format_lsn(source['commit_lsn'])} #{source['seq']}", source["xid"]
+        else:  # of Debezium's format
+            position, xid = format_lsn(source["lsn"]), source["txId"]
+        if xid:  # rows of a snapshot have none
+            position += f" xid {xid}"
         lines = [f"{head} {operation} {columns_text(self.key)} ({position})".replace("  ", " ")]
         lines += [f"    {image:9}{columns_text(event[image])}" for image in ("before", "after") if event.get(image)]
         if event.get("truncate"):
@@ -232,6 +233,12 @@ def nearest_topic(wanted: str, prefix: str, known: Iterable[str]) -> str:
     return "cdcd creates the topic of a table with its first event"
 
 
+def without_schema(value: Any) -> Any:
+    """The payload of a value in Connect's JSON with schemas; else the value."""
+    with_schema = isinstance(value, dict) and value.keys() == {"schema", "payload"}
+    return value["payload"] if with_schema and isinstance(value["schema"], dict) else value
+
+
 def _decoded(message: Message, decoder: EventDecoder) -> TailedEvent:
     key, value = message.key(), message.value()
     topic, partition, offset = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
@@ -241,8 +248,8 @@ def _decoded(message: Message, decoder: EventDecoder) -> TailedEvent:
             partition,
             offset,
             message.timestamp()[1],
-            None if key is None else decoder.decode(bytes(key)),
-            None if value is None else decoder.decode(bytes(value)),
+            None if key is None else without_schema(decoder.decode(bytes(key))),
+            None if value is None else without_schema(decoder.decode(bytes(value))),
         )
     except DecodeError as error:
         raise DecodeError(

@@ -11,6 +11,7 @@ from typing import Final
 
 from cdcd.avro.envelope_head import commit_lsn
 from cdcd.debezium.event_head import last_commit
+from cdcd.json_events import event_head
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.topics import TopicNames
 
@@ -50,10 +51,13 @@ def has_event(
     _, end = reader.bounds() or (0, 0)
     with reader.consumer() as consumer:
         found = reader.read(consumer, offset, min(end, offset + WINDOW), stopping)
-        positions = (_position(message.value() or b"") for _, message in found)
+        positions = (position_of(message.value() or b"") for _, message in found)
         return any(position is not None and position >= lsn for position in positions)
 
 
-def _position(value: bytes) -> int | None:
+def position_of(value: bytes) -> int | None:
     """The commit LSN of the event's transaction, or where the one before ends; None if it has neither."""
-    return last_commit(value) if value.startswith(b"{") else commit_lsn(value)
+    if not value.startswith(b"{"):
+        return commit_lsn(value)
+    position = event_head.commit_lsn(value)
+    return last_commit(value) if position is None else position

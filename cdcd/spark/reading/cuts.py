@@ -220,7 +220,7 @@ class Cuts:
         if own.event_format:
             raise RequestRejected(
                 f"the topics of slot {slot} have events in {own.event_format}, which cdcd spark does not read",
-                "Read them with a consumer of Debezium's events",
+                "Read them with a consumer of such events",
                 code="format-unsupported",
             )
         if since is not None and own.lsn < since.lsn:

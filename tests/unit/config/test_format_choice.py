@@ -14,8 +14,6 @@ Load = Callable[..., Any]
 @pytest.mark.parametrize(
     ("name", "encoding", "hint"),
     [
-        ("cdcd", "json", '"avro"'),
-        ("cdcd", "json-schema", '"avro"'),
         ("debezium", "avro", '"json" or "json-schema"'),
     ],
 )
@@ -29,6 +27,7 @@ def test_a_format_in_an_encoding_that_it_does_not_have_is_refused(
     assert refused.value.hint == f"Set sink.encoding to {hint}"
 
 
+@pytest.mark.parametrize("name", ["cdcd", "debezium"])
 @pytest.mark.parametrize(
     ("more", "named"),
     [
@@ -36,8 +35,8 @@ def test_a_format_in_an_encoding_that_it_does_not_have_is_refused(
         ('on_slot_lost = "repair"\n', 'source.on_slot_lost = "repair"'),
     ],
 )
-def test_what_needs_avro_is_refused_with_json(load_text: Load, minimal: str, more: str, named: str) -> None:
-    chosen = 'format = "debezium"\nencoding = "json"\n'
+def test_what_needs_avro_is_refused_with_json(load_text: Load, minimal: str, more: str, named: str, name: str) -> None:
+    chosen = f'format = "{name}"\nencoding = "json"\n'
     text = f"{minimal}{chosen}{more}" if more.startswith("[") else minimal.replace("[sink]", f"{more}[sink]") + chosen
     with pytest.raises(SettingsError) as refused:
         load_text(text)
@@ -45,10 +44,19 @@ def test_what_needs_avro_is_refused_with_json(load_text: Load, minimal: str, mor
     assert named in refused.value.message
 
 
-def test_only_cdcd_reads_its_own_format(load_text: Load, minimal: str) -> None:
+@pytest.mark.parametrize(("name", "reads_json"), [("cdcd", False), ("debezium", False), ("debezium", True)])
+def test_a_command_refuses_what_it_does_not_read(load_text: Load, minimal: str, name: str, reads_json: bool) -> None:
     refuse_unread(load_text().settings, "cdcd verify")
-    with pytest.raises(SettingsError, match="cdcd verify does not read"):
-        refuse_unread(load_text(f'{minimal}format = "debezium"\nencoding = "json"\n').settings, "cdcd verify")
+    chosen = load_text(f'{minimal}format = "{name}"\nencoding = "json"\n').settings
+    with pytest.raises(SettingsError, match="cdcd verify does not read") as refused:
+        refuse_unread(chosen, "cdcd verify", reads_json=reads_json)
+    assert refused.value.code == "format-unsupported"
+
+
+def test_some_commands_read_cdcds_own_events_in_json(load_text: Load, minimal: str) -> None:
+    settings = load_text(f'{minimal}encoding = "json"\n').settings
+    refuse_unread(settings, "cdcd peek", reads_json=True)
+    assert settings.sink.event_format == "cdcd/json"
 
 
 def test_the_modes_are_those_of_the_section(load_text: Load, minimal: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import re
+from datetime import UTC, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import fastavro
 import pytest
-from support import type_rows
+from support import json_form, type_rows
 from support.type_rows import HEADER, LOSSES_HEADER, OWN, Row, rows, spans, type_named
 
 from cdcd import manual
@@ -40,6 +42,37 @@ def test_each_row_has_the_avro_type_of_its_column_and_the_value_that_tail_shows(
 def test_each_type_that_the_code_knows_has_its_row() -> None:
     named = {pgtype.name for row in TYPES for pgtype in [type_named(row.sql)[0]]}
     assert {*REGISTRY.built_in_names.values(), *REGISTRY.extension_names, *TYPE_FORMS} <= named
+
+
+def test_the_table_of_json_has_what_the_code_writes() -> None:
+    def logical(avro: str, name: str, **more: int) -> Any:
+        return {"type": avro, "logicalType": name, **more}
+
+    moment = datetime(2024, 2, 29, 12, 34, 56, 789000)
+    address = [{"name": "street", "type": "string"}, {"name": "no", "type": "int"}]
+    values: dict[str, tuple[Any, Any]] = {
+        "int": ("long", 9007199254740993),
+        "boolean": ("boolean", True),
+        "float": ("float", 0.1),
+        "bytes/decimal": (logical("bytes", "decimal", precision=12, scale=2), Decimal("12.50")),
+        "string": ("string", '{"a": [1, null]}'),
+        "bytes": ("bytes", b"\0\xff"),
+        "int/date": (logical("int", "date"), moment.date()),
+        "long/time-micros": (logical("long", "time-micros"), time(4, 5, 6, 789000)),
+        "long/local-timestamp-micros": (logical("long", "local-timestamp-micros"), moment),
+        "long/timestamp-micros": (logical("long", "timestamp-micros"), moment.replace(tzinfo=UTC)),
+        "array": ({"type": "array", "items": ["null", "int"]}, [1, None, -3]),
+        "map": ({"type": "map", "values": ["null", "string"]}, {"a": "1", "b": None}),
+        "record": ({"type": "record", "name": "address", "fields": address}, {"street": "Main St", "no": 7}),
+    }
+    _, _, table = manual.page("types").partition("| Avro type | JSON | Example |\n")
+    rows = [line.strip("|").split("|") for line in table.partition("\n\n")[0].splitlines()[1:]]
+    assert [spans(avro)[0] for avro, _, _ in rows] == list(values)
+    for avro, _, example in rows:
+        schema, value = values[spans(avro)[0]]
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+        assert spans(example) == [json_form.translated(schema, out.getvalue()).decode()]
 
 
 @pytest.mark.parametrize("kind", [ARRAY, COMPOSITE, DOMAIN, ENUM, MULTIRANGE, RANGE])

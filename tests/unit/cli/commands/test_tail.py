@@ -1,12 +1,36 @@
 import pytest
 
-from cdcd.cli.commands.tail import TailedEvent, has_key, nearest_topic
+from cdcd.cli.commands.tail import TailedEvent, has_key, nearest_topic, without_schema
 
 
 @pytest.mark.parametrize(("xid", "shown"), [(0, "(0/10 #3)"), (741, "(0/10 #3 xid 741)")])
 def test_a_row_of_a_snapshot_has_no_transaction(xid: int, shown: str) -> None:
     value = {"op": "r", "source": {"commit_lsn": 16, "seq": 3, "xid": xid}, "after": {"id": 1}}
     assert shown in TailedEvent("t", 0, 0, 0, {"id": 1}, value).as_text()[0]
+
+
+@pytest.mark.parametrize(("xid", "shown"), [(None, "(0/10)"), (741, "(0/10 xid 741)")])
+def test_an_event_of_debezium_has_the_position_of_its_change(xid: int | None, shown: str) -> None:
+    source = {"lsn": 16, "txId": xid, "schema": "public", "table": "t"}
+    value = {"before": None, "after": {"id": 1}, "source": source, "transaction": None, "op": "r", "ts_ms": 5}
+    assert TailedEvent("t", 0, 0, 0, {"id": 1}, value).as_text() == [
+        f"1970-01-01 00:00:00.000 t snapshot id=1 {shown}",
+        "    after    id=1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({"schema": {"type": "struct"}, "payload": {"id": 1}}, {"id": 1}),
+        ({"schema": "public", "payload": "p"}, {"schema": "public", "payload": "p"}),
+        ({"schema": {}, "payload": 1, "more": 2}, {"schema": {}, "payload": 1, "more": 2}),
+        (None, None),
+        ("text", "text"),
+    ],
+)
+def test_what_has_connects_schema_is_shown_without_it(value: object, shown: object) -> None:
+    assert without_schema(value) == shown
 
 
 @pytest.mark.parametrize(

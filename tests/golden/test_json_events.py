@@ -1,0 +1,41 @@
+"""Streams that real servers sent give the same events in JSON as in Avro, value by value."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from golden import recording
+from golden.recording import Recording, Stream
+from golden.test_golden import STREAMS
+from support import json_form
+
+from cdcd.json_events.json_records import JsonRecords
+from cdcd.sink.batches import BatchBuilder
+
+
+@pytest.mark.parametrize(("made", "stream"), STREAMS)
+def test_the_events_in_json_are_those_in_avro(made: Recording, stream: Stream) -> None:
+    avro = recording.replay(stream, made.answers, 10_000)
+    batches = BatchBuilder(tombstones=False)
+    json_records = JsonRecords(batches)
+    for fingerprint, schema in avro.schemas.items():
+        json_records.add_schema(fingerprint, json.dumps(schema))
+    table = json_records.open_table("", "")
+    for key, value in avro.records:
+        json_records.add(table, value[11], key, value)
+    [found] = batches.build().tables
+    assert len(found.messages) == len(made.events)
+    for number, message in enumerate(found.messages):
+        key, value = avro.records[number]
+        assert _loaded(message["value"]) == _wanted(avro.values[number], avro.schemas, value), f"event {number}"
+        assert _loaded(message.get("key")) == _wanted(avro.keys[number], avro.schemas, key), f"key {number}"
+
+
+def _wanted(value: Any, schemas: dict[str, Any], record: bytes | None) -> str:
+    return json.dumps(None if record is None else json_form.expected(value, schemas[record[2:10].hex()]))
+
+
+def _loaded(data: bytes | None) -> str:
+    return json.dumps(None if data is None else json.loads(data))

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import pytest
+
+from cdcd.avro.single_object import header
+from cdcd.sink.kafka.committed_rows import position_of
+
+JSON = b'{"op":"c","source":{"commit_lsn":200,"seq":0,"lsn":150,"xid":7},"after":{"s":",\\"sequence\\":\\"[\\"}}'
+
+
+@pytest.mark.parametrize(
+    ("value", "position"),
+    [
+        (header(b"\0" * 8) + b"\2c\x90\3\0", 200),
+        (JSON, 200),
+        (b'{"schema":{"type":"struct"},"payload":' + JSON + b"}", 200),
+        (b'{"before":null,"after":{},"source":{"db":"d","sequence":"[\\"100\\",\\"150\\"]"}}', 100),
+        (b'{"before":null,"after":{"v":",\\"payload\\":{\\"op\\":\\"c\\",\\"source\\":{\\"commit_lsn\\":1,"}}', None),
+        (b"{}", None),
+        (b"", None),
+    ],
+    ids=["avro", "json", "json-schema", "debezium", "hostile", "no event", "tombstone"],
+)
+def test_an_event_of_each_format_says_where_its_transaction_stands(value: bytes, position: int | None) -> None:
+    assert position_of(value) == position
