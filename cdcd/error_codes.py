@@ -52,6 +52,7 @@ Code: TypeAlias = Literal[
     "kafka-unavailable",
     "key-changed",
     "key-masked",
+    "key-unfit",
     "key-unknown",
     "login-method-unfit",
     "login-refused",

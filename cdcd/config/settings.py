@@ -285,14 +285,15 @@ class TablesSettings(Section):
 
 
 class TableSettings(BaseModel):
-    """Columns of some tables: each [[table]] is an entry. Columns are named as PostgreSQL names them."""
+    """What holds for some tables: each [[table]] is an entry. Columns are named as PostgreSQL names them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     match: str = Field(
         examples=["public.customers"],
         description="The tables, as schema.table; * stands for any name. The first entry that matches a table and has "
-        "include or exclude decides which columns of it are published. The first one that has mask decides the masks.",
+        "include or exclude decides which columns of it are published. The first one that has mask decides the masks, "
+        "and the first one that has key the key.",
     )
     include: tuple[str, ...] = Field(
         (),
@@ -312,6 +313,13 @@ class TableSettings(BaseModel):
         'four characters. { constant = "x" }: this text. A null stays a null. A column of a key may be masked by '
         '"hash" only.',
     )
+    key: tuple[str, ...] = Field(
+        (),
+        examples=[["tenant", "id"]],
+        description="The columns of the key of the events, in place of the primary key. PostgreSQL must send them with "
+        "each deleted row: they are columns of its replica identity, or that is FULL. cdcd does not look whether the "
+        "key is unique: rows that share a key are one row for whoever reads by key, and for compaction.",
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -319,8 +327,10 @@ class TableSettings(BaseModel):
             raise ValueError('has an entry whose match is not written as schema.table, as in "public.*"')
         if self.include and self.exclude:
             raise ValueError(f"has include and exclude in one entry (match = {self.match!r}): they exclude each other")
-        if not (self.include or self.exclude or self.mask):
-            raise ValueError(f"has an entry without include, exclude and mask (match = {self.match!r})")
+        if not (self.include or self.exclude or self.mask or self.key):
+            raise ValueError(f"has an entry that says nothing but match (match = {self.match!r})")
+        if len(set(self.key)) < len(self.key):
+            raise ValueError(f"has a key that names a column twice (match = {self.match!r})")
         for column, mask in self.mask.items():
             if isinstance(mask, dict) and not _is_mask(mask):
                 raise ValueError(
@@ -336,9 +346,8 @@ class TableSettings(BaseModel):
     @property
     def rule(self) -> ColumnRule:
         """The same for the flow."""
-        return ColumnRule(
-            self.match, self.include, self.exclude, {name: _mask(mask) for name, mask in self.mask.items()}
-        )
+        masks = {name: _mask(mask) for name, mask in self.mask.items()}
+        return ColumnRule(self.match, self.include, self.exclude, masks, self.key)
 
 
 def _is_mask(mask: Mapping[Any, int | str]) -> bool:
@@ -363,7 +372,8 @@ def _entries(entries: Any) -> Any:
     known = TableSettings.model_fields
     for entry in entries:
         if isinstance(entry, dict) and not ("match" in entry and entry.keys() <= known.keys()):
-            raise ValueError("must have match in each entry, and else include, exclude and mask only")
+            others = ", ".join(name for name in known if name != "match")
+            raise ValueError(f"must have match in each entry, and else only {others}")
     return entries
 
 
@@ -660,7 +670,7 @@ class Settings(BaseSettings):
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     table: Annotated[tuple[TableSettings, ...], BeforeValidator(_entries)] = Field(
-        (), description="Entries about the columns of tables."
+        (), description="Entries about tables."
     )
 
     @model_validator(mode="after")

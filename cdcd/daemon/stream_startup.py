@@ -91,7 +91,7 @@ class StreamStartup:
         source = self._settings.source
         catalog = self._clients.catalog(self._session)
         takes_snapshot = self._settings.snapshot.mode != "never"
-        is_judged = self._fallbacks.judgement.judge(self._session, source, takes_snapshot=takes_snapshot)
+        is_judged = self._fallbacks.judgement.judge(self._session, self._settings, takes_snapshot=takes_snapshot)
         self._publication.ensure(is_judged=is_judged)
         may_be_binary = self._fallbacks.judgement.judge_columns(self._session, self._settings)
         binary = self._fallbacks.binary

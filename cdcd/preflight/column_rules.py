@@ -1,4 +1,4 @@
-"""Judges the settings [[table]] by the tables that are published: which columns are left out, or masked. Pure.
+"""Judges the settings [[table]] by the tables that are published: columns that are left out or masked, keys. Pure.
 
 Before: `source.table_columns` has asked the server.
 After: `check` passes the findings on; a start refuses what is an error, and logs what is a warning.
@@ -14,25 +14,29 @@ from typing import Final, Literal
 
 from cdcd.pgoutput.messages import Column, Relation
 from cdcd.preflight.findings import Finding, error, ok, warning
+from cdcd.source.identifiers import identifier
 from cdcd.source.table_columns import TableColumns
 from cdcd.source.table_selection import qualified_name
 from cdcd.terminal.text_format import plural
-from cdcd.transaction.column_rules import ColumnRule, ColumnRules
+from cdcd.transaction.column_rules import ColumnRule, ColumnRules, unfit_key, unfit_key_hint
 
 ABOUT: Final = "columns"
+KEYS: Final = "keys"
 
 
 def judge(rules: ColumnRules, tables: Sequence[TableColumns], *, binary: Literal["auto"] | bool) -> Iterator[Finding]:
     """The findings. `binary`: the setting source.binary."""
     if not rules.rules:
         return
+    yield from _keys(rules, tables)
     bad, changed, text_only = False, 0, list[str]()
     for table in tables:
         masking = rules.masking(_relation(table))
         if masking is None:
             continue
         changed += 1
-        for name in table.key:
+        keying = rules.keying(table.schema, table.name)
+        for name in table.key if keying is None else keying.key:
             if why := masking.unfit_for_key(name):
                 bad = True
                 yield _unfit(rules, table, name, why)
@@ -54,7 +58,7 @@ def judge(rules: ColumnRules, tables: Sequence[TableColumns], *, binary: Literal
             )
         else:
             yield error(ABOUT, message, 'Set source.binary = "auto"', code="binary-required")
-    if not bad:
+    if changed and not bad:
         yield ok(ABOUT, f"{plural(changed, 'table')} with columns that are left out or masked")
 
 
@@ -62,6 +66,32 @@ def in_binary_mode(rules: ColumnRules, tables: Sequence[TableColumns]) -> bool:
     """Whether all masks of these tables can be made of values in their binary form."""
     maskings = [rules.masking(_relation(table)) for table in tables]
     return not any(masking.text_only for masking in maskings if masking is not None)
+
+
+def _keys(rules: ColumnRules, tables: Sequence[TableColumns]) -> Iterator[Finding]:
+    """The findings about the keys of [[table]]."""
+    fit = 0
+    for table in tables:
+        rule = rules.keying(table.schema, table.name)
+        if rule is None:
+            continue
+        finding = error if rule.pattern.names_one_table else warning
+        name = qualified_name(table.schema, table.name)
+        key = f"the key ({', '.join(rule.key)}) of [[table]]"
+        if why := unfit_key(rule.key, table.identity, table.columns, table.flagged):
+            hint = unfit_key_hint(table.schema, table.name, rule.key)
+            if not set(rule.key) <= set(table.columns):
+                hint = "Correct the names in [[table]]"
+            yield finding(KEYS, f"The events of {name} cannot have {key}: {why}", hint, code="key-unfit")
+        elif nullable := [column for column in rule.key if column in table.nullable]:
+            message = f"In {name}, {', '.join(nullable)} of {key} may be null: events of such rows would have no key"
+            altered = ", ".join(f"ALTER COLUMN {identifier(each)} SET NOT NULL" for each in nullable)
+            hint = f"Run: ALTER TABLE {identifier(table.schema, table.name)} {altered}"
+            yield finding(KEYS, message, hint, code="key-unfit")
+        else:
+            fit += 1
+    if fit:
+        yield ok(KEYS, f"{plural(fit, 'table')} with a key of [[table]]")
 
 
 def _relation(table: TableColumns) -> Relation:

@@ -23,6 +23,7 @@ from cdcd.source.session import Session
 from cdcd.source.slot import Slot, SlotState
 from cdcd.source.table_selection import CandidateTable, TablePattern, select_candidates
 from cdcd.source.write_transactions import WriteTransaction, write_transactions
+from cdcd.transaction.column_rules import ColumnRules
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,13 @@ class PostgresFacts:
     def tables(self) -> list[tuple[str, str]]:
         """Schema and name of each table."""
         return [(table.schema, table.name) for table in self.privileges]
+
+    def with_keys(self, rules: ColumnRules) -> PostgresFacts:
+        """The same facts, with the keys that the settings have."""
+        identities = [
+            replace(each, has_chosen_key=rules.keying(each.schema, each.name) is not None) for each in self.identities
+        ]
+        return replace(self, identities=identities)
 
 
 def gather(session: Session, source: SourceSettings, *, is_start: bool = True) -> PostgresFacts:

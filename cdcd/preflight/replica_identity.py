@@ -40,7 +40,7 @@ def judge(
         return
     bare = [table for each in tables for table in _bare_tables(each)]
     yield from _for_each(bare, _bare, error if publication is None else warning, "replica-identity-missing")
-    keyless = [table for table in tables if table.identity == "f" and not table.has_index]
+    keyless = [table for table in tables if table.identity == "f" and table.is_keyless]
     yield from _for_each(keyless, _keyless, warning, "table-unkeyed")
     lesser = [table for table in tables if table.lesser_partitions or (table.is_root and table.is_bare)]
     yield from _for_each(lesser, lambda table: _lesser(table, name), error, "partition-identity-lesser")

@@ -87,6 +87,8 @@ class TableIdentity:
     lesser_partitions: Sequence[tuple[str, str]] = ()
     """Schema and name of each partition whose replica identity lacks a column of the root's. If the root has none: of
     each partition whose replica identity is not FULL."""
+    has_chosen_key: bool = False
+    """The settings have a key for its events."""
 
     @property
     def quoted(self) -> str:
@@ -101,7 +103,7 @@ class TableIdentity:
     @property
     def is_keyless(self) -> bool:
         """Its events have no key."""
-        return not self.has_index
+        return not (self.has_index or self.has_chosen_key)
 
 
 def table_identities(runner: QueryRunner, oids: Sequence[int], *, as_partitions: bool = False) -> list[TableIdentity]:

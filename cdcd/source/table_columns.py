@@ -25,7 +25,10 @@ _COLUMNS: Final = """
                  CROSS JOIN LATERAL pg_catalog.unnest(i.indkey) WITH ORDINALITY part (attnum, position)
                  JOIN pg_catalog.pg_attribute k ON k.attrelid = c.oid AND k.attnum = part.attnum
                  WHERE i.indrelid = c.oid AND i.indimmediate AND part.position <= i.indnkeyatts
-                   AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END)
+                   AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END),
+           c.relreplident::text,
+           ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
+                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND NOT a.attnotnull)
     FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])) wanted (schema, name)
     JOIN pg_catalog.pg_namespace n ON n.nspname = wanted.schema
     JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
@@ -43,13 +46,23 @@ class TableColumns:
     type_oids: tuple[int, ...]
     key: tuple[str, ...]
     """The columns of the key of its events: of the primary key, or of the index of the replica identity."""
+    identity: str = "d"
+    """`pg_class.relreplident`."""
+    nullable: tuple[str, ...] = ()
+    """The columns that may be null."""
+
+    @property
+    def flagged(self) -> tuple[str, ...]:
+        """The columns of the replica identity."""
+        return {"f": self.columns, "n": ()}.get(self.identity, self.key)
 
 
 def table_columns(runner: QueryRunner, tables: Sequence[tuple[str, str]]) -> list[TableColumns]:
     """The tables with these names (schema, name) that exist."""
     rows = runner.rows(_COLUMNS, [[schema for schema, _ in tables], [name for _, name in tables]])
     return [
-        TableColumns(schema, name, tuple(names), tuple(types), tuple(key)) for schema, name, names, types, key in rows
+        TableColumns(schema, name, tuple(names), tuple(types), tuple(key), identity, tuple(nullable))
+        for schema, name, names, types, key, identity, nullable in rows
     ]
 
 

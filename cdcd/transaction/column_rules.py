@@ -1,21 +1,26 @@
-"""Which columns of a table are published, and which are masked: the settings `[[table]]`. Pure.
+"""Which columns of a table are published, masked, or its key: the settings `[[table]]`. Pure.
 
 Before: the settings have the rules; a Relation message names a table and its columns.
-After: `column_masks` has what is to be done with the bytes of this relation.
+After: `column_masks` has what is to be done with the bytes of this relation, `relations` its key.
 
 Columns are known by their names, at the moment that the stream tells of. The first rule that matches the table and
-says which columns decides that; the first one that masks some decides the masks.
+says which columns decides that; the first one that masks some decides the masks, and the first one that has a key
+decides the key. Such a key need not be unique. But PostgreSQL must send its columns with each old row: they are columns
+of the replica identity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, final
 
 from cdcd.pgoutput.messages import Relation
+from cdcd.source.identifiers import identifier
 from cdcd.source.requests_table import is_requests
 from cdcd.source.table_selection import TablePattern
 from cdcd.transaction.column_masks import Mask, MaskedColumn, Masking, RelationMasking, StoredText
+
+_FULL: Final = "f"
 
 
 @final
@@ -28,14 +33,16 @@ class ColumnRule:
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
         masks: Mapping[str, Mask] | None = None,
+        key: Sequence[str] = (),
     ) -> None:
         """`include`: only these columns, and `exclude`: all but these; one of them at most. Both empty: it says
-        nothing.
+        nothing. `key`: the columns of the key; empty: it says nothing.
         """
         self.pattern: Final = TablePattern(match)
         self.include: Final = frozenset(include)
         self.exclude: Final = frozenset(exclude)
         self.masks: Final = dict(masks or {})
+        self.key: Final = tuple(key)
 
     @property
     def selects(self) -> bool:
@@ -44,7 +51,7 @@ class ColumnRule:
 
     @property
     def names(self) -> frozenset[str]:
-        """Every column that it names."""
+        """Every column that it leaves out or masks, or names so that others are left out."""
         return self.include | self.exclude | frozenset(self.masks)
 
 
@@ -69,6 +76,12 @@ class ColumnRules:
         selecting = next((rule for rule in matching if rule.selects), None)
         return selecting, next((rule for rule in matching if rule.masks), None)
 
+    def keying(self, schema: str, table: str) -> ColumnRule | None:
+        """The rule that has the key of a table; None if none has."""
+        if is_requests(schema, table):
+            return None
+        return next((rule for rule in self.rules if rule.key and rule.pattern.matches(schema, table)), None)
+
     def masking(self, message: Relation) -> RelationMasking | None:
         """What is to be done with a relation; None if all its columns are published as they are."""
         if not self.rules:
@@ -87,6 +100,30 @@ class ColumnRules:
             elif mask is not None:
                 columns.append(MaskedColumn(column.name, column.type_oid, index, index - left_out, mask))
         return RelationMasking(self._masking, message, columns) if columns else None
+
+
+def unfit_key(key: Sequence[str], identity: str, columns: Collection[str], flagged: Collection[str]) -> str:
+    """Why these columns cannot be the key of a table; empty if they can.
+
+    `identity`: the replica identity, as in `pg_class.relreplident`. `columns`: those of the table; `flagged`: those of
+    the replica identity.
+    """
+    if missing := [name for name in key if name not in columns]:
+        return f"the table has no column {', '.join(missing)}"
+    if identity != _FULL and (unsent := [name for name in key if name not in flagged]):
+        return f"its replica identity lacks {', '.join(unsent)}, so an update or a delete would not name the old key"
+    return ""
+
+
+def unfit_key_hint(schema: str, table: str, key: Sequence[str]) -> str:
+    """The SQL that makes these columns fit for a key of the settings."""
+    table_name, columns = identifier(schema, table), ", ".join(map(identifier, key))
+    index = identifier(f"{table[:12]}_key_of_events")
+    return (
+        f"Run: ALTER TABLE {table_name} REPLICA IDENTITY FULL. Or, if the columns are unique and not null, run: "
+        f"CREATE UNIQUE INDEX {index} ON {table_name} ({columns}); "
+        f"ALTER TABLE {table_name} REPLICA IDENTITY USING INDEX {index}. Or change the key in [[table]]"
+    )
 
 
 NO_RULES: Final = ColumnRules()

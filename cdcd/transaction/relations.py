@@ -8,7 +8,8 @@ The stream tells its own time: what a Relation message says held at that moment.
 may be later. So it fills gaps, and never overrides. A dropped type is known by its name only, and its values are text:
 the name alone does not tell an extension's type from a user's own.
 
-The key, by replica identity:
+The key, by the settings: the columns that `[[table]]` names, if they are columns of the replica identity. Else, by
+replica identity:
 
 - DEFAULT or an index: the columns that the message flags. If the publication hides some columns of the index, the
   flagged ones are no key, because several rows could share it. The catalog tells the hidden columns.
@@ -30,7 +31,7 @@ from cdcd.pgoutput import messages
 from cdcd.source.pg_types import DOMAIN, UNKNOWN, Attribute, PgType
 from cdcd.source.table_selection import qualified_name, shell_word
 from cdcd.transaction.column_masks import RelationMasking
-from cdcd.transaction.column_rules import NO_RULES, ColumnRules
+from cdcd.transaction.column_rules import NO_RULES, ColumnRules, unfit_key, unfit_key_hint
 
 IDENTITY_DEFAULT: Final = "d"
 IDENTITY_FULL: Final = "f"
@@ -196,7 +197,7 @@ class Relations:
         columns of these events that were added with a default.
 
         `parked`: the tables whose events do not go to their own topics; for them an unknown key is no key. `rules`: the
-        columns that are left out or masked.
+        columns that are left out or masked, and the keys.
         """
         self._catalog = catalog
         self.rules = rules
@@ -223,12 +224,14 @@ class Relations:
     def resolve(self, message: messages.Relation) -> ResolvedRelation:
         """The relation that `message` announces, with its types and the key of its events, as its readers see it.
 
-        Raises Unpublishable if the key cannot be known, and the table's last events had one; or if a column of the key
-        is left out, or masked by something else than a hash.
+        Raises Unpublishable if the key cannot be known, and the table's last events had one; if a column of the key is
+        left out, or masked by something else than a hash; or if the key of the settings cannot be the key.
         """
         if message.relation_oid in self._seen:
             self._catalog.forget()
         self._seen.add(message.relation_oid)
+        if chosen := self._chosen_key(message):
+            return self._resolved(message, chosen, is_chosen=True)
         key = self._key(message)
         if message.replica_identity not in (IDENTITY_FULL, IDENTITY_NOTHING):
             return self._resolved(message, key)
@@ -272,7 +275,12 @@ class Relations:
         return settled
 
     def _resolved(
-        self, message: messages.Relation, key: Collection[str], *, is_provisional: bool = False
+        self,
+        message: messages.Relation,
+        key: Collection[str],
+        *,
+        is_provisional: bool = False,
+        is_chosen: bool = False,
     ) -> ResolvedRelation:
         masking = self.rules.masking(message)
         if masking is not None:
@@ -302,9 +310,25 @@ class Relations:
             added,
             masking,
         )
-        relation.order_key(self._index(message))
+        if not is_chosen:
+            relation.order_key(self._index(message))
         self._keys[_table(message)] = message.relation_oid, relation.key
         return relation
+
+    def _chosen_key(self, message: messages.Relation) -> tuple[str, ...]:
+        """The key of the settings; empty if they have none. Raises Unpublishable if it cannot be the key.
+
+        A parked table then keeps its own key: its events must name their rows.
+        """
+        table = _table(message)
+        rule = self.rules.keying(*table)
+        if rule is None:
+            return ()
+        flagged = [column.name for column in message.columns if column.is_key]
+        why = unfit_key(rule.key, message.replica_identity, [column.name for column in message.columns], flagged)
+        if why and table not in self._parked:
+            raise _unfit_chosen_key(table, rule.key, why)
+        return () if why else rule.key
 
     def _masked_key(self, table: tuple[str, str], key: Collection[str], masking: RelationMasking) -> Collection[str]:
         """The key, behind the masks. Raises Unpublishable if they take a part of it."""
@@ -395,6 +419,18 @@ def _unfit_key(table: tuple[str, str], column: str, why: str) -> Unpublishable:
         table=table,
         keyless=True,
         code="key-masked",
+    )
+
+
+def _unfit_chosen_key(table: tuple[str, str], key: tuple[str, ...], why: str) -> Unpublishable:
+    name = qualified_name(*table)
+    return Unpublishable(
+        f"the events of {name} cannot have the key ({', '.join(key)}) of [[table]]: {why}",
+        f"{unfit_key_hint(*table, key)}. Then start again, and run: cdcd unpark --discard {shell_word(name)}, which "
+        "takes a new snapshot of the table",
+        table=table,
+        keyless=True,
+        code="key-unfit",
     )
 
 

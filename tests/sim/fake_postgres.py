@@ -53,6 +53,12 @@ class Table:
     key: tuple[str, ...]
     columns: tuple[tuple[str, int], ...]
     """Name and type OID."""
+    chosen: tuple[str, ...] = ()
+    """The key of its events by the settings; empty: they have none for it."""
+
+    @property
+    def key_of_events(self) -> tuple[str, ...]:
+        return self.chosen or self.key
 
     def message(self, xid: int) -> m.Relation:
         flagged = {"f": [name for name, _ in self.columns], "n": ()}.get(self.identity, self.key)

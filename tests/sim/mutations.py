@@ -72,6 +72,26 @@ _MUTATIONS = (
         """,
         scene="MaskedColumns",
     ),
+    # keys of the settings
+    Mutation(
+        "take the key of the settings only for a table that has none",
+        "cdcd.transaction.relations",
+        """
+        -        if chosen := self._chosen_key(message):
+        +        if (chosen := self._chosen_key(message)) and not self._key(message):
+        """,
+        scene="ChosenKeys",
+    ),
+    Mutation(
+        "take every old key that the server sends for a change of the key",
+        "cdcd.avro.event_encoder",
+        """
+        -        elif not self._key.has_key or self._key.is_unchanged(frame, old, new):
+        +        elif not self._key.has_key or (kind == OLD and self._key.is_unchanged(frame, old, new)):
+        """,
+        scene="ChosenKeys",
+        first_seed=50,
+    ),
     # columns that are added with a default
     Mutation(
         "forget the defaults of added columns at a start",

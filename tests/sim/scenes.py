@@ -7,8 +7,10 @@ After: `test_simulation` plays them as they are, `test_mutations` with the bug t
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from hashlib import blake2b
 from random import Random
+from typing import ClassVar
 
 from sim.checker import BrokenPromise
 from sim.contradictions import CONTRADICTIONS
@@ -548,6 +550,23 @@ class MaskedColumns(World):
         return stepped
 
 
+class ChosenKeys(TablesUnderAlteration):
+    """The settings have the keys: a part of the primary key, other columns, and columns of a table that has none."""
+
+    tables: ClassVar = [
+        replace(TABLES[0], key=("id", "note"), chosen=("id",)),
+        replace(TABLES[1], chosen=("id", "note")),
+        replace(TABLES[2], chosen=("id",)),
+    ]
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        entries = [
+            TableSettings.model_validate({"match": f"*.{table.name}*", "key": table.chosen}) for table in self.tables
+        ]
+        self.settings = self.settings.model_copy(update={"table": tuple(entries)})
+
+
 def _hashed(row: Row | None) -> Row | None:
     """The row with the masked columns as readers see them."""
     if row is None:
@@ -763,7 +782,7 @@ class RegistryAway(World):
 
 SCENES = [
     BrokenSnapshots, SnapshotsUnderFaults, PausedSnapshots, ChangedKeys, AddedColumns, MaskedColumns, ReplacedTables,
-    RepairsUnderFaults, LostTopics, LostParkedEvents, CutWhileItWrites, RepublishedTable,
+    ChosenKeys, RepairsUnderFaults, LostTopics, LostParkedEvents, CutWhileItWrites, RepublishedTable,
     RolledBackBeforeALargeOne, PreparedWithoutRows,
     RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, CoordinatorMoves, ForgottenProducers,
     LostWhileTakingOver, ZombieThatPublishes, TornSpool, PreparedBeyondTheSpool, SubtransactionsByTheThousand,

@@ -269,7 +269,9 @@ class SimSnapshotExport:
                 gone = [each for each in self._repairs() if (each.schema, each.table) not in shown]
                 oids = {table.oid for table, _ in (*wanted, *repaired)}
                 if (yield from self._lock(oids)):
-                    relations = Relations(self._life.clients.catalog(self._life.clients.session()))
+                    relations = Relations(
+                        self._life.clients.catalog(self._life.clients.session()), rules=world.settings.column_rules()
+                    )
                     tables = [snapshot.described(table, copy, relations) for table, copy in wanted]
                     repairs = [self._repaired(snapshot, *each, relations) for each in repaired]
                     repairs += [RepairRows(each, refused="it is gone") for each in gone]

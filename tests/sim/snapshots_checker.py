@@ -110,7 +110,7 @@ class SnapshotsChecker:
 
     def took(self, snapshot: SimSnapshot, tables: Iterable[Table]) -> None:
         """A snapshot was taken of these tables."""
-        self._keys_shown |= {(self._topic(table), snapshot.lsn): table.key for table in tables}
+        self._keys_shown |= {(self._topic(table), snapshot.lsn): table.key_of_events for table in tables}
         self._shown[snapshot.lsn] = {
             self._topic(table): {
                 identity: {name: row.get(name) for name, _ in table.columns}

@@ -498,7 +498,7 @@ class Session:
         lost = bool(unsent) and table.identity == "d"
         after = {**new, unsent: None} if lost else new
         unchanged = [unsent] if lost else []
-        if moves and _key(table, old) != _key(table, new):
+        if _key(table, old) != _key(table, new):
             self._event(table, "d", lsn, shown, None, identity, key=_key(table, old))
             self._event(table, "c", lsn, None, after, unchanged=unchanged, key=_key(table, new))
         else:
@@ -564,8 +564,9 @@ class Session:
         key: Row | None = None,
     ) -> None:
         event = Event(
-            (table.schema, table.name), op, lsn, key, before, after, identity, unchanged or [], table.oid, table.key
-        )
+            (table.schema, table.name), op, lsn, key, before, after, identity, unchanged or [], table.oid,
+            table.key_of_events,
+        )  # fmt: skip
         self._levels[-1].events.append(event)
 
     def alter(self) -> str:
@@ -589,16 +590,16 @@ class Session:
             columns = (*table.columns, (f"c{self._db.number}", TEXT))
         name = f"{table.name}x" if self._rng.random() < 0.1 and len(table.name) < 8 else table.name
         key = table.key if set(table.key) <= dict(columns).keys() else ("id",)
-        if table.identity == "d" and self._db.key_rng.random() < self._db.key_share:
+        if table.identity == "d" and not table.chosen and self._db.key_rng.random() < self._db.key_share:
             keys = [*KEYS, ("id", columns[-1][0])]  # often a column that is new
             key = self._db.key_rng.choice([other for other in keys if other != table.key])
         identity = table.identity
-        if table.key and self._db.key_rng.random() < self._db.identity_share:
+        if table.key and not table.chosen and self._db.key_rng.random() < self._db.identity_share:
             identity = {"d": "f", "f": "d"}[identity]
         if key != table.key:
             rekeys = Event((table.schema, table.name), _REKEYS, 0, None, None, None, oid=oid, columns_of_key=key)
             self._levels[-1].events.append(rekeys)
-        self._levels[-1].tables[oid] = Table(oid, table.schema, name, identity, key, columns)
+        self._levels[-1].tables[oid] = Table(oid, table.schema, name, identity, key, columns, table.chosen)
         return f"alter {table.name} in {self._levels[0].xid}"
 
     def swap(self) -> None:
@@ -691,7 +692,7 @@ def _sent(value: Any) -> ColumnValue:
 
 
 def _key(table: Table, row: Row) -> Row | None:
-    return {name: row[name] for name in table.key} or None
+    return {name: row[name] for name in table.key_of_events} or None
 
 
 def _old(table: Table, row: Row) -> tuple[Row, int, str]:

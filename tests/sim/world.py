@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from sim.checker import BrokenPromise, Checker
 from sim.coordinator import Coordinator
@@ -73,6 +73,8 @@ class World:
     loses_topics = 0.3
     """The share of worlds in which Kafka loses topics at last."""
 
+    tables: ClassVar = TABLES
+
     has_defaults = False
     """Whether columns are added with a default."""
 
@@ -96,7 +98,7 @@ class World:
         version = rng.choice([15, 18] if two_phase else [14, 15, 16, 18])
         # A dice of its own: without a stranger, a world goes on as it did.
         has_stranger = Random(f"stranger {seed}").random() < WITH_STRANGER
-        self.server = Server(rng, version, [*TABLES, POISON] if has_stranger else TABLES, self.now)
+        self.server = Server(rng, version, [*self.tables, POISON] if has_stranger else self.tables, self.now)
         self.server.block_chance = rng.choice([0.0, 0.1, 0.5, 1.0])
         self.server.synchronous = rng.random() < 0.4
         self.server.nasty = rng.random() < 0.2

@@ -71,9 +71,10 @@ def test_the_secret_lies_in_a_secrets_file_and_is_shown_nowhere(tmp_path: Path) 
     [
         ("[table]\nmatch = 'a.b'\n", "table must be written as [[table]], once for each entry"),
         ("[[table]]\nexclude = ['a']\n", "table must have match in each entry"),
-        (f"{ENTRY}exlude = ['a']\n", "table must have match in each entry, and else include, exclude and mask only"),
+        (f"{ENTRY}exlude = ['a']\n", "table must have match in each entry, and else only include, exclude, mask, key"),
         ("[[table]]\nmatch = 'customers'\nexclude = ['a']\n", "not written as schema.table"),
-        (f"{ENTRY}", "table has an entry without include, exclude and mask (match = 'public.t')"),
+        (f"{ENTRY}", "table has an entry that says nothing but match (match = 'public.t')"),
+        (f"{ENTRY}key = ['a', 'b', 'a']\n", "table has a key that names a column twice (match = 'public.t')"),
         (f"{ENTRY}exclude = ['a']\ninclude = ['b']\n", "they exclude each other"),
         (f"{ENTRY}mask = {{ a = {{ last = 0 }} }}\n", 'a mask of a that is none of "hash", "null"'),
         (f"{ENTRY}mask = {{ a = {{ last = true }} }}\n", "table must be"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from cdcd.preflight.column_rules import in_binary_mode, judge
 from cdcd.preflight.findings import Level
 from cdcd.source.table_columns import TableColumns
-from cdcd.transaction.column_masks import CONSTANT, HASH, Mask
+from cdcd.transaction.column_masks import CONSTANT, HASH, NOTHING, Mask
 from cdcd.transaction.column_rules import NO_RULES, ColumnRule, ColumnRules
 
 SECRET = b"0123456789abcdef"
@@ -41,6 +42,39 @@ def test_a_column_that_no_table_has_is_named() -> None:
     assert (found.level, found.code) == (Level.WARNING, "column-unknown")
     assert found.message.endswith("names columns that none of its tables has: emial, x")
     assert said(ColumnRule("public.other", exclude=["a"])) == [(Level.WARNING, "column-unknown")]
+
+
+@pytest.mark.parametrize(("pattern", "level"), [("public.t", Level.ERROR), ("public.*", Level.WARNING)])
+@pytest.mark.parametrize(
+    ("identity", "key", "nullable", "why"),
+    [
+        ("d", ["born"], (), "its replica identity lacks born"),
+        ("n", ["id"], (), "its replica identity lacks id"),
+        ("f", ["idd"], (), "the table has no column idd"),
+        ("f", ["id", "email"], ("email",), "email of the key (id, email) of [[table]] may be null"),
+    ],
+)
+def test_a_key_that_cannot_be_one_is_named_beforehand(
+    pattern: str, level: Level, identity: str, key: list[str], nullable: tuple[str, ...], why: str
+) -> None:
+    facts = replace(TABLE, identity=identity, nullable=nullable)
+    [found] = judge(ColumnRules([ColumnRule(pattern, key=key)]), [facts], binary="auto")
+    assert (found.level, found.code) == (level, "key-unfit")
+    assert why in found.message
+
+
+@pytest.mark.parametrize(("identity", "key"), [("d", ["id"]), ("f", ["born", "id"])])
+def test_a_key_that_is_fit_is_counted(identity: str, key: list[str]) -> None:
+    rules = ColumnRules([ColumnRule("public.*", key=key)])
+    [found] = judge(rules, [replace(TABLE, identity=identity)], binary="auto")
+    assert (found.level, found.message) == (Level.OK, "1 table with a key of [[table]]")
+
+
+def test_a_key_of_an_entry_that_is_masked_is_judged_in_place_of_the_primary_key() -> None:
+    lost = ColumnRule("public.t", key=["email"], masks={"email": Mask(CONSTANT, constant=b"x"), "id": Mask(NOTHING)})
+    found = list(judge(ColumnRules([lost]), [replace(TABLE, identity="f")], binary="auto"))
+    assert [(each.level, each.code) for each in found] == [(Level.OK, None), (Level.ERROR, "key-masked")]
+    assert "email" in found[1].message
 
 
 def test_a_mask_that_needs_text_takes_text_mode_or_is_an_error() -> None:

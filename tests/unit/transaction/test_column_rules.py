@@ -95,6 +95,50 @@ def test_a_key_that_is_lost_is_refused_and_parked_without_it(rule: ColumnRule, i
     assert resolved([rule], message, parked={("public", "t")}).key == ()
 
 
+KEYED = ColumnRule("public.*", key=["a", "id"])
+
+
+@pytest.mark.parametrize("identity", ["d", "f"])
+def test_the_first_rule_with_a_key_decides_it_for_good(identity: str) -> None:
+    message = table("id", "a", "b", identity=identity)
+    columns = tuple(m.Column(column.name != "b", column.name, 25, -1) for column in message.columns)
+    message = m.Relation(0, 7, "public", "t", identity, columns if identity == "d" else message.columns)
+    others = [ColumnRule("audit.*", key=["b"]), ColumnRule("*.*", exclude=["c"]), KEYED, ColumnRule("*.*", key=["b"])]
+    relation = resolved(others, message)
+    assert (relation.key, relation.key_order) == (("id", "a"), ("id", "a")), "in the order of the table"
+    assert not relation.is_provisional
+
+
+@pytest.mark.parametrize(
+    ("identity", "flagged", "names", "why"),
+    [
+        ("d", ("id",), ("id", "a"), "its replica identity lacks a"),
+        ("i", ("id",), ("id", "a"), "its replica identity lacks a"),
+        ("n", (), ("id", "a"), "its replica identity lacks a, id"),
+        ("f", ("id", "b"), ("id", "b"), "the table has no column a"),
+    ],
+)
+def test_a_key_that_an_old_row_would_not_have_is_refused_and_a_parked_table_has_its_own(
+    identity: str, flagged: tuple[str, ...], names: tuple[str, ...], why: str
+) -> None:
+    columns = tuple(m.Column(name in flagged, name, 25, -1) for name in names)
+    message = m.Relation(0, 7, "public", "t", identity, columns)
+    with pytest.raises(Unpublishable, match=why) as caught:
+        resolved([KEYED], message)
+    assert (caught.value.code, caught.value.table, caught.value.keyless) == ("key-unfit", ("public", "t"), True)
+    assert 'ALTER TABLE "public"."t" REPLICA IDENTITY USING INDEX "t_key_of_events"' in caught.value.hint
+    own = resolved([], message).key
+    assert resolved([KEYED], message, parked={("public", "t")}).key == own
+    assert own == ("id",)
+
+
+def test_a_key_of_the_settings_may_be_masked_by_a_hash_and_not_be_left_out() -> None:
+    message = table("id", "a", identity="f")
+    assert resolved([KEYED, ColumnRule("*.*", masks={"a": Mask(HASH)})], message).has_masked_key
+    with pytest.raises(Unpublishable, match=r"column a of public\.t is left out"):
+        resolved([KEYED, ColumnRule("*.*", exclude=["a"])], message)
+
+
 def test_the_value_that_older_rows_hold_does_not_show_by_any_way() -> None:
     class Added(Catalog):
         now: dict[str, Attribute]

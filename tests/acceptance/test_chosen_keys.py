@@ -1,0 +1,76 @@
+"""Keys that the settings have: refused where an old row would lack them, and followed where they change."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support import topics
+from support.daemon import cdcd
+from support.stream import StreamFixture
+
+TABLES = (
+    "CREATE TABLE orders (id int PRIMARY KEY, tenant int NOT NULL, v text)",
+    "CREATE TABLE log (v text, tenant int NOT NULL, id int NOT NULL)",
+    "ALTER TABLE log REPLICA IDENTITY FULL",
+    "INSERT INTO orders VALUES (1, 7, 'a'), (2, 7, 'b')",
+    "INSERT INTO log VALUES ('a', 7, 1), ('b', 7, 2)",
+)
+KEY = ["tenant", "id"]
+
+
+def keys(stream: StreamFixture, table: str) -> list[tuple[str, Any]]:
+    """Op and key of each event of a table, in order."""
+    events: list[topics.Event] = sorted(stream.events(), key=lambda event: event.position)
+    return [(event.value["op"], event.key) for event in events if event.topic.endswith(f".{table}")]
+
+
+@pytest.mark.postgres_versions("oldest", "newest")
+def test_a_key_is_refused_until_each_old_row_has_it_and_a_changed_one_copies_the_table(stream: StreamFixture) -> None:
+    stream.sql(*TABLES)
+    entry = {"match": "public.orders", "key": KEY}
+    unfit = stream.daemon(snapshot={"mode": "initial"}, table=[entry])
+    said = cdcd(unfit, "check", code=1)
+    assert "its replica identity lacks tenant, so an update or a delete would not name the old key" in said
+    [line] = [line for line in said.splitlines() if "REPLICA IDENTITY USING INDEX" in line]
+    unfit.start()
+    assert unfit.wait() != 0
+    assert "[key-unfit]" in unfit.log.read_text()
+    index = line.partition("CREATE UNIQUE INDEX")[2].partition(". Or change")[0]
+    stream.sql(*f"CREATE UNIQUE INDEX{index}".split("; "))
+    daemon = stream.daemon(snapshot={"mode": "initial"}, table=[{"match": "public.*", "key": KEY}])
+    assert "2 tables with a key of [[table]]" in cdcd(daemon, "check")
+    daemon.start()
+    daemon.wait_for_log("the snapshot is complete", 60)
+    stream.sql(
+        "UPDATE orders SET v = 'c' WHERE id = 1",
+        "UPDATE orders SET tenant = 8 WHERE id = 1",
+        "DELETE FROM orders WHERE id = 2",
+        "INSERT INTO log VALUES ('c', 8, 1)",
+        "UPDATE log SET v = 'd' WHERE tenant = 8",
+        "UPDATE log SET id = 3 WHERE tenant = 8",
+        "DELETE FROM log WHERE tenant = 7 AND id = 2",
+    )
+    daemon.wait_until_confirmed()
+    one, two = {"id": 1, "tenant": 7}, {"id": 2, "tenant": 7}
+    assert keys(stream, "orders") == [
+        ("r", one), ("r", two), ("u", one), ("d", one), ("c", {"id": 1, "tenant": 8}), ("d", two),
+    ]  # fmt: skip
+    moved = {"tenant": 8, "id": 1}
+    assert keys(stream, "log")[2:] == [
+        ("c", moved), ("u", moved), ("d", moved), ("c", {"tenant": 8, "id": 3}), ("d", two),
+    ]  # fmt: skip
+    assert all(json.loads(each)["equal"] for each in cdcd(daemon, "verify", "--json").splitlines())
+    assert daemon.stop() == 0
+    # Another key in the settings is another key of the table: its rows are copied under it.
+    changed = stream.daemon(snapshot={"mode": "initial"}, table=[{"match": "public.orders", "key": ["id"]}]).start()
+    stream.sql("INSERT INTO orders VALUES (3, 9, 'e')", "INSERT INTO log VALUES ('e', 9, 3)")
+    changed.wait_for_log("the key of public.orders changed from (id, tenant) to (id)", 60)
+    stream.sql("INSERT INTO log VALUES ('f', 9, 4)")  # with FULL the old key holds for the first transaction
+    changed.wait_for_log("the key of public.log changed from (tenant, id) to none", 60)
+    changed.wait_until_confirmed()
+    found = [json.loads(each) for each in cdcd(changed, "verify", "--json").splitlines()]
+    assert [(each["equal"], each["other_keys"]) for each in found] == [(True, []), (True, [])]
+    topics.check_exactly_once(stream.events())
+    assert changed.stop() == 0
