@@ -97,6 +97,7 @@ Code: TypeAlias = Literal[
     "replication-denied",
     "request-passed-over",
     "requests-not-taken",
+    "row-field-taken",
     "row-filter-failed",
     "row-too-large",
     "rows-hidden",

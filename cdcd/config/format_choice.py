@@ -9,10 +9,15 @@ from __future__ import annotations
 from typing import Final
 
 from cdcd.config.settings import Settings
-from cdcd.debezium.modes import Modes
+from cdcd.debezium.added_fields import names_of
+from cdcd.debezium.modes import Modes, RowModes
 from cdcd.errors import SettingsError
 
-_ENCODINGS: Final = {"cdcd": ("avro", "json", "json-schema"), "debezium": ("json", "json-schema")}
+_ENCODINGS: Final = {
+    "cdcd": ("avro", "json", "json-schema"),
+    "debezium": ("json", "json-schema"),
+    "row": ("json", "json-schema"),
+}
 
 
 def check_format(settings: Settings) -> None:
@@ -32,6 +37,12 @@ def check_format(settings: Settings) -> None:
         raise SettingsError(
             f'avro.registry_url is set, but sink.encoding = "{sink.encoding}" has no schema registry',
             "Remove avro.registry_url",
+            code="format-unsupported",
+        )
+    if sink.format == "row" and settings.debezium.truncates:
+        raise SettingsError(
+            'debezium.truncates is true, but no row of sink.format = "row" can say that a table was truncated',
+            "Remove debezium.truncates",
             code="format-unsupported",
         )
     if settings.source.on_slot_lost == "repair":
@@ -58,9 +69,11 @@ def refuse_unread(settings: Settings, what: str, *, reads_json: bool = False) ->
 
 
 def debezium_modes(settings: Settings) -> Modes:
-    """Return the modes that the section `debezium` sets."""
-    chosen = settings.debezium
+    """Return the modes that the sections `debezium` and `row` set."""
+    chosen, rows = settings.debezium, settings.row
+    fields = tuple(names_of(rows.add_fields, rows.add_fields_prefix))
     return Modes(
+        rows=RowModes(fields, rows.delete_tombstone_handling_mode) if settings.sink.format == "row" else None,
         decimal=chosen.decimal_handling_mode,
         time=chosen.time_precision_mode,
         interval=chosen.interval_handling_mode,

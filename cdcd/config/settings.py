@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from cdcd.config.layers import SettingNames
+from cdcd.debezium.added_fields import names_of
 from cdcd.sink.acls import Places
 from cdcd.sink.kafka.client_config import Property, with_token_function
 from cdcd.sink.kafka.token_function import MSK_IAM, TokenFunction
@@ -414,7 +415,7 @@ class AvroSettings(Section):
 
 
 class DebeziumSettings(Section):
-    """Debezium's format of events: the settings that its connector has, by its names. For sink.format = "debezium"."""
+    """Debezium's format: the settings of its connector. For sink.format = "debezium"; those of values for "row" too."""
 
     decimal_handling_mode: Literal["precise", "double", "string"] = Field(
         "precise",
@@ -456,13 +457,40 @@ class DebeziumSettings(Section):
     )
 
 
+class RowSettings(Section):
+    """Flat rows, by the names of Debezium's ExtractNewRecordState. For sink.format = "row"."""
+
+    add_fields: tuple[str, ...] = Field(
+        ("op", "lsn", "source.ts_ms"),
+        description='What each row gets behind its columns, from Debezium\'s event: "op", "ts_ms", or a field of its '
+        'source, such as "source.ts_ms" (the time of the commit), "lsn" or "table". "lsn:position" gives another name.',
+    )
+    add_fields_prefix: str = Field(
+        "__",
+        max_length=100,
+        description="What the names of these fields begin with. A dot becomes _: __op, __lsn, __source_ts_ms.",
+    )
+    delete_tombstone_handling_mode: Literal["tombstone", "rewrite", "rewrite-with-tombstone", "drop"] = Field(
+        "tombstone",
+        description='What a delete is. "tombstone": a record without a value. "rewrite": the old row, as far as '
+        'PostgreSQL sends it (REPLICA IDENTITY), with __deleted = "true"; all other rows have "false". '
+        '"rewrite-with-tombstone": both. "drop": nothing.',
+    )
+
+    @model_validator(mode="after")
+    def _has_known_fields(self) -> Self:
+        names_of(self.add_fields, self.add_fields_prefix)
+        return self
+
+
 class SinkSettings(Section):
     """Kafka: where the events go."""
 
-    format: Literal["cdcd", "debezium"] = Field(
+    format: Literal["cdcd", "debezium", "row"] = Field(
         "cdcd",
-        description="What events look like: cdcd's own, or \"debezium\", for consumers of Debezium's events (section "
-        "debezium). cdcd does not read the latter itself yet: cdcd verify and peek, and cdcd spark refuse them.",
+        description="What events look like: cdcd's own; \"debezium\", for consumers of Debezium's events (section "
+        'debezium); or "row": the new row alone, for sinks (sections row and debezium). cdcd does not read the latter '
+        "two itself yet: cdcd verify and peek, and cdcd spark refuse them.",
     )
     encoding: Literal["avro", "json", "json-schema"] = Field(
         "avro",
@@ -507,7 +535,7 @@ class SinkSettings(Section):
         False,
         description="Publish a record with the same key and no value after each delete, for compacted topics. A "
         "truncate event then has a key of no bytes: a compacted topic takes no record without a key. For sink.format = "
-        '"debezium", debezium.tombstones says this.',
+        '"debezium", debezium.tombstones says this; for "row", row.delete_tombstone_handling_mode.',
     )
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         "exactly_once",
@@ -665,6 +693,7 @@ class Settings(BaseSettings):
     tables: TablesSettings = Field(default_factory=TablesSettings)
     avro: AvroSettings = Field(default_factory=AvroSettings)
     debezium: DebeziumSettings = Field(default_factory=DebeziumSettings)
+    row: RowSettings = Field(default_factory=RowSettings)
     sink: SinkSettings
     spool: SpoolSettings = Field(default_factory=SpoolSettings)
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)

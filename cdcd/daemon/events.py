@@ -48,4 +48,7 @@ def batch_builder(settings: Settings) -> Callable[[], BatchBuilder]:
     """Makes what gathers the records of a stream, or those of its snapshots."""
     if settings.sink.format == "cdcd":
         return partial(BatchBuilder, settings.sink.tombstones)
-    return partial(BatchBuilder, settings.debezium.tombstones, truncate_key=None)
+    tombstones = settings.debezium.tombstones
+    if settings.sink.format == "row":
+        tombstones = settings.row.delete_tombstone_handling_mode == "rewrite-with-tombstone"
+    return partial(BatchBuilder, tombstones, truncate_key=None)

@@ -1,4 +1,4 @@
-"""Encodes changes as Debezium's events in JSON.
+"""Encodes changes as Debezium's events, or as flat rows, in JSON.
 
 Before: `transaction` gives changes in commit order, `snapshot.copy_format` the rows of a snapshot.
 After: `row_encoder` and `message_encoder` write the events; a RecordConsumer (`sink.batches`) takes the records.
@@ -27,7 +27,7 @@ class EventEncoder(ChangeConsumer):
         """`last_commit`: where the last transaction before ends; 0: unknown."""
         self._writer = writer
         self._lookup = lookup
-        self.takes_truncates = writer.modes.truncates
+        self.takes_truncates = writer.takes_truncates
         self._last_commit: i64 = last_commit
         self._commit_ts: i64 = 0
         self._xid: i64 = 0

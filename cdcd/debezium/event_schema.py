@@ -46,6 +46,11 @@ def envelope_schema(name: str, columns: Sequence[tuple[str, Schema]]) -> Schema:
     )
 
 
+def row_schema(name: str, columns: Sequence[tuple[str, Schema]]) -> Schema:
+    """The schema of a table's flat rows. `columns`: with the fields that are added to them."""
+    return Schema("struct", f"{name}.Value", fields=tuple(columns))
+
+
 def key_schema(name: str, columns: Sequence[tuple[str, Schema]]) -> Schema:
     """The schema of a table's keys."""
     return Schema("struct", f"{name}.Key", fields=tuple(columns))

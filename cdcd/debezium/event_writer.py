@@ -12,6 +12,7 @@ from typing import Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from cdcd.debezium.added_fields import AddedFields
 from cdcd.debezium.json_text import write_int
 from cdcd.debezium.modes import Modes
 from cdcd.debezium.source_block import SourceBlock, clock_piece
@@ -36,7 +37,11 @@ class EventWriter:
         self.value = BytesWriter()
         self.key = BytesWriter()
         self.commit_lsn: i64 = 0
+        self.rows = None if modes.rows is None else AddedFields(modes.rows)
+        self.takes_truncates = modes.truncates and modes.rows is None
+        """A truncate is an event. A row cannot say it."""
         self.clock = b""
+        self.clock_ns: i64 = 0
         self._clock_ns = clock_ns
         self._clock_left: i64 = 0
 
@@ -45,12 +50,18 @@ class EventWriter:
         self.commit_lsn = commit_lsn
         self._clock_left = 0
 
-    def write_source(self, table: bytes, lsn: i64) -> None:
-        """Append the field `source` of an event, and see to the clock; `table`: as `table_piece` makes it."""
+    def see_clock(self) -> None:
+        """See to the clock, for one event."""
         if self._clock_left == 0:
             self._clock_left = _CLOCK_EVENTS
-            self.clock = clock_piece(self._clock_ns())
+            self.clock_ns = self._clock_ns()
+            self.clock = clock_piece(int(self.clock_ns))
+            self.source.version += 1
         self._clock_left -= 1
+
+    def write_source(self, table: bytes, lsn: i64) -> None:
+        """Append the field `source` of an event, and see to the clock; `table`: as `table_piece` makes it."""
+        self.see_clock()
         out, source = self.value, self.source
         out.write(source.head)
         write_int(out, lsn)

@@ -1,6 +1,6 @@
-"""What a user chooses of Debezium's format.
+"""What a user chooses of Debezium's format, and of flat rows.
 
-Before: the settings of the section `debezium`.
+Before: the settings of the sections `debezium` and `row`.
 After: `values.lookup` and `event_encoder` follow them.
 Source: Debezium 3.7, "Debezium connector for PostgreSQL", the connector's properties.
 """
@@ -23,6 +23,17 @@ TimeMode: TypeAlias = Literal[
 IntervalMode: TypeAlias = Literal["numeric", "string"]
 BinaryMode: TypeAlias = Literal["bytes", "base64", "base64-url-safe", "hex"]
 HstoreMode: TypeAlias = Literal["json", "map"]
+DeleteMode: TypeAlias = Literal["tombstone", "rewrite", "rewrite-with-tombstone", "drop"]
+
+
+@dataclass(frozen=True)
+class RowModes:
+    """The properties of Debezium's ExtractNewRecordState."""
+
+    fields: tuple[tuple[str, str], ...] = ()
+    """`add.fields`: the name in the row, and the place in the event, such as "op" or "source.lsn"."""
+    deletes: DeleteMode = "tombstone"
+    """`delete.tombstone.handling.mode`."""
 
 
 @dataclass(frozen=True)
@@ -50,3 +61,5 @@ class Modes:
     converters, which is true there."""
     with_schemas: bool = False
     """`schemas.enable` of Connect's converter: every key and value has its schema."""
+    rows: RowModes | None = None
+    """Not None: flat rows instead of events."""

@@ -1,4 +1,4 @@
-"""Encodes the changes of one relation as Debezium's events: reads PostgreSQL's tuples in place in the frame.
+"""Encodes the changes of one relation as Debezium's events, or as flat rows: reads PostgreSQL's tuples in place.
 
 Before: `event_encoder` hands in changes in commit order, `snapshot.copy_format` the rows of a snapshot.
 After: a RecordConsumer (`sink.batches`) takes the records.
@@ -15,10 +15,12 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64
 
+from cdcd.debezium.added_fields import AddedToTable
 from cdcd.debezium.debezium_names import table_name
-from cdcd.debezium.event_schema import before_payload, envelope_schema, key_schema
+from cdcd.debezium.event_schema import before_payload, envelope_schema, key_schema, row_schema
 from cdcd.debezium.event_writer import EventWriter
 from cdcd.debezium.field_writer import Field
+from cdcd.debezium.json_text import write_int
 from cdcd.debezium.key_encoder import KeyEncoder
 from cdcd.debezium.source_block import table_piece
 from cdcd.errors import BUG_HINT, CdcdError, DecodeError
@@ -68,6 +70,11 @@ class RowEncoder(RelationChanges):
         self._is_stale = False
         """A column may be null, and the schema does not say so."""
         self._source = table_piece(relation.schema, relation.name)
+        self._rows: AddedToTable | None = None
+        """Not None: flat rows, with what stands behind their columns."""
+        if writer.rows is not None:
+            self._rows = AddedToTable(writer.rows, writer.source, relation.schema, relation.name)
+        self._has_delete_events = writer.rows is None or writer.rows.has_deleted_rows
 
     def _announce(self) -> None:
         """Make the topic known. This waits for the first event, because a relation may never have one."""
@@ -77,12 +84,20 @@ class RowEncoder(RelationChanges):
         if self._with_schemas:
             name = table_name(writer.prefix, relation.schema, relation.name)
             columns = [(field.name, field.schema) for field in self._fields if field.is_shown]
-            schema = before_payload(envelope_schema(name, columns))
+            if self._rows is None:
+                schema = before_payload(envelope_schema(name, columns))
+            else:
+                schema = before_payload(row_schema(name, columns + self._rows.fields.schemas()))
             keys = [(field.name, field.schema) for field in self._key.fields]
             self._key.head = before_payload(key_schema(name, keys))
             self._key.close = True
-        self._head = schema + b'{"before":'
-        self._head_without_old = schema + b'{"before":null,"after":'
+        if self._rows is None:
+            self._head = schema + b'{"before":'
+            self._head_without_old = schema + b'{"before":null,"after":'
+        else:
+            self._head = self._head_without_old = schema
+            shown = [field.name for field in self._fields if field.is_shown]
+            self._rows.fields.check(shown, f"{relation.schema}.{relation.name}")
         self._table = writer.records.open_table(relation.schema, relation.name)
         writer.records.set_key(relation.schema, relation.name, relation.key, relation.oid, relation.added)
 
@@ -116,7 +131,8 @@ class RowEncoder(RelationChanges):
         if self._table < 0:
             self._announce()
         before, after = self._key_of(frame, old, 0), self._key_of(frame, new, old)
-        self._write_rows(frame, old, 0, 0)
+        if self._has_delete_events:
+            self._write_rows(frame, old, 0, 0)
         self._finish_change(_DELETE, before, lsn, NEW_KEY, after)
         self._write_rows(frame, 0, old, new)
         self._finish_change(_CREATE, after, lsn, OLD_KEY, before)
@@ -128,12 +144,15 @@ class RowEncoder(RelationChanges):
         self._check_end(frame, tuple_end(frame, old, self._width, "Delete", "old tuple"), "Delete")
         if frame[at] == KEY and not self._key.has_key:
             raise self._key.unknown()
-        self._write_rows(frame, old, 0, 0)
+        if self._table < 0:
+            self._announce()
+        if self._has_delete_events:
+            self._write_rows(frame, old, 0, 0)
         self._finish(_DELETE, self._key_of(frame, old, 0), lsn)
 
     def truncate(self, lsn: i64, cascade: bool, restart_identity: bool) -> None:
         writer = self._writer
-        if not writer.modes.truncates:
+        if not writer.takes_truncates:
             return
         if self._table < 0:
             self._announce()
@@ -202,6 +221,10 @@ class RowEncoder(RelationChanges):
     def _write_images(self, frame: bytes, before: i64, old: i64, new: i64) -> None:
         out = self._writer.value
         out.truncate(0)
+        if self._rows is not None:
+            out.write(self._head)
+            self._row(frame, before if new == 0 else new, old)
+            return
         if before == 0:
             out.write(self._head_without_old)
         else:
@@ -220,17 +243,38 @@ class RowEncoder(RelationChanges):
         """Write the fields behind the rows."""
         writer = self._writer
         out = writer.value
-        out.append(_COMMA)
-        writer.write_source(self._source, lsn)
-        out.write(_OP[op])
-        out.write(writer.clock)
+        if self._rows is not None:
+            self._write_added(self._rows, op, lsn)
+        else:
+            out.append(_COMMA)
+            writer.write_source(self._source, lsn)
+            out.write(_OP[op])
+            out.write(writer.clock)
         if self._with_schemas:
             out.append(_BRACE)
 
+    def _write_added(self, rows: AddedToTable, op: i64, lsn: i64) -> None:
+        """Write the fields behind the columns of a flat row, in the place of its brace."""
+        writer = self._writer
+        if rows.fields.has_clock:
+            writer.see_clock()
+        pieces = rows.pieces(op, writer.clock_ns)
+        out = writer.value
+        out.truncate(len(out) - 1)
+        if not self._is_empty and len(pieces[0]) > 1:
+            out.append(_COMMA)
+        out.write(pieces[0])
+        for piece in pieces[1:]:
+            write_int(out, lsn)
+            out.write(piece)
+
     def _finish(self, op: i64, key: bytes | None, lsn: i64) -> None:
         """End an event, and pass it to the consumer."""
-        self._write_rest(op, lsn)
         writer = self._writer
+        if op == _DELETE and not self._has_delete_events:
+            self._add_tombstone(key, None)
+            return
+        self._write_rest(op, lsn)
         out = writer.value
         if len(out) > _KEPT_BYTES:
             writer.value = BytesWriter()
@@ -243,10 +287,18 @@ class RowEncoder(RelationChanges):
         if key is None or other_key is None:
             self._finish(op, key, lsn)
             return
+        if op == _DELETE and not self._has_delete_events:
+            self._add_tombstone(key, (header, other_key))
+            return
         self._write_rest(op, lsn)
         self._writer.records.add_with_header(self._table, op, key, self._writer.value.getvalue(), header, other_key)
         if len(self._writer.value) > _KEPT_BYTES:
             self._writer.value = BytesWriter()
+
+    def _add_tombstone(self, key: bytes | None, header: tuple[str, bytes] | None) -> None:
+        """Pass a delete of a flat row to the consumer. One without a key is none: it would not say what it deletes."""
+        if key is not None and self._rows is not None and self._rows.fields.has_tombstones:
+            self._writer.records.add_delete(self._table, key, header)
 
     # Tuples
 

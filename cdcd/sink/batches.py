@@ -228,7 +228,7 @@ class BatchBuilder(RecordConsumer):
     """Gathers records into a batch until `build` is called."""
 
     def __init__(self, tombstones: bool, truncate_key: bytes | None = b"") -> None:
-        """`truncate_key`: that of truncates on topics with tombstones; None: none."""
+        """`tombstones`: one follows each delete. `truncate_key`: that of truncates on such topics; None: none."""
         self._tombstones = tombstones
         self._truncate_key = truncate_key
         self._numbers: dict[tuple[str, str], int] = {}
@@ -309,6 +309,15 @@ class BatchBuilder(RecordConsumer):
             if op == DELETE and self._tombstones:
                 gathering.messages.append({"key": key, "value": None})
                 gathering.ops.append(_TOMBSTONE)
+
+    def add_delete(self, table: i64, key: bytes, header: tuple[str, bytes] | None) -> None:
+        if header is None:
+            self.add(table, DELETE, key, b"")
+        else:
+            self.add_with_header(table, DELETE, key, b"", header[0], header[1])
+        gathering = self._gathering[table]
+        assert gathering is not None
+        gathering.messages[len(gathering.messages) - 1]["value"] = None  # its format has no other tombstones
 
     def add_with_header(self, table: i64, op: i64, key: bytes, value: bytes, name: str, header: bytes) -> None:
         self.add(table, op, key, value)

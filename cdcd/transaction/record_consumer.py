@@ -44,6 +44,10 @@ class RecordConsumer:
         """Take one event of the open transaction; `op` is the ASCII code of the envelope's op."""
         raise NotImplementedError
 
+    def add_delete(self, table: i64, key: bytes, header: tuple[str, bytes] | None) -> None:
+        """Take a delete of the open transaction that is no event: its key without a value, with one header or none."""
+        raise NotImplementedError
+
     def add_large(self, table: i64, op: i64, key: bytes | None, value: BytesWriter) -> None:
         """As `add`. The consumer may copy the value later, once the frame that it comes from is gone: it keeps it."""
         self.add(table, op, key, value.getvalue())

@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from cdcd.avro.envelope_head import commit_lsn
-from cdcd.debezium.event_head import last_commit
+from cdcd.debezium.event_head import last_commit, row_lsn
 from cdcd.json_events import event_head
+from cdcd.progress.records import SlotRecord
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.topics import TopicNames
 
@@ -41,9 +42,9 @@ def topic_with_rows(
 
 
 def has_event(
-    kafka: KafkaCluster, topic: str, partition: int, offset: int, lsn: int, stopping: Callable[[], bool]
+    kafka: KafkaCluster, topic: str, partition: int, offset: int, last: SlotRecord, stopping: Callable[[], bool]
 ) -> bool:
-    """Whether a committed event from `offset` on is of a transaction that commits at `lsn` or later.
+    """Whether a committed event from `offset` on is of a transaction that commits behind the slot record `last`.
 
     It does not wait for open transactions. Raises as Kafka's readers do.
     """
@@ -51,12 +52,18 @@ def has_event(
     _, end = reader.bounds() or (0, 0)
     with reader.consumer() as consumer:
         found = reader.read(consumer, offset, min(end, offset + WINDOW), stopping)
-        positions = (position_of(message.value() or b"") for _, message in found)
-        return any(position is not None and position >= lsn for position in positions)
+        positions = (position_of(message.value() or b"", last.event_format) for _, message in found)
+        return any(position is not None and position >= last.lsn for position in positions)
 
 
-def position_of(value: bytes) -> int | None:
-    """The commit LSN of the event's transaction, or where the one before ends; None if it has neither."""
+def position_of(value: bytes, event_format: str) -> int | None:
+    """The commit LSN of the event's transaction, or where the one before ends; None if it has neither.
+
+    `event_format`: as SlotRecord has it. A flat row has the LSN of its change, which may lie before an earlier commit:
+    then it tells nothing.
+    """
+    if event_format.startswith("row/"):
+        return row_lsn(value)
     if not value.startswith(b"{"):
         return commit_lsn(value)
     position = event_head.commit_lsn(value)

@@ -117,7 +117,7 @@ class TopicCheck:
                 continue
             for partition, end in enumerate(self._found[topic].ends):
                 recorded = record.offsets[partition] if partition < len(record.offsets) else 0
-                if end > recorded + 1 and has_event(self._kafka, topic, partition, recorded, last.lsn, stopping):
+                if end > recorded + 1 and has_event(self._kafka, topic, partition, recorded, last, stopping):
                     return topic
         return ""
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from cdcd.config.format_choice import debezium_modes, refuse_unread
+from cdcd.debezium.modes import RowModes
 from cdcd.errors import SettingsError
 
 Load = Callable[..., Any]
@@ -15,6 +16,7 @@ Load = Callable[..., Any]
     ("name", "encoding", "hint"),
     [
         ("debezium", "avro", '"json" or "json-schema"'),
+        ("row", "avro", '"json" or "json-schema"'),
     ],
 )
 def test_a_format_in_an_encoding_that_it_does_not_have_is_refused(
@@ -44,7 +46,26 @@ def test_what_needs_avro_is_refused_with_json(load_text: Load, minimal: str, mor
     assert named in refused.value.message
 
 
-@pytest.mark.parametrize(("name", "reads_json"), [("cdcd", False), ("debezium", False), ("debezium", True)])
+def test_a_row_cannot_say_a_truncate(load_text: Load, minimal: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_text(f'{minimal}format = "row"\nencoding = "json"\n[debezium]\ntruncates = true\n')
+    assert refused.value.code == "format-unsupported"
+
+
+def test_the_modes_of_rows_are_those_of_their_section(load_text: Load, minimal: str) -> None:
+    chosen = 'format = "row"\nencoding = "json"\n'
+    text = f'{minimal}{chosen}[row]\nadd_fields = ["op", "table:from"]\nadd_fields_prefix = "_"\n'
+    settings = load_text(text).settings
+    modes = debezium_modes(settings)
+    assert modes.rows == RowModes((("_op", "op"), ("_from", "source.table")), "tombstone")
+    assert (settings.sink.event_format, modes.truncates) == ("row/json", False)
+    with pytest.raises(SettingsError, match="nothing is no field of an event"):
+        load_text(text.replace("table:from", "nothing"))
+
+
+@pytest.mark.parametrize(
+    ("name", "reads_json"), [("cdcd", False), ("debezium", False), ("debezium", True), ("row", True)]
+)
 def test_a_command_refuses_what_it_does_not_read(load_text: Load, minimal: str, name: str, reads_json: bool) -> None:
     refuse_unread(load_text().settings, "cdcd verify")
     chosen = load_text(f'{minimal}format = "{name}"\nencoding = "json"\n').settings

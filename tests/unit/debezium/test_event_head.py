@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from golden.debezium.recorded import HERE, load
 
-from cdcd.debezium.event_head import last_commit
+from cdcd.debezium.event_head import last_commit, row_lsn
 
 
 def test_an_event_of_debezium_says_where_the_transaction_before_ends() -> None:
@@ -34,3 +34,17 @@ def test_an_event_of_debezium_says_where_the_transaction_before_ends() -> None:
 )
 def test_it_is_that_of_the_source(value: bytes, lsn: int | None) -> None:
     assert last_commit(value) == lsn
+
+
+@pytest.mark.parametrize(
+    ("value", "lsn"),
+    [
+        (b'{"a":"\\",\\"__lsn\\":9,","__op":"c","__lsn":16}', 16),
+        (b'{"schema":{"fields":[{"type":"int64","field":"__lsn"}]},"payload":{"__lsn":16,"__op":"c"}}', 16),
+        (b'{"a":1,"__lsn":"7"}', None),
+        (b'{"a":1}', None),
+        (b"", None),
+    ],
+)
+def test_a_flat_row_says_the_lsn_of_its_change_if_it_has_the_field(value: bytes, lsn: int | None) -> None:
+    assert row_lsn(value) == lsn

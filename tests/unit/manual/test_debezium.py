@@ -1,7 +1,9 @@
-"""The page about Debezium: its settings are taken."""
+"""The page about Debezium: its settings are taken, and its rows are written."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,15 +11,50 @@ from support.pages import blocks
 
 from cdcd.config import loading
 from cdcd.config.format_choice import debezium_modes
+from cdcd.config.settings import Settings
+from cdcd.debezium.debezium_format import DebeziumFormat
+from cdcd.pgoutput.encoder import encode_tuple
+from cdcd.sink.batches import BatchBuilder
+from cdcd.source.pg_types import PgType
+from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
 
 
-def test_the_settings_of_the_page_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """The settings of each block of the page."""
     monkeypatch.setenv("CDCD_SOURCE__DSN", "dbname=shop")
     monkeypatch.setenv("CDCD_SINK__BOOTSTRAP_SERVERS", "localhost:9092")
-    [given] = [each for each in blocks("debezium") if each.language == "toml"]
-    file = tmp_path / "cdcd.toml"
-    file.write_text(given.text)
-    settings = loading.load(str(file), {}).settings
-    modes = debezium_modes(settings)
-    assert settings.sink.event_format == "debezium/json"
+    found = []
+    for given in blocks("debezium"):
+        if given.language == "toml":
+            file = tmp_path / "cdcd.toml"
+            file.write_text(given.text)
+            found.append(loading.load(str(file), {}).settings)
+    return found
+
+
+def test_the_settings_of_the_page_are_taken(taken: list[Settings]) -> None:
+    events, rows = taken
+    assert (events.sink.event_format, rows.sink.event_format) == ("debezium/json", "row/json-schema")
+    modes = debezium_modes(events)
     assert (modes.decimal, modes.truncates, modes.with_schemas, modes.null_as_default) == ("double", True, False, False)
+
+
+def test_the_rows_of_the_page_are_written(taken: list[Settings]) -> None:
+    [given] = [each for each in blocks("debezium") if each.language == "json"]
+    modes = replace(debezium_modes(taken[1]), with_schemas=False)
+    records = BatchBuilder(tombstones=False)
+    encoder = DebeziumFormat(modes, ("shop", "shop"), "UTF8", lambda: 1).stream_encoder(records)
+    int4, text = PgType(23, "pg_catalog", "int4"), PgType(25, "pg_catalog", "text")
+    columns = [ResolvedColumn("id", int4, -1, True), ResolvedColumn("customer", text, -1, False)]
+    relation = ResolvedRelation(1, "public", "orders", "d", columns)
+    relation.order_key(("id",))
+    changes = encoder.open_relation(relation)
+    encoder.begin(28_909_000, 1_795_658_411_880_442, 759)
+    changes.insert(b"N" + encode_tuple([b"7", b"Ada"]), 0, 28_908_832)
+    encoder.commit(28_909_008)
+    encoder.begin(28_909_200, 1_795_658_412_002_000, 760)
+    changes.delete(b"K" + encode_tuple([b"7", None]), 0, 28_909_120)
+    encoder.commit(28_909_208)
+    written = [json.loads(message["value"] or b"") for message in records.build().tables[0].messages]
+    assert written == [json.loads(line) for line in given.text.splitlines()]

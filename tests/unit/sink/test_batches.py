@@ -335,3 +335,20 @@ def test_a_large_value_is_copied_when_the_batch_is_built() -> None:
         size -= batch.bytes
     assert size == 0
     assert builder.build().tables == []
+
+
+def test_a_delete_that_is_no_event_is_its_key_alone() -> None:
+    builder = BatchBuilder(tombstones=False)
+    builder.begin(10, 1)
+    table = builder.open_table("public", "t")
+    builder.add_delete(table, b"k1", None)
+    builder.add_delete(table, b"k2", ("h", b"xyz"))
+    builder.commit(11)
+    batch = builder.build()
+    assert batch.tables[0].messages == [
+        {"key": b"k1", "value": None},
+        {"key": b"k2", "value": None, "headers": [("h", b"xyz")]},
+    ]
+    assert batch.tables[0].has_headers
+    assert batch.tables[0].counts == {DELETE: 2}
+    assert (batch.rows, batch.bytes, batch.commit_lsn) == (2, 8, 10)

@@ -22,4 +22,11 @@ JSON = b'{"op":"c","source":{"commit_lsn":200,"seq":0,"lsn":150,"xid":7},"after"
     ids=["avro", "json", "json-schema", "debezium", "hostile", "no event", "tombstone"],
 )
 def test_an_event_of_each_format_says_where_its_transaction_stands(value: bytes, position: int | None) -> None:
-    assert position_of(value) == position
+    assert position_of(value, "") == position
+
+
+def test_a_flat_row_has_the_position_of_its_change() -> None:
+    """Not one that its columns seem to have, and if it does not say it, none."""
+    row = b'{"commit_lsn":300,"sequence":"[\\"100\\",\\"150\\"]","__op":"c","__lsn":150}'
+    assert position_of(row, "row/json") == 150
+    assert position_of(row.replace(b',"__lsn":150', b""), "row/json") is None

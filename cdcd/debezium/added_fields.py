@@ -1,0 +1,127 @@
+"""The fields that flat rows have behind their columns, by the names of Debezium's ExtractNewRecordState.
+
+Before: `modes` says which ones; `source_block` knows the transaction.
+After: `row_encoder` writes them behind each row, `event_schema` describes them.
+Source: Debezium 3.7, `ExtractNewRecordState` (add.fields, add.fields.prefix, delete.tombstone.handling.mode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from cdcd.debezium.connect_schema import INT64, STRING, Schema
+from cdcd.debezium.json_text import quoted
+from cdcd.debezium.modes import RowModes
+from cdcd.debezium.source_block import LSN, SOURCE_SCHEMA, SourceBlock
+from cdcd.errors import FatalError
+
+DELETED: Final = "__deleted"
+"""The name of the flag of a deleted row, whatever the prefix of the other fields."""
+
+_DELETE: Final = 0x64
+_EVENT_FIELDS: Final = {"op": STRING, "ts_ms": INT64, "ts_us": INT64, "ts_ns": INT64}
+_SOURCE_FIELDS: Final = dict(SOURCE_SCHEMA.fields)
+
+
+def names_of(fields: Sequence[str], prefix: str) -> list[tuple[str, str]]:
+    """The names in the row and those in the event of `fields`, each such as "op", "source.ts_ms" or "lsn:position".
+
+    A field of the source comes with its struct: "source.lsn". Raises ValueError with what is wrong.
+    """
+    found: list[tuple[str, str]] = []
+    for text in fields:
+        field, _, name = text.partition(":")
+        struct, _, bare = field.rpartition(".")
+        if struct == "" and bare in _EVENT_FIELDS:
+            place = bare
+        elif struct in ("", "source") and bare in _SOURCE_FIELDS:
+            place = f"source.{bare}"
+        else:
+            known = ", ".join([*_EVENT_FIELDS, *(f"source.{each}" for each in _SOURCE_FIELDS)])
+            raise ValueError(f"{field} is no field of an event. There are {known}")
+        found.append((prefix + (name or field.replace(".", "_")), place))
+    names = [name for name, _ in found]
+    for name in names:
+        if names.count(name) > 1 or name == DELETED:
+            raise ValueError(f"two fields would have the name {name}")
+    return found
+
+
+@final
+class AddedFields:
+    """What every row gets."""
+
+    def __init__(self, modes: RowModes) -> None:
+        self.has_deleted_rows = modes.deletes in ("rewrite", "rewrite-with-tombstone")
+        """A delete is the old row with a flag."""
+        self.has_tombstones = modes.deletes == "tombstone"
+        """A delete is a record without a value."""
+        self.places = modes.fields
+        """The name of each field, and its place in the event."""
+        self.has_clock = any(place in ("ts_ms", "ts_us", "ts_ns") for _, place in modes.fields)
+        """A field says when the row was made."""
+
+    def schemas(self) -> list[tuple[str, Schema]]:
+        """The names and schemas of the fields."""
+        found = [(DELETED, STRING.optional)] if self.has_deleted_rows else []
+        for name, place in self.places:
+            _, _, field = place.rpartition(".")
+            of = _EVENT_FIELDS[field] if place == field else _SOURCE_FIELDS[field]
+            found.append((name, Schema(of.type, of.name, of.version, parameters=of.parameters, is_optional=True)))
+        return found
+
+    def check(self, columns: Collection[str], table: str) -> None:
+        """Raise FatalError if a column of the table has the name of a field: the two could not be told apart."""
+        for name, _ in self.schemas():
+            if name in columns:
+                raise FatalError(
+                    f"{table} has a column {name}, and so is a field called that each row of sink.format = "
+                    '"row" gets behind its columns',
+                    "Set row.add_fields or row.add_fields_prefix so that the names differ, or rename the column",
+                    code="row-field-taken",
+                )
+
+
+@final
+class AddedToTable:
+    """What the rows of one table get: the JSON of the fields, made once for each op of a transaction."""
+
+    def __init__(self, fields: AddedFields, source: SourceBlock, schema: str, name: str) -> None:
+        self.fields = fields
+        self._source = source
+        self._table = {"source.schema": quoted(schema), "source.table": quoted(name)}
+        self._made: dict[int, list[bytes]] = {}
+        """By op, as long as `source` has this version."""
+        self._version: i64 = -1
+
+    def pieces(self, op: i64, clock_ns: i64) -> list[bytes]:
+        """The fields without a comma before and with the brace behind; the change's LSN goes between the pieces.
+
+        `op`: its ASCII code. `clock_ns`: nanoseconds since 1970-01-01 UTC.
+        """
+        if self._version != self._source.version:
+            self._version = self._source.version
+            self._made = {}
+        pieces = self._made.get(op)
+        if pieces is None:
+            pieces = self._made[op] = self._make(op, clock_ns)
+        return pieces
+
+    def _make(self, op: i64, clock_ns: i64) -> list[bytes]:
+        parts = []
+        if self.fields.has_deleted_rows:
+            parts.append(b'"%b":"%b"' % (DELETED.encode(), b"true" if op == _DELETE else b"false"))
+        for name, place in self.fields.places:
+            if place == "op":
+                value = b'"%c"' % int(op)
+            elif place in self._table:
+                value = self._table[place]
+            elif place.startswith("source."):
+                value = self._source.value(place[7:])
+            else:
+                value = b"%d" % (int(clock_ns) // {"ts_ms": 1_000_000, "ts_us": 1000, "ts_ns": 1}[place])
+            parts.append(quoted(name) + b":" + value)
+        return (b",".join(parts) + b"}").split(LSN)
