@@ -128,6 +128,7 @@ Code: TypeAlias = Literal[
     "slots-exhausted",
     "slots-share-topics",
     "snapshot-gone",
+    "snapshot-stopped",
     "snapshots-paused",
     "spark-failed",
     "spark-unfit",

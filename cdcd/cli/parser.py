@@ -164,7 +164,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     snapshot = commands.add(
         "snapshot",
-        "ask the daemon for a new snapshot of tables, and wait until Kafka has it; or pause and resume all snapshots",
+        "ask the daemon for a new snapshot of tables, and wait until Kafka has it; or pause, resume or stop snapshots",
         "cdcd snapshot --config cdcd.toml public.orders",
     )  # fmt: skip
     snapshot.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLES)
@@ -175,6 +175,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="pause all snapshots, also over a restart of the daemon; the stream goes on",
     )
     pausing.add_argument("--resume", action="store_true", help="let the paused snapshots go on where they were")
+    pausing.add_argument(
+        "--stop",
+        action="store_true",
+        help="stop the snapshots of these tables: no more rows come, and their topics stay without the rest",
+    )
     snapshot.add_argument("--no-wait", action="store_true", help=_NO_WAIT)
     snapshot.add_argument("--json", action="store_true", help="one JSON object a table")
 

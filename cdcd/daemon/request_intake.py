@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from cdcd.daemon.recopies import Table
 from cdcd.errors import sentence
-from cdcd.progress.daemon_requests import DISCARD, SNAPSHOT, Request, read_request
+from cdcd.progress.daemon_requests import DISCARD, SNAPSHOT, STOP, Request, read_request
 from cdcd.progress.repair_records import RepairKeys
 from cdcd.sink.batches import AnnouncedTable
 
@@ -35,6 +35,7 @@ class RequestIntake:
         announce: Callable[[Iterable[AnnouncedTable]], list[Table]] = lambda _: [],
         request_repair: Callable[[str, str, RepairKeys], None] = lambda _, __, ___: None,
         pause_snapshots: Callable[[bool], None] = lambda _: None,
+        stop_snapshot: Callable[[str, str], None] = lambda _, __: None,
     ) -> None:
         """`published` asks for the published tables: their schemas and names.
 
@@ -42,6 +43,7 @@ class RequestIntake:
         a table can be given up even if the table is not published any more. `request_repair` takes the schema, the name
         and the keys. `announce` takes the tables whose events come next, in order. It returns those that get a new
         snapshot because of it. `pause_snapshots` takes whether the snapshots are paused from now on.
+        `stop_snapshot` takes the schema and name of a table; it raises ValueError if there is nothing to stop.
         """
         self._slot = slot
         self._published = published
@@ -50,6 +52,7 @@ class RequestIntake:
         self._announce = announce
         self._request_repair = request_repair
         self._pause_snapshots = pause_snapshots
+        self._stop_snapshot = stop_snapshot
 
     def take(self, rows: Iterable[Mapping[str, str]], announced: Iterable[AnnouncedTable] = ()) -> list[Request]:
         """Return the requests for this slot that the daemon takes, and those that it makes itself.
@@ -65,6 +68,8 @@ class RequestIntake:
                 gives_up = request.action == DISCARD and request.table in self._parked()
                 if request.needs_published_table and request.table not in published and not gives_up:
                     raise ValueError("the publication does not have this table")
+                if request.action == STOP:
+                    self._stop_snapshot(*request.table)
             except ValueError as refused:
                 code = "request-passed-over"
                 said = sentence(f"passed over a request: {refused}", "", code)

@@ -36,7 +36,7 @@ from cdcd.daemon.snapshot_rows import SnapshotLimits, SnapshotRows
 from cdcd.lsn import format_lsn
 from cdcd.progress.daemon_requests import SNAPSHOT, Request
 from cdcd.progress.repair_records import RepairKeys
-from cdcd.progress.snapshot_records import Choose
+from cdcd.progress.snapshot_records import DONE, Choose
 from cdcd.sink.batches import AnnouncedTable, Batch, BatchBuilder, RepairBatch
 from cdcd.snapshot.table_progress import SnapshotProgress
 from cdcd.source.incarnations import Incarnation
@@ -175,6 +175,12 @@ class SnapshotCoordinator:
         if self.state is SnapshotState.IDLE:
             self._begin()
 
+    def stop(self, schema: str, table: str) -> None:
+        """Take a request to stop the snapshot of a table. Raises ValueError, with the reason, if nothing can stop."""
+        topic = self._requests.stop(schema, table)
+        if self._rows is not None:
+            self._rows.stop(topic)
+
     def announce(self, announced: Iterable[AnnouncedTable]) -> list[Table]:
         """Take the tables whose events come next, in order; return those that get a new snapshot because of it.
 
@@ -201,6 +207,11 @@ class SnapshotCoordinator:
     def is_paused(self) -> bool:
         """The snapshots are paused. For any thread."""
         return self._requests.is_paused
+
+    @property
+    def stopped(self) -> list[Table]:
+        """The tables whose snapshots a person has stopped. For any thread."""
+        return self._requests.stopped
 
     def turn(self, now: float, room: Room) -> Action:
         """Advance without waiting; call it once a turn. Raises what export and reading raise.
@@ -263,6 +274,11 @@ class SnapshotCoordinator:
             if exported is None:
                 self.state = SnapshotState.IDLE
                 return Action(resumes=True)
+            exported.tables[:] = [
+                table
+                for table in exported.tables
+                if not self._requests.is_stopped(table.relation.schema, table.relation.name)
+            ]
             self._requests.begin([table.record for table in exported.tables])
             self._repairs.begin(exported.repairs)
             self._rows = SnapshotRows(exported, self._encoder, self._batches, self._limits)
@@ -340,6 +356,7 @@ class SnapshotCoordinator:
             return NOTHING
         batch = rows.take_batch()
         assert batch.snapshot_records is not None
+        self._requests.finish(batch.snapshot_records)
         batch.snapshot_records += self._requests.requested_since(batch.snapshot_records)
         return Action(
             consistent_lsn=consistent_lsn,
@@ -350,10 +367,10 @@ class SnapshotCoordinator:
         )
 
     def _finish(self, rows: SnapshotRows) -> Finished:
-        tables = rows.tables
-        self._requests.finish(tables)
+        complete = [table for table in rows.tables if table.state == DONE]
         self._end(rows)
-        return Finished(rows.lsn, len(tables), sum(table.rows for table in tables))
+        message = "the snapshot is complete" if complete else "the snapshot was stopped"
+        return Finished(rows.lsn, len(complete), sum(table.rows for table in complete), message)
 
     def _end(self, rows: SnapshotRows) -> None:
         rows.close()

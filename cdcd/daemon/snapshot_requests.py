@@ -21,7 +21,16 @@ from typing import Final
 
 from cdcd.daemon.recopies import Recopies, Table
 from cdcd.progress.repair_records import PendingRepair
-from cdcd.progress.snapshot_records import COMPARE, DONE, ROWS, WANTED, PublishedTables, TableSnapshot, wanted_snapshot
+from cdcd.progress.snapshot_records import (
+    COMPARE,
+    DONE,
+    ROWS,
+    STOPPED,
+    WANTED,
+    PublishedTables,
+    TableSnapshot,
+    wanted_snapshot,
+)
 from cdcd.sink.batches import AnnouncedTable
 from cdcd.sink.topics import TopicNames
 from cdcd.snapshot.repair_events import RepairOutcome
@@ -72,6 +81,29 @@ class SnapshotRequests:
         self._snapshots[topic] = wanted_snapshot(self._slot, topic, schema, table)
         self._requested.add(topic)
 
+    def stop(self, schema: str, table: str) -> str:
+        """Take a request to stop the snapshot of a table. Returns its topic; raises ValueError if nothing can stop."""
+        topic = self._names.topic(schema, table)
+        known = self._snapshots.get(topic)
+        if known is None and not self._takes_new_tables:
+            raise ValueError("the table gets no snapshot")
+        if known is not None and known.state == DONE:
+            raise ValueError("the snapshot of the table is complete")
+        self._snapshots[topic] = (known or wanted_snapshot(self._slot, topic, schema, table)).stopped()
+        self._requested.discard(topic)
+        self._replaced_now = [each for each in self._replaced_now if each[:2] != (schema, table)]
+        return topic
+
+    def is_stopped(self, schema: str, table: str) -> bool:
+        """Whether a person has stopped the snapshot of the table."""
+        known = self._snapshots.get(self._names.topic(schema, table))
+        return known is not None and known.state == STOPPED
+
+    @property
+    def stopped(self) -> list[Table]:
+        """The tables whose snapshots a person has stopped. For any thread."""
+        return sorted((each.schema, each.table) for each in self._snapshots.copy().values() if each.state == STOPPED)
+
     def announce(self, announced: Iterable[AnnouncedTable]) -> list[Table]:
         """Take the tables whose events come next, in order; return those that get a new snapshot because of it.
 
@@ -87,9 +119,9 @@ class SnapshotRequests:
         return self._takes_new_tables or self._names.topic(schema, table) in self._snapshots
 
     def is_wanted(self, schema: str, table: str) -> bool:
-        """Whether a new snapshot is wanted, and has not begun: it will have all rows."""
+        """Whether the rows in Kafka do not count: a new snapshot has not begun, and will have all rows."""
         known = self._snapshots.get(self._names.topic(schema, table))
-        return known is not None and known.wants_all_rows
+        return known is not None and (known.wants_all_rows or known.state == STOPPED)
 
     def choose(self, schema: str, table: str, seen: Incarnation | None = None) -> TableSnapshot | None:
         """Return how far the table's snapshot is in Kafka; None if it wants no snapshot.
@@ -101,6 +133,8 @@ class SnapshotRequests:
             return None
         topic = self._names.topic(schema, table)
         known = self._snapshots.get(topic)
+        if known is not None and known.state == STOPPED:
+            return None
         replaced = "" if seen is None else self._recopies.why_replaced(topic, seen)
         if replaced and (known is None or not known.wants_all_rows):
             self._replaced[topic] = replaced
@@ -133,7 +167,7 @@ class SnapshotRequests:
     @property
     def may_want_tables(self) -> bool:
         """A published table may want a snapshot. A requested table may still be parked."""
-        has_unfinished = any(each.state != DONE for each in self._snapshots.values())
+        has_unfinished = any(not each.has_ended for each in self._snapshots.copy().values())
         return self._takes_new_tables or has_unfinished or bool(self._recopies.incarnations.all())
 
     @property
@@ -229,8 +263,10 @@ class SnapshotRequests:
         return known is not None and known.repair == ROWS
 
     def finish(self, records: Iterable[TableSnapshot]) -> None:
-        """The snapshots of these tables are complete."""
-        self._snapshots |= {each.topic: each for each in records if each.topic not in self._requested}
+        """Take how far the snapshots of these tables are: some are complete."""
+        self._snapshots |= {
+            each.topic: each for each in records if each.state == DONE and each.topic not in self._requested
+        }
 
 
 def _complete(known: TableSnapshot, lsn: int, rows: int) -> TableSnapshot:

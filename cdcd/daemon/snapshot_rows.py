@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from math import inf
+from typing import Final
 
 from cdcd.daemon.exported_tables import TableExport
 from cdcd.daemon.snapshot_export import ExportedSnapshot
 from cdcd.progress.repair_records import PendingRepair
-from cdcd.progress.snapshot_records import DONE, TableSnapshot
+from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.sink.batches import Batch, BatchBuilder
 from cdcd.snapshot.chunks import BLOCK_BYTES
 from cdcd.snapshot.copy_format import CopyFormat
@@ -24,6 +25,9 @@ from cdcd.snapshot.repair_events import RepairOutcome, encode_repairs
 from cdcd.snapshot.table_progress import TableProgress
 from cdcd.transaction.change_consumer import ChangeConsumer
 from cdcd.transaction.relations import ResolvedRelation
+
+_UNLIMITED: Final = CopyRate()
+"""For rows that nobody wants any more."""
 
 
 @dataclass(frozen=True)
@@ -128,17 +132,20 @@ class SnapshotRows:
     def _read(self, connection: SnapshotConnection, now: float, *, is_paused: bool) -> None:
         chunk = connection.chunk
         if chunk is not None:
-            rows_room, bytes_room = self._rate.room(now)
+            is_stopped = self._encoder.is_stopped(chunk)
+            rate = _UNLIMITED if is_stopped else self._rate
+            rows_room, bytes_room = rate.room(now)
             if not rows_room:
                 self._is_held = True
                 self.may_have_more = False
                 return
             messages, ended = connection.read(min(self._rows_max, rows_room), bytes_room)
-            if self._rate.is_limited:
-                self._rate.take(len(messages), sum(map(len, messages)))
+            if rate.is_limited:
+                rate.take(len(messages), sum(map(len, messages)))
             if messages:
                 self.may_have_more = True
-                self._encoder.encode(chunk, self._reading[connection], messages)
+                if not is_stopped:
+                    self._encoder.encode(chunk, self._reading[connection], messages)
             if not ended:
                 return
             self._encoder.end_chunk(chunk)
@@ -154,6 +161,12 @@ class SnapshotRows:
             self._reading[connection] = self._encoder.begin_chunk(following)
         else:
             connection.close()  # no chunk will come: let the last heap go
+
+    def stop(self, topic: str) -> None:
+        """No more rows of a table are wanted: see `SnapshotEncoder.stop`."""
+        self._encoder.stop(topic)
+        if topic not in {each.topic for each in self._encoder.tables}:
+            self._tables.pop(topic, None)
 
     def take_batch(self) -> Batch:
         """Return the rows that were read since the last call, and how far the tables have come with them."""
@@ -177,7 +190,7 @@ class SnapshotRows:
 
     @property
     def is_finished(self) -> bool:
-        """Every row was read."""
+        """Every row that is wanted was read."""
         return self._encoder.is_finished
 
     @property
@@ -187,8 +200,8 @@ class SnapshotRows:
 
     @property
     def tables_left(self) -> int:
-        """Tables that are not complete."""
-        return sum(table.state != DONE for table in self._encoder.tables)
+        """Tables whose rows still come."""
+        return sum(not table.has_ended for table in self._encoder.tables)
 
     @property
     def bytes_left(self) -> int:

@@ -219,6 +219,7 @@ def assemble(
             snapshots.announce,
             snapshots.request_repair,
             lambda is_paused: snapshots.pause(is_paused=is_paused),
+            snapshots.stop,
         ),
         registry_wait=registry_wait,
         only_snapshot=settings.snapshot.mode == "only",

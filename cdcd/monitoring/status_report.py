@@ -131,6 +131,12 @@ def _next(status: Status, now_s: float) -> Iterator[dict[str, str]]:
             "To let them go on, run: cdcd snapshot --resume",
             "snapshots-paused",
         )
+    for table in status.depths().snapshots_stopped:
+        yield _to_do(
+            f"the snapshot of {table} was stopped, so its topic lacks rows",
+            f"To copy the table, run: cdcd snapshot {shell_word(table)}",
+            "snapshot-stopped",
+        )
     for table, reason in status.parked.items():
         yield _to_do(
             f"the table {table} is parked; the reason when it was: {reason}",

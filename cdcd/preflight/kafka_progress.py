@@ -54,6 +54,7 @@ def findings(
         slot_exists=slot is not None,
         slot_lost=slot is not None and slot.lost,
     )
+    yield from progress.snapshots(found.snapshots.values())
     if others is not None:
         yield others
     check = TopicCheck(kafka, store, published, time.sleep, {}, resnapshot=resnapshot)

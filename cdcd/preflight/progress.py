@@ -6,7 +6,7 @@ After: `check` passes the findings on. `progress.continuity` has the rules: `cdc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from cdcd.config.settings import SourceSettings
 from cdcd.errors import CdcdError
@@ -14,6 +14,7 @@ from cdcd.lsn import format_lsn
 from cdcd.preflight.findings import Finding, of_error, ok, warning
 from cdcd.progress.continuity import Remains, Server, check_lost_slot, check_start, gap_remedy
 from cdcd.progress.records import SlotRecord
+from cdcd.progress.snapshot_records import STOPPED, TableSnapshot
 from cdcd.source.table_selection import qualified_name, shell_word
 
 
@@ -73,6 +74,19 @@ def judge(
                 "parked events, which are kept, and a new snapshot of the table follows by itself"
             )
         yield warning("parked", message, hint, code="table-parked")
+
+
+def snapshots(found: Iterable[TableSnapshot]) -> Iterator[Finding]:
+    """The findings about the snapshots of tables."""
+    for each in found:
+        if each.state == STOPPED:
+            name = qualified_name(each.schema, each.table)
+            yield warning(
+                "snapshots",
+                f"The snapshot of {name} was stopped, so its topic lacks rows",
+                f"To copy the table, run: cdcd snapshot {shell_word(name)}",
+                code="snapshot-stopped",
+            )
 
 
 def _is_contiguous(

@@ -29,6 +29,9 @@ PAUSE: Final = "pause"
 RESUME: Final = "resume"
 """Let the snapshots go on."""
 
+STOP: Final = "stop"
+"""Read no more rows of a table, and take no snapshot of it until somebody asks for one."""
+
 ALL_TABLES: Final = ("", "")
 """Schema and name in a request that is about all tables: PAUSE or RESUME."""
 
@@ -41,7 +44,7 @@ class Request:
     """A request that can be understood."""
 
     action: str
-    """SNAPSHOT, UNPARK, DISCARD, REPAIR, PAUSE or RESUME."""
+    """SNAPSHOT, UNPARK, DISCARD, REPAIR, PAUSE, RESUME or STOP."""
     table: tuple[str, str]
     """Schema and name, or ALL_TABLES."""
     requested_by: str = ""
@@ -55,8 +58,8 @@ class Request:
 
     @property
     def needs_published_table(self) -> bool:
-        """It asks for rows of the table."""
-        return self.wants_snapshot or self.action == REPAIR
+        """It is about rows of the table."""
+        return self.wants_snapshot or self.action in (REPAIR, STOP)
 
     @property
     def pauses_snapshots(self) -> bool | None:
@@ -75,12 +78,12 @@ def read_request(row: Mapping[str, str]) -> Request:
         if column not in row:
             raise ValueError(f"it has no {column}, or one that is too long")
     action, table = row["action"], (row["table_schema"], row["table_name"])
-    if action not in (SNAPSHOT, UNPARK, DISCARD, REPAIR, PAUSE, RESUME):
+    if action not in (SNAPSHOT, UNPARK, DISCARD, REPAIR, PAUSE, RESUME, STOP):
         raise ValueError("its action is unknown")
     if action in (PAUSE, RESUME):
         if table != ALL_TABLES:
             raise ValueError("it names a table, and all snapshots are paused or resumed together")
-    elif not all(table) and (table != MESSAGES or action in (SNAPSHOT, REPAIR)):
+    elif not all(table) and (table != MESSAGES or action in (SNAPSHOT, REPAIR, STOP)):
         raise ValueError("it names no table")
     repair = None
     if action == REPAIR:

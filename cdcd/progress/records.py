@@ -187,10 +187,13 @@ class SnapshotState:
     """The consistent point: the snapshot has the changes committed before it, the stream has the later ones."""
     done: bool
     rows: int
+    stopped: bool = False
+    """A person has stopped it: the topic lacks rows until somebody asks for a new snapshot."""
 
     def document(self) -> dict[str, object]:
         """Return the snapshot's part of the table record's JSON."""
-        return {"lsn": format_lsn(self.lsn), "done": self.done, "rows": self.rows}
+        document: dict[str, object] = {"lsn": format_lsn(self.lsn), "done": self.done, "rows": self.rows}
+        return {**document, "stopped": True} if self.stopped else document
 
 
 @dataclass(frozen=True)
@@ -399,7 +402,12 @@ def _table_record(fields: _Fields) -> TableRecord:
 
 
 def _snapshot_state(fields: _Fields) -> SnapshotState:
-    return SnapshotState(lsn=fields.lsn("lsn"), done=fields.flag("done"), rows=fields.number("rows"))
+    return SnapshotState(
+        lsn=fields.lsn("lsn"),
+        done=fields.flag("done"),
+        rows=fields.number("rows"),
+        stopped=fields.has("stopped") and fields.flag("stopped"),
+    )
 
 
 def _lacks_records(fields: _Fields) -> bool:

@@ -33,6 +33,8 @@ WANTED: Final = "wanted"
 """Kafka has no rows that count: the snapshot begins at the start."""
 RUNNING: Final = "running"
 DONE: Final = "done"
+STOPPED: Final = "stopped"
+"""A person has stopped it: Kafka has some of the rows, or none. It stays so until somebody asks for a new snapshot."""
 
 COMPARE: Final = "compare"
 """Kafka's rows count, but some may differ: the table has to be compared with them."""
@@ -62,7 +64,7 @@ class TableSnapshot:
     schema: str
     table: str
     state: str
-    """WANTED, RUNNING or DONE."""
+    """WANTED, RUNNING, DONE or STOPPED."""
     lsn: int
     """The consistent point of the newest snapshot that rows come from; 0 before the first row."""
     rows: int = 0
@@ -119,9 +121,18 @@ class TableSnapshot:
         return self.state == WANTED and not self.repair
 
     @property
+    def has_ended(self) -> bool:
+        """No more rows come: it is complete, or a person has stopped it."""
+        return self.state in (DONE, STOPPED)
+
+    @property
     def snapshot(self) -> SnapshotState:
         """The part of it that the table's progress record repeats."""
-        return SnapshotState(self.lsn, self.state == DONE, self.rows)
+        return SnapshotState(self.lsn, self.state == DONE, self.rows, self.state == STOPPED)
+
+    def stopped(self) -> TableSnapshot:
+        """Return the record of this snapshot once a person has stopped it."""
+        return replace(self, state=STOPPED, done=(), starts_with_truncate=False, repair="")
 
     def with_range(self, added: CompletedRange) -> TableSnapshot:
         """Return this record with one more finished range; adjacent ranges become one."""
@@ -149,7 +160,7 @@ def parse_snapshot_record(key: bytes, value: bytes) -> TableSnapshot:
         document = json.loads(value)
         if document["version"] != VERSION:
             raise ValueError(f"version {document['version']}; this cdcd reads version {VERSION}")
-        if document["state"] not in (WANTED, RUNNING, DONE):
+        if document["state"] not in (WANTED, RUNNING, DONE, STOPPED):
             raise ValueError(f"state {document['state']!r}")
         if document.get("repair", "") not in ("", COMPARE, ROWS):
             raise ValueError(f"repair {document['repair']!r}")

@@ -17,7 +17,7 @@ from typing import Final
 
 from cdcd.errors import RecordTooLarge
 from cdcd.lsn import format_lsn
-from cdcd.progress.daemon_requests import DISCARD
+from cdcd.progress.daemon_requests import DISCARD, STOP
 from cdcd.progress.records import ParkedTable, SlotRecord, TableRecord, TopicState, table_key
 from cdcd.progress.slot_beginnings import SlotBeginning
 from cdcd.progress.snapshot_records import COMPARE, PublishedTables, TableSnapshot, wanted_snapshot
@@ -221,7 +221,11 @@ class Publisher:
             self._parked.request(request)
             if request.wants_snapshot:
                 # The record commits with the request: so the next daemon knows that the snapshot is wanted.
-                self._request_snapshot(transaction, request.table)
+                self._record_request(transaction, self._wanted_snapshot(request.table))
+            if request.action == STOP:
+                topic_name = self._topics.names.topic(*request.table)
+                wanted = wanted_snapshot(self._source.slot, topic_name, *request.table)
+                self._record_request(transaction, self._keys.stop(wanted))
             if request.pauses_snapshots is not None:
                 self._snapshots_paused = request.pauses_snapshots
             repair = request.repair_record(self._source.slot, self._topics.names.topic(*request.table))
@@ -345,7 +349,7 @@ class Publisher:
     ) -> list[TableSnapshot]:
         assert self._open is None, "a gap lies between two Kafka transactions"
         self._begins_at = lsn
-        wanted = [self._wanted_snapshot(table, COMPARE if table in compared else "") for table in tables]
+        wanted = [self._wanted_again(table, COMPARE if table in compared else "") for table in tables]
         with self._naming_table():
             transaction = self._begin(now)
             transaction.end_lsn = lsn
@@ -364,7 +368,7 @@ class Publisher:
         """
         assert self._open is None, "a loss is found before the first Kafka transaction"
         tables = list(tables)
-        wanted = [self._wanted_snapshot(table) for table in tables if table[0]]  # logical messages have no snapshot
+        wanted = [self._wanted_again(table) for table in tables if table[0]]  # logical messages have no snapshot
         later: list[TableSnapshot] = []
         touched = [table for table in tables if table not in self._parked.parked]  # Kafka may refuse the others
         with self._naming_table():
@@ -374,7 +378,7 @@ class Publisher:
             for topic in given_up:
                 transaction.touched[topic.name] = topic
                 if self._keys.has_snapshot(topic.name):
-                    later.append(self._wanted_snapshot(topic.table))
+                    later.append(self._wanted_again(topic.table))
                     topic.snapshot = later[-1].snapshot
             self._produce_snapshot_records(later)
             if wanted:
@@ -386,14 +390,19 @@ class Publisher:
         wanted = wanted_snapshot(self._source.slot, self._topics.names.topic(*table), *table)
         return self._keys.kept(replace(wanted, repair=repair))
 
-    def _request_snapshot(self, transaction: KafkaTransaction, table: Table) -> None:
-        """Record that the table needs a new snapshot. A request alone makes no topic."""
-        wanted = self._wanted_snapshot(table)
-        topic = self._topics.existing(table)
-        if topic is not None:
-            topic.snapshot = wanted.snapshot
+    def _wanted_again(self, table: Table, repair: str = "") -> TableSnapshot:
+        """As `_wanted_snapshot`, but no person asks: a snapshot that a person has stopped stays so."""
+        return self._keys.stopped(self._topics.names.topic(*table)) or self._wanted_snapshot(table, repair)
+
+    def _record_request(self, transaction: KafkaTransaction, record: TableSnapshot) -> None:
+        """Record that a table needs a new snapshot, or that it was stopped. A request alone makes no topic."""
+        topic = self._topics.existing((record.schema, record.table))
+        if topic is None:
+            self._topics.note_snapshot(record.topic, record.snapshot)
+        else:
+            topic.snapshot = record.snapshot
             transaction.touched[topic.name] = topic
-        self._produce_snapshot_records([wanted])
+        self._produce_snapshot_records([record])
 
     def _publish_snapshot_records(self, transaction: KafkaTransaction, snapshots: list[TableSnapshot]) -> None:
         parked = self._parked.parked

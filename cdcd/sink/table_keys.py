@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from cdcd.progress.snapshot_records import WANTED, TableSnapshot
+from cdcd.progress.snapshot_records import STOPPED, WANTED, TableSnapshot
 from cdcd.progress.topic_incarnations import TopicIncarnations
 from cdcd.sink.batches import Batch
 from cdcd.sink.kafka_transaction import Table, Topic
@@ -80,6 +80,15 @@ class TableKeys:
     def of_table_record(self, topic: Topic) -> tuple[str, ...] | None:
         """The key that the table record of a topic has to keep; None if there is a snapshot record."""
         return None if topic.name in self._records else self.last.get(topic.table)
+
+    def stop(self, wanted: TableSnapshot) -> TableSnapshot:
+        """The record of the snapshot of a table that a person stops; `wanted`: if Kafka has no record of it."""
+        return self.kept(self._records.get(wanted.topic, wanted).stopped())
+
+    def stopped(self, topic: str) -> TableSnapshot | None:
+        """The record of a table whose snapshot a person has stopped; None for any other table."""
+        known = self._records.get(topic)
+        return known if known is not None and known.state == STOPPED else None
 
     def kept(self, wanted: TableSnapshot) -> TableSnapshot:
         """The record of a snapshot that is wanted, with the key and the table of the events that Kafka has."""

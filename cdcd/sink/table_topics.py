@@ -77,6 +77,10 @@ class TableTopics:
             self.find([table])
         return self._by_table.get(table)
 
+    def note_snapshot(self, topic: str, snapshot: SnapshotState) -> None:
+        """Note how far the snapshot of a table is whose topic may not exist yet: its table records say so then."""
+        self._snapshots[topic] = snapshot
+
     def table_of(self, topic: str) -> Table | None:
         """Return the table whose topic this is; None if it is no topic of a table, or was never asked for."""
         return self._by_name[topic].table if topic in self._by_name else None

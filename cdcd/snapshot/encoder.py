@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from cdcd.progress.snapshot_records import DONE, TableSnapshot
+from cdcd.progress.snapshot_records import DONE, STOPPED, TableSnapshot
 from cdcd.snapshot import chunks
 from cdcd.snapshot.chunks import Chunk
 from cdcd.snapshot.copy_format import CopyFormat, TableRows
@@ -53,6 +53,7 @@ class SnapshotEncoder:
         self._chunk_blocks = chunk_blocks
         self._tables: dict[str, TableReading] = {}
         self._changed: set[str] = set()
+        self._has_started = False
 
     def add_table(self, record: TableSnapshot, relation: ResolvedRelation, heaps: list[Heap], kinds: bytes) -> None:
         """Add a table, before `start`. `kinds`: for each column BINARY, or TEXT where COPY gives its text."""
@@ -67,6 +68,7 @@ class SnapshotEncoder:
 
         `anew`: topics whose rows begin with a truncate event, besides those whose records say so.
         """
+        self._has_started = True
         self._encoder.begin_snapshot(self._lsn - 1, self._taken_us)
         for topic, table in self._tables.items():
             if topic in anew:
@@ -75,6 +77,22 @@ class SnapshotEncoder:
                 table.rows.truncate(self._lsn - 1)
             if not table.chunks_left:
                 table.record = _completed(table.record)
+
+    def stop(self, topic: str) -> None:
+        """No more rows of this table come, also of the chunks that are being read. Before `start` it is left out."""
+        if not self._has_started:
+            self._tables.pop(topic, None)
+            self._changed.discard(topic)
+            return
+        table = self._tables.get(topic)
+        if table is not None and not table.record.has_ended:
+            table.chunks_left.clear()
+            table.record = table.record.stopped()
+            self._changed.add(topic)
+
+    def is_stopped(self, chunk: Chunk) -> bool:
+        """Whether the rows of a chunk that is being read are not wanted any more."""
+        return self._tables[chunk.topic].record.state == STOPPED
 
     def next_chunk(self) -> Chunk | None:
         """Return the next chunk to read, table after table; None if connections have taken all."""
@@ -107,6 +125,8 @@ class SnapshotEncoder:
         table = self._tables[chunk.topic]
         table.chunks_reading -= 1
         table.progress.end(chunk)
+        if table.record.state == STOPPED:
+            return
         completed = chunk.completes
         if completed is not None:
             table.record = table.record.with_range(completed)
@@ -122,8 +142,8 @@ class SnapshotEncoder:
 
     @property
     def is_finished(self) -> bool:
-        """Every table is complete."""
-        return all(table.record.state == DONE for table in self._tables.values())
+        """Every table is complete, or was stopped."""
+        return all(table.record.has_ended for table in self._tables.values())
 
     @property
     def tables(self) -> list[TableSnapshot]:
@@ -140,7 +160,7 @@ class SnapshotEncoder:
                 table.record.rows,
                 table.progress.blocks,
                 table.progress.blocks_left,
-                table.record.state == DONE,
+                table.record.has_ended,
             )
             for table in self._tables.values()
         )
@@ -148,7 +168,7 @@ class SnapshotEncoder:
     @property
     def blocks_left(self) -> int:
         """Blocks that were not read yet, as far as it can be estimated. For any thread."""
-        return sum(table.progress.blocks_left for table in self._tables.values() if table.record.state != DONE)
+        return sum(table.progress.blocks_left for table in self._tables.values() if not table.record.has_ended)
 
 
 def _completed(record: TableSnapshot) -> TableSnapshot:

@@ -32,7 +32,7 @@ CREATE_TABLE: Final = """
     CREATE TABLE IF NOT EXISTS cdcd.requests (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         slot text NOT NULL,
-        action text NOT NULL CHECK (action IN ('snapshot', 'unpark', 'discard', 'repair', 'pause', 'resume')),
+        action text NOT NULL CHECK (action IN ('snapshot', 'unpark', 'discard', 'repair', 'pause', 'resume', 'stop')),
         table_schema text NOT NULL,
         table_name text NOT NULL,
         keys text,

@@ -15,7 +15,7 @@ from cdcd.config.settings import Settings
 from cdcd.errors import RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import DeferredTable, ParkedTable, SlotRecord, parse_record
-from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, TableSnapshot
+from cdcd.progress.snapshot_records import DONE, RUNNING, STOPPED, WANTED, TableSnapshot
 from cdcd.reading.consumer import TopicReader
 from cdcd.reading.slot_progress import open_progress
 from cdcd.source.table_selection import qualified_name, shell_word
@@ -61,7 +61,7 @@ def wait_for_snapshots(
     """Wait until Kafka has whole snapshots of `tables`: a comparison that begins then finds no row that is on its way.
 
     A gap, or the end of a parking, may want a new snapshot that no slot record tells of before it begins. Raises
-    RequestRejected after `wait_s` seconds, or at once if a table is parked.
+    RequestRejected after `wait_s` seconds, or at once if a table is parked or its snapshot was stopped.
     """
     deadline_s = clock() + wait_s
     try:
@@ -72,8 +72,9 @@ def wait_for_snapshots(
             unfinished = unfinished_snapshots(records, tables)
             if not unfinished:
                 return
-            if clock() > deadline_s:
-                raise _unfinished(unfinished[0])
+            stopped = [each for each in unfinished if each.state == STOPPED]
+            if stopped or clock() > deadline_s:
+                raise _unfinished((stopped or unfinished)[0])
             bar.show(f"waiting for the snapshot of {qualified_name(unfinished[0].schema, unfinished[0].table)}")
             sleep(_POLL_S)
     finally:
@@ -83,7 +84,7 @@ def wait_for_snapshots(
 def check_none_wanted(records: SnapshotRecords, tables: Collection[tuple[str, str]]) -> None:
     """Raise RequestRejected if the topic of one of `tables` lacks changes again, since a gap was declared meanwhile."""
     for each in unfinished_snapshots(records, tables):
-        if each.state == WANTED:
+        if each.state in (WANTED, STOPPED):
             raise _unfinished(each)
 
 
@@ -146,13 +147,20 @@ def _incomplete(table: ParkedTable | DeferredTable) -> RequestRejected:
 
 
 def _unfinished(table: TableSnapshot) -> RequestRejected:
+    name = qualified_name(table.schema, table.table)
+    if table.state == STOPPED:
+        return RequestRejected(
+            f"the topic of {name} is not complete: somebody has stopped its snapshot",
+            f"Run: cdcd snapshot {shell_word(name)}; or leave the table out",
+            code="snapshot-stopped",
+        )
     why = "its new snapshot has not begun"
     if table.state == RUNNING:
         why = DeferredTable.reason
     elif table.repair:
         why = "changes are missing, and their repair is not done"
     return RequestRejected(
-        f"the topic of {qualified_name(table.schema, table.table)} is not complete: {why}",
+        f"the topic of {name} is not complete: {why}",
         "The daemon does it by itself, unless the snapshots are paused (cdcd snapshot --resume): give it more time "
         "with --wait; or leave the table out",
         code="cut-incomplete",

@@ -69,6 +69,35 @@ def test_a_limited_snapshot_is_as_fast_as_it_may_be_and_the_stream_is_not_slowed
     stream.check(("public", "t"), ("public", "other"))
 
 
+def test_a_stopped_snapshot_leaves_the_changes_in_order_and_says_what_the_topic_lacks(stream: StreamFixture) -> None:
+    daemon = start(stream, rows_per_second=2_000)
+    eventually(lambda: copied(daemon) > 1_000, "rows that were copied")
+    stream.sql("UPDATE t SET v = 'w' WHERE id % 10 = 0")
+    assert re.fullmatch(r"stopped public\.t \([\d,]+ rows\)\n", cdcd(daemon, "snapshot", "--stop", "public.t"))
+    stream.sql("DELETE FROM t WHERE id % 20 = 0", "INSERT INTO other VALUES (1)")
+    daemon.wait_until_confirmed()
+    eventually(lambda: metric(daemon, "cdcd_snapshot_tables") == 0, "end of the copy")
+    rows = copied(daemon)
+    assert rows < ROWS, "it was stopped before the end"
+    assert "passed over" in cdcd(daemon, "snapshot", "--stop", "public.other", code=1), "its snapshot is complete"
+    document = json.loads(cdcd(daemon, "status", "--json", "--url", f"http://127.0.0.1:{port_of(daemon)}/"))
+    assert [each["code"] for each in document["next"]] == ["snapshot-stopped"]
+    assert "snapshot-stopped" in cdcd(daemon, "check")
+    assert "snapshot-stopped" in cdcd(daemon, "verify", "public.t", code=1)
+    daemon.kill()
+    daemon.start().wait_until_streaming()
+    stream.sql("UPDATE t SET v = 'x' WHERE id % 3 = 0")
+    daemon.wait_until_confirmed()
+    assert copied(daemon) == 0, "no start takes up a snapshot that was stopped"
+    limit(daemon, 0)
+    assert "done public.t" in cdcd(daemon, "snapshot", "public.t")
+    assert daemon.stop() == 0
+    events = stream.events()
+    topics.check_exactly_once(events)
+    topic = stream.topics.by_table()["public", "t"]
+    assert topics.fold([each for each in events if each.topic == topic], snapshot=True) == stream.content("public", "t")
+
+
 def test_a_pause_holds_over_a_kill_until_somebody_resumes_the_snapshots(stream: StreamFixture) -> None:
     daemon = start(stream, rows_per_second=2_000)
     eventually(lambda: copied(daemon) > 1_000, "rows that were copied")

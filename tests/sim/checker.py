@@ -31,7 +31,7 @@ from cdcd.lsn import format_lsn
 from cdcd.progress.records import SlotRecord, TableRecord, parse_record
 from cdcd.progress.repair_records import is_repair_record
 from cdcd.progress.slot_beginnings import parse_beginning
-from cdcd.progress.snapshot_records import WANTED, parse_snapshot_record
+from cdcd.progress.snapshot_records import STOPPED, WANTED, parse_snapshot_record
 from cdcd.reading import decoder
 
 PROMPT_S = 0.9
@@ -160,7 +160,9 @@ class Checker:
             for each in copies
             if not is_repair_record(each.key or b"")
         ]
-        touched = {event.topic for event in seen} | {record.topic for record in records if record.state != WANTED}
+        touched = {event.topic for event in seen} | {
+            record.topic for record in records if record.state not in (WANTED, STOPPED)
+        }
         wanted = {record.topic for record in records}
         self._judge_progress(progress, inside, len({event.position for event in seen + aside}), touched, wanted)
         assert self.last is not None

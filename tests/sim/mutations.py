@@ -1116,6 +1116,34 @@ _MUTATIONS = (
         first_seed=79,
     ),
     Mutation(
+        "forget over a restart that a snapshot was stopped",
+        "cdcd.sink.publisher",
+        """
+        -                self._record_request(transaction, self._keys.stop(wanted))
+        +                pass
+        """,
+        scene="StoppedSnapshots",
+    ),
+    Mutation(
+        "read on in a table whose snapshot was stopped",
+        "cdcd.snapshot.encoder",
+        """
+        -        if table is not None and not table.record.has_ended:
+        +        if False:
+        """,
+        scene="StoppedSnapshots",
+    ),
+    Mutation(
+        "begin a snapshot that was stopped before its rows",
+        "cdcd.snapshot.encoder",
+        """
+        -            self._tables.pop(topic, None)
+        -            self._changed.discard(topic)
+                     return
+        """,
+        scene="StoppedSnapshots",
+    ),
+    Mutation(
         "forget what is asked for during a snapshot",
         "cdcd.daemon.snapshot_coordinator",
         """

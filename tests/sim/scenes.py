@@ -517,6 +517,15 @@ class PausedSnapshots(SnapshotsUnderFaults):
         self.pauses.chance = 0.3
 
 
+class StoppedSnapshots(SnapshotsUnderFaults):
+    """A person stops snapshots at all moments, and asks for some again, while daemons die and start again."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.stops.chance = 0.3
+        self.database.request_share = 0.1
+
+
 class AddedColumns(TablesUnderAlteration):
     """Columns are added with defaults, which the catalog forgets, as after VACUUM FULL.
 
@@ -781,8 +790,9 @@ class RegistryAway(World):
 
 
 SCENES = [
-    BrokenSnapshots, SnapshotsUnderFaults, PausedSnapshots, ChangedKeys, AddedColumns, MaskedColumns, ReplacedTables,
-    ChosenKeys, RepairsUnderFaults, LostTopics, LostParkedEvents, CutWhileItWrites, RepublishedTable,
+    BrokenSnapshots, SnapshotsUnderFaults, PausedSnapshots, StoppedSnapshots, ChangedKeys, AddedColumns,
+    MaskedColumns, ReplacedTables, ChosenKeys, RepairsUnderFaults, LostTopics, LostParkedEvents, CutWhileItWrites,
+    RepublishedTable,
     RolledBackBeforeALargeOne, PreparedWithoutRows,
     RequestsPassedOver, TwoFirstStarts, RefusedTakeovers, MarkersLost, CoordinatorMoves, ForgottenProducers,
     LostWhileTakingOver, ZombieThatPublishes, TornSpool, PreparedBeyondTheSpool, SubtransactionsByTheThousand,

@@ -28,6 +28,7 @@ from sim.heaps import Fold, Identity, Row, Steps
 from sim.repairs_checker import RepairsChecker
 from sim.snapshots import SimSnapshot
 from sim.sql import POISON, Database, Rekeyed
+from sim.stops import StopsChecker
 
 from cdcd.progress.records import SlotRecord
 from cdcd.progress.snapshot_records import DONE, WANTED, TableSnapshot, parse_snapshot_record
@@ -107,6 +108,9 @@ class SnapshotsChecker:
         """Snapshots that `_oids` and `_keys` do not hold yet: consistent point, topic and table."""
         self._compared: dict[str, object] = {}
         """By topic, the state at the last comparison."""
+        self._stops = StopsChecker(prefix, database, demand)
+        self._followed: Counter[str] = Counter()
+        """By topic, the commit LSN of the last change there, at the last cut."""
 
     def took(self, snapshot: SimSnapshot, tables: Iterable[Table]) -> None:
         """A snapshot was taken of these tables."""
@@ -176,6 +180,7 @@ class SnapshotsChecker:
         what = f"{event.topic} at the snapshot of {lsn:X}: "
         shown = self._shown[lsn].get(event.topic)
         self._demand(shown is not None, what + "it does not show this table")
+        self._demand(lsn > self._followed[event.topic], what + "a row behind changes that the snapshot does not show")
         assert shown is not None
         if value["op"] == "t":
             return
@@ -205,6 +210,8 @@ class SnapshotsChecker:
             self._changes[event.topic] += 1
             fold = self._folds.setdefault(event.topic, Fold())
             fold.apply(value["op"], key, value["before"], value["after"], value["unchanged"])
+            if event.position[0] + 1 not in self._shown and not self.repairs.is_repair(event):
+                self._followed[event.topic] = max(self._followed[event.topic], event.position[0])
         self._replaced.clear()
         for placed in self.repairs.take(copies):
             copy = parse_snapshot_record(placed.key or b"", placed.value or b"")
@@ -212,6 +219,7 @@ class SnapshotsChecker:
             if copy.lsn and copy.incarnation is not None and (before is None or before.lsn != copy.lsn):
                 self._taken.append((copy.lsn, copy.topic, copy.incarnation.oid))
             self.standing[copy.topic] = copy
+            self._stops.take(before, copy)
             if copy.repair:
                 self._demand(
                     before is None or before.repair != "" or copy.topic in self._unserved, "no gap, and a repair"
@@ -255,6 +263,7 @@ class SnapshotsChecker:
         self._unserved = {topic for topic in self._unserved if self._anew.get(topic, 0) <= self._asked[topic]}
         self._lost &= self._unserved
         self.repairs.compare(created, last.lsn)
+        self._stops.compare(self.standing, self._asked, last.lsn)
         parked = {(each.schema, each.table) for each in last.incomplete}
         while self._altered_at < len(self._db.versions) and self._db.versions[self._altered_at][0] < last.lsn:
             self._tables_then |= self._db.versions[self._altered_at][1]

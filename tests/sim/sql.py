@@ -17,7 +17,7 @@ from sim.fake_postgres import Change, Record, Server, Table
 
 from cdcd.pgoutput.messages import KEY, NO_OLD, OLD
 from cdcd.pgoutput.tuples import UNCHANGED, Binary, ColumnValue
-from cdcd.progress.daemon_requests import PAUSE, REPAIR, RESUME, SNAPSHOT, UNPARK
+from cdcd.progress.daemon_requests import PAUSE, REPAIR, RESUME, SNAPSHOT, STOP, UNPARK
 from cdcd.progress.repair_records import RepairKeys
 
 INT4, TEXT, BYTEA = 23, 25, 17
@@ -57,7 +57,7 @@ class AskedPause:
 
 @dataclass
 class Asked:
-    """A committed request for a fresh snapshot of a table, which the daemon must serve."""
+    """A committed request for a fresh snapshot of a table, or for its end, which the daemon must serve."""
 
     end_lsn: int
     table: tuple[str, str]
@@ -177,6 +177,8 @@ class Database:
         self.repairs: list[AskedRepair] = []
         self.pauses: list[AskedPause] = []
         """In the order of commits."""
+        self.stops: list[Asked] = []
+        """Requests to stop the snapshot of a table, in the order of commits."""
         self.key_share = 0.0
         """Of the ALTER TABLEs: they give a table another primary key, too."""
         self.identity_share = 0.0
@@ -242,6 +244,8 @@ class Database:
             table = (row["table_schema"], row["table_name"])
             if row["action"] in (PAUSE, RESUME):
                 self.pauses.append(AskedPause(record.end, row["action"] == PAUSE))
+            elif row["action"] == STOP:
+                self.stops.append(Asked(record.end, table))
             elif row["action"] == REPAIR:
                 self.repairs.append(AskedRepair(record.end, table, row["keys"]))
             else:

@@ -30,6 +30,7 @@ from sim.pauses import Pauses
 from sim.replica import Life
 from sim.snapshots import SimSnapshot
 from sim.sql import POISON, TABLES, Database
+from sim.stops import Stops
 
 from cdcd.config.settings import Settings, SinkSettings, SnapshotSettings, SourceSettings, SpoolSettings
 from cdcd.errors import FatalError, Fenced, GapError, KafkaUnavailable, PostgresUnavailable, RequestRejected
@@ -171,6 +172,7 @@ class World:
         self.snapshot_pace_s = 0.0
         """How long it takes a connection to read the next rows of a snapshot, at most."""
         self.pauses = Pauses(self, seed)
+        self.stops = Stops(self, seed)
         if not two_phase and rng.random() < WITH_SNAPSHOTS:
             self._take_snapshots()
 
@@ -261,6 +263,7 @@ class World:
             self.server.restart()
         self.database.end_all()
         self.pauses.rest()
+        self.stops.rest()
 
     def contradict(self, choice: float) -> None:
         """Sometimes, while nobody reads, something is put into a state that cannot be true: it must be refused."""
@@ -521,6 +524,7 @@ class World:
             return  # the slot waits for a moment without transactions; nothing before it counts
         self.note(self.database.act())
         self.pauses.act()
+        self.stops.act()
 
     def _serve(self) -> None:
         slot = self.server.slot

@@ -1,4 +1,4 @@
-"""`cdcd snapshot`: asks the daemon for a new snapshot of tables, or to pause all; waits until Kafka has it.
+"""`cdcd snapshot`: asks the daemon for a new snapshot of tables, to stop it, or to pause all; waits until Kafka has it.
 
 Before: `cli.main` has parsed the options. After: the daemon that uses the slot finds the request in its stream.
 
@@ -22,8 +22,8 @@ from cdcd.cli.commands.daemon_wait import DaemonWait
 from cdcd.config.settings import Settings
 from cdcd.errors import RequestRejected, SettingsError
 from cdcd.lsn import format_lsn
-from cdcd.progress.daemon_requests import ALL_TABLES, PAUSE, RESUME, SNAPSHOT
-from cdcd.progress.snapshot_records import DONE
+from cdcd.progress.daemon_requests import ALL_TABLES, PAUSE, RESUME, SNAPSHOT, STOP
+from cdcd.progress.snapshot_records import DONE, STOPPED
 from cdcd.reading.slot_progress import open_progress
 from cdcd.source.published_tables import published_names
 from cdcd.source.table_selection import qualified_name, select_published, shell_word
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
-    """Request a snapshot of the tables that the options name, or a pause of all snapshots, or its end."""
+    """Request a snapshot of the tables that the options name, or that none is taken; or a pause of all, or its end."""
     is_about_all = args.pause or args.resume
     if is_about_all and args.tables:
         raise SettingsError(
@@ -52,7 +52,8 @@ def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     if is_about_all:
         pause(load().settings, is_paused=args.pause, wait=not args.no_wait, as_json=args.json, out=out)
         return True
-    snapshot(load().settings, args.tables, wait=not args.no_wait, as_json=args.json, out=out)
+    work = stop if args.stop else snapshot
+    work(load().settings, args.tables, wait=not args.no_wait, as_json=args.json, out=out)
     return True
 
 
@@ -84,16 +85,18 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
                 found = snapshots.get(topic)
                 if found is not None and found.lsn > sent.lsn:
                     bar.show(f"{name}: {found.rows:,} rows")
+                    if found.state == STOPPED:
+                        raise RequestRejected(
+                            f"somebody has stopped the snapshot of {name}",
+                            f"To begin it again, run: cdcd snapshot {shell_word(name)}",
+                            code="snapshot-stopped",
+                        )
                     if found.state == DONE:
                         bar.clear()
                         _report(name, "done", found.rows, as_json, out)
                         del requested[topic]
-                elif last is not None and last.lsn >= sent.received_lsn and (found is None or found.state == DONE):
-                    raise RequestRejected(
-                        f"the daemon passed over the request for a snapshot of {name}",
-                        "Its log says why",
-                        code="request-passed-over",
-                    )
+                elif last is not None and last.lsn >= sent.received_lsn and (found is None or found.has_ended):
+                    raise _passed_over(f"a snapshot of {name}")
             if requested and last is not None and last.snapshots_paused:
                 raise RequestRejected(
                     "the snapshots are paused, so the daemon takes none",
@@ -109,6 +112,33 @@ def snapshot(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: 
             daemon.turn(POLL_S, last, max((sent.received_lsn for _, sent in requested.values()), default=0))
         for name, _ in requested.values():
             _report(name, "requested", None, as_json, out)
+
+
+def stop(settings: Settings, tables: Sequence[str], *, wait: bool, as_json: bool, out: TextIO) -> None:
+    """Ask the daemon to stop the snapshots of `tables`, as `snapshot`. With `wait`, wait until its progress says so.
+
+    Raises as `snapshot`; RequestRejected, too, if the snapshot of a table is complete.
+    """
+    source = settings.source
+    with open_progress(settings) as progress, DaemonWait(settings) as daemon:
+        last = progress.last_record()
+        received_lsn = 0
+        with requests_session(settings) as session:
+            selected = select_published(tables, published_names(session, source.publication), source.publication)
+            if wait:
+                daemon.until_there()
+            for table in selected:
+                received_lsn = send_request(settings, session, STOP, *table, last).received_lsn
+        while wait and (last is None or last.lsn < received_lsn):
+            daemon.turn(POLL_S, last, received_lsn)
+            last = progress.last_record()
+        progress.settle()
+        snapshots = progress.snapshots()
+    for table in selected:
+        name, found = qualified_name(*table), snapshots.get(progress.names.topic(*table))
+        if wait and (found is None or found.state != STOPPED):
+            raise _passed_over(f"an end of the snapshot of {name}")
+        _report(name, "stopped" if wait else "requested", found.rows if wait and found else None, as_json, out)
 
 
 def pause(settings: Settings, *, is_paused: bool, wait: bool, as_json: bool, out: TextIO) -> None:
@@ -144,11 +174,18 @@ def summary(settings: Settings, out: TextIO) -> bool:
     for each in snapshots:
         name = f"{each.schema}.{each.table}"
         as_of = f" as of {format_lsn(each.lsn)}" if each.lsn else ""
-        out.write(f"{name:{width}}  {each.rows:>15,} rows{as_of}{'' if each.state == DONE else ', incomplete'}\n")
+        state = "" if each.state == DONE else ", stopped" if each.state == STOPPED else ", incomplete"
+        out.write(f"{name:{width}}  {each.rows:>15,} rows{as_of}{state}\n")
     is_complete = all(each.state == DONE for each in snapshots)
     rest = "" if is_complete else "; run it again to continue with the rest"
     out.write(f"{sum(each.rows for each in snapshots):,} rows of {len(snapshots):,} tables{rest}\n")
     return is_complete
+
+
+def _passed_over(what: str) -> RequestRejected:
+    return RequestRejected(
+        f"the daemon passed over the request for {what}", "Its log says why", code="request-passed-over"
+    )
 
 
 def _report(name: str, state: str, rows: int | None, as_json: bool, out: TextIO) -> None:

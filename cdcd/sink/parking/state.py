@@ -25,7 +25,7 @@ from typing import TypeAlias
 from cdcd.errors import DecodeError, GapError, Unpublishable
 from cdcd.progress.daemon_requests import DISCARD, MESSAGES, UNPARK, Request
 from cdcd.progress.records import DeferredTable, ParkedTable, SlotRecord, table_key
-from cdcd.progress.snapshot_records import DONE, RUNNING, TableSnapshot
+from cdcd.progress.snapshot_records import RUNNING, TableSnapshot
 from cdcd.sink.batches import Batch, message_bytes
 from cdcd.sink.interfaces import ParkedReader
 from cdcd.sink.kafka_transaction import Table
@@ -184,14 +184,14 @@ class ParkedTables:
             self._tables[table] = replace(self._tables[table], offset=offset)
 
     def on_snapshots(self, records: Collection[TableSnapshot], lsn: int) -> None:
-        """Defer, from `lsn` on, the tables whose snapshots run; replay the events of those that are finished.
+        """Defer, from `lsn` on, the tables whose snapshots run; replay the events of those that have ended.
 
         `records` are published in the same Kafka transaction.
         """
         self._defer([(each.schema, each.table) for each in records if each.state == RUNNING], lsn)
         for each in records:
             known = self._tables.get((each.schema, each.table))
-            if each.state == DONE and isinstance(known, DeferredTable):
+            if each.has_ended and isinstance(known, DeferredTable):
                 self._tables[each.schema, each.table] = replace(known, is_replaying=True)
 
     def request(self, request: Request) -> None:

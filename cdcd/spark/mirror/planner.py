@@ -138,6 +138,9 @@ class Planner:
         cut = self._cuts.within(self._rows_max, self._cut, applied, offset)
         for name in sorted(cut.matching(self._place.patterns).keys() & set(cut.incomplete)):
             self._step(f"{name} is parked, or its snapshot runs: until that ends the table stays as it is")
+        for name, record in cut.matching(self._place.patterns).items():
+            if record.snapshot is not None and record.snapshot.stopped:
+                self._step(f"the snapshot of {name} was stopped: until there is a new one the table stays as it is")
         loaded_lsn = max((table.loaded_lsn for table in loaded.values()), default=0)
         # A table may not be published as of an LSN before its own.
         return self._cuts.at(loaded_lsn) if cut.lsn < loaded_lsn else cut

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from cdcd.daemon.request_intake import RequestIntake
-from cdcd.progress.daemon_requests import ALL_TABLES, DISCARD, PAUSE, REPAIR, RESUME, SNAPSHOT, UNPARK, Request
+from cdcd.progress.daemon_requests import ALL_TABLES, DISCARD, PAUSE, REPAIR, RESUME, SNAPSHOT, STOP, UNPARK, Request
 from cdcd.progress.repair_records import RepairKeys
 
 T = ("public", "t")
@@ -20,13 +20,19 @@ class Intake:
         self.snapshots: list[tuple[str, str]] = []
         self.parked: set[tuple[str, str]] = set()
         self.pauses: list[bool] = []
+        self.is_complete = False
         self.intake = RequestIntake(
             "s",
             lambda: [T],
             lambda *table: self.snapshots.append(table),
             lambda: self.parked,
             pause_snapshots=self.pauses.append,
+            stop_snapshot=self.stop,
         )
+
+    def stop(self, *_: str) -> None:
+        if self.is_complete:
+            raise ValueError("the snapshot of the table is complete")
 
     def take(self, action: str, schema: str = "public", table: str = "t", slot: str = "s") -> list[Request]:
         return self.intake.take([{"slot": slot, "action": action, "table_schema": schema, "table_name": table}])
@@ -42,6 +48,16 @@ def test_a_request_for_a_snapshot_is_taken(it: Intake) -> None:
     assert it.take(UNPARK) == [Request(UNPARK, T)]
     assert it.take(DISCARD) == [Request(DISCARD, T)]
     assert it.snapshots == [T, T]
+
+
+def test_a_request_to_stop_a_snapshot_is_taken_if_there_is_something_to_stop(
+    it: Intake, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert it.take(STOP) == [Request(STOP, T)]
+    assert it.take(STOP, table="nobody") == it.take(STOP, "", "") == it.take(STOP, "", "messages") == []
+    it.is_complete = True
+    assert it.take(STOP) == []
+    assert "complete" in caplog.text
 
 
 def test_a_request_for_another_slot_is_left_to_its_daemon(it: Intake, caplog: pytest.LogCaptureFixture) -> None:

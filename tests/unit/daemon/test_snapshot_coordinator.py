@@ -32,7 +32,7 @@ from cdcd.daemon.snapshot_requests import UNPUBLISHED, SnapshotRequests
 from cdcd.daemon.snapshot_rows import SnapshotLimits
 from cdcd.errors import PostgresUnavailable
 from cdcd.progress.repair_records import RepairKeys
-from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, Choose, TableSnapshot
+from cdcd.progress.snapshot_records import DONE, RUNNING, STOPPED, WANTED, Choose, TableSnapshot
 from cdcd.sink.batches import BatchBuilder, RepairBatch
 from cdcd.sink.topics import TopicNames
 from cdcd.snapshot.copy_format import SIGNATURE
@@ -374,6 +374,66 @@ def test_a_paused_snapshot_ends_its_chunks_and_holds_neither_a_lock_nor_the_stre
     it.connection.arrived = [HEADER + row(2), TRAILER]
     assert it.turn().finished == Finished(LSN, 1, 2)
     assert len(it.exports) == 1
+
+
+def test_a_snapshot_that_is_stopped_ends_at_once_with_the_rows_that_were_read() -> None:
+    it = Played()
+    it.catch_up(blocks=3)
+    it.turn()
+    it.room.is_sink_idle = False
+    it.connection.arrived = [HEADER + row(1)]
+    assert it.turn() is NOTHING
+    it.coordinator.stop("public", "t")
+    it.connection.arrived = [row(2)]
+    action = it.turn()
+    assert action.batch is not None
+    assert action.batch.rows == 1
+    assert [(each.state, each.rows) for each in action.batch.snapshot_records or ()] == [(STOPPED, 1)]
+    assert action.finished == Finished(LSN, 0, 0, "the snapshot was stopped")
+    assert it.anchor.is_closed
+    assert it.connection.is_closed
+    assert it.is_in(SnapshotState.IDLE)
+
+
+def test_a_snapshot_that_is_stopped_and_asked_for_again_while_it_is_read_begins_again() -> None:
+    it = Played()
+    it.catch_up()
+    it.coordinator.stop("public", "t")
+    it.coordinator.request("public", "t")
+    action = it.turn()
+    assert action.batch is not None
+    assert [each.state for each in action.batch.snapshot_records or ()] == [STOPPED, WANTED], "in this order"
+    assert it.is_in(SnapshotState.REQUESTED)
+
+
+def test_a_snapshot_that_is_complete_is_not_stopped_while_others_are_read() -> None:
+    it = Played()
+    it.catch_up()
+    it.connection.arrived = [HEADER + row(1), TRAILER]
+    it.turn()
+    with pytest.raises(ValueError, match="is complete"):
+        it.coordinator.stop("public", "t")
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_snapshot_that_is_stopped_before_its_rows_leaves_no_trace(is_taken: bool) -> None:
+    it = Played()
+    it.turn()
+    export = it.exports[-1]
+    export.exported = it.exported()
+    if not is_taken:
+        it.coordinator.stop("public", "t")
+    export.done = True
+    it.turn()
+    if is_taken:
+        it.coordinator.stop("public", "t")
+    it.room.is_stream_paused = True
+    action = it.turn()
+    assert action.batch is None
+    assert action.resumes
+    assert action.finished == Finished(LSN, 0, 0, "the snapshot was stopped")
+    assert it.anchor.is_closed
+    assert it.is_in(SnapshotState.IDLE)
 
 
 def test_no_snapshot_begins_before_the_pause_of_an_earlier_daemon_is_over() -> None:

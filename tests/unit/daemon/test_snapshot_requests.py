@@ -13,6 +13,7 @@ from cdcd.progress.snapshot_records import (
     DONE,
     ROWS,
     RUNNING,
+    STOPPED,
     WANTED,
     CompletedRange,
     TableSnapshot,
@@ -52,6 +53,37 @@ def test_without_new_tables_only_what_is_unfinished_or_asked_for_wants_a_snapsho
     it.request("public", "c")
     assert it.may_want_tables
     assert it.choose("public", "c") == replace(table("c", WANTED), starts_with_truncate=True)
+
+
+def test_a_table_whose_snapshot_was_stopped_gets_none_until_somebody_asks() -> None:
+    it = requests(table("a", RUNNING))
+    for name in ("a", "c"):
+        it.stop("public", name)
+        assert it.choose("public", name, Incarnation(7)) is None
+        assert it.is_stopped("public", name)
+        it.stop("public", name)  # twice is once
+    assert it.stopped == [("public", "a"), ("public", "c")]
+    it.request("public", "a")
+    assert it.choose("public", "a") == replace(table("a", WANTED), starts_with_truncate=True)
+    it.stop("public", "a")
+    assert not it.has_requests
+
+
+def test_only_what_has_not_ended_can_be_stopped() -> None:
+    it = requests(table("a", DONE), takes_new_tables=False)
+    with pytest.raises(ValueError, match="is complete"):
+        it.stop("public", "a")
+    with pytest.raises(ValueError, match="gets no snapshot"):
+        it.stop("public", "c")
+    assert it.stopped == []
+
+
+def test_a_stopped_table_is_not_copied_because_it_was_replaced_or_has_another_key() -> None:
+    known = replace(table("a", STOPPED), incarnation=Incarnation(7))
+    recopies = Recopies(TopicNames("p"), {("public", "a"): ("id",)}, {known.topic: Incarnation(7)})
+    it = SnapshotRequests("s", TopicNames("p"), {known.topic: known}, takes_new_tables=True, recopies=recopies)
+    assert it.choose("public", "a", Incarnation(8)) is None
+    assert it.announce([AnnouncedTable("public", "a", 8, ("other",))]) == []
 
 
 def test_a_parked_table_gets_no_snapshot() -> None:

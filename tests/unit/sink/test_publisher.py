@@ -10,11 +10,11 @@ import pytest
 from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 
 from cdcd.errors import KafkaUnavailable, TopicLost, Unpublishable
-from cdcd.progress.daemon_requests import ALL_TABLES, PAUSE, REPAIR, RESUME, SNAPSHOT, Request
+from cdcd.progress.daemon_requests import ALL_TABLES, PAUSE, REPAIR, RESUME, SNAPSHOT, STOP, Request
 from cdcd.progress.records import SlotRecord, SnapshotState, TableRecord, TopicState, parse_record, parse_slot_record
 from cdcd.progress.repair_records import RepairKeys, pending_repair
 from cdcd.progress.slot_beginnings import SlotBeginning, parse_beginning
-from cdcd.progress.snapshot_records import COMPARE, DONE, WANTED, TableSnapshot, parse_snapshot_record
+from cdcd.progress.snapshot_records import COMPARE, DONE, RUNNING, STOPPED, WANTED, TableSnapshot, parse_snapshot_record
 from cdcd.progress.topic_evidence import lost_topics
 from cdcd.sink.batches import Batch, BatchBuilder, Message, RepairBatch
 from cdcd.sink.interfaces import Offsets
@@ -799,6 +799,46 @@ def test_a_pause_of_the_snapshots_is_recorded_with_its_position_until_it_ends_al
         assert last is not None
         recorded.append((last.lsn, last.snapshots_paused))
     assert recorded == [(0x108, False), (0x208, True), (0x308, True), (0x408, False), (0x508, False)]
+
+
+def test_a_stopped_snapshot_is_recorded_with_its_request_and_stays_so_after_a_gap_and_a_loss() -> None:
+    world = World(partitions=1)
+    world.transaction(0x100)
+    batch = world.builder.build()
+    batch.requests = [Request(STOP, ("public", "a"))]
+    world.publisher.publish(batch, 0.0)
+    world.publisher.commit()
+    assert "p.public.a" not in world.broker.topics, "a request makes no topic"
+    world.transaction(0x200, ("a", b"1", b"row"))
+    world.publish()
+    world.publisher.commit()
+    tables = [record for record in world.progress() if isinstance(record, TableRecord)]
+    assert tables[-1].snapshot == SnapshotState(0, done=False, rows=0, stopped=True), "readers can tell"
+    [wanted] = world.publisher.declare_gap(0x208, 0x300, [("public", "a")], 0.0)
+    assert wanted.state == STOPPED
+    [wanted] = world.publisher.declare_loss([("public", "a")], 0.0)
+    assert wanted.state == STOPPED
+    batch = Batch()
+    batch.snapshot_records = []
+    batch.requests = [Request(SNAPSHOT, ("public", "a"))]
+    world.publisher.publish(batch, 0.0)
+    world.publisher.commit()
+    records = world.broker.visible("p.snapshots")[0]
+    assert records[-1].key is not None
+    assert records[-1].value is not None
+    assert parse_snapshot_record(records[-1].key, records[-1].value).state == WANTED
+
+
+def test_a_request_to_stop_a_snapshot_leaves_its_deferred_changes_until_the_last_rows_have_come() -> None:
+    world = World(partitions=1)
+    running = TableSnapshot("s", "p.public.a", "public", "a", RUNNING, 0x80, rows=3)
+    for record, asks in ((running, ()), (None, (Request(STOP, ("public", "a")),)), (running.stopped(), ())):
+        batch = Batch()
+        batch.snapshot_records, batch.end_lsn = [] if record is None else [record], 0x90
+        batch.requests = list(asks)
+        world.publisher.publish(batch, 0.0)
+        world.publisher.commit()
+        assert world.publisher.has_replay == (record is not None and record.state == STOPPED)
 
 
 def test_a_request_for_a_table_with_a_topic_says_at_the_same_cut_that_its_snapshot_is_wanted() -> None:

@@ -12,7 +12,7 @@ from sim.fake_kafka import FakeAdmin, FakeBroker, FakeProducer, FakeReading
 from cdcd.errors import KafkaUnavailable, RecordTooLarge, Unpublishable
 from cdcd.progress.daemon_requests import DISCARD, MESSAGES, SNAPSHOT, UNPARK, Request
 from cdcd.progress.records import SlotRecord, parse_slot_record
-from cdcd.progress.snapshot_records import DONE, RUNNING, WANTED, TableSnapshot, parse_snapshot_record
+from cdcd.progress.snapshot_records import DONE, RUNNING, STOPPED, WANTED, TableSnapshot, parse_snapshot_record
 from cdcd.sink.batches import BatchBuilder, Message
 from cdcd.sink.kafka.parked_reader import KafkaParkedReader
 from cdcd.sink.kafka.progress_reader import KafkaProgressReader
@@ -327,7 +327,8 @@ def test_an_ordinary_copy_is_not_told_as_a_table_that_is_unparked(caplog: pytest
     assert "unpark" not in caplog.text
 
 
-def test_tables_that_nothing_changed_during_their_copy_are_done_with_in_one_transaction() -> None:
+@pytest.mark.parametrize("ended", [DONE, STOPPED])
+def test_tables_that_nothing_changed_during_their_copy_are_done_with_in_one_transaction(ended: str) -> None:
     broker, names = FakeBroker(), "abcd"
     producer = FakeProducer(broker, "p-s")
     producer.start(lambda: False)
@@ -335,7 +336,7 @@ def test_tables_that_nothing_changed_during_their_copy_are_done_with_in_one_tran
     topics = TableTopics(FakeAdmin(broker), NAMES, TopicSettings(1, 1))
     publisher = Publisher(producer, topics, SOURCE, None, ParkedTables(topics, "s", None, reader=reader))
     copies = [TableSnapshot("s", f"p.public.{name}", "public", name, RUNNING, 0x10) for name in names]
-    for lsn, state in ((0x10, RUNNING), (0x20, DONE)):
+    for lsn, state in ((0x10, RUNNING), (0x20, ended)):
         batch = BatchBuilder(tombstones=False).build()
         batch.snapshot_records, batch.end_lsn = [replace(copy, state=state) for copy in copies], lsn
         publisher.publish(batch, 0.0)
@@ -345,14 +346,14 @@ def test_tables_that_nothing_changed_during_their_copy_are_done_with_in_one_tran
         stream.commit(lsn + 8)
         publisher.publish(stream.build(), 0.0)
         publisher.commit()
-        assert publisher.has_replay == (state == DONE)
+        assert publisher.has_replay == (state == ended)
     pieces = 0
     while publisher.has_replay:
         publisher.replay(0.0)
         pieces += 1
     assert pieces == 2, "a and b, with the events of c; then d"
     assert reader.read_for == [b"s/public.c"], "nothing else is on the parked topic"
-    assert [record.value for record in broker.visible("p.public.c")[0]] == [RUNNING.encode(), DONE.encode()]
+    assert [record.value for record in broker.visible("p.public.c")[0]] == [RUNNING.encode(), ended.encode()]
     assert publisher.last is not None
     assert publisher.last.incomplete == ()
 
