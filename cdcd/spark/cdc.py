@@ -18,7 +18,6 @@ from cdcd.errors import GapError, RequestRejected
 from cdcd.lsn import format_lsn
 from cdcd.progress.records import TableRecord
 from cdcd.sink.topics import TopicNames
-from cdcd.source.table_selection import qualified_name, shell_word
 from cdcd.spark.load import Snapshot
 from cdcd.spark.mirror.mirror import Mirror
 from cdcd.spark.mirror.run_log import MirroredTable
@@ -143,13 +142,13 @@ class Cdc:
 
     def rows(self, record: TableRecord, lsn: int) -> DataFrame:
         """The rows of the table of this table record at an LSN that the record reaches."""
-        name = qualified_name(record.schema, record.table)
+        name = f"{record.schema}.{record.table}"
         snapshot = record.snapshot
         if snapshot is not None and (not snapshot.done or snapshot.lsn > lsn):
             raise GapError(
                 f"the snapshot of {name} stands at {format_lsn(snapshot.lsn)}: its topic does not have all rows of "
                 f"{format_lsn(lsn)}",
-                f"Somebody has stopped it. To begin it again, run: cdcd snapshot {shell_word(name)}"
+                f"Somebody has stopped it. To begin it again, run: cdcd snapshot {name}"
                 if snapshot.stopped
                 else "Ask for a later LSN, when the snapshot is done",
                 code="cut-incomplete",

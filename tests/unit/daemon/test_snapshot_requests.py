@@ -83,7 +83,7 @@ def test_a_stopped_table_is_not_copied_because_it_was_replaced_or_has_another_ke
     recopies = Recopies(TopicNames("p"), {("public", "a"): ("id",)}, {known.topic: Incarnation(7)})
     it = SnapshotRequests("s", TopicNames("p"), {known.topic: known}, takes_new_tables=True, recopies=recopies)
     assert it.choose("public", "a", Incarnation(8)) is None
-    assert it.announce([AnnouncedTable("public", "a", 8, ("other",))]) == []
+    assert it.announce([AnnouncedTable("public", "a", ("other",), 8)]) == []
 
 
 def test_a_parked_table_gets_no_snapshot() -> None:
