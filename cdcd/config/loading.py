@@ -20,10 +20,9 @@ from pydantic_settings import EnvSettingsSource
 from cdcd.config import layers
 from cdcd.config.format_choice import check_format
 from cdcd.config.layers import Layers, Setting, from_file
-from cdcd.config.settings import NAMES, Settings, SinkSettings
+from cdcd.config.settings import NAMES, Settings
 from cdcd.errors import SettingsError
 from cdcd.sink.kafka.client_config import check_properties
-from cdcd.sink.topics import TopicNames
 
 Loaded: TypeAlias = "layers.Loaded[Settings]"
 
@@ -68,15 +67,15 @@ def load(path: str | None, options: Mapping[str, tuple[str, Any]] | None = None)
         files |= {each.name: str(each) for each in Path(str(secrets_dir)).iterdir() if not each.name.startswith(".")}
     merged.add((key, value, option) for key, (option, value) in (options or {}).items())
     loaded = merged.validated()
-    check_sink(loaded.settings.sink)  # now, before the daemon connects to any server
+    check_sink(loaded.settings)  # now, before the daemon connects to any server
     check_format(loaded.settings)
     return replace(loaded, files=files, again=partial(load, path, options))
 
 
-def check_sink(sink: SinkSettings) -> None:
+def check_sink(settings: Settings) -> None:
     """Raise SettingsError for names of topics and properties of Kafka's client that cannot be used."""
-    TopicNames(sink.prefix, sink.topic)
-    check_properties(sink.client_properties)
+    settings.topic_names()
+    check_properties(settings.sink.client_properties)
 
 
 def _from_environment() -> Iterator[Setting]:

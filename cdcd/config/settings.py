@@ -31,6 +31,7 @@ from cdcd.debezium.added_fields import names_of
 from cdcd.sink.acls import Places
 from cdcd.sink.kafka.client_config import Property, with_token_function
 from cdcd.sink.kafka.token_function import MSK_IAM, TokenFunction
+from cdcd.sink.topics import TopicNames, TopicRule
 from cdcd.source.login import BUILT_IN, Login, password_maker
 from cdcd.source.table_selection import TablePattern
 from cdcd.transaction.column_masks import CONSTANT, HASH, LAST, NOTHING, Mask
@@ -293,8 +294,8 @@ class TableSettings(BaseModel):
     match: str = Field(
         examples=["public.customers"],
         description="The tables, as schema.table; * stands for any name. The first entry that matches a table and has "
-        "include or exclude decides which columns of it are published. The first one that has mask decides the masks, "
-        "and the first one that has key the key.",
+        "include or exclude decides which columns of it are published. So does the first one that has mask for the "
+        "masks, the first one that has key for the key, and so on.",
     )
     include: tuple[str, ...] = Field(
         (),
@@ -321,6 +322,19 @@ class TableSettings(BaseModel):
         "each deleted row: they are columns of its replica identity, or that is FULL. cdcd does not look whether the "
         "key is unique: rows that share a key are one row for whoever reads by key, and for compaction.",
     )
+    topic: str = Field(
+        "",
+        examples=["{prefix}.orders-of-{schema}"],
+        description="The topic of the table, in place of sink.topic. It has {prefix}, and {schema} and {table} where "
+        "match has a star for them: two tables never share a topic.",
+    )
+    partitions: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        examples=[12],
+        description="Partitions of the topic, if cdcd makes it, in place of sink.partitions.",
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -328,7 +342,7 @@ class TableSettings(BaseModel):
             raise ValueError('has an entry whose match is not written as schema.table, as in "public.*"')
         if self.include and self.exclude:
             raise ValueError(f"has include and exclude in one entry (match = {self.match!r}): they exclude each other")
-        if not (self.include or self.exclude or self.mask or self.key):
+        if not self.model_fields_set - {"match"}:
             raise ValueError(f"has an entry that says nothing but match (match = {self.match!r})")
         if len(set(self.key)) < len(self.key):
             raise ValueError(f"has a key that names a column twice (match = {self.match!r})")
@@ -345,8 +359,13 @@ class TableSettings(BaseModel):
         return "hash" in self.mask.values()
 
     @property
+    def topic_rule(self) -> TopicRule:
+        """What it says of topics, for the flow."""
+        return TopicRule(TablePattern(self.match), self.topic, self.partitions or 0)
+
+    @property
     def rule(self) -> ColumnRule:
-        """The same for the flow."""
+        """What it says of columns, for the flow."""
         masks = {name: _mask(mask) for name, mask in self.mask.items()}
         return ColumnRule(self.match, self.include, self.exclude, masks, self.key)
 
@@ -715,6 +734,10 @@ class Settings(BaseSettings):
     def column_rules(self) -> ColumnRules:
         """What [[table]] says, for one stream or one command."""
         return ColumnRules([each.rule for each in self.table], (self.tables.hash_secret or "").encode())
+
+    def topic_names(self) -> TopicNames:
+        """The names of the topics. Raises SettingsError for names that cannot be used."""
+        return TopicNames(self.sink.prefix, self.sink.topic, [each.topic_rule for each in self.table])
 
     @cached_property
     def places(self) -> Places:

@@ -44,7 +44,6 @@ from cdcd.lsn import format_lsn
 from cdcd.progress.continuity import Server, check_drained
 from cdcd.progress.snapshot_records import PublishedTables
 from cdcd.reading.slot_progress import progress_store
-from cdcd.sink.topics import TopicNames
 from cdcd.source.replication_stream import ReplicationStream
 
 log = logging.getLogger(__name__)
@@ -180,7 +179,7 @@ class Adoption:
                 "proof": proof.value,
             },
         )
-        names = TopicNames(self._settings.sink.prefix, self._settings.sink.topic)
+        names = self._settings.topic_names()
         known = {names.topic(*table) for table in tables} | {names.progress, names.messages}
         return Adopted(
             server.system_id,

@@ -21,7 +21,6 @@ from cdcd.lsn import format_lsn
 from cdcd.progress.continuity import Server
 from cdcd.progress.records import SlotRecord
 from cdcd.progress.snapshot_records import DONE
-from cdcd.sink.topics import TopicNames
 from cdcd.source.table_selection import qualified_name
 
 _NAMES_MAX: Final = 10
@@ -75,7 +74,7 @@ def comparable(settings: Settings, kafka: KafkaSession, last: SlotRecord, tables
     The others are copied: a table whose topic the slot has not written to, or whose snapshot was not complete, and one
     with events on the parked topic.
     """
-    names = TopicNames(settings.sink.prefix, settings.sink.topic)
+    names = settings.topic_names()
     known, incomplete = kafka.publisher.recorded, {(each.schema, each.table) for each in last.incomplete}
     found = set()
     for table in tables:

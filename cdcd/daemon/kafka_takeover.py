@@ -47,7 +47,7 @@ from cdcd.sink.interfaces import Producer
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.topic_check import BEYOND_S, TopicCheck
 from cdcd.sink.kafka.undecided_transactions import UndecidedTransactions
-from cdcd.sink.topics import TopicNames, own_specs
+from cdcd.sink.topics import own_specs
 
 
 class KafkaTakeover:
@@ -76,7 +76,7 @@ class KafkaTakeover:
         self._stopping = stopping
         self._lost = fallbacks.lost
         self._publishers = PublisherSetup(settings, clients, kafka, fallbacks.parking)
-        self._names = TopicNames(settings.sink.prefix, settings.sink.topic)
+        self._names = settings.topic_names()
         self._tables: Collection[tuple[str, str]] = []
         self._closed = clients.event()
         self._done: Future[KafkaSession | None] = Future()

@@ -21,7 +21,7 @@ from cdcd.sink.kafka.topic_check import TopicCheck
 from cdcd.sink.parking.state import ParkedTables, PendingParking
 from cdcd.sink.publisher import Publisher, Source
 from cdcd.sink.table_topics import TableTopics, TopicSettings
-from cdcd.sink.topics import TopicNames, topic_owners
+from cdcd.sink.topics import topic_owners
 
 
 class PublisherSetup:
@@ -51,7 +51,7 @@ class PublisherSetup:
         records it, and which snapshots are wanted for that. Raises as `Publisher.declare_loss`.
         """
         sink, slot, kafka = self._settings.sink, self._settings.source.slot, self._kafka
-        names = TopicNames(sink.prefix, sink.topic)
+        names = self._settings.topic_names()
         known, given_up = check.known(found.snapshots), check.given_up()
         parked = {(each.schema, each.table) for each in last.parked} if last is not None else set()
         if self._parking is not None:

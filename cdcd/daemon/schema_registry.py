@@ -63,7 +63,7 @@ def look_up_published(settings: Settings, ids: RegistryIds) -> None:
 
 def subject_names(settings: Settings) -> SubjectNames:
     """The names of the subjects."""
-    return SubjectNames(settings.avro.subject_strategy, TopicNames(settings.sink.prefix, settings.sink.topic).topic)
+    return SubjectNames(settings.avro.subject_strategy, settings.topic_names().topic)
 
 
 def registry_headers(settings: Settings, names: TopicNames, ids: RegistryIds | None) -> RegistryHeaders | None:

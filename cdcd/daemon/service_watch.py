@@ -25,7 +25,6 @@ from cdcd.monitoring.reachability import JUDGED_EVERY_S, KAFKA, POSTGRESQL, REGI
 from cdcd.monitoring.status import Status
 from cdcd.sink.kafka.cluster_probe import ClusterProbe
 from cdcd.sink.kafka.errors import TRY_AGAIN
-from cdcd.sink.topics import TopicNames
 
 ASK_EVERY_S: Final = 2.0
 SAMPLE_EVERY_S: Final = 5.0
@@ -95,7 +94,7 @@ class ServiceWatch:
         self._places = settings.places
         self._closed = threading.Event()
         self._slot = SlotMonitor(settings.source, status, metrics, clients.wall_us)
-        names = TopicNames(settings.sink.prefix, settings.sink.topic)
+        names = settings.topic_names()
         self._kafka = KafkaWatch(clients.probe(names.progress), status, [names.progress])
         questions: dict[str, Callable[[], None]] = {
             POSTGRESQL: self._ask_postgres,

@@ -23,7 +23,6 @@ from cdcd.config.settings import NAMES, Settings
 from cdcd.daemon.clients import Clients
 from cdcd.errors import CdcdError, SettingsError
 from cdcd.file_watch import LOOK_EVERY_S, FileWatch
-from cdcd.sink.topics import TopicNames
 from cdcd.source.session import Session
 
 AT_ONCE: Final = frozenset(
@@ -70,7 +69,7 @@ def try_out(settings: Settings, changed: Collection[str]) -> None:
             with Session(settings.source.primary_login, settings.source.application_name) as session:
                 session.rows("SELECT 1")
     if "sink" in sections:
-        names = TopicNames(settings.sink.prefix, settings.sink.topic)
+        names = settings.topic_names()
         with closing(clients.probe(names.progress)) as probe:
             probe.ask()
     if "avro" in sections:

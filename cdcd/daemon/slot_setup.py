@@ -24,7 +24,7 @@ from cdcd.preflight.host import check_writable, spool_parent
 from cdcd.progress.continuity import Server, check_first_start, check_lost_slot
 from cdcd.reading.slot_progress import progress_store, validate_sink
 from cdcd.sink.kafka.cluster import KafkaCluster
-from cdcd.sink.topics import SHARED_TOPIC_HINT, TopicNames, shared_topics
+from cdcd.sink.topics import SHARED_TOPIC_HINT, shared_topics
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.server_errors import SlotActive, lost_slot
 from cdcd.source.session import Session
@@ -64,7 +64,7 @@ class SlotSetup:
         self._clock = clients.monotonic_s
         self._registry = clients.registry
         self._progress = progress_store(settings, kafka, stopping)
-        self._names = TopicNames(settings.sink.prefix, settings.sink.topic)
+        self._names = settings.topic_names()
         self.slot_created = False
         """The slot was missing, and this start has made it."""
 
@@ -183,7 +183,7 @@ class SlotSetup:
                 SHARED_TOPIC_HINT,
                 code="topics-collide",
             )
-        validate_sink(self._settings, self._kafka, [self._names.topic(*table) for table in tables])
+        validate_sink(self._settings, self._kafka, tables)
 
     def check_conflicts(self, cluster_id: str) -> None:
         """Raise RequestRejected if another slot publishes the same to the same topics of the cluster.
@@ -191,7 +191,7 @@ class SlotSetup:
         Each row or logical message would be published twice.
         """
         source = self._settings.source
-        conflicts = SlotConflicts(self._session, cluster_id, self._names.topic("schema", "table"))
+        conflicts = SlotConflicts(self._session, cluster_id, self._names.example)
         conflicts.announce(source.slot)  # first: then, if two daemons start at once, at least one sees the other
         conflicts.check(source.slot, self._publication.tables(), messages=source.messages)
 

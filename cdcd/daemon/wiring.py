@@ -36,7 +36,6 @@ from cdcd.progress.ack_tracker import AckTracker
 from cdcd.sink.batch_queue import BatchQueue
 from cdcd.sink.batches import BatchBuilder
 from cdcd.sink.publisher import Publisher
-from cdcd.sink.topics import TopicNames
 from cdcd.sink.worker import SinkWorker
 from cdcd.source.catalog import Catalog
 from cdcd.source.replication_stream import ReplicationStream
@@ -114,7 +113,7 @@ def assemble(
     `wake` interrupts the pipeline's waiting; `stopping` ends that for the schema registry. `on_schema` gets each
     relation before its events come, with the header that names its schema.
     """
-    names, last = TopicNames(settings.sink.prefix, settings.sink.topic), kafka.publisher.last
+    names, last = settings.topic_names(), kafka.publisher.last
     make_batches = batch_builder(settings)
     spool = _spool(settings, clients, server.system_id)
     stack.callback(spool.close)

@@ -114,7 +114,7 @@ class _Conversion:
         if self._entries:
             layers.add([("table", [{"match": match, **entry} for match, entry in self._entries.items()], "connector")])
         settings = layers.validated().settings
-        check_sink(settings.sink)
+        check_sink(settings)
         check_format(settings)
         return Converted(settings, tuple(self._notes))
 

@@ -26,7 +26,7 @@ def findings(
     settings: Settings, published: Sequence[tuple[str, str]], facts: PostgresFacts | None
 ) -> Iterator[Finding]:
     """The findings about Kafka. `published`: schema and name of each table; `facts` None: PostgreSQL did not answer."""
-    names = TopicNames(settings.sink.prefix, settings.sink.topic)
+    names = settings.topic_names()
     for owner, table in shared_topics(names, published):
         message = f"The tables {'.'.join(owner)} and {'.'.join(table)} would share the topic {names.topic(*table)}"
         yield error("topics", message, SHARED_TOPIC_HINT, code="topics-collide")
@@ -41,14 +41,14 @@ def _of_cluster(
     settings: Settings, cluster: KafkaCluster, published: Sequence[tuple[str, str]], facts: PostgresFacts | None
 ) -> Iterator[Finding]:
     """The findings about brokers, topics and the progress. Raises as `KafkaCluster` does."""
-    names = TopicNames(settings.sink.prefix, settings.sink.topic)
+    names = settings.topic_names()
     tables = [names.topic(*table) for table in published]
-    specs, replication_factor = sink_specs(settings, tables), settings.sink.replication_factor
+    specs, replication_factor = sink_specs(settings, published), settings.sink.replication_factor
     keyless = [names.topic(each.schema, each.name) for each in facts.identities if each.is_keyless] if facts else []
     answers = gather(cluster.admin, [*(spec.name for spec in specs), names.messages])
     yield from brokers.judge(answers, names, specs, replication_factor=replication_factor, keyless=keyless)
     if replication_factor <= answers.brokers:  # if it is larger, `brokers` has said so
-        yield from _rejected(settings, cluster, tables)
+        yield from _rejected(settings, cluster, published)
     if published:
         yield from _slot_conflicts(settings, answers.cluster_id, names, published)
     yield from kafka_progress.findings(settings, cluster, [*tables, names.messages] if published else None, facts)
@@ -61,16 +61,16 @@ def _slot_conflicts(
     source = settings.source
     try:
         with Session(source.login, source.application_name) as session:
-            conflicts = SlotConflicts(session, cluster_id, names.topic("schema", "table"))
+            conflicts = SlotConflicts(session, cluster_id, names.example)
             conflicts.check(source.slot, tables, messages=source.messages)
     except CdcdError as failure:
         yield of_error("slot conflicts", failure)
 
 
-def _rejected(settings: Settings, cluster: KafkaCluster, topics: list[str]) -> Iterator[Finding]:
+def _rejected(settings: Settings, cluster: KafkaCluster, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
     """An error if librdkafka rejects a property, or if the brokers reject the topics that the daemon would create."""
     try:
-        for spec in validate_sink(settings, cluster, topics):
+        for spec in validate_sink(settings, cluster, tables):
             message = f"The cluster does not allow {', '.join(sorted(spec.optional))} for {spec.name}"
             yield warning(
                 "topics",

@@ -14,7 +14,6 @@ from cdcd.preflight.postgres_facts import identified
 from cdcd.progress.continuity import Remains, check_first_start, check_lost_slot, check_server, gap_remedy
 from cdcd.progress.records import SlotRecord
 from cdcd.reading.slot_progress import open_progress
-from cdcd.sink.topics import TopicNames
 from cdcd.source.publication import Publication
 from cdcd.source.replication_stream import ReplicationStream
 from cdcd.source.session import Session
@@ -57,7 +56,7 @@ def judge(settings: Settings, session: Session, stream: ReplicationStream) -> Mi
 
 def _held(settings: Settings, tables: list[tuple[str, str]]) -> tuple[SlotRecord | None, Remains, str]:
     """The last slot record, the other traces of the slot, and the name of the progress topic."""
-    names = TopicNames(settings.sink.prefix, settings.sink.topic)
+    names = settings.topic_names()
     try:
         with open_progress(settings) as progress:
             remains = progress.remains(progress.snapshots_topic(), [names.topic(*table) for table in tables])

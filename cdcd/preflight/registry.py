@@ -24,7 +24,6 @@ from cdcd.error_codes import Code
 from cdcd.errors import CdcdError
 from cdcd.preflight.findings import Finding, error, of_error, ok
 from cdcd.reading.table_schemas import published_texts
-from cdcd.sink.topics import TopicNames
 from cdcd.source.table_selection import qualified_name
 from cdcd.terminal.text_format import plural
 
@@ -67,7 +66,7 @@ def findings(settings: Settings, *, has_publication: bool) -> Iterator[Finding]:
 
 def _wanted_schemas(settings: Settings) -> list[WantedSchema]:
     source, avro = settings.source, settings.avro
-    names = SubjectNames(avro.subject_strategy, TopicNames(settings.sink.prefix, settings.sink.topic).topic)
+    names = SubjectNames(avro.subject_strategy, settings.topic_names().topic)
     texts = published_texts(
         source.login, source.application_name, source.publication, avro.numeric, settings.column_rules()
     )

@@ -15,7 +15,7 @@ from cdcd.sink.kafka.client_config import KafkaConnection
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.delivery import Delivery, delivery_of
 from cdcd.sink.kafka.progress_store import ProgressStore
-from cdcd.sink.topics import TopicNames, TopicSpec, own_specs, parked_spec
+from cdcd.sink.topics import TopicSpec, own_specs, parked_spec
 
 
 def kafka_connection(settings: Settings) -> KafkaConnection:
@@ -38,8 +38,7 @@ def progress_store(
     settings: Settings, kafka: KafkaCluster, stopping: Callable[[], bool] = lambda: False
 ) -> ProgressStore:
     """The progress of the slot that the settings name. If `stopping` returns True, reading ends early."""
-    sink = settings.sink
-    names = TopicNames(sink.prefix, sink.topic)
+    names = settings.topic_names()
     return ProgressStore(kafka, names, settings.source.slot, delivery(settings).rank, stopping)
 
 
@@ -56,20 +55,23 @@ def last_record(settings: Settings) -> SlotRecord | None:
         return progress.last_record()
 
 
-def validate_sink(settings: Settings, kafka: KafkaCluster, topics: list[str]) -> list[TopicSpec]:
-    """Raise an error if librdkafka or the brokers reject the settings, or the creation of `topics` and of cdcd's own.
+def validate_sink(settings: Settings, kafka: KafkaCluster, tables: Collection[tuple[str, str]]) -> list[TopicSpec]:
+    """Raise an error if librdkafka or the brokers reject the settings, or the topics of `tables` and cdcd's own.
 
     It fences no producer and creates no topic. Returns the topics that the cluster only allows without what they can do
     without. Raises KafkaUnavailable while Kafka does not answer.
     """
-    return kafka.validate(delivery(settings).producers, *sink_specs(settings, topics))
+    return kafka.validate(delivery(settings).producers, *sink_specs(settings, tables))
 
 
-def sink_specs(settings: Settings, topics: Collection[str]) -> list[TopicSpec]:
-    """The topics as the daemon would make them: cdcd's own, and those of the tables."""
+def sink_specs(settings: Settings, tables: Collection[tuple[str, str]]) -> list[TopicSpec]:
+    """The topics as the daemon would make them: cdcd's own, and those of the tables (schema, name)."""
     sink = settings.sink
-    names = TopicNames(sink.prefix, sink.topic)
+    names = settings.topic_names()
     own = own_specs(names, sink.replication_factor, sink.topic_config)
     parked = parked_spec(names, sink.replication_factor, sink.topic_config)
-    tables = [TopicSpec(name, sink.partitions, sink.replication_factor, sink.topic_config) for name in topics]
-    return [*own, parked, *tables]
+    partitions = {names.topic(*table): names.partitions(*table, sink.partitions) for table in tables}
+    of_tables = [
+        TopicSpec(name, number, sink.replication_factor, sink.topic_config) for name, number in partitions.items()
+    ]
+    return [*own, parked, *of_tables]

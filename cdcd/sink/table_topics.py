@@ -118,7 +118,15 @@ class TableTopics:
         if not new:
             return
         settings = self._settings
-        specs = [TopicSpec(name, settings.partitions, settings.replication_factor, settings.config) for name in new]
+        specs = [
+            TopicSpec(
+                name,
+                self.names.partitions(*table, settings.partitions),
+                settings.replication_factor,
+                settings.config,
+            )
+            for name, table in new.items()
+        ]
         try:
             self._admin.ensure(*specs)
         except Unpublishable as error:

@@ -17,12 +17,13 @@ prefix: the topic of the table `b.progress` is `a.b.progress--table`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
 
 from cdcd.errors import SettingsError
+from cdcd.source.table_selection import TablePattern
 
 NAME_SIZE_MAX: Final = 249
 """Kafka's limit on a topic name, in characters."""
@@ -32,7 +33,9 @@ PARKED_MESSAGE_BYTES: Final = 1_048_588
 
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
 
-SHARED_TOPIC_HINT: Final = "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}"
+SHARED_TOPIC_HINT: Final = (
+    "Put {schema} into the setting sink.topic: {prefix}.{schema}.{table}; or correct a topic of [[table]]"
+)
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]*")
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
@@ -63,11 +66,28 @@ def encode_identifier(name: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"-{byte:02x}" for byte in name.encode())
 
 
-class TopicNames:
-    """The names of all topics of one daemon, from its prefix and its template."""
+@dataclass(frozen=True)
+class TopicRule:
+    """What the settings say of the topics of the tables that a pattern matches."""
 
-    def __init__(self, prefix: str, template: str = "{prefix}.{schema}.{table}") -> None:
-        """Raises SettingsError if `prefix` or the fixed parts of `template` hold what Kafka forbids."""
+    pattern: TablePattern
+    template: str = ""
+    """Empty: it says nothing of the name."""
+    partitions: int = 0
+    """Of a topic that cdcd makes; 0: it says nothing of them."""
+
+
+class TopicNames:
+    """The names of all topics of one daemon, from its prefix, its template, and the rules for some tables."""
+
+    def __init__(
+        self, prefix: str, template: str = "{prefix}.{schema}.{table}", rules: Sequence[TopicRule] = ()
+    ) -> None:
+        """`rules`: the first one that matches and says a name, or partitions, decides these.
+
+        Raises SettingsError if `prefix` or the fixed parts of a template hold what Kafka forbids, or if the template of
+        a rule would give two tables that it matches one topic.
+        """
         if not prefix or not _LEGAL.fullmatch(prefix) or len(prefix) > NAME_SIZE_MAX // 2:
             raise SettingsError(
                 f"sink.prefix is {prefix!r}, which Kafka does not allow in the name of a topic",
@@ -82,10 +102,15 @@ class TopicNames:
                 "and '-' only: {prefix}.{schema}.{table}.",
                 code="setting-invalid",
             )
+        for rule in rules:
+            _check(rule)
         self.prefix = prefix
         """The first part of all names."""
         self._template = template
-        self._tables = _tables_pattern(prefix, template)
+        self._rules = tuple(rules)
+        templates = [template, *(rule.template for rule in rules if rule.template)]
+        patterns = (_tables_pattern(prefix, each) for each in templates)
+        self._tables = [pattern for pattern in patterns if pattern is not None]
         self.messages = f"{prefix}.messages"
         """Logical decoding messages."""
         self.progress = f"{prefix}.progress"
@@ -110,22 +135,57 @@ class TopicNames:
         """
         if not schema:
             return f"{self.prefix}.{table}"
-        name = (
-            self._template.replace("{prefix}", self.prefix)
-            .replace("{schema}", encode_identifier(schema))
-            .replace("{table}", encode_identifier(table))
-        )
+        matching = (rule for rule in self._rules if rule.template and rule.pattern.matches(schema, table))
+        name = self._filled(next((rule.template for rule in matching), self._template), schema, table)
         if len(name) > NAME_SIZE_MAX:
             digest = sha256(name.encode()).hexdigest()[:_DIGEST_SIZE]
             name = f"{name[: NAME_SIZE_MAX - _DIGEST_SIZE - 2]}--{digest}"
         return f"{name}--table" if _is_own(name) or name.startswith("__") else name
 
+    @property
+    def example(self) -> str:
+        """The topic of a table `schema.table` for which no rule says a name: it shows how topics are named."""
+        return self._filled(self._template, "schema", "table")
+
+    def _filled(self, template: str, schema: str, table: str) -> str:
+        return (
+            template.replace("{prefix}", self.prefix)
+            .replace("{schema}", encode_identifier(schema))
+            .replace("{table}", encode_identifier(table))
+        )
+
+    def partitions(self, schema: str, table: str, default: int) -> int:
+        """Return how many partitions the topic of a table gets if cdcd makes it; `default`: if no rule says it."""
+        if not schema:
+            return default
+        matching = (rule for rule in self._rules if rule.partitions and rule.pattern.matches(schema, table))
+        return next((rule.partitions for rule in matching), default)
+
     def may_be_table_topic(self, topic: str) -> bool:
         """Whether a table of this daemon, published or not, may have this topic.
 
-        False for every topic if the template leaves out the prefix: any program's topic may look like a table's then.
+        False for each topic of a template that leaves out the prefix: any program's topic may look like a table's then.
         """
-        return self._tables is not None and self._tables.fullmatch(topic) is not None and not _is_own(topic)
+        return any(pattern.fullmatch(topic) for pattern in self._tables) and not _is_own(topic)
+
+
+def _check(rule: TopicRule) -> None:
+    """Raise SettingsError if the template of a rule cannot be used."""
+    template = rule.template
+    if not template:
+        return
+    needed = ["{prefix}"]
+    needed += [part for part, is_wild in zip(("{schema}", "{table}"), rule.pattern.wild_parts, strict=True) if is_wild]
+    lacking = [part for part in needed if part not in template]
+    fixed = re.sub(r"\{(?:prefix|schema|table)\}", "", template)
+    if lacking or not _LEGAL.fullmatch(fixed):
+        what = f"lacks {' and '.join(lacking)}" if lacking else "has characters that Kafka does not allow"
+        raise SettingsError(
+            f"in [[table]] with match = {rule.pattern.text!r}, the topic {template!r} {what}",
+            "Write it with {prefix}, with {schema} and {table} where a star stands for them, and else with letters, "
+            "digits, '.', '_' and '-' only: several tables cannot share a topic",
+            code="setting-invalid",
+        )
 
 
 def _is_own(name: str) -> bool:

@@ -84,6 +84,14 @@ class TablePattern:
         return _WILDCARDS.isdisjoint(self._tokens)
 
     @property
+    def wild_parts(self) -> tuple[bool, bool]:
+        """Whether it matches more than one schema, and more than one table of a schema."""
+        if self._parts is None:
+            return not self.names_one_table, not self.names_one_table
+        schema, table = (not _WILDCARDS.isdisjoint(_TOKEN.findall(part)) for part in self._parts)
+        return schema, table
+
+    @property
     def is_everything(self) -> bool:
         """Whether the pattern is `*.*`."""
         return self.text == "*.*"

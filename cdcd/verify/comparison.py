@@ -30,7 +30,6 @@ from cdcd.lsn import format_lsn
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.reading.table_schemas import TableSchemas, selected_schemas
 from cdcd.sink.kafka.client_config import client_config
-from cdcd.sink.topics import TopicNames
 from cdcd.source.table_selection import qualified_name
 from cdcd.terminal.progress_bar import ProgressBar
 from cdcd.verify.event_rows import EventReader, column_names, missing_tokens, row_schema
@@ -116,7 +115,7 @@ class Comparison:
         """
         sink, url = settings.sink, settings.avro.registry_url
         self._settings = settings
-        self._names = TopicNames(sink.prefix, sink.topic)
+        self._names = settings.topic_names()
         self._config = client_config(sink.bootstrap_servers, "cdcd-verify", sink.client_properties)
         registry = None if url is None else {"url": url, **settings.avro.registry_config}
         find = SchemaFinder(self._config, self._names.schemas, registry).find

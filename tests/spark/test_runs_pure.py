@@ -394,6 +394,22 @@ def test_tables_whose_joined_names_are_equal_stay_two_tables() -> None:
     assert cut.topic('a."b.c"') == names.topic(*there)
     planner = Planner(World(), names, MirrorPlace("mirror", "lake.shop", ("*",)), 1_000, print)  # type: ignore[arg-type]
     for name, record in cut.matching(("*",)).items():
-        loaded = planner.table_to_load(name)
-        assert (loaded.topic, loaded.schema, loaded.name) == (record.topic, record.schema, record.table)
-        assert loaded.table == name
+        for below in (None, cut):
+            loaded = planner.table_to_load(name, below)
+            assert (loaded.topic, loaded.schema, loaded.name) == (record.topic, record.schema, record.table)
+            assert loaded.table == name
+
+
+def test_a_table_that_a_setting_has_moved_is_read_where_the_records_say_or_refused_while_it_has_two_topics() -> None:
+    records = {
+        topic: TableRecord("s", topic, "public", "t", 1, (5,), SnapshotState(1, True, 0))
+        for topic in ("p.old", "p.new")
+    }
+    planner = Planner(World(), TopicNames("p"), MirrorPlace("mirror", "lake.shop", ("*",)), 1_000, print)  # type: ignore[arg-type]
+    moved = Cut("s", 1, 1, 1, 1, {"p.new": records["p.new"]})
+    assert (moved.topic("public.t"), planner.table_to_load("public.t", moved).topic) == ("p.new", "p.new")
+    both = Cut("s", 1, 1, 1, 1, records)
+    for ask in (lambda: both.topic("public.t"), lambda: both.matching(("*",))):
+        with pytest.raises(RequestRejected, match=r"has had two topics, p\.old and p\.new"):
+            ask()
+    assert both.matching(("other.*",)) == {}

@@ -22,7 +22,6 @@ from cdcd.config.format_choice import refuse_unread
 from cdcd.config.settings import Settings
 from cdcd.errors import BinaryFormatUnsupported, GapError, RequestRejected
 from cdcd.lsn import parse_lsn
-from cdcd.sink.topics import TopicNames
 from cdcd.source.catalog import Catalog
 from cdcd.source.server_errors import UNCONVERTIBLE, SlotActive, start_refused
 from cdcd.source.session import Session, StatementRejected
@@ -57,7 +56,7 @@ def peek(settings: Settings, limit: int, *, as_json: bool, out: TextIO) -> None:
     Raises SlotActive while a daemon streams, GapError if the slot does not exist, RequestRejected if PostgreSQL refuses
     to read it.
     """
-    source, names = settings.source, TopicNames(settings.sink.prefix, settings.sink.topic)
+    source, names = settings.source, settings.topic_names()
     with Session(source.login, source.application_name) as session:
         _check(session, source.slot)
         catalog = Catalog(session, source.publication)

@@ -18,7 +18,6 @@ from cdcd.config.settings import Settings
 from cdcd.daemon.schema_registry import registry_ids, subject_names
 from cdcd.errors import SettingsError
 from cdcd.reading.table_schemas import TableSchemas, message_texts, selected_schemas, selected_texts
-from cdcd.sink.topics import TopicNames
 
 LOGICAL_MESSAGES: Final = ".messages"
 """The name of logical messages, where tables are named."""
@@ -78,7 +77,7 @@ def schemas(settings: Settings, tables: Sequence[str], *, as_json: bool, out: Te
 
     Raises RequestRejected if one of `tables` is not published, or nothing is.
     """
-    source, names = settings.source, TopicNames(settings.sink.prefix, settings.sink.topic)
+    source, names = settings.source, settings.topic_names()
     wanted = selected_schemas(
         tables,
         source.login,

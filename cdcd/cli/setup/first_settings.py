@@ -40,5 +40,5 @@ def first_settings(given: Answers, cluster: Cluster | None) -> Settings:
             values.append(("sink.topic_config", {"min.insync.replicas": str(IN_SYNC)}, "Kafka"))
     layers.add(values)
     settings = layers.validated().settings
-    check_sink(settings.sink)
+    check_sink(settings)
     return settings

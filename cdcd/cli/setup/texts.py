@@ -13,7 +13,7 @@ from cdcd.config.settings import Settings
 from cdcd.config.smallest_file import smallest_file
 from cdcd.reading.slot_progress import sink_specs
 from cdcd.sink.acls import acls_script, topics_script
-from cdcd.sink.topics import TopicNames, TopicSpec
+from cdcd.sink.topics import TopicSpec
 from cdcd.source.setup_sql import Step, script, selection, steps
 
 _WITHOUT_SECRETS = """\
@@ -65,9 +65,9 @@ def acls_text(settings: Settings, principal: str) -> str:
 def topics_text(settings: Settings, tables: Sequence[tuple[str, str]]) -> str:
     """The commands that make the topics of these tables, and cdcd's own."""
     sink = settings.sink
-    names = TopicNames(sink.prefix, sink.topic)
-    wanted = dict.fromkeys(names.topic(*table) for table in tables)
-    specs = sink_specs(settings, wanted)
+    names = settings.topic_names()
+    wanted = {names.topic(*table) for table in tables}
+    specs = sink_specs(settings, tables)
     own = [spec for spec in specs if spec.name not in wanted]
     own.append(TopicSpec(names.messages, 1, sink.replication_factor))
     return topics_script(sink.prefix, sink.bootstrap_servers, own, [spec for spec in specs if spec.name in wanted])

@@ -219,7 +219,7 @@ class Mirror:
 
         The next run reads its topic from the cut below the snapshot, because retention may have deleted earlier events.
         """
-        table = self._planner.table_to_load(name)
+        table = self._planner.table_to_load(name, below)
         before, key = known.get(table.topic), list(snapshot.key(name))
         self._step(f"load {table.target}")
         with self._target.replacing(self._name, None if before is None else before.version):

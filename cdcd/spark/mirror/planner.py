@@ -124,10 +124,14 @@ class Planner:
         target = self._place.target(schema, name)
         return MirroredTable(topic, schema, name, target, key=None, offsets=[], loaded_lsn=0, version=None)
 
-    def table_to_load(self, name: str) -> MirroredTable:
-        """A table of PostgreSQL (schema.table) before its load."""
+    def table_to_load(self, name: str, below: Cut | None) -> MirroredTable:
+        """A table of PostgreSQL (schema.table) before its load. `below`: the last cut before it, which has the topic
+        that a setting may have given the table.
+        """
         schema, table = split_name(name)
-        return self.new_table(self._names.topic(schema, table), schema, table)
+        known = {} if below is None else below.matching([name])
+        topic = known[name].topic if name in known else self._names.topic(schema, table)
+        return self.new_table(topic, schema, table)
 
     def _next_cut(
         self, published: Run | None, known: Mapping[str, MirroredTable], loaded: Mapping[str, MirroredTable]

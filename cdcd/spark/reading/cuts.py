@@ -62,26 +62,42 @@ class Cut:
     def matching(self, patterns: Sequence[str]) -> dict[str, TableRecord]:
         """The tables that match one of the patterns (schema.table; `*` stands for any characters), by schema.table."""
         wanted = [TablePattern(pattern) for pattern in patterns]
-        found = {
-            qualified_name(record.schema, record.table): record
-            for record in self.tables.values()
-            if record.schema and any(pattern.matches(record.schema, record.table) for pattern in wanted)
-        }
+        found: dict[str, TableRecord] = {}
+        for record in self.tables.values():
+            if record.schema and any(pattern.matches(record.schema, record.table) for pattern in wanted):
+                name = qualified_name(record.schema, record.table)
+                if name in found:
+                    raise _two_topics(name, found[name].topic, record.topic)
+                found[name] = record
         return {name: found[name] for name in sorted(found)}
 
     def topic(self, table: str) -> str:
-        """The topic of `schema.table`; raises RequestRejected if it has none yet."""
+        """The topic of `schema.table`; raises RequestRejected if it has none yet, or has been moved to another."""
         names = {topic: qualified_name(r.schema, r.table) for topic, r in self.tables.items() if r.schema}
-        for topic, name in names.items():
-            record = self.tables[topic]
-            if table in (name, f"{record.schema}.{record.table}"):
-                return topic
+        found = [
+            topic
+            for topic, name in names.items()
+            if table in (name, f"{self.tables[topic].schema}.{self.tables[topic].table}")
+        ]
+        if len(found) > 1:
+            raise _two_topics(table, *found[:2])
+        if found:
+            return found[0]
         known = ", ".join(sorted(names.values()))
         raise RequestRejected(
             f"there is no topic of a table {table} at {format_lsn(self.lsn)}",
             f"These tables have a topic: {known}",
             code="topic-missing",
         )
+
+
+def _two_topics(table: str, one: str, other: str) -> RequestRejected:
+    return RequestRejected(
+        f"the table {table} has had two topics, {one} and {other}, and nothing tells a reader which one goes on",
+        "A setting has moved the table: read its topic by another program, and leave the table out here; or start over "
+        "under another sink.prefix",
+        code="topics-collide",
+    )
 
 
 class Cuts:

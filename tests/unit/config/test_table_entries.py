@@ -71,7 +71,10 @@ def test_the_secret_lies_in_a_secrets_file_and_is_shown_nowhere(tmp_path: Path) 
     [
         ("[table]\nmatch = 'a.b'\n", "table must be written as [[table]], once for each entry"),
         ("[[table]]\nexclude = ['a']\n", "table must have match in each entry"),
-        (f"{ENTRY}exlude = ['a']\n", "table must have match in each entry, and else only include, exclude, mask, key"),
+        (
+            f"{ENTRY}exlude = ['a']\n",
+            "table must have match in each entry, and else only include, exclude, mask, key",
+        ),
         ("[[table]]\nmatch = 'customers'\nexclude = ['a']\n", "not written as schema.table"),
         (f"{ENTRY}", "table has an entry that says nothing but match (match = 'public.t')"),
         (f"{ENTRY}key = ['a', 'b', 'a']\n", "table has a key that names a column twice (match = 'public.t')"),
@@ -91,6 +94,13 @@ def test_a_mistake_is_named(tmp_path: Path, text: str, said: str) -> None:
     assert said in caught.value.message
     assert caught.value.code == "setting-invalid"
     assert "default" not in caught.value.message
+
+
+def test_what_an_entry_says_of_topics_is_checked_and_taken(tmp_path: Path) -> None:
+    names = loaded(tmp_path, f'{ENTRY}topic = "{{prefix}}.x"\npartitions = 7\n').settings.topic_names()
+    assert (names.topic("public", "t"), names.partitions("public", "t", 4)) == ("cdcd.x", 7)
+    with pytest.raises(SettingsError, match=r"lacks \{prefix\}"):
+        loaded(tmp_path, f'{ENTRY}topic = "x"\n')
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcd.errors import SettingsError
-from cdcd.sink.topics import TopicNames, encode_identifier, progress_spec, schemas_spec, shared_topics, topic_owners
+from cdcd.sink.topics import (
+    TopicNames,
+    TopicRule,
+    encode_identifier,
+    progress_spec,
+    schemas_spec,
+    shared_topics,
+    topic_owners,
+)
+from cdcd.source.table_selection import TablePattern
 
 identifiers = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=63)
 
@@ -107,6 +116,58 @@ def test_a_tables_topic_is_recognized_and_that_of_another_prefix_is_not(schema: 
 @pytest.mark.parametrize("topic", ["a.progress", "a.b.progress", "a.b.messages", "a.b.c.d", "ab.c.d", "a.b", "xa.b.c"])
 def test_topics_of_cdcd_itself_and_of_a_longer_prefix_are_no_tables(topic: str) -> None:
     assert not TopicNames("a").may_be_table_topic(topic)
+
+
+def rule(match: str, template: str = "", partitions: int = 0) -> TopicRule:
+    return TopicRule(TablePattern(match), template, partitions)
+
+
+def test_the_first_rule_that_says_a_name_or_partitions_decides_these() -> None:
+    rules = [
+        rule("public.orders", partitions=12),
+        rule("public.orders", "{prefix}.orders"),
+        rule("tenant_*.orders", "{prefix}.of.{schema}", 2),
+        rule("*.*", "{prefix}.{table}.{schema}", 1),
+    ]
+    names = TopicNames("shop", rules=rules)
+    tables = [("public", "orders"), ("tenant_é", "orders"), ("public", "lines")]
+    assert [names.topic(*table) for table in tables] == ["shop.orders", "shop.of.tenant_-c3-a9", "shop.lines.public"]
+    assert [names.partitions(*table, 4) for table in tables] == [12, 2, 1]
+    assert (names.topic("", "messages"), names.partitions("", "messages", 4)) == ("shop.messages", 4)
+    assert names.example == "shop.schema.table"
+    assert all(names.may_be_table_topic(names.topic(*table)) for table in tables)
+    assert not TopicNames("shop").may_be_table_topic("shop.orders")
+    assert not shared_topics(names, tables)
+
+
+def test_a_rule_may_not_take_a_topic_of_cdcd_itself_and_two_rules_that_collide_are_found() -> None:
+    names = TopicNames("shop", rules=[rule("public.p", "{prefix}.progress"), rule("public.q", "{prefix}.public.r")])
+    assert names.topic("public", "p") == "shop.progress--table"
+    tables = [("public", "q"), ("public", "r")]
+    assert shared_topics(names, tables) == [(("public", "q"), ("public", "r"))]
+
+
+@pytest.mark.parametrize(
+    ("match", "template", "said"),
+    [
+        ("tenant_*.orders", "{prefix}.orders", "lacks {schema}"),
+        ("public.*", "{prefix}.orders", "lacks {table}"),
+        ("*.*", "{prefix}.orders", "lacks {schema} and {table}"),
+        ("public.orders", "orders", "lacks {prefix}"),
+        ("a.b.c*", "{prefix}.c", "lacks {schema} and {table}"),
+        ("public.orders", "{prefix}/orders", "has characters that Kafka does not allow"),
+        ("public.orders", "{prefix}.{what}", "has characters that Kafka does not allow"),
+    ],
+)
+def test_a_rule_that_would_give_two_tables_one_topic_is_a_wrong_setting(match: str, template: str, said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        TopicNames("shop", rules=[rule(match, template)])
+    assert (caught.value.code, said in caught.value.message) == ("setting-invalid", True)
+
+
+@pytest.mark.parametrize("match", ['public."or*ders"', "public.orders"])
+def test_a_rule_for_one_table_may_have_any_name(match: str) -> None:
+    assert TopicNames("shop", rules=[rule(match, "{prefix}.x")]).topic("public", match[7:].strip('"')) == "shop.x"
 
 
 def test_without_the_prefix_in_the_template_no_topic_is_taken_for_a_tables() -> None:
