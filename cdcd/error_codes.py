@@ -54,6 +54,7 @@ Code: TypeAlias = Literal[
     "key-masked",
     "key-unfit",
     "key-unknown",
+    "key-unrepresentable",
     "login-method-unfit",
     "login-refused",
     "mirror-fenced",

@@ -11,7 +11,7 @@ from typing import Literal
 
 from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.event_encoder import EventEncoder
-from cdcd.avro.schema_store import FingerprintStore, ObservedStore, PerTableStore, SchemaStore
+from cdcd.avro.schema_store import SchemaStore, SchemaStores
 from cdcd.transaction.event_format import EventFormat
 from cdcd.transaction.record_consumer import RecordConsumer
 
@@ -30,32 +30,18 @@ class AvroFormat(EventFormat):
     ) -> None:
         """`numeric`: the setting `avro.numeric`. `encoding`: the database's encoding, by PostgreSQL's name.
 
-        `on_schema` is called when the stream first uses a schema for a table's events, with `schema.table` and the
-        header of the events. Schemas go to Kafka if `registry` is None. If not, they go to the registry, but those of
-        the `parked` tables (schema, name) still go to Kafka. `to_text`: that of TypeOptions.
+        `on_schema`, `registry`, `parked`: as SchemaStores has them. `to_text`: that of TypeOptions.
         """
         self._types = TypeOptions.of_database(numeric, encoding, self._position, to_text)
-        self._on_schema = on_schema
-        self._registry = registry
-        self._parked = parked
+        self._stores = SchemaStores(on_schema, registry, parked)
         self._stream: EventEncoder | None = None
-        self._stream_store: SchemaStore | None = None
 
     def stream_encoder(self, records: RecordConsumer) -> EventEncoder:
-        store: SchemaStore = FingerprintStore(records)
-        if self._registry is not None:
-            store = PerTableStore(self._registry, store, self._parked)
-        self._stream_store = store
-        if self._on_schema is not None:
-            store = ObservedStore(store, self._on_schema)
-        self._stream = EventEncoder(records, store, self._types)
+        self._stream = EventEncoder(records, self._stores.of_stream(records), self._types)
         return self._stream
 
     def snapshot_encoder(self, records: RecordConsumer) -> EventEncoder:
-        # The daemon takes no snapshot of a parked table. So with a registry, all schemas are in the registry.
-        store = FingerprintStore(records) if self._registry is None else self._stream_store
-        assert store is not None
-        return EventEncoder(records, store, self._types)
+        return EventEncoder(records, self._stores.of_snapshots(records), self._types)
 
     def _position(self) -> int:
         """The commit LSN of the current transaction; 0 before the first."""

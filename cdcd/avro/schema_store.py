@@ -84,3 +84,37 @@ class ObservedStore(SchemaStore):
         if subject == "value":
             self._on_schema(f"{schema}.{name}", value_header)
         return value_header
+
+
+class SchemaStores:
+    """Makes the stores of one stream, and of the snapshots next to it."""
+
+    def __init__(
+        self,
+        on_schema: Callable[[str, bytes], None] | None = None,
+        registry: SchemaStore | None = None,
+        parked: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        """`on_schema`: as ObservedStore has it. Schemas go to Kafka if `registry` is None.
+
+        If not, they go to the registry, but those of the `parked` tables (schema, name) still go to Kafka.
+        """
+        self._on_schema = on_schema
+        self._registry = registry
+        self._parked = parked
+        self._stream: SchemaStore | None = None
+
+    def of_stream(self, records: RecordConsumer) -> SchemaStore:
+        """The store of the stream. Called once, before `of_snapshots`."""
+        store: SchemaStore = FingerprintStore(records)
+        if self._registry is not None:
+            store = PerTableStore(self._registry, store, self._parked)
+        self._stream = store
+        return store if self._on_schema is None else ObservedStore(store, self._on_schema)
+
+    def of_snapshots(self, records: RecordConsumer) -> SchemaStore:
+        """The store of snapshots."""
+        # The daemon takes no snapshot of a parked table. So with a registry, all schemas are in the registry.
+        store = FingerprintStore(records) if self._registry is None else self._stream
+        assert store is not None
+        return store

@@ -15,7 +15,7 @@ from cdcd.errors import SettingsError
 
 _ENCODINGS: Final = {
     "cdcd": ("avro", "json", "json-schema"),
-    "debezium": ("json", "json-schema"),
+    "debezium": ("avro", "json", "json-schema"),
     "row": ("json", "json-schema"),
 }
 
@@ -33,7 +33,14 @@ def check_format(settings: Settings) -> None:
         )
     if not sink.event_format:
         return
-    if settings.avro.registry_url is not None:
+    if sink.encoding == "avro" and settings.avro.registry_url is None:
+        raise SettingsError(
+            f'sink.format = "{sink.format}" with sink.encoding = "avro" needs a schema registry: consumers look there '
+            "for the schemas",
+            'Set avro.registry_url, or sink.encoding to "json" or "json-schema"',
+            code="format-unsupported",
+        )
+    if sink.encoding != "avro" and settings.avro.registry_url is not None:
         raise SettingsError(
             f'avro.registry_url is set, but sink.encoding = "{sink.encoding}" has no schema registry',
             "Remove avro.registry_url",
@@ -68,6 +75,16 @@ def refuse_unread(settings: Settings, what: str, *, reads_json: bool = False) ->
         )
 
 
+def refuse_without_avro(settings: Settings, what: str) -> None:
+    """Raise SettingsError if there are no Avro schemas of the events, which `what` (a command) shows."""
+    if settings.sink.format != "cdcd" and settings.sink.encoding != "avro":
+        raise SettingsError(
+            f'{what} shows Avro schemas, and events have none with sink.encoding = "{settings.sink.encoding}"',
+            'Look at an event: "json-schema" puts the schema into each',
+            code="format-unsupported",
+        )
+
+
 def debezium_modes(settings: Settings) -> Modes:
     """Return the modes that the sections `debezium` and `row` set."""
     chosen, rows = settings.debezium, settings.row
@@ -81,6 +98,8 @@ def debezium_modes(settings: Settings) -> Modes:
         hstore=chosen.hstore_handling_mode,
         placeholder=chosen.unavailable_value_placeholder,
         unknown_types=chosen.include_unknown_datatypes,
+        schema_names=chosen.schema_name_adjustment_mode,
+        field_names=chosen.field_name_adjustment_mode,
         truncates=chosen.truncates,
         null_as_default=chosen.replace_null_with_default,
         with_schemas=settings.sink.encoding == "json-schema",

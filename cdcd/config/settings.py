@@ -461,6 +461,15 @@ class DebeziumSettings(Section):
         description="Write columns of types that Debezium does not know, such as multiranges and composite types: "
         "their text, by binary_handling_mode. If this is false, events do not have these columns.",
     )
+    schema_name_adjustment_mode: Literal["none", "avro", "avro_unicode"] = Field(
+        "none",
+        description="What the names of schemas have for characters that Avro does not allow: themselves (a registry "
+        "refuses them), _, or _uXXXX.",
+    )
+    field_name_adjustment_mode: Literal["none", "avro", "avro_unicode"] = Field(
+        "none",
+        description="What the names of fields have for such characters. Two columns must not get the same name.",
+    )
     tombstones: bool = Field(
         True, description="Publish a record with the same key and no value after each delete, for compacted topics."
     )
@@ -513,8 +522,8 @@ class SinkSettings(Section):
     )
     encoding: Literal["avro", "json", "json-schema"] = Field(
         "avro",
-        description='How events are encoded. "avro" is for sink.format = "cdcd". "json-schema" puts a schema into '
-        "every key and value, as Kafka Connect wants it. cdcd verify and cdcd spark read avro only.",
+        description='How events are encoded. "json-schema" puts a schema into every key and value, as Kafka Connect '
+        'wants it. "debezium" in "avro" needs avro.registry_url. cdcd verify and cdcd spark read "cdcd" in "avro".',
     )
 
     bootstrap_servers: str = Field(

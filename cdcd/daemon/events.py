@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from cdcd.avro.avro_format import AvroFormat
+from cdcd.avro.schema_store import SchemaStores
 from cdcd.clock import wall_ns
 from cdcd.config.format_choice import debezium_modes
 from cdcd.config.settings import Settings
@@ -29,10 +30,11 @@ def make_format(
     last: SlotRecord | None,
     to_text: Callable[[bytes], str] | None,
     own: Callable[[Callable[[bytes], str] | None], AvroFormat],
+    stores: SchemaStores,
 ) -> EventFormat:
     """The format of the events. `last`: the slot record to go on from. `to_text`: that of TypeOptions.
 
-    `own` makes cdcd's own format in Avro, from `to_text`.
+    `own` makes cdcd's own format in Avro, from `to_text`. `stores`: those of Avro schemas.
     """
     if settings.sink.format == "cdcd":
         avro = own(to_text)
@@ -41,7 +43,15 @@ def make_format(
     [(database,)] = session.rows(_DATABASE)
     names = settings.sink.prefix, str(database)
     last_commit = 0 if last is None else last.lsn
-    return DebeziumFormat(debezium_modes(settings), names, session.encoding, wall_ns, last_commit, to_text)
+    return DebeziumFormat(
+        debezium_modes(settings),
+        names,
+        session.encoding,
+        wall_ns,
+        last_commit,
+        to_text,
+        stores if settings.sink.encoding == "avro" else None,
+    )
 
 
 def batch_builder(settings: Settings) -> Callable[[], BatchBuilder]:

@@ -16,6 +16,7 @@ from cdcd.avro.registry_store import RegistryStore
 from cdcd.avro.registry_subjects import SubjectNames
 from cdcd.config.settings import Settings
 from cdcd.errors import CdcdError
+from cdcd.reading.format_schemas import schema_describer
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.reading.table_schemas import published_texts
 from cdcd.sink.kafka.client_config import client_config
@@ -53,6 +54,7 @@ def look_up_published(settings: Settings, ids: RegistryIds) -> None:
                 source.publication,
                 settings.avro.numeric,
                 settings.column_rules(),
+                schema_describer(settings),
             )
         )
     except CdcdError as error:

@@ -14,6 +14,7 @@ from functools import partial
 from cdcd.avro.avro_format import AvroFormat
 from cdcd.avro.codecs.text_encoding import escaped
 from cdcd.avro.registry_store import RegistryStore
+from cdcd.avro.schema_store import SchemaStores
 from cdcd.config.settings import Settings
 from cdcd.daemon.clients import Clients
 from cdcd.daemon.events import batch_builder, make_format
@@ -130,7 +131,8 @@ def assemble(
         to_text, stored = conversion.text, StoredText(conversion.text, conversion.characters)
         to_name = partial(_name, to_text)
     clients.column_rules.take_stored_text(stored)
-    events = make_format(settings, server.session, last, to_text, own)
+    stores = SchemaStores(on_schema, registry, parked)
+    events = make_format(settings, server.session, last, to_text, own, stores)
     encoder = events.stream_encoder(batches)
     snapshot_batches = make_batches()
     sizes = clients.sizes

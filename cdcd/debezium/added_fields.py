@@ -1,7 +1,7 @@
 """The fields that flat rows have behind their columns, by the names of Debezium's ExtractNewRecordState.
 
-Before: `modes` says which ones; `source_block` knows the transaction.
-After: `row_encoder` writes them behind each row, `event_schema` describes them.
+Before: `modes` says which ones; `json_form` knows the transaction.
+After: `row_encoder` writes them behind each row, `relation_schemas` describes them.
 Source: Debezium 3.7, `ExtractNewRecordState` (add.fields, add.fields.prefix, delete.tombstone.handling.mode).
 """
 
@@ -13,9 +13,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from cdcd.debezium.connect_schema import INT64, STRING, Schema
+from cdcd.debezium.event_schema import SOURCE_SCHEMA
+from cdcd.debezium.json_form import LSN, JsonForm
 from cdcd.debezium.json_text import quoted
 from cdcd.debezium.modes import RowModes
-from cdcd.debezium.source_block import LSN, SOURCE_SCHEMA, SourceBlock
 from cdcd.errors import FatalError
 
 DELETED: Final = "__deleted"
@@ -89,7 +90,7 @@ class AddedFields:
 class AddedToTable:
     """What the rows of one table get: the JSON of the fields, made once for each op of a transaction."""
 
-    def __init__(self, fields: AddedFields, source: SourceBlock, schema: str, name: str) -> None:
+    def __init__(self, fields: AddedFields, source: JsonForm, schema: str, name: str) -> None:
         self.fields = fields
         self._source = source
         self._table = {"source.schema": quoted(schema), "source.table": quoted(name)}

@@ -1,4 +1,4 @@
-"""Events as Debezium writes them, in the JSON of Kafka Connect's JsonConverter.
+"""Events as Debezium writes them, in the JSON of Kafka Connect's JsonConverter, or the Avro of its AvroConverter.
 
 Before: the daemon passes on settings, the database's name and encoding.
 After: `event_encoder` encodes.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cdcd.avro.codecs.lookup import TypeOptions
+from cdcd.avro.schema_store import SchemaStore, SchemaStores
 from cdcd.debezium.event_encoder import EventEncoder
 from cdcd.debezium.event_writer import EventWriter
 from cdcd.debezium.modes import Modes
@@ -28,27 +29,31 @@ class DebeziumFormat(EventFormat):
         clock_ns: Callable[[], int],
         last_commit: int = 0,
         to_text: Callable[[bytes], str] | None = None,
+        stores: SchemaStores | None = None,
     ) -> None:
         """`names`: the prefix of the topics, and the database. `encoding`: the database's, by PostgreSQL's name.
 
-        `clock_ns`: as EventWriter has it. `last_commit`: as EventEncoder. `to_text`: that of TypeOptions.
+        `clock_ns`: as EventWriter has it. `last_commit`: as EventEncoder. `to_text`: that of TypeOptions. `stores`:
+        makes known the schemas of events in Avro; None: events are JSON.
         """
         self._modes = modes
         self._names = names
         self._options = TypeOptions.of_database("string", encoding, self._position, to_text)
         self._clock_ns = clock_ns
         self._last_commit = last_commit
+        self._stores = stores
         self._stream: EventEncoder | None = None
 
     def stream_encoder(self, records: RecordConsumer) -> EventEncoder:
-        self._stream = self._encoder(records, self._last_commit)
+        schemas = None if self._stores is None else self._stores.of_stream(records)
+        self._stream = self._encoder(records, schemas, self._last_commit)
         return self._stream
 
     def snapshot_encoder(self, records: RecordConsumer) -> EventEncoder:
-        return self._encoder(records, 0)
+        return self._encoder(records, None if self._stores is None else self._stores.of_snapshots(records), 0)
 
-    def _encoder(self, records: RecordConsumer, last_commit: int) -> EventEncoder:
-        writer = EventWriter(records, self._names, self._modes, self._clock_ns)
+    def _encoder(self, records: RecordConsumer, schemas: SchemaStore | None, last_commit: int) -> EventEncoder:
+        writer = EventWriter(records, self._names, self._modes, self._clock_ns, schemas)
         return EventEncoder(writer, ValueLookup(self._modes, self._options), last_commit)
 
     def _position(self) -> int:

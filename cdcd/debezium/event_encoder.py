@@ -1,4 +1,4 @@
-"""Encodes changes as Debezium's events, or as flat rows, in JSON.
+"""Encodes changes as Debezium's events, or as flat rows.
 
 Before: `transaction` gives changes in commit order, `snapshot.copy_format` the rows of a snapshot.
 After: `row_encoder` and `message_encoder` write the events; a RecordConsumer (`sink.batches`) takes the records.
@@ -40,26 +40,27 @@ class EventEncoder(ChangeConsumer):
 
     def open_relation(self, relation: ResolvedRelation) -> RowEncoder:
         writer = self._writer
-        return RowEncoder(writer, relation, fields_of(relation, self._lookup, writer.modes.null_as_default))
+        fields = fields_of(relation, self._lookup, writer.modes, is_avro=writer.is_avro)
+        return RowEncoder(writer, relation, fields)
 
     def begin(self, commit_lsn: i64, commit_ts: i64, xid: i64) -> None:
         self._commit_ts = commit_ts
         self._xid = xid
         self._writer.begin(commit_lsn)
-        self._writer.source.begin(commit_ts, xid, self._last_commit, False)
+        self._writer.form.begin(commit_ts, xid, self._last_commit, False)
         self._writer.records.begin(commit_lsn, commit_ts)
 
     def begin_snapshot(self, commit_lsn: i64, taken_us: i64) -> None:
         self._writer.begin(commit_lsn)
-        self._writer.source.begin(taken_us, 0, 0, True)
+        self._writer.form.begin(taken_us, 0, 0, True)
 
     def origin(self, name: str, lsn: i64 = 0) -> None:
-        self._writer.source.origin(name, lsn)
+        self._writer.form.origin(name, lsn)
 
     def message(self, prefix: str, content: bytes, transactional: bool, lsn: i64) -> None:
         if not transactional:
             self._last_commit = lsn  # Debezium's connector takes it for a commit
-            self._writer.source.begin(self._commit_ts, self._xid, lsn, False)
+            self._writer.form.begin(self._commit_ts, self._xid, lsn, False)
         if self._messages is None:
             self._messages = MessageEncoder(self._writer)
         self._messages.message(prefix, content, lsn)

@@ -1,8 +1,8 @@
-"""The schemas of Debezium's keys and events, as Connect's JSON.
+"""The schemas of Debezium's keys and events.
 
 Before: `field_writer` knows the columns of a relation.
-After: `event_encoder` writes them before each key and event, if the encoding is "json-schema".
-Source: Debezium's `Envelope`, `TableSchemaBuilder` and `LogicalDecodingMessageMonitor`.
+After: `event_writer` makes them known to readers, by the encoding.
+Source: Debezium's `Envelope`, `SourceInfo`, `TableSchemaBuilder` and `LogicalDecodingMessageMonitor`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,45 @@ from collections.abc import Sequence
 from typing import Final
 
 from cdcd.debezium.connect_schema import INT64, STRING, Schema
-from cdcd.debezium.source_block import SOURCE_SCHEMA
+
+SOURCE_SCHEMA: Final = Schema(
+    "struct",
+    "io.debezium.connector.postgresql.Source",
+    1,
+    fields=(
+        ("version", STRING),
+        ("connector", STRING),
+        ("name", STRING),
+        ("ts_ms", INT64),
+        (
+            "snapshot",
+            Schema(
+                "string",
+                "io.debezium.data.Enum",
+                1,
+                parameters=(
+                    (
+                        "allowed",
+                        "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental",
+                    ),
+                ),
+                is_optional=True,
+                default=b'"false"',
+            ),
+        ),
+        ("db", STRING),
+        ("sequence", STRING.optional),
+        ("ts_us", INT64.optional),
+        ("ts_ns", INT64.optional),
+        ("schema", STRING),
+        ("table", STRING),
+        ("txId", INT64.optional),
+        ("lsn", INT64.optional),
+        ("xmin", INT64.optional),
+        ("origin", STRING.optional),
+        ("origin_lsn", INT64.optional),
+    ),
+)
 
 _TRANSACTION: Final = Schema(
     "struct",

@@ -7,35 +7,43 @@ After: `event_encoder` and `key_encoder` walk along them.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import final
+from typing import Final, final
 
 from librt.strings import BytesWriter
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
-from cdcd.debezium.connect_schema import Schema
+from cdcd.avro.codecs.base import Transcoder
+from cdcd.debezium.avro_data import avro_or_null, branch_of_value
+from cdcd.debezium.connect_schema import STRING
+from cdcd.debezium.debezium_names import adjusted_field
 from cdcd.debezium.default_values import default_json
 from cdcd.debezium.json_text import quoted
+from cdcd.debezium.modes import Modes
 from cdcd.debezium.values.base import Value
 from cdcd.debezium.values.lookup import ValueLookup
 from cdcd.pgoutput.tuples import BINARY
 from cdcd.transaction.relations import ResolvedColumn, ResolvedRelation
 
-_NULL = b"null"
+_NULL: Final = b"null"
 
 
 @final
 class Field:
     """One column, in a linked list: elements of a Python list would cost a type check each."""
 
-    def __init__(self, index: i64, column: ResolvedColumn, value: Value | None) -> None:
+    def __init__(self, index: i64, column: ResolvedColumn, value: Value | None, piece: bytes) -> None:
+        """`piece`: what stands before the value in JSON, a brace or a comma, and the name; empty: rows are Avro."""
         self.index: i64 = index
         self.name = column.name
-        self.value: Value = value or Value(Schema("string"))
+        """PostgreSQL's name."""
+        self.value: Value = value or Value(STRING)
         self.is_shown = value is not None
         self.in_key = column.in_key
+        self.writer: Transcoder = self.value if piece else self.value.avro()
         self.next_field: Field | None = None
-        self.piece = b""
-        """What stands before the value in a row: a brace or a comma, and the name."""
+        self._piece = piece
+        self.branch: i64 = -1
+        """What stands before the value in Avro: the branch of the union with null; -1: there is no union."""
         self.null = _NULL
         """What stands for NULL, and for a value that did not come or that Connect's type cannot hold."""
         self.unchanged = _NULL
@@ -50,44 +58,62 @@ class Field:
 
     def describe(self, default: bytes, is_required: bool, null_as_default: bool) -> None:
         """Take what the catalog says of the column."""
-        is_optional = not is_required or self.value.schema.is_optional
+        null = _NULL
+        if is_required:
+            null = default or self.value.fallback or _NULL
+        elif null_as_default and default:
+            null = default
+        is_optional = not is_required or self.value.schema.is_optional or null == _NULL
         self.is_required = is_required
         self.schema = replace(self.schema, is_optional=is_optional, default=default)
-        self.null = _NULL
-        if is_required:
-            self.null = default or self.value.fallback or _NULL
-        elif null_as_default and default:
-            self.null = default
-        self.unchanged = self.value.placeholder or self.null
+        self.null = self._constant(null)
+        self.unchanged = self._constant(self.value.placeholder or null)
+
+    def _constant(self, shown: bytes) -> bytes:
+        """A value that is always the same, with what stands before it; `shown`: its JSON."""
+        if self._piece:
+            return self._piece + shown
+        self.branch = branch_of_value(self.schema)
+        return avro_or_null(self.schema, shown)
 
     def relax(self, null_as_default: bool) -> None:
         """The row has a NULL: the column was not NOT NULL yet."""
         self.describe(self.schema.default, False, null_as_default)
 
     def write(self, kind: i64, frame: bytes, at: i64, size: i64, out: BytesWriter) -> None:
-        """Append the value, BINARY or TEXT, of `size` bytes at `at`."""
+        """Append the value, BINARY or TEXT, of `size` bytes at `at`, with what stands before it."""
         mark = len(out)
+        if self._piece:
+            out.write(self._piece)
+        elif self.branch >= 0:
+            out.append(u8(self.branch))
         if kind == BINARY:
-            is_held = self.value.binary(frame, at, size, out)
+            is_held = self.writer.binary(frame, at, size, out)
         else:
-            is_held = self.value.text(frame, at, size, out)
+            is_held = self.writer.text(frame, at, size, out)
         if not is_held:
             out.truncate(mark)
             out.write(self.null)
 
 
-def fields_of(relation: ResolvedRelation, lookup: ValueLookup, null_as_default: bool) -> list[Field]:
+def fields_of(relation: ResolvedRelation, lookup: ValueLookup, modes: Modes, *, is_avro: bool) -> list[Field]:
     """The columns of the relation, in its order, each with the next one."""
     fields: list[Field] = []
     brace = b"{"
     for index, column in enumerate(relation.columns):
-        field = Field(index, column, lookup.value(column.pgtype, column.typmod))
+        piece = b"" if is_avro else brace + quoted(adjusted_field(column.name, modes.field_names)) + b":"
+        field = Field(index, column, lookup.value(column.pgtype, column.typmod), piece)
         if field.is_shown:
-            field.piece = brace + quoted(column.name) + b":"
             brace = b","
             default = default_json(field.value, column.pgtype, column.typmod, column.default)
-            field.describe(default, column.is_required, null_as_default)
+            field.describe(default, column.is_required, modes.null_as_default)
         if fields:
             fields[-1].next_field = field
         fields.append(field)
     return fields
+
+
+def key_fields(relation: ResolvedRelation, fields: list[Field]) -> list[Field]:
+    """The columns of the relation's key, in its order."""
+    by_name = {field.name: field for field in fields}
+    return [by_name[name] for name in relation.key_order if name in by_name and by_name[name].in_key]

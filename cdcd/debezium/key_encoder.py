@@ -12,42 +12,45 @@ from __future__ import annotations
 from typing import final
 
 from librt.strings import BytesWriter, read_i32_be
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from cdcd.avro.codecs.text_encoding import shown
 from cdcd.avro.key_encoder import PARTITION_HINT
-from cdcd.debezium.field_writer import Field
+from cdcd.avro.single_object import MARKER
+from cdcd.debezium.debezium_names import adjusted_field
+from cdcd.debezium.event_writer import EventWriter
+from cdcd.debezium.field_writer import Field, key_fields
+from cdcd.debezium.header_text import struct_text
 from cdcd.debezium.json_text import quoted
-from cdcd.errors import CdcdError, DecodeError
+from cdcd.errors import CdcdError, DecodeError, Unpublishable
 from cdcd.pgoutput.tuples import BINARY, NULL, TEXT, TOAST_UNCHANGED, column_at
 from cdcd.transaction.relations import IDENTITY_FULL, IDENTITY_NOTHING, ResolvedRelation
-
-_BRACE = 125
 
 
 @final
 class KeyEncoder:
     """Encodes the keys of one relation in one version."""
 
-    def __init__(self, out: BytesWriter, relation: ResolvedRelation, fields: list[Field]) -> None:
+    def __init__(self, writer: EventWriter, relation: ResolvedRelation, fields: list[Field]) -> None:
         """`fields`: the relation's columns."""
-        self._out = out
+        self._out = writer.key
+        self._names = (relation.schema, relation.name)
         self._table = f"{relation.schema}.{relation.name}"
-        by_name = {field.name: field for field in fields}
-        names = [name for name in relation.key_order if name in by_name and by_name[name].in_key]
-        self.fields = [by_name[name] for name in names]
+        self.fields = key_fields(relation, fields)
         """The key's columns, in its order. A column that Debezium does not know has no value."""
+        self.names = [adjusted_field(field.name, writer.modes.field_names) for field in self.fields]
+        """Their names in the schema."""
         self._pieces: list[bytes] = []
-        for field in self.fields:
-            self._pieces.append((b"," if self._pieces else b"{") + quoted(field.name) + b":")
+        for name in self.names:
+            self._pieces.append((b"," if self._pieces else b"{") + quoted(name) + b":")
+        self._is_avro = writer.is_avro
         self.has_key = bool(self.fields)
         """Whether the events have a key."""
         self.from_catalog = relation.identity in (IDENTITY_FULL, IDENTITY_NOTHING)
         """The key's columns come from the catalog, not from the stream. So the server may send nulls in them."""
         self.head = b""
         """What stands before the key: its schema."""
-        self.close = False
-        """A brace ends what `head` begins."""
+        self._end = writer.form.row_end + writer.end
 
     def encode(self, frame: bytes, at: i64, old: i64) -> bytes | None:
         """The key of the checked tuple at `at`. Values that PostgreSQL left out are in the tuple at `old` (0: none).
@@ -66,9 +69,10 @@ class KeyEncoder:
                 if kind == NULL and self.from_catalog:
                     return None
                 raise self._missing(field)
-            out.write(self._pieces[i])
-            self._write(field, kind, frame, value + 5, i64(read_i32_be(frame, value + 1)))
-        return self._finish()
+            if not self._write(i, kind, frame, value + 5, i64(read_i32_be(frame, value + 1))):
+                return None
+        out.write(self._end)
+        return out.getvalue()
 
     def encode_snapshot(self, row: bytes, kinds: bytes) -> bytes | None:
         """The key of a row of a snapshot, whose values the fields know the places of."""
@@ -80,9 +84,27 @@ class KeyEncoder:
                 if self.from_catalog:
                     return None
                 raise self._missing(field)
-            out.write(self._pieces[i])
-            self._write(field, kinds[field.index], row, field.at, field.size)
-        return self._finish()
+            if not self._write(i, kinds[field.index], row, field.at, field.size):
+                return None
+        out.write(self._end)
+        return out.getvalue()
+
+    def header(self, frame: bytes, at: i64, old: i64, key: bytes) -> bytes:
+        """The key as a header; `key`: as `encode` has made it of the same arguments."""
+        if not self._is_avro:
+            return key
+        shown_fields = []
+        for i, field in enumerate(self.fields):
+            value = column_at(frame, at, field.index)
+            if frame[value] == TOAST_UNCHANGED:
+                value = column_at(frame, old, field.index)
+            out, size = BytesWriter(), i64(read_i32_be(frame, value + 1))
+            if frame[value] == BINARY:
+                field.value.binary(frame, value + 5, size, out)
+            else:
+                field.value.text(frame, value + 5, size, out)
+            shown_fields.append((self.names[i], field.schema, out.getvalue()))
+        return struct_text(shown_fields)
 
     def is_unchanged(self, frame: bytes, old: i64, new: i64) -> bool:
         """Whether both checked tuples have the same key. A value that the new tuple leaves out is unchanged."""
@@ -114,20 +136,39 @@ class KeyEncoder:
             code="partition-identity-lesser",
         )
 
-    def _write(self, field: Field, kind: i64, frame: bytes, at: i64, size: i64) -> None:
-        """Append a value. One that Connect's type cannot hold is PostgreSQL's text, so that two keys always differ."""
-        out = self._out
-        mark = len(out)
-        if kind == BINARY:
-            is_held = field.is_shown and field.value.binary(frame, at, size, out)
-        else:
-            is_held = field.is_shown and field.value.text(frame, at, size, out)
-        if not is_held:
-            out.truncate(mark)
-            out.write(quoted(shown(frame[at : at + size])))
+    def _write(self, index: i64, kind: i64, frame: bytes, at: i64, size: i64) -> bool:
+        """Append a value. In JSON one that Connect's type cannot hold is PostgreSQL's text: two keys always differ.
 
-    def _finish(self) -> bytes:
-        self._out.append(_BRACE)
-        if self.close:
-            self._out.append(_BRACE)
-        return self._out.getvalue()
+        False: the table is parked, because its keys cannot be written in Avro. Raises Unpublishable if it is not.
+        """
+        out = self._out
+        field = self.fields[index]
+        mark = len(out)
+        if not self._is_avro:
+            out.write(self._pieces[index])
+            mark = len(out)
+        elif field.branch >= 0:
+            out.append(u8(field.branch))
+        if kind == BINARY:
+            is_held = field.is_shown and field.writer.binary(frame, at, size, out)
+        else:
+            is_held = field.is_shown and field.writer.text(frame, at, size, out)
+        if is_held:
+            return True
+        out.truncate(mark)
+        if self._is_avro:
+            return self._refuse(field)
+        out.write(quoted(shown(frame[at : at + size])))
+        return True
+
+    def _refuse(self, field: Field) -> bool:
+        if self.head.startswith(MARKER):  # so begin the events of parked tables
+            return False
+        raise Unpublishable(
+            f"a row of {self._table} has a value in the key column {field.name} that Avro's type of it cannot hold, "
+            "such as NaN or infinity",
+            'Choose modes in [debezium] that hold it, such as decimal_handling_mode = "string"',
+            table=self._names,
+            keyless=True,
+            code="key-unrepresentable",
+        )

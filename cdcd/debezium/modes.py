@@ -23,6 +23,7 @@ TimeMode: TypeAlias = Literal[
 IntervalMode: TypeAlias = Literal["numeric", "string"]
 BinaryMode: TypeAlias = Literal["bytes", "base64", "base64-url-safe", "hex"]
 HstoreMode: TypeAlias = Literal["json", "map"]
+AdjustmentMode: TypeAlias = Literal["none", "avro", "avro_unicode"]
 DeleteMode: TypeAlias = Literal["tombstone", "rewrite", "rewrite-with-tombstone", "drop"]
 
 
@@ -59,6 +60,10 @@ class Modes:
     null_as_default: bool = False
     """A null in a column with a default is written as the default: `replace.null.with.default` of Connect's
     converters, which is true there."""
+    schema_names: AdjustmentMode = "none"
+    """`schema.name.adjustment.mode`."""
+    field_names: AdjustmentMode = "none"
+    """`field.name.adjustment.mode`."""
     with_schemas: bool = False
     """`schemas.enable` of Connect's converter: every key and value has its schema."""
     rows: RowModes | None = None

@@ -16,13 +16,12 @@ from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64
 
 from cdcd.debezium.added_fields import AddedToTable
-from cdcd.debezium.debezium_names import table_name
-from cdcd.debezium.event_schema import before_payload, envelope_schema, key_schema, row_schema
 from cdcd.debezium.event_writer import EventWriter
 from cdcd.debezium.field_writer import Field
+from cdcd.debezium.json_form import JsonForm
 from cdcd.debezium.json_text import write_int
 from cdcd.debezium.key_encoder import KeyEncoder
-from cdcd.debezium.source_block import table_piece
+from cdcd.debezium.relation_schemas import relation_schemas
 from cdcd.errors import BUG_HINT, CdcdError, DecodeError
 from cdcd.lsn import format_lsn
 from cdcd.pgoutput.messages import KEY, NEW, OLD
@@ -39,11 +38,8 @@ _UPDATE: Final = 0x75
 _DELETE: Final = 0x64
 _TRUNCATE: Final = 0x74
 _READ: Final = 0x72
+
 _COMMA: Final = 44
-_OPEN: Final = 123
-_BRACE: Final = 125
-_NULL: Final = b"null"
-_OP: Final = {op: b',"transaction":null,"op":"%c' % op for op in (_CREATE, _UPDATE, _DELETE, _TRUNCATE, _READ)}
 
 _KEPT_BYTES: Final = 1_048_576
 """The largest buffer that is kept for the next event: a BytesWriter never gives memory back."""
@@ -59,47 +55,51 @@ class RowEncoder(RelationChanges):
         self._fields = fields
         self._first: Field | None = fields[0] if fields else None
         self._width: i64 = len(fields)
-        self._is_empty = not any(field.is_shown for field in fields)
-        self._key = KeyEncoder(writer.key, relation, fields)
+        self._key = KeyEncoder(writer, relation, fields)
         self._table: i64 = -1
-        self._with_schemas = writer.modes.with_schemas
+        form = writer.form
+        self._ops = {op: form.op_piece(op) for op in (_CREATE, _UPDATE, _DELETE, _TRUNCATE, _READ)}
+        self._empty = b"{" if not writer.is_avro and not any(field.is_shown for field in fields) else b""
+        """What begins a row without columns."""
         self._head = b""
         """What stands before an event's first row."""
         self._head_without_old = b""
         """What stands before the only row of an event."""
+        self._head_without_rows = b""
+        """What an event without rows has up to its source."""
         self._is_stale = False
         """A column may be null, and the schema does not say so."""
-        self._source = table_piece(relation.schema, relation.name)
+        self._source = form.table_piece(relation.schema, relation.name)
         self._rows: AddedToTable | None = None
         """Not None: flat rows, with what stands behind their columns."""
-        if writer.rows is not None:
-            self._rows = AddedToTable(writer.rows, writer.source, relation.schema, relation.name)
-        self._has_delete_events = writer.rows is None or writer.rows.has_deleted_rows
+        if writer.rows is not None and isinstance(form, JsonForm):
+            self._rows = AddedToTable(writer.rows, form, relation.schema, relation.name)
+
+    @property
+    def _has_delete_events(self) -> bool:
+        return self._rows is None or self._rows.fields.has_deleted_rows
 
     def _announce(self) -> None:
         """Make the topic known. This waits for the first event, because a relation may never have one."""
         self._is_stale = False
         relation, writer = self._relation, self._writer
-        schema: bytes = b""
-        if self._with_schemas:
-            name = table_name(writer.prefix, relation.schema, relation.name)
-            columns = [(field.name, field.schema) for field in self._fields if field.is_shown]
-            if self._rows is None:
-                schema = before_payload(envelope_schema(name, columns))
-            else:
-                schema = before_payload(row_schema(name, columns + self._rows.fields.schemas()))
-            keys = [(field.name, field.schema) for field in self._key.fields]
-            self._key.head = before_payload(key_schema(name, keys))
-            self._key.close = True
+        table = (relation.schema, relation.name)
+        described, key = relation_schemas(relation, self._fields, self._key.fields, writer.prefix, writer.modes)
+        if self._key.has_key:
+            writer.expect(table, "key", key)
+        self._table = writer.records.open_table(*table)
+        head = writer.head_of(table, "value", described)
         if self._rows is None:
-            self._head = schema + b'{"before":'
-            self._head_without_old = schema + b'{"before":null,"after":'
+            self._head = head + writer.form.before
+            self._head_without_old = head + writer.form.no_before
+            self._head_without_rows = head + writer.form.no_rows
         else:
-            self._head = self._head_without_old = schema
+            self._head = self._head_without_old = head
             shown = [field.name for field in self._fields if field.is_shown]
             self._rows.fields.check(shown, f"{relation.schema}.{relation.name}")
-        self._table = writer.records.open_table(relation.schema, relation.name)
         writer.records.set_key(relation.schema, relation.name, relation.key, relation.oid, relation.added)
+        if self._key.has_key:
+            self._key.head = writer.head_of(table, "key", key)
 
     # Changes
 
@@ -131,11 +131,13 @@ class RowEncoder(RelationChanges):
         if self._table < 0:
             self._announce()
         before, after = self._key_of(frame, old, 0), self._key_of(frame, new, old)
+        new_key = after if after is None else self._key.header(frame, new, old, after)
+        old_key = before if before is None else self._key.header(frame, old, 0, before)
         if self._has_delete_events:
             self._write_rows(frame, old, 0, 0)
-        self._finish_change(_DELETE, before, lsn, NEW_KEY, after)
+        self._finish_change(_DELETE, before, lsn, NEW_KEY, new_key)
         self._write_rows(frame, 0, old, new)
-        self._finish_change(_CREATE, after, lsn, OLD_KEY, before)
+        self._finish_change(_CREATE, after, lsn, OLD_KEY, old_key)
 
     def delete(self, frame: bytes, at: i64, lsn: i64) -> None:
         if at >= len(frame) or (frame[at] != KEY and frame[at] != OLD):
@@ -158,8 +160,7 @@ class RowEncoder(RelationChanges):
             self._announce()
         out = writer.value
         out.truncate(0)
-        out.write(self._head_without_old)
-        out.write(_NULL)
+        out.write(self._head_without_rows)
         self._write_rest(_TRUNCATE, lsn)
         writer.records.add_to_every_partition(self._table, _TRUNCATE, out.getvalue())
 
@@ -169,8 +170,7 @@ class RowEncoder(RelationChanges):
         out = self._writer.value
         out.truncate(0)
         out.write(self._head_without_old)
-        if self._is_empty:
-            out.append(_OPEN)
+        out.write(self._empty)
         size: i64 = len(row)
         begin = at
         field = self._first
@@ -184,7 +184,6 @@ class RowEncoder(RelationChanges):
             field.at = at
             field.size = length
             if field.is_shown:
-                out.write(field.piece)
                 if length < 0:
                     if field.is_required:
                         self._relax(field)
@@ -200,7 +199,7 @@ class RowEncoder(RelationChanges):
             self._announce()
             self.snapshot_row(row, begin, kinds, lsn)
             return
-        out.append(_BRACE)
+        out.write(self._writer.form.row_end)
         self._finish(_READ, self._key.encode_snapshot(row, kinds) if self._key.has_key else None, lsn)
 
     # Events
@@ -230,10 +229,8 @@ class RowEncoder(RelationChanges):
         else:
             out.write(self._head)
             self._row(frame, before, 0)
-            out.write(b',"after":')
-        if new == 0:
-            out.write(_NULL)
-        else:
+            out.write(self._writer.form.after if new != 0 else self._writer.form.no_after)
+        if new != 0:
             self._row(frame, new, old)
 
     def _key_of(self, frame: bytes, at: i64, old: i64) -> bytes | None:
@@ -246,12 +243,10 @@ class RowEncoder(RelationChanges):
         if self._rows is not None:
             self._write_added(self._rows, op, lsn)
         else:
-            out.append(_COMMA)
             writer.write_source(self._source, lsn)
-            out.write(_OP[op])
+            out.write(self._ops[op])
             out.write(writer.clock)
-        if self._with_schemas:
-            out.append(_BRACE)
+        out.write(writer.end)
 
     def _write_added(self, rows: AddedToTable, op: i64, lsn: i64) -> None:
         """Write the fields behind the columns of a flat row, in the place of its brace."""
@@ -261,7 +256,7 @@ class RowEncoder(RelationChanges):
         pieces = rows.pieces(op, writer.clock_ns)
         out = writer.value
         out.truncate(len(out) - 1)
-        if not self._is_empty and len(pieces[0]) > 1:
+        if not self._empty and len(pieces[0]) > 1:
             out.append(_COMMA)
         out.write(pieces[0])
         for piece in pieces[1:]:
@@ -305,8 +300,7 @@ class RowEncoder(RelationChanges):
     def _row(self, frame: bytes, at: i64, old: i64) -> None:
         """Append the row of the checked tuple at `at`. Values that PostgreSQL left out may be in the tuple at `old`."""
         out = self._writer.value
-        if self._is_empty:
-            out.append(_OPEN)
+        out.write(self._empty)
         is_whole = frame[at - 1] != KEY  # else all columns but those of the key are null
         field = self._first
         at += 2
@@ -317,11 +311,9 @@ class RowEncoder(RelationChanges):
                 size = i64(read_i32_be(frame, at))
                 at += 4
                 if field.is_shown:
-                    out.write(field.piece)
                     field.write(kind, frame, at, size, out)
                 at += size
             elif field.is_shown:
-                out.write(field.piece)
                 if kind == NULL:
                     if field.is_required and is_whole:
                         self._relax(field)
@@ -329,7 +321,7 @@ class RowEncoder(RelationChanges):
                 else:
                     self._write_unchanged(frame, field, old)
             field = field.next_field
-        out.append(_BRACE)
+        out.write(self._writer.form.row_end)
 
     def _relax(self, field: Field) -> None:
         """A row of before the column became NOT NULL: from here on the column may be null, in the schema, too."""

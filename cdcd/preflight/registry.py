@@ -23,6 +23,7 @@ from cdcd.config.settings import Settings
 from cdcd.error_codes import Code
 from cdcd.errors import CdcdError
 from cdcd.preflight.findings import Finding, error, of_error, ok
+from cdcd.reading.format_schemas import schema_describer
 from cdcd.reading.table_schemas import published_texts
 from cdcd.source.table_selection import qualified_name
 from cdcd.terminal.text_format import plural
@@ -68,7 +69,12 @@ def _wanted_schemas(settings: Settings) -> list[WantedSchema]:
     source, avro = settings.source, settings.avro
     names = SubjectNames(avro.subject_strategy, settings.topic_names().topic)
     texts = published_texts(
-        source.login, source.application_name, source.publication, avro.numeric, settings.column_rules()
+        source.login,
+        source.application_name,
+        source.publication,
+        avro.numeric,
+        settings.column_rules(),
+        schema_describer(settings),
     )
     return [
         WantedSchema((each.schema, each.name), names.name(each.schema, each.name, part, text), text)

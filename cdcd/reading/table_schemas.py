@@ -12,9 +12,10 @@ code. So the schemas are those that the daemon will publish.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 from cdcd.avro.codecs.lookup import TypeOptions, codecs_for
 from cdcd.avro.schema import envelope_schema, key_schema
@@ -26,7 +27,7 @@ from cdcd.source.login import Dsn
 from cdcd.source.session import Session
 from cdcd.source.table_selection import qualified_name, select_published
 from cdcd.transaction.column_rules import NO_RULES, ColumnRules
-from cdcd.transaction.relations import MESSAGES, Relations
+from cdcd.transaction.relations import MESSAGES, Relations, ResolvedRelation
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ class SchemaTexts:
             yield "value", self.truncate
 
 
+Describe: TypeAlias = "Callable[[ResolvedRelation, str], tuple[str, str, str]]"
+"""Makes the schemas of a relation: of its keys, events and truncates. The text is the database's encoding."""
+
+
 @dataclass(frozen=True)
 class TableSchemas:
     """The schemas of one table's keys and events."""
@@ -73,6 +78,7 @@ def selected_schemas(
     names: TopicNames,
     numeric: Literal["decimal", "string"],
     rules: ColumnRules = NO_RULES,
+    describe: Describe | None = None,
 ) -> list[tuple[str, str, TableSchemas]]:
     """Schema, name and Avro schemas of the published tables, or of `tables` (schema.table; `*` is any characters).
 
@@ -80,7 +86,7 @@ def selected_schemas(
     """
     return [
         (each.schema, each.name, _parsed(each, names))
-        for each in selected_texts(tables, dsn, application_name, publication, numeric, rules)
+        for each in selected_texts(tables, dsn, application_name, publication, numeric, rules, describe)
     ]
 
 
@@ -91,12 +97,13 @@ def selected_texts(
     publication: str,
     numeric: Literal["decimal", "string"],
     rules: ColumnRules = NO_RULES,
+    describe: Describe | None = None,
 ) -> list[SchemaTexts]:
     """The schemas of the published tables, or of `tables` (schema.table; `*` is any characters).
 
     Raises RequestRejected if one of `tables` is not published, or if nothing is.
     """
-    found = list(published_texts(dsn, application_name, publication, numeric, rules))
+    found = list(published_texts(dsn, application_name, publication, numeric, rules, describe))
     if not found:
         raise RequestRejected(
             f"the publication {publication} has no tables, or does not exist",
@@ -113,22 +120,28 @@ def published_texts(
     publication: str,
     numeric: Literal["decimal", "string"],
     rules: ColumnRules = NO_RULES,
+    describe: Describe | None = None,
 ) -> Iterator[SchemaTexts]:
-    """The schemas of the published tables, by the daemon's `rules` for columns; nothing if there is no publication."""
+    """The schemas of the published tables, by the daemon's `rules` for columns; nothing if there is no publication.
+
+    `describe`: of another format than cdcd's own.
+    """
+    describe = describe or partial(_own, numeric)
     with Session(dsn, application_name) as session:
-        types = TypeOptions(numeric, any_encoding=session.encoding == "SQL_ASCII")
         relations = Relations(Catalog(session, publication), rules=rules)
         for table in published_relations(session, publication):
             relation = relations.resolve(table.relation)
-            codecs = codecs_for(relation.types, types)
-            yield SchemaTexts(
-                relation.schema,
-                relation.name,
-                key_schema(relation, codecs) if relation.has_key else "",
-                envelope_schema(relation, codecs),
-                envelope_schema(relation, codecs, of_truncate=True),
-                table.row_filter,
-            )
+            texts = describe(relation, session.encoding)
+            yield SchemaTexts(relation.schema, relation.name, *texts, table.row_filter)
+
+
+def _own(numeric: Literal["decimal", "string"], relation: ResolvedRelation, encoding: str) -> tuple[str, str, str]:
+    codecs = codecs_for(relation.types, TypeOptions(numeric, any_encoding=encoding == "SQL_ASCII"))
+    return (
+        key_schema(relation, codecs) if relation.has_key else "",
+        envelope_schema(relation, codecs),
+        envelope_schema(relation, codecs, of_truncate=True),
+    )
 
 
 def message_texts() -> SchemaTexts:

@@ -5,17 +5,21 @@ The bytes are those of Debezium by `golden/debezium/test_bytes.py`. Here the who
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import time
+import urllib.request
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from servers.registry import SchemaRegistry
 from support import daemon as installed
 from support.daemon import environment
 from support.stream import StreamFixture, Writer, eventually
@@ -145,6 +149,71 @@ def test_a_table_of_many_types_comes_as_debezium_writes_it(stream: StreamFixture
     assert list(fold(records).values()) == [{"id": 7, **WANTED}]
 
 
+def test_in_avro_a_table_of_many_types_is_read_with_the_schemas_of_the_registry(
+    stream: StreamFixture, schema_registry: SchemaRegistry
+) -> None:
+    stream.sql(*TYPES.split(";"), 'CREATE TABLE "odd-name" ("a-b" int PRIMARY KEY)', ROW)
+    settings: Any = {"sink": {**SINK, "encoding": "avro"}, "snapshot": {"mode": "initial"}}
+    settings["avro"] = {"registry_url": schema_registry.url}
+    adjusted = {"schema_name_adjustment_mode": "avro", "field_name_adjustment_mode": "avro"}
+    with stream.daemon(debezium=adjusted, **settings) as daemon:
+        daemon.start().wait_until_streaming()
+        eventually(lambda: "snapshot is complete" in daemon.log.read_text(), "the snapshot")
+        stream.sql(
+            ROW, "UPDATE types SET id = 7 WHERE id = 2", "DELETE FROM types WHERE id = 1",
+            'INSERT INTO "odd-name" SELECT 5', "SELECT pg_logical_emit_message(true, 'hello', 'world')",
+        )  # fmt: skip
+        daemon.wait_until_confirmed()
+        daemon.kill()
+        stream.sql("INSERT INTO untouched SELECT 1")
+        daemon.start().wait_until_confirmed()
+        assert daemon.stop() == 0
+    records = read(stream.broker, f"{stream.prefix}.public.types")
+    events: list[tuple[Read, Any]] = [
+        (record, None if record.value is None else confluent(schema_registry, record.value)) for record in records
+    ]
+    wanted = WANTED | {"n": {"scale": 1, "value": b"\x0f"}, "n52": b"\xff", "raw": b"\x00\xff", "b": b"\x05"}
+    assert [event["after"] for _, event in events if event and event["op"] == "r"] == [{"id": 1, **wanted}]
+    [moved] = [(record, event) for record, event in events if record.headers.get("__debezium.oldkey")]
+    assert (confluent(schema_registry, moved[0].key or b""), moved[0].headers["__debezium.oldkey"]) == (
+        {"id": 7}, b'{"id":2}',
+    )  # fmt: skip
+    assert moved[1]["after"] == {"id": 7, **wanted}
+    assert moved[1]["source"]["name"] == stream.prefix
+    assert len(read(stream.broker, f"{stream.prefix}.public.untouched")) == 1
+    [odd] = read(stream.broker, f"{stream.prefix}.public.odd-2dname")
+    assert confluent(schema_registry, odd.value or b"")["after"] == {"a_b": 5}
+    [message] = read(stream.broker, f"{stream.prefix}.messages")
+    shown = confluent(schema_registry, message.value or b"")["message"]
+    assert (shown, confluent(schema_registry, message.key or b"")) == (
+        {"prefix": "hello", "content": b"world"}, {"prefix": "hello"},
+    )  # fmt: skip
+    printed = _cdcd(daemon.config, "schema", "--json", "public.types")
+    [table] = [json.loads(line) for line in printed.stdout.splitlines()]
+    assert table["value"] == schema_of(schema_registry, moved[0].value or b"")
+    registered = _cdcd(daemon.config, "schema", "--register", "public.types")
+    assert (
+        f"{stream.prefix}.public.types-value has id {int.from_bytes((moved[0].value or b'')[1:5])}" in registered.stdout
+    )
+    assert "and has" in _cdcd(daemon.config, "check").stdout
+
+
+def schema_of(registry: SchemaRegistry, data: bytes) -> Any:
+    """The schema that a record in Confluent's wire format names."""
+    assert data[0] == 0
+    with urllib.request.urlopen(f"{registry.url}/schemas/ids/{int.from_bytes(data[1:5])}", timeout=10) as answer:
+        return json.loads(json.load(answer)["schema"])
+
+
+def confluent(registry: SchemaRegistry, data: bytes) -> Any:
+    """The record, without Python's types of dates and decimals."""
+    schema = json.loads(json.dumps(schema_of(registry, data)).replace('"logicalType"', '"logical"'))
+    stream = io.BytesIO(data[5:])
+    record = fastavro.schemaless_reader(stream, schema, None)
+    assert not stream.read()
+    return record
+
+
 def _database(stream: StreamFixture) -> str:
     [(name,)] = stream.sql("SELECT current_database()")
     return str(name)
@@ -184,7 +253,7 @@ def test_what_cannot_read_the_format_refuses_it_in_one_sentence(stream: StreamFi
         daemon.wait_until_confirmed()
         assert daemon.stop() == 0
     topic = f"{stream.prefix}.public.t"
-    for command in (["verify"], ["peek"], ["schema"], ["adopt"]):
+    for command in (["verify"], ["peek"], ["adopt"]):
         said = _cdcd(daemon.config, *command)
         assert said.returncode != 0, command
         assert f"cdcd {command[0]}" in said.stderr
@@ -192,6 +261,7 @@ def test_what_cannot_read_the_format_refuses_it_in_one_sentence(stream: StreamFi
         assert "[format-unsupported]" in said.stderr
     said = _cdcd(daemon.config, "tail", topic, "--no-follow", "--from-beginning")
     assert f"{topic} insert id=1 (" in said.stdout
+    assert "cdcd schema shows Avro schemas" in _cdcd(daemon.config, "schema").stderr
     again = stream.run(timeout_s=60)
     assert again.returncode != 0
     assert "have events in the format debezium/json, and the settings say cdcd/avro" in again.stderr

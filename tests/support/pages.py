@@ -101,6 +101,7 @@ BLOCKS: dict[str, dict[str, Executes]] = {
     "debezium": {
         '[sink]\nformat = "debezium"': "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken",
         '[sink]\nformat = "row"': "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken",
+        "[avro]": "unit/manual/test_debezium.py::test_the_settings_of_the_page_are_taken",
         '{"id": 7': "unit/manual/test_debezium.py::test_the_rows_of_the_page_are_written",
         "cdcd migrate debezium": "acceptance/test_migrate.py::test_cdcd_check_takes_what_a_connector_was_converted_to",
     },

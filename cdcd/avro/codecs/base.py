@@ -19,7 +19,26 @@ from cdcd.errors import DecodeError
 AvroType: TypeAlias = "str | dict[str, object] | list[object]"
 
 
-class Codec:
+class Transcoder:
+    """Writes the values of one PostgreSQL type in another form. Subclasses are stateless between two values."""
+
+    def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        """Append the other form of the binary (`typsend`) value `data[at:at + size]` to `out`.
+
+        The caller guarantees that the range lies inside `data`. Returns False if that form cannot hold the value: the
+        caller then removes the appended bytes. Raises DecodeError if the bytes are not of this type.
+        """
+        raise DecodeError(f"{type(self).__name__} does not read binary values")
+
+    def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        """Append the other form of the text (`typoutput`) value `data[at:at + size]`: the same bytes as `binary`.
+
+        `text.Char` names the one exception. The contract is that of `binary`.
+        """
+        raise DecodeError(f"{type(self).__name__} does not read text values")
+
+
+class Codec(Transcoder):
     """One PostgreSQL type as Avro. Subclasses are stateless after construction."""
 
     schema: AvroType
@@ -49,21 +68,6 @@ class Codec:
     def has_text(self) -> bool:
         """Whether values hold text in the database's encoding, not only digits and other ASCII."""
         return any(child.has_text for child in self.children())
-
-    def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        """Append the Avro form of the binary (`typsend`) value `data[at:at + size]` to `out`.
-
-        The caller guarantees that the range lies inside `data`. Returns False if Avro cannot hold the value: the caller
-        then removes the appended bytes. Raises DecodeError if the bytes are not of this type.
-        """
-        raise DecodeError(f"{type(self).__name__} does not read binary values")
-
-    def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        """Append the Avro form of the text (`typoutput`) value `data[at:at + size]`: the same bytes as `binary`.
-
-        `text.Char` names the one exception. The contract is that of `binary`.
-        """
-        raise DecodeError(f"{type(self).__name__} does not read text values")
 
     def render(self, data: bytes, at: i64, size: i64) -> str:
         """PostgreSQL's text form of the binary value, under the pinned session settings. Not a hot path."""

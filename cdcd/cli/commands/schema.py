@@ -9,15 +9,16 @@ import json
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from threading import Thread
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from cdcd.avro.registry_store import RegistryStore
 from cdcd.cli.commands import Load
-from cdcd.config.format_choice import refuse_unread
+from cdcd.config.format_choice import refuse_without_avro
 from cdcd.config.settings import Settings
 from cdcd.daemon.schema_registry import registry_ids, subject_names
 from cdcd.errors import SettingsError
-from cdcd.reading.table_schemas import TableSchemas, message_texts, selected_schemas, selected_texts
+from cdcd.reading.format_schemas import message_schemas, schema_describer
+from cdcd.reading.table_schemas import TableSchemas, selected_schemas, selected_texts
 
 LOGICAL_MESSAGES: Final = ".messages"
 """The name of logical messages, where tables are named."""
@@ -26,7 +27,7 @@ LOGICAL_MESSAGES: Final = ".messages"
 def execute(args: Namespace, load: Load, out: TextIO) -> bool:
     """Print or register the schemas of the tables that the options name, or of all."""
     settings = load().settings
-    refuse_unread(settings, "cdcd schema", reads_json=True)
+    refuse_without_avro(settings, "cdcd schema")
     if args.register:
         register(settings, args.tables, as_json=args.json, out=out)
     else:
@@ -49,7 +50,7 @@ def register(settings: Settings, tables: Sequence[str], *, as_json: bool, out: T
             code="registry-not-set",
         )
     store, names = RegistryStore(ids, subject_names(settings)), subject_names(settings)
-    found = [message_texts()] if not tables or LOGICAL_MESSAGES in tables else []
+    found = [message_schemas(settings)] if not tables or LOGICAL_MESSAGES in tables else []
     named = [table for table in tables if table != LOGICAL_MESSAGES]
     if named or not tables:
         found += selected_texts(
@@ -59,6 +60,7 @@ def register(settings: Settings, tables: Sequence[str], *, as_json: bool, out: T
             source.publication,
             settings.avro.numeric,
             settings.column_rules(),
+            schema_describer(settings),
         )
     for texts in found:
         for part, text in texts.parts():
@@ -86,6 +88,7 @@ def schemas(settings: Settings, tables: Sequence[str], *, as_json: bool, out: Te
         names,
         settings.avro.numeric,
         settings.column_rules(),
+        schema_describer(settings),
     )
     for _, _, table in wanted:
         out.writelines(f"{line}\n" for line in ([_as_json(table)] if as_json else as_text(table)))
@@ -97,14 +100,19 @@ def as_text(table: TableSchemas) -> list[str]:
     [before] = [field for field in table.value["fields"] if field["name"] == "before"]
     columns = before["type"][1]["fields"]
     width = max((len(field["name"]) for field in columns), default=0)
-    types = max((len(field["pg_type"]) for field in columns), default=0)
+    types = max((len(field.get("pg_type", "")) for field in columns), default=0)
     lines = [f"{table.table} -> {table.topic}{'' if keys else ' (no key: one partition)'}"]
     for field in columns:
-        avro = field["type"][1]
+        avro = _value_type(field["type"])
         shown = avro if isinstance(avro, str) else json.dumps(avro, ensure_ascii=False)
         key = " (key)" if field["name"] in keys else ""
-        lines.append(f"    {field['name']:{width}}  {field['pg_type']:{types}}  {shown}{key}")
+        lines.append(f"    {field['name']:{width}}  {field.get('pg_type', ''):{types}}  {shown}{key}")
     return lines
+
+
+def _value_type(avro_type: Any) -> Any:
+    """The type of values that are not null."""
+    return next(branch for branch in avro_type if branch != "null") if isinstance(avro_type, list) else avro_type
 
 
 def _as_json(table: TableSchemas) -> str:

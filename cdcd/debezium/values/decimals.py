@@ -14,14 +14,14 @@ from typing import Final
 from librt.strings import BytesWriter, read_i64_be
 from mypy_extensions import i64
 
-from cdcd.avro.codecs.base import Codec
+from cdcd.avro.codecs.base import Codec, Transcoder
 from cdcd.avro.codecs.errors import wrong_size, wrong_text
 from cdcd.avro.codecs.numeric import Decimal as DecimalCodec
 from cdcd.avro.codecs.numeric import numeric_text, typmod_precision, typmod_scale
 from cdcd.debezium.connect_schema import BYTES, DOUBLE, INT32, STRING, Schema
 from cdcd.debezium.json_text import quoted, write_base64, write_double, write_int
 from cdcd.debezium.modes import DecimalMode
-from cdcd.debezium.values.base import Value
+from cdcd.debezium.values.base import Ascii, Value
 
 _SPECIAL: Final = (b"NaN", b"Infinity", b"-Infinity")
 _SPECIAL_NAMES: Final = {
@@ -46,6 +46,9 @@ class Precise(Value):
         super().__init__(Schema("bytes", "org.apache.kafka.connect.data.Decimal", 1, parameters=parameters), b'"AA=="')
         self.codec: Codec = DecimalCodec(precision, scale)
         self.scratch = BytesWriter()
+
+    def avro(self) -> Transcoder:
+        return self.codec
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         self.scratch.truncate(0)
@@ -102,6 +105,9 @@ class Plain(NumericByText):
 
     def __init__(self, fallback: bytes, placeholder: str) -> None:
         super().__init__(STRING, fallback, quoted(placeholder))
+
+    def avro(self) -> Transcoder:
+        return Ascii(self)
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         raw = data[at : at + size]

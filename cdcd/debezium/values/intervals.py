@@ -12,11 +12,12 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from cdcd.avro.codecs.base import Transcoder
 from cdcd.avro.codecs.interval import Interval as IntervalCodec
 from cdcd.debezium.connect_schema import INT64
 from cdcd.debezium.json_text import quoted
 from cdcd.debezium.modes import IntervalMode
-from cdcd.debezium.values.base import Value, named
+from cdcd.debezium.values.base import Ascii, Count, Value, named
 
 _DAYS_PER_MONTH: Final = 365.25 / 12.0
 _INT8_MAX: Final = 9223372036854775807
@@ -32,6 +33,9 @@ class Interval(Value):
         else:
             super().__init__(named("io.debezium.time.MicroDuration", INT64), b"0")
         self.codec = IntervalCodec()
+
+    def avro(self) -> Transcoder:
+        return Ascii(self) if self.is_text else Count(self)
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         parts = BytesWriter()

@@ -2,7 +2,7 @@
 
 Before: `lookup` builds an array around its element.
 After: `field_writer` calls it once a value. `avro.codecs` has the rules for PostgreSQL's text of both.
-Source: Debezium's `PostgresValueConverter` (arrays, hstore); Java's HashMap and String.hashCode.
+Source: Debezium's `PostgresValueConverter` (arrays, hstore).
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ from __future__ import annotations
 from typing import Final
 
 from librt.strings import BytesWriter
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
+from cdcd.avro.codecs.base import Transcoder
 from cdcd.avro.codecs.errors import malformed, wrong_text
 from cdcd.avro.codecs.length_prefixed import LengthPrefixedReader
 from cdcd.avro.codecs.literals import LiteralScanner
+from cdcd.avro.codecs.varint import write_long
+from cdcd.debezium.avro_data import branch_of_value
 from cdcd.debezium.connect_schema import STRING, Schema
+from cdcd.debezium.java_maps import hash_map_order
 from cdcd.debezium.json_text import quoted
 from cdcd.debezium.modes import HstoreMode
 from cdcd.debezium.values.base import Value, named
@@ -25,7 +29,6 @@ _EQUALS: Final = 61
 _OPEN_BRACE: Final = 123
 _CLOSE_BRACE: Final = 125
 _DIMENSIONS_MAX: Final = 6
-_TABLE_MIN: Final = 16
 
 
 class Array(Value):
@@ -46,14 +49,12 @@ class Array(Value):
         self.takes_nulls = takes_nulls
         self.is_lost = is_lost
 
+    def avro(self) -> Transcoder:
+        return ArrayInAvro(self)
+
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         end: i64 = at + size
-        if size >= 2 and data[at] == 91:  # explicit bounds
-            while at < end and data[at] != _EQUALS:
-                at += 1
-            at += 1
-        if end - at < 2 or data[at] != _OPEN_BRACE or data[end - 1] != _CLOSE_BRACE:
-            raise wrong_text(self.type_name, "elements in braces", size)
+        at = self.begin_of_text(data, at, end)
         if end - at == 2:
             out.write(b"[]")
             return True
@@ -81,19 +82,7 @@ class Array(Value):
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         parts = LengthPrefixedReader(at, size, self.type_name)
-        dimensions: i64 = parts.int4(data)
-        if dimensions < 0 or dimensions > _DIMENSIONS_MAX:
-            raise malformed(self.type_name, f"0 to {_DIMENSIONS_MAX} dimensions", f"{dimensions}")
-        parts.int4(data)
-        parts.int4(data)
-        if dimensions == 0:
-            parts.finish()
-            out.write(b"[]")
-            return True
-        count: i64 = parts.int4(data)
-        if count < 0:
-            raise malformed(self.type_name, "a count of elements", f"{count}")
-        parts.int4(data)
+        count, dimensions = self.begin_of_binary(data, parts)
         if dimensions > 1:
             return _write_nulls(int(count), out)
         out.append(91)
@@ -116,12 +105,127 @@ class Array(Value):
         out.append(93)
         return True
 
+    def begin_of_text(self, data: bytes, at: i64, end: i64) -> i64:
+        """Where the brace before the elements is."""
+        size: i64 = end - at
+        if size >= 2 and data[at] == 91:  # explicit bounds
+            while at < end and data[at] != _EQUALS:
+                at += 1
+            at += 1
+        if end - at < 2 or data[at] != _OPEN_BRACE or data[end - 1] != _CLOSE_BRACE:
+            raise wrong_text(self.type_name, "elements in braces", size)
+        return at
+
+    def begin_of_binary(self, data: bytes, parts: LengthPrefixedReader) -> tuple[i64, i64]:
+        """Read what stands before the elements: the size of the outer dimension, and the number of dimensions."""
+        dimensions: i64 = parts.int4(data)
+        if dimensions < 0 or dimensions > _DIMENSIONS_MAX:
+            raise malformed(self.type_name, f"0 to {_DIMENSIONS_MAX} dimensions", f"{dimensions}")
+        parts.int4(data)
+        parts.int4(data)
+        if dimensions == 0:
+            return 0, 0
+        count: i64 = parts.int4(data)
+        if count < 0:
+            raise malformed(self.type_name, "a count of elements", f"{count}")
+        parts.int4(data)
+        return count, dimensions
+
     def _lose(self, mark: i64, out: BytesWriter) -> bool:
         """Write null for an element that cannot be held, if the array is not lost with it."""
         if self.is_lost or not self.takes_nulls:
             return False
         out.truncate(mark)
         out.write(b"null")
+        return True
+
+
+class ArrayInAvro(Transcoder):
+    """The same array: the count of its elements, the elements, and 0. An element that may be null has a branch."""
+
+    def __init__(self, value: Array) -> None:
+        self.value = value
+        self.element = value.element.avro()
+        self.branch: i64 = branch_of_value(value.schema.items or value.schema)
+
+    def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        end: i64 = at + size
+        at = self.value.begin_of_text(data, at, end)
+        if end - at == 2:
+            out.append(0)
+            return True
+        if data[at + 1] == _OPEN_BRACE:
+            return self._write_nulls(_rows(data[at + 1 : end - 1]), out)
+        delimiter = self.value.delimiter
+        items = LiteralScanner(data, at + 1, end, self.value.type_name)
+        count: i64 = 0
+        while items.at < end:
+            items.next(delimiter, _CLOSE_BRACE)
+            items.at += 1
+            count += 1
+        write_long(out, count)
+        items = LiteralScanner(data, at + 1, end, self.value.type_name)
+        while items.at < end:
+            items.next(delimiter, _CLOSE_BRACE)
+            if items.is_bare(b"NULL"):
+                if self.branch < 0:
+                    return False
+                out.append(0)
+            else:
+                mark = self._begin(out)
+                if not self.element.text(items.data, items.start, items.size, out) and not self._lose(mark, out):
+                    return False
+            items.at += 1
+        out.append(0)
+        return True
+
+    def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        parts = LengthPrefixedReader(at, size, self.value.type_name)
+        count, dimensions = self.value.begin_of_binary(data, parts)
+        if dimensions > 1:
+            return self._write_nulls(count, out)
+        if count > 0:
+            write_long(out, count)
+        i: i64 = 0
+        while i < count:
+            length: i64 = parts.size(data)
+            if length < 0:
+                if self.branch < 0:
+                    return False
+                out.append(0)
+            else:
+                mark = self._begin(out)
+                if not self.element.binary(data, parts.at, length, out) and not self._lose(mark, out):
+                    return False
+                parts.skip(length)
+            i += 1
+        parts.finish()
+        out.append(0)
+        return True
+
+    def _begin(self, out: BytesWriter) -> i64:
+        """Begin an element that is not null; returns where."""
+        mark = len(out)
+        if self.branch >= 0:
+            out.append(u8(self.branch))
+        return mark
+
+    def _lose(self, mark: i64, out: BytesWriter) -> bool:
+        """Write null for an element that cannot be held, if the array is not lost with it."""
+        if self.value.is_lost or self.branch < 0:
+            return False
+        out.truncate(mark)
+        out.append(0)
+        return True
+
+    def _write_nulls(self, count: i64, out: BytesWriter) -> bool:
+        if self.branch < 0:
+            return False
+        write_long(out, count)
+        while count > 0:
+            out.append(0)
+            count -= 1
+        out.append(0)
         return True
 
 
@@ -214,19 +318,3 @@ def _java_quoted(text: str | None) -> str:
 
 def _or_null(text: str | None) -> bytes:
     return b"null" if text is None else quoted(text)
-
-
-def hash_map_order(keys: list[str]) -> list[str]:
-    """Return the keys in the order in which Java's HashMap has them, if none of its buckets has more than eight."""
-    capacity = _TABLE_MIN
-    while len(keys) > capacity * 3 // 4:
-        capacity *= 2
-    return sorted(keys, key=lambda key: _spread_hash(key) & (capacity - 1))
-
-
-def _spread_hash(text: str) -> int:
-    units = text.encode("utf-16-be", "surrogatepass")
-    code = 0
-    for at in range(0, len(units), 2):
-        code = (code * 31 + (units[at] << 8 | units[at + 1])) & 0xFFFF_FFFF
-    return code ^ code >> 16

@@ -7,17 +7,18 @@ Source: Debezium's `PostgresValueConverter` and `JdbcValueConverters`; the text 
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
+from base64 import b64encode, urlsafe_b64encode
 from typing import Final
 
 from librt.strings import BytesWriter, read_f32_be, read_f64_be, read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64, u8
 
+from cdcd.avro.codecs import floats, integers, text
+from cdcd.avro.codecs.base import Transcoder
 from cdcd.avro.codecs.digits import read_int
 from cdcd.avro.codecs.errors import malformed, wrong_size, wrong_text
 from cdcd.avro.codecs.floats import read_float, read_float4
-from cdcd.avro.codecs.text import Uuid as UuidCodec
-from cdcd.avro.codecs.varint import copy
+from cdcd.avro.codecs.varint import copy, write_bytes
 from cdcd.debezium.connect_schema import BOOLEAN, BYTES, DOUBLE, FLOAT, INT16, INT32, INT64, STRING, Schema
 from cdcd.debezium.json_text import quoted, write_base64, write_double, write_float, write_hex, write_int, write_string
 from cdcd.debezium.modes import BinaryMode
@@ -36,6 +37,9 @@ class Bool(Value):
 
     def __init__(self) -> None:
         super().__init__(BOOLEAN, _FALSE)
+
+    def avro(self) -> Transcoder:
+        return integers.Bool()
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         if size != 1 or (data[at] != 116 and data[at] != 102):
@@ -56,6 +60,9 @@ class Int2(Value):
     def __init__(self) -> None:
         super().__init__(INT16, b"0")
 
+    def avro(self) -> Transcoder:
+        return integers.Int2()
+
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         return _copy_int(data, at, size, out, "int2", -0x8000, 0x7FFF)
 
@@ -72,6 +79,9 @@ class Int4(Value):
     def __init__(self) -> None:
         super().__init__(INT32, b"0")
 
+    def avro(self) -> Transcoder:
+        return integers.Int4()
+
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         return _copy_int(data, at, size, out, "int4", _WORD_MIN, _WORD_MAX)
 
@@ -87,6 +97,9 @@ class Int8(Value):
 
     def __init__(self) -> None:
         super().__init__(INT64, b"0")
+
+    def avro(self) -> Transcoder:
+        return integers.Int8()
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         read_int(data, at, size, "int8")
@@ -105,6 +118,9 @@ class Oid(Value):
 
     def __init__(self) -> None:
         super().__init__(INT64, b"0")
+
+    def avro(self) -> Transcoder:
+        return integers.Unsigned4("oid")
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         return _copy_int(data, at, size, out, "oid", 0, 0xFFFF_FFFF)
@@ -130,6 +146,9 @@ class Float4(Value):
     def __init__(self) -> None:
         super().__init__(FLOAT, b"0.0")
 
+    def avro(self) -> Transcoder:
+        return floats.Float4()
+
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         write_float(out, read_float4(data, at, size))
         return True
@@ -146,6 +165,9 @@ class Float8(Value):
 
     def __init__(self) -> None:
         super().__init__(DOUBLE, b"0.0")
+
+    def avro(self) -> Transcoder:
+        return floats.Float8()
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         write_double(out, read_float(data, at, size, "float8"))
@@ -164,6 +186,9 @@ class Text(Value):
     def __init__(self, schema: Schema, placeholder: str) -> None:
         super().__init__(schema, b'""', quoted(placeholder))
 
+    def avro(self) -> Transcoder:
+        return text.Text()
+
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         write_string(out, data, at, size)
         return True
@@ -180,6 +205,9 @@ class VersionedText(Text):
         super().__init__(schema, placeholder)
         self.type_name = type_name
 
+    def avro(self) -> Transcoder:
+        return text.VersionedText(self.type_name)
+
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         if size < 1 or data[at] != 1:
             raise malformed(self.type_name, "version 1", "another one")
@@ -192,7 +220,10 @@ class Uuid(Text):
 
     def __init__(self, schema: Schema, placeholder: str) -> None:
         super().__init__(schema, placeholder)
-        self.codec = UuidCodec()
+        self.codec = text.Uuid()
+
+    def avro(self) -> Transcoder:
+        return self.codec
 
     def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         mark = len(out)
@@ -208,15 +239,18 @@ class Bytes(Value):
     def __init__(self, mode: BinaryMode, placeholder: str) -> None:
         self.mode = mode
         self.is_base64 = mode == "bytes" or mode == "base64"
-        text = placeholder.encode()
+        raw = placeholder.encode()
         shown = b""
         if mode == "bytes":
             out = BytesWriter()
-            write_base64(out, text, 0, len(text))
+            write_base64(out, raw, 0, len(raw))
             shown = out.getvalue()
         elif mode == "hex":
             shown = quoted(placeholder)
         super().__init__(BYTES if mode == "bytes" else STRING, b'""', shown)
+
+    def avro(self) -> Transcoder:
+        return BytesInAvro(self.mode)
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         self.write(data, at, size, out)
@@ -241,12 +275,49 @@ class Bytes(Value):
 class Bytea(Bytes):
     r"""bytea: its text is hexadecimal after `\x`."""
 
+    def avro(self) -> Transcoder:
+        return ByteaInAvro(self.mode)
+
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
-        if size < 2 or data[at] != 92 or data[at + 1] != 120 or size & 1:
-            raise wrong_text("bytea", "hexadecimal after \\x", size)
-        raw = unhexed(data, at + 2, size - 2, "bytea")
+        raw = _bytea(data, at, size)
         self.write(raw, 0, len(raw), out)
         return True
+
+
+class BytesInAvro(Transcoder):
+    """Bytes, or a string, by `binary.handling.mode`."""
+
+    def __init__(self, mode: BinaryMode) -> None:
+        self.mode = mode
+
+    def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        return self.binary(data, at, size, out)
+
+    def binary(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        if self.mode == "bytes":
+            write_bytes(out, data, at, size)
+            return True
+        raw = data[at : at + size]
+        if self.mode == "hex":
+            shown = raw.hex().encode()
+        else:
+            shown = b64encode(raw) if self.mode == "base64" else urlsafe_b64encode(raw)
+        write_bytes(out, shown, 0, len(shown))
+        return True
+
+
+class ByteaInAvro(BytesInAvro):
+    """bytea."""
+
+    def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
+        raw = _bytea(data, at, size)
+        return self.binary(raw, 0, len(raw), out)
+
+
+def _bytea(data: bytes, at: i64, size: i64) -> bytes:
+    if size < 2 or data[at] != 92 or data[at + 1] != 120 or size & 1:
+        raise wrong_text("bytea", "hexadecimal after \\x", size)
+    return unhexed(data, at + 2, size - 2, "bytea")
 
 
 def unhexed(data: bytes, at: i64, size: i64, type_name: str) -> bytes:

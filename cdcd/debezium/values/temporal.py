@@ -15,6 +15,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
+from cdcd.avro.codecs.base import Transcoder
 from cdcd.avro.codecs.calendar import (
     DAYS_1970_TO_2000,
     MICROS_PER_DAY,
@@ -30,7 +31,7 @@ from cdcd.avro.codecs.errors import malformed, wrong_size, wrong_text
 from cdcd.debezium.connect_schema import INT32, INT64, Schema
 from cdcd.debezium.json_text import quoted, write_int
 from cdcd.debezium.modes import TimeMode
-from cdcd.debezium.values.base import ByText, Value, named
+from cdcd.debezium.values.base import Ascii, ByText, Count, Value, named
 
 _INT4_MAX: Final = 0x7FFF_FFFF
 _INT4_MIN: Final = -0x8000_0000
@@ -101,6 +102,9 @@ class Date(Value):
             schema = Schema("int32", "org.apache.kafka.connect.data.Date", 1)
         super().__init__(schema, b'"1970-01-01Z"' if self.is_iso else b"0")
 
+    def avro(self) -> Transcoder:
+        return Ascii(self) if self.is_iso else Count(self)
+
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         self._write(_read_days(data, at, size), out)
         return True
@@ -153,6 +157,9 @@ class Time(Value):
             schema = named("io.debezium.time.NanoTime", INT64)
         is_iso = mode == "isostring"
         super().__init__(schema, b'"00:00:00Z"' if is_iso else b"0", quoted(placeholder) if is_iso else b"")
+
+    def avro(self) -> Transcoder:
+        return Ascii(self) if self.unit == _ISO else Count(self)
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         micros: i64 = read_time(data, at, size)
@@ -261,6 +268,9 @@ class Timestamp(PointInTime):
         placed = quoted(placeholder) if is_iso else b""
         super().__init__(schema, b'"1970-01-01T00:00:00Z"' if is_iso else b"0", placed, False)
 
+    def avro(self) -> Transcoder:
+        return Ascii(self) if self.unit == _ISO else Count(self)
+
     def write(self, seconds: i64, micros: i64, out: BytesWriter) -> bool:
         if seconds == _INFINITY or seconds == -_INFINITY:
             out.write(self._infinity(seconds > 0))
@@ -314,6 +324,9 @@ class ZonedTimestamp(PointInTime):
         self.precision: i64 = precision
         self.minus_infinity = b'"+292269055-12-02T23:00:00.000000Z"' if is_element else b'"-infinity"'
 
+    def avro(self) -> Transcoder:
+        return Ascii(self)
+
     def write(self, seconds: i64, micros: i64, out: BytesWriter) -> bool:
         if seconds == _INFINITY:
             out.write(b'"infinity"')
@@ -339,6 +352,9 @@ class ZonedTime(Value):
 
     def __init__(self, placeholder: str) -> None:
         super().__init__(named("io.debezium.time.ZonedTime"), b'"00:00:00Z"', quoted(placeholder))
+
+    def avro(self) -> Transcoder:
+        return Ascii(self)
 
     def text(self, data: bytes, at: i64, size: i64, out: BytesWriter) -> bool:
         end: i64 = at + size

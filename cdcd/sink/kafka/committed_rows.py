@@ -6,11 +6,11 @@ After: `progress.continuity` judges it: cdcd's own topics have lost records, or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from cdcd.avro.envelope_head import commit_lsn
-from cdcd.debezium.event_head import last_commit, row_lsn
+from cdcd.debezium.event_head import last_commit, last_commit_in_avro, row_lsn
 from cdcd.json_events import event_head
 from cdcd.progress.records import SlotRecord
 from cdcd.sink.kafka.cluster import KafkaCluster
@@ -18,6 +18,21 @@ from cdcd.sink.topics import TopicNames
 
 WINDOW: Final = 1_000
 """Offsets that are looked at: what is committed lies there, unless it follows a large transaction that was aborted."""
+
+POSITIONS: Final[Mapping[str, Callable[[bytes], int | None]]] = {
+    "": commit_lsn,
+    "cdcd/json": event_head.commit_lsn,
+    "cdcd/json-schema": event_head.commit_lsn,
+    "debezium/avro": last_commit_in_avro,
+    "debezium/json": last_commit,
+    "debezium/json-schema": last_commit,
+    "row/json": row_lsn,
+    "row/json-schema": row_lsn,
+}
+"""By the slot record's format: an event's position, which is that of its commit, or of the end of the commit before.
+
+A flat row has that of its change, which may lie before an earlier commit: then it tells nothing.
+"""
 
 
 def topic_with_rows(
@@ -44,7 +59,7 @@ def topic_with_rows(
 def has_event(
     kafka: KafkaCluster, topic: str, partition: int, offset: int, last: SlotRecord, stopping: Callable[[], bool]
 ) -> bool:
-    """Whether a committed event from `offset` on is of a transaction that commits behind the slot record `last`.
+    """Whether a committed event of a row, from `offset` on, is of a transaction that `last` does not tell of.
 
     It does not wait for open transactions. Raises as Kafka's readers do.
     """
@@ -52,19 +67,6 @@ def has_event(
     _, end = reader.bounds() or (0, 0)
     with reader.consumer() as consumer:
         found = reader.read(consumer, offset, min(end, offset + WINDOW), stopping)
-        positions = (position_of(message.value() or b"", last.event_format) for _, message in found)
+        position = POSITIONS[last.event_format]
+        positions = (position(message.value() or b"") for _, message in found)
         return any(position is not None and position >= last.lsn for position in positions)
-
-
-def position_of(value: bytes, event_format: str) -> int | None:
-    """The commit LSN of the event's transaction, or where the one before ends; None if it has neither.
-
-    `event_format`: as SlotRecord has it. A flat row has the LSN of its change, which may lie before an earlier commit:
-    then it tells nothing.
-    """
-    if event_format.startswith("row/"):
-        return row_lsn(value)
-    if not value.startswith(b"{"):
-        return commit_lsn(value)
-    position = event_head.commit_lsn(value)
-    return last_commit(value) if position is None else position

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cdcd.config.format_choice import debezium_modes, refuse_unread
+from cdcd.config.format_choice import debezium_modes, refuse_unread, refuse_without_avro
 from cdcd.debezium.modes import RowModes
 from cdcd.errors import SettingsError
 
@@ -15,7 +15,6 @@ Load = Callable[..., Any]
 @pytest.mark.parametrize(
     ("name", "encoding", "hint"),
     [
-        ("debezium", "avro", '"json" or "json-schema"'),
         ("row", "avro", '"json" or "json-schema"'),
     ],
 )
@@ -44,6 +43,21 @@ def test_what_needs_avro_is_refused_with_json(load_text: Load, minimal: str, mor
         load_text(text)
     assert refused.value.code == "format-unsupported"
     assert named in refused.value.message
+
+
+def test_debezium_in_avro_needs_a_registry(load_text: Load, minimal: str) -> None:
+    chosen = f'{minimal}format = "debezium"\nencoding = "avro"\n'
+    with pytest.raises(SettingsError, match="needs a schema registry") as refused:
+        load_text(chosen)
+    assert refused.value.code == "format-unsupported"
+    settings = load_text(f'{chosen}[avro]\nregistry_url = "http://r:8081"\n').settings
+    assert settings.sink.event_format == "debezium/avro"
+    refuse_without_avro(settings, "cdcd schema")
+
+
+def test_json_has_no_avro_schemas(load_text: Load, minimal: str) -> None:
+    with pytest.raises(SettingsError, match="cdcd schema shows Avro schemas"):
+        refuse_without_avro(load_text(f'{minimal}format = "debezium"\nencoding = "json"\n').settings, "cdcd schema")
 
 
 def test_a_row_cannot_say_a_truncate(load_text: Load, minimal: str) -> None:

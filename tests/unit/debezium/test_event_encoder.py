@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from cdcd.avro.schema_store import SchemaStore, SchemaStores
 from cdcd.debezium.debezium_format import DebeziumFormat
 from cdcd.debezium.modes import Modes
-from cdcd.errors import DecodeError
+from cdcd.errors import DecodeError, Unpublishable
 from cdcd.pgoutput.encoder import encode_tuple
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.pg_types import Attribute, PgType
@@ -27,9 +28,18 @@ def column(name: str, pgtype: PgType = TEXT, *, in_key: bool = False, required: 
 class Encoded:
     """An encoder, and the records that it has made."""
 
-    def __init__(self, *columns: Any, encoding: str = "UTF8", identity: str = "d", **modes: Any) -> None:
+    def __init__(
+        self,
+        *columns: Any,
+        encoding: str = "UTF8",
+        identity: str = "d",
+        registry: SchemaStore | None = None,
+        parked: frozenset[tuple[str, str]] = frozenset(),
+        **modes: Any,
+    ) -> None:
         self.batches = BatchBuilder(tombstones=True, truncate_key=None)
-        events = DebeziumFormat(Modes(**modes), ("p", "db"), encoding, lambda: 1_000_000_000, 100)
+        stores = None if registry is None else SchemaStores(registry=registry, parked=parked)
+        events = DebeziumFormat(Modes(**modes), ("p", "db"), encoding, lambda: 1_000_000_000, 100, stores=stores)
         self.encoder = events.stream_encoder(self.batches)
         relation = ResolvedRelation(1, "s", "t", identity, list(columns))
         relation.order_key(("b", "a"))
@@ -169,3 +179,55 @@ def test_a_column_of_an_unknown_type_is_left_out_or_is_its_text() -> None:
         encoded = Encoded(column("a", INT4, in_key=True), column("b", composite), **modes)
         encoded.insert(b"1", b"(1)")
         assert encoded.events()[0]["after"] == after
+
+
+class Registry(SchemaStore):
+    """Keeps the schemas by what it was asked for."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, list[str]] = {"key": [], "value": []}
+
+    def header_for(self, schema: str, name: str, subject: str, text: str) -> bytes:
+        self.texts[subject].append(text)
+        return b"\0\0\0\0" + bytes([len(self.texts[subject])])
+
+
+def test_a_null_from_before_the_column_became_not_null_has_a_schema_of_its_own_in_avro() -> None:
+    registry = Registry()
+    encoded = Encoded(column("a", INT4, in_key=True), column("b", required=True), registry=registry)
+    encoded.insert(b"1", b"x")
+    encoded.insert(b"2", None)
+    first, second = encoded.records()
+    assert first["value"].startswith(b"\0\0\0\0\1\0\2\2\2\2x\x163.7.0.Final")
+    assert second["value"].startswith(b"\0\0\0\0\2\0\2\2\4\0\x163.7.0.Final")
+    types = [_field_type(text, "b") for text in registry.texts["value"]]
+    assert types == ["string", ["null", "string"]]
+
+
+def _field_type(text: str, name: str) -> Any:
+    fields = json.loads(text)["fields"][0]["type"][1]["fields"]
+    return next(field["type"] for field in fields if field["name"] == name)
+
+
+def test_a_key_that_avro_cannot_hold_parks_the_table_and_a_parked_event_has_no_key() -> None:
+    numeric = column("a", NUMERIC, in_key=True)
+    encoded = Encoded(numeric, registry=Registry())
+    encoded.insert(b"1.5")
+    with pytest.raises(Unpublishable) as refused:
+        encoded.insert(b"NaN")
+    assert (refused.value.code, refused.value.table, refused.value.keyless) == ("key-unrepresentable", ("s", "t"), True)
+    parked = Encoded(numeric, registry=Registry(), parked=frozenset({("s", "t")}))
+    parked.insert(b"1.5")
+    parked.insert(b"NaN")
+    assert [record.get("key") is None for record in parked.records()] == [False, True]
+
+
+def test_an_array_in_avro_is_its_count_and_its_elements() -> None:
+    array = PgType(1009, "pg_catalog", "_text", element=TEXT, is_array=True)
+    encoded = Encoded(column("a", array), registry=Registry())
+    for text in (b"{}", b'{a,NULL,"b c"}', b"[0:1]={x,y}", b"{{a},{b}}"):
+        encoded.insert(text)
+    bodies = [record["value"][7 : record["value"].index(b"\x163.7.0")] for record in encoded.records()]
+    assert bodies == [
+        b"\2\0", b"\2\6\2\2a\0\2\6b c\0", b"\2\4\2\2x\2\2y\0", b"\2\4\0\0\0",
+    ]  # fmt: skip

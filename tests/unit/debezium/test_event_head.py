@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from golden.debezium.recorded import HERE, load
+from golden.debezium.recorded import HERE, Connector, load
 
-from cdcd.debezium.event_head import last_commit, row_lsn
+from cdcd.debezium.avro_form import SOURCE_BEGIN
+from cdcd.debezium.event_head import last_commit, last_commit_in_avro, row_lsn
 
 
 def test_an_event_of_debezium_says_where_the_transaction_before_ends() -> None:
@@ -48,3 +49,32 @@ def test_it_is_that_of_the_source(value: bytes, lsn: int | None) -> None:
 )
 def test_a_flat_row_says_the_lsn_of_its_change_if_it_has_the_field(value: bytes, lsn: int | None) -> None:
     assert row_lsn(value) == lsn
+
+
+def _recorded(encoding: str) -> Connector:
+    return next(each for each in load(HERE / "defaults.jsonl.xz") if each.encoding == encoding)
+
+
+def test_in_avro_it_is_what_it_is_in_json() -> None:
+    in_json, in_avro = (
+        [record.value for record in _recorded(encoding).records if ".public." in record.topic and record.value]
+        for encoding in ("json", "avro")
+    )
+    wanted = [last_commit(value) for value in in_json]
+    assert [last_commit_in_avro(value) for value in in_avro] == wanted
+    assert len(set(wanted)) > 50
+
+
+def test_bytes_that_look_like_a_source_are_not_taken_for_it() -> None:
+    event = next(
+        record.value
+        for record in _recorded("avro").records
+        if record.topic.endswith(".the_end") and record.value and last_commit_in_avro(record.value)
+    )
+    lsn = last_commit_in_avro(event)
+    source = event.rfind(SOURCE_BEGIN)
+    assert last_commit_in_avro(event[:source] + event[source:] * 2) == lsn  # the first one is a value
+    named = event.replace(b"\x0cpublic", b"\x2e" + SOURCE_BEGIN)  # the name of the table's schema
+    assert last_commit_in_avro(named) == lsn
+    for end in range(len(event)):
+        assert last_commit_in_avro(event[:end]) is None

@@ -34,15 +34,16 @@ def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 
 
 def test_the_settings_of_the_page_are_taken(taken: list[Settings]) -> None:
-    events, rows = taken
-    assert (events.sink.event_format, rows.sink.event_format) == ("debezium/json", "row/json-schema")
+    events, in_avro, _ = taken
+    assert [each.sink.event_format for each in taken] == ["debezium/json", "debezium/avro", "row/json-schema"]
+    assert (debezium_modes(in_avro).schema_names, debezium_modes(in_avro).field_names) == ("avro", "avro")
     modes = debezium_modes(events)
     assert (modes.decimal, modes.truncates, modes.with_schemas, modes.null_as_default) == ("double", True, False, False)
 
 
 def test_the_rows_of_the_page_are_written(taken: list[Settings]) -> None:
     [given] = [each for each in blocks("debezium") if each.language == "json"]
-    modes = replace(debezium_modes(taken[1]), with_schemas=False)
+    modes = replace(debezium_modes(taken[2]), with_schemas=False)
     records = BatchBuilder(tombstones=False)
     encoder = DebeziumFormat(modes, ("shop", "shop"), "UTF8", lambda: 1).stream_encoder(records)
     int4, text = PgType(23, "pg_catalog", "int4"), PgType(25, "pg_catalog", "text")

@@ -1,0 +1,99 @@
+"""The parts of Debezium's events that are no values of columns, in Avro.
+
+Before: `event_form` says what they are. After: `row_encoder` and `message_encoder` write the pieces.
+Source: Apache Avro specification, "Binary Encoding". `event_schema` has the fields in their order.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
+
+from cdcd.avro.codecs.varint import write_long, write_text
+from cdcd.debezium.event_form import EventForm
+from cdcd.debezium.json_text import write_int
+from cdcd.debezium.modes import DEBEZIUM_VERSION
+
+_NULL: Final = b"\x00"
+_VALUE: Final = b"\x02"
+"""The branches of a field that may be null."""
+
+
+def _text(text: str) -> bytes:
+    out = BytesWriter()
+    write_text(out, text)
+    return out.getvalue()
+
+
+def _long(n: int) -> bytes:
+    out = BytesWriter()
+    write_long(out, n)
+    return out.getvalue()
+
+
+SOURCE_BEGIN: Final = _text(DEBEZIUM_VERSION) + _text("postgresql")
+"""How the field `source` of each event begins."""
+
+
+@final
+class AvroForm(EventForm):
+    """Avro.
+
+    `source` is `_head`, the length of the field `sequence`, `_sequence`, the LSN of the change in digits, `_middle`,
+    the table's piece, `_xid`, the LSN again, and `_tail`.
+    """
+
+    def __init__(self, prefix: str, database: str) -> None:
+        super().__init__(_VALUE, _NULL + _VALUE, _VALUE, _NULL, _NULL + _NULL, b"")
+        self._begin = SOURCE_BEGIN + _text(prefix)
+        self._database = _text(database)
+        self._head = b""
+        self._sequence = b""
+        self._middle = b""
+        self._xid = b""
+        self._tail = b""
+
+    def begin(self, ts_us: i64, xid: i64, last_commit: i64, is_snapshot: bool) -> None:
+        us = int(ts_us)
+        snapshot = _NULL + _text("true" if is_snapshot else "false")  # the value's branch comes first: it has a default
+        self._head = self._begin + _long(us // 1000) + snapshot + self._database + _VALUE
+        self._sequence = b'[null,"' if last_commit == 0 else b'["%d","' % int(last_commit)
+        self._middle = b'"]' + _VALUE + _long(us) + _VALUE + _long(us * 1000)
+        self._xid = (_NULL if xid == 0 else _VALUE + _long(int(xid))) + _VALUE
+        self.origin("", 0)
+
+    def origin(self, name: str, lsn: i64) -> None:
+        self._tail = _NULL * 3
+        if name:
+            self._tail = _NULL + _VALUE + _text(name) + _VALUE + _long(int(lsn))
+
+    def write_source(self, out: BytesWriter, table: bytes, lsn: i64) -> None:
+        out.write(self._head)
+        mark = len(out)
+        out.append(0)
+        out.write(self._sequence)
+        write_int(out, lsn)
+        out[mark] = u8((len(out) - mark + 1) << 1)  # less than 64: two numbers, and seven other characters
+        out.write(self._middle)
+        out.write(table)
+        out.write(self._xid)
+        write_long(out, lsn)
+        out.write(self._tail)
+
+    def table_piece(self, schema: str, table: str) -> bytes:
+        return _text(schema) + _text(table)
+
+    def clock_piece(self, now_ns: int) -> bytes:
+        return _VALUE + _long(now_ns // 1_000_000) + _VALUE + _long(now_ns // 1000) + _VALUE + _long(now_ns)
+
+    def op_piece(self, op: int) -> bytes:
+        return _NULL + _text(chr(op))
+
+    def message_key(self, prefix: str) -> bytes:
+        return _VALUE + _text(prefix)
+
+    def message_head(self, now_ns: int, source: bytes, prefix: str) -> bytes:
+        head = _text("m") + _VALUE + _long(now_ns // 1_000_000)
+        return head + source + _NULL + _VALUE + _text(prefix) + _VALUE

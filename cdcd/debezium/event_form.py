@@ -1,0 +1,68 @@
+"""The parts of Debezium's events that are no values of columns: what an encoding has to say of them.
+
+Before: `event_encoder` knows the transaction, its change, and the table.
+After: `row_encoder` and `message_encoder` write the pieces around the rows. `json_form` and `avro_form` implement it.
+Source: Debezium's `Envelope`, `SourceInfo`, `PostgresSourceInfoStructMaker` and `LogicalDecodingMessageMonitor`.
+"""
+
+from __future__ import annotations
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+
+class EventForm:
+    """Makes the pieces of events. Most are made once a transaction, or once a relation."""
+
+    def __init__(
+        self, before: bytes, no_before: bytes, after: bytes, no_after: bytes, no_rows: bytes, row_end: bytes
+    ) -> None:
+        self.before = before
+        """What stands before the old row."""
+        self.no_before = no_before
+        """What stands before the new row of an event that has no old one."""
+        self.after = after
+        """What stands between the two rows."""
+        self.no_after = no_after
+        """What stands behind the old row of an event that has no new one."""
+        self.no_rows = no_rows
+        """What stands for both rows."""
+        self.row_end = row_end
+        """What ends a row, and a struct."""
+        self.version: i64 = 0
+        """Another number: the transaction, its origin or the clock is another one."""
+
+    def begin(self, ts_us: i64, xid: i64, last_commit: i64, is_snapshot: bool) -> None:
+        """Begin a transaction, or a snapshot; `ts_us`: microseconds since 1970-01-01 UTC.
+
+        `xid`: 0 for what belongs to no transaction. `last_commit`: where the transaction before ends; 0: none came yet.
+        """
+        raise NotImplementedError
+
+    def origin(self, name: str, lsn: i64) -> None:
+        """Note the replication origin of the open transaction, and its LSN there."""
+        raise NotImplementedError
+
+    def write_source(self, out: BytesWriter, table: bytes, lsn: i64) -> None:
+        """Append the field `source`. `table`: as `table_piece` makes it. `lsn`: that of the change."""
+        raise NotImplementedError
+
+    def table_piece(self, schema: str, table: str) -> bytes:
+        """The table's piece of `source`."""
+        raise NotImplementedError
+
+    def clock_piece(self, now_ns: int) -> bytes:
+        """The last fields of an event: when it was made, in nanoseconds since 1970-01-01 UTC."""
+        raise NotImplementedError
+
+    def op_piece(self, op: int) -> bytes:
+        """The fields `transaction` and `op`, between `source` and the last fields; `op`: an ASCII code."""
+        raise NotImplementedError
+
+    def message_key(self, prefix: str) -> bytes:
+        """The key of a logical message."""
+        raise NotImplementedError
+
+    def message_head(self, now_ns: int, source: bytes, prefix: str) -> bytes:
+        """What a logical message has before its content. `source`: as `write_source` writes it."""
+        raise NotImplementedError
