@@ -12,8 +12,8 @@ import math
 from binascii import b2a_base64
 from typing import Final
 
-from librt.strings import BytesWriter, read_f32_be, read_i32_be, write_f32_be, write_i32_be
-from mypy_extensions import i32, i64, u8
+from librt.strings import BytesWriter, read_f32_be, read_i32_be, write_f32_be, write_i16_be, write_i32_be
+from mypy_extensions import i16, i32, i64, u8
 
 from cdcd.avro.codecs.digits import count_digits, write_4_digits, write_last_digits
 from cdcd.avro.codecs.floats import float4_text
@@ -38,17 +38,26 @@ def write_string(out: BytesWriter, data: bytes, at: i64, size: i64) -> None:
     out.append(_QUOTE)
     end: i64 = at + size
     while at < end:
-        run: i64 = plain_size(data, at, end)
+        run: i64 = _plain_size(data, at, end)
         if run > 0:
             copy(out, data, at, run)
             at += run
-        if at < end:
-            at = _escape(out, data, at, end)
+        stop: i64 = at + 4
+        while at < stop and at < end:
+            byte: i64 = i64(data[at])
+            if byte == _QUOTE or byte == _BACKSLASH:
+                write_i16_be(out, i16(_BACKSLASH << 8 | byte))
+                at += 1
+            elif byte < 32 or byte >= 0xF0:
+                at = _escape(out, data, at, end)
+            else:
+                out.append(u8(byte))
+                at += 1
     out.append(_QUOTE)
 
 
-def plain_size(data: bytes, at: i64, end: i64) -> i64:
-    """How many bytes from `at` on stand for themselves in a JSON string of Jackson's.
+def _plain_size(data: bytes, at: i64, end: i64) -> i64:
+    """How many bytes from `at` on, in words of four, stand for themselves in a JSON string of Jackson's.
 
     Others are the controls, the quote, the backslash, and what begins a character beyond the BMP.
     """
@@ -64,11 +73,6 @@ def plain_size(data: bytes, at: i64, end: i64) -> i64:
         if word & word << 1 & word << 2 & word << 3 & 0x8080_8080 != 0:  # F0 or more
             break
         at += 4
-    while at < end:
-        byte: i64 = i64(data[at])
-        if byte < 32 or byte == _QUOTE or byte == _BACKSLASH or byte >= 0xF0:
-            break
-        at += 1
     return at - start
 
 
@@ -81,10 +85,7 @@ def _escape(out: BytesWriter, data: bytes, at: i64, end: i64) -> i64:
         _write_unit(out, 0xD800 + (point >> 10 & 0x3FF))
         _write_unit(out, 0xDC00 + (point & 0x3FF))
         return at + 4
-    if byte == _QUOTE or byte == _BACKSLASH:
-        out.append(_BACKSLASH)
-        out.append(u8(byte))
-    elif byte < 14 and _SHORT_ESCAPES[byte] != 0:
+    if byte < 14 and _SHORT_ESCAPES[byte] != 0:
         out.append(_BACKSLASH)
         out.append(_SHORT_ESCAPES[byte])
     else:

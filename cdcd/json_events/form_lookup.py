@@ -8,12 +8,15 @@ The fields of JSON have PostgreSQL's names, which JSON can hold as they are.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 from cdcd.avro.avro_names import postgres_name
-from cdcd.avro.envelope_fields import UNREPRESENTABLE
+from cdcd.avro.envelope_fields import SOURCE, UNREPRESENTABLE
+from cdcd.json_events.envelope import Envelope
 from cdcd.json_events.forms import (
     Array,
+    Ascii,
     Boolean,
     Bytes,
     Date,
@@ -31,10 +34,10 @@ from cdcd.json_events.forms import (
     Timestamp,
 )
 
-_SIMPLE: Final[dict[str, Form]] = {
-    "int": Int(), "long": Int(), "boolean": Boolean(), "float": Float(), "double": Double(), "string": Text(),
-    "bytes": Bytes(), "date": Date(), "time-micros": Time(), "timestamp-micros": Timestamp(with_zone=True),
-    "local-timestamp-micros": Timestamp(with_zone=False), "uuid": Text(),
+_SIMPLE: Final[dict[str, Callable[[], Form]]] = {
+    "int": Int, "long": Int, "boolean": Boolean, "float": Float, "double": Double, "string": Text, "bytes": Bytes,
+    "date": Date, "time-micros": Time, "timestamp-micros": lambda: Timestamp(with_zone=True),
+    "local-timestamp-micros": lambda: Timestamp(with_zone=False), "uuid": Ascii,
 }  # fmt: skip
 """By Avro's logical type where there is one, else by Avro's type."""
 
@@ -49,7 +52,7 @@ def _form(avro: Any, defined: dict[str, Form]) -> Form:
     if isinstance(avro, list):
         return Nullable(_form(avro[1], defined))
     if isinstance(avro, str):
-        return defined[avro] if avro in defined else _SIMPLE[avro]
+        return defined[avro] if avro in defined else _SIMPLE[avro]()
     kind = avro["type"]
     if isinstance(kind, (dict, list)):
         return _form(kind, defined)
@@ -63,7 +66,7 @@ def _form(avro: Any, defined: dict[str, Form]) -> Form:
     return Decimal(int(avro["scale"])) if kind == "decimal" else _form(kind, defined)
 
 
-def _record(avro: Any, defined: dict[str, Form]) -> Record:
+def _record(avro: Any, defined: dict[str, Form]) -> Form:
     made = Record()
     defined[avro["name"]] = made
     for field in avro["fields"]:
@@ -71,6 +74,9 @@ def _record(avro: Any, defined: dict[str, Form]) -> Record:
         if is_name(avro["name"], field["name"]):
             form = Array(Name()) if isinstance(form, Array) else Name()
         made.add(postgres_name(field["name"]), form)
+    source = defined.get(SOURCE.name)
+    if avro["name"] == "Envelope" and isinstance(source, Record):
+        return Envelope(made.fields, source.fields)
     return made
 
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from librt.strings import BytesWriter, read_f32_le, read_f64_le
-from mypy_extensions import i64
+from librt.strings import BytesWriter, read_f32_le, read_f64_le, write_i16_be, write_i64_be
+from mypy_extensions import i16, i64, u8
 
 from cdcd.avro.avro_names import postgres_name
-from cdcd.avro.codecs.calendar import MICROS_PER_SECOND
+from cdcd.avro.codecs.calendar import DAY_MIN, MICROS_PER_DAY, MICROS_PER_SECOND
 from cdcd.avro.codecs.digits import power_of_ten, write_4_digits, write_last_digits
+from cdcd.avro.codecs.varint import copy
 from cdcd.debezium.json_text import quoted, write_base64, write_double, write_float, write_int, write_string
-from cdcd.debezium.values.temporal import write_clock, write_iso_date
+from cdcd.debezium.values.temporal import write_iso_date
 
 _QUOTE: Final = 34
 _MINUS: Final = 45
@@ -27,7 +28,6 @@ _COLON: Final = 58
 _OPEN: Final = 123
 _CLOSE: Final = 125
 _NULL: Final = b"null"
-_SECONDS_PER_DAY: Final = 86_400
 _UNSCALED_BYTES: Final = 7
 """An unscaled decimal of so many bytes has 17 digits at most, and so has a power of ten that is not above it."""
 _SHORT_SCALE_MAX: Final = 18
@@ -70,7 +70,7 @@ class AvroReader:
 
 
 class Form:
-    """One Avro type. Subclasses have no state."""
+    """One Avro type. What a subclass remembers of a value only saves work."""
 
     def write(self, avro: AvroReader, out: BytesWriter) -> None:
         """Read a value, and append its JSON."""
@@ -111,6 +111,16 @@ class Text(Form):
     def write(self, avro: AvroReader, out: BytesWriter) -> None:
         size: i64 = avro.long()
         write_string(out, avro.data, avro.skip(size), size)
+
+
+class Ascii(Form):
+    """string of characters that need no escapes -> string."""
+
+    def write(self, avro: AvroReader, out: BytesWriter) -> None:
+        size: i64 = avro.long()
+        out.append(_QUOTE)
+        copy(out, avro.data, avro.skip(size), size)
+        out.append(_QUOTE)
 
 
 class Name(Form):
@@ -190,21 +200,29 @@ class Time(Form):
 
 
 class Timestamp(Form):
-    """timestamp-micros and local-timestamp-micros -> string, YYYY-MM-DDTHH:MM:SS.ffffff, with a Z for UTC."""
+    """timestamp-micros and local-timestamp-micros -> string, YYYY-MM-DDTHH:MM:SS.ffffff, with a Z for UTC.
+
+    The day is often that of the value before.
+    """
 
     def __init__(self, *, with_zone: bool) -> None:
-        self.with_zone = with_zone
+        self._end = b'Z"' if with_zone else b'"'
+        self._day: i64 = DAY_MIN - 1
+        self._head = b""
 
     def write(self, avro: AvroReader, out: BytesWriter) -> None:
         micros: i64 = avro.long()
-        days: i64 = micros // (_SECONDS_PER_DAY * MICROS_PER_SECOND)
-        out.append(_QUOTE)
-        write_iso_date(out, days)
-        out.append(84)
-        _write_time(out, micros - days * _SECONDS_PER_DAY * MICROS_PER_SECOND)
-        if self.with_zone:
-            out.append(90)
-        out.append(_QUOTE)
+        day: i64 = micros // MICROS_PER_DAY
+        if day != self._day:
+            head = BytesWriter()
+            head.append(_QUOTE)
+            write_iso_date(head, day)
+            head.append(84)
+            self._head = head.getvalue()
+            self._day = day
+        out.write(self._head)
+        _write_time(out, micros - day * MICROS_PER_DAY)
+        out.write(self._end)
 
 
 class Nullable(Form):
@@ -272,8 +290,17 @@ class Field:
     def __init__(self, piece: bytes, form: Form) -> None:
         """`piece`: what stands before the value, a brace or a comma and the name."""
         self.piece = piece
-        self.form = form
+        self.is_nullable = isinstance(form, Nullable)
+        self.form = form.inner if isinstance(form, Nullable) else form
         self.next_field: Field | None = None
+
+    def write(self, avro: AvroReader, out: BytesWriter) -> None:
+        """Append the field."""
+        out.write(self.piece)
+        if self.is_nullable and avro.data[avro.skip(1)] == 0:
+            out.write(_NULL)
+        else:
+            self.form.write(avro, out)
 
 
 class Record(Form):
@@ -282,6 +309,16 @@ class Record(Form):
     def __init__(self) -> None:
         self._first: Field | None = None
         self._last: Field | None = None
+
+    @property
+    def fields(self) -> list[Field]:
+        """The fields, in their order."""
+        found = []
+        field = self._first
+        while field is not None:
+            found.append(field)
+            field = field.next_field
+        return found
 
     def add(self, name: str, form: Form) -> None:
         """Add the next field, by its name in JSON."""
@@ -297,8 +334,7 @@ class Record(Form):
         if field is None:
             out.append(_OPEN)
         while field is not None:
-            out.write(field.piece)
-            field.form.write(avro, out)
+            field.write(avro, out)
             field = field.next_field
         out.append(_CLOSE)
 
@@ -320,9 +356,20 @@ class WithSchema(Form):
 def _write_time(out: BytesWriter, micros: i64) -> None:
     """Append `HH:MM:SS.ffffff` of microseconds since midnight."""
     seconds: i64 = micros // MICROS_PER_SECOND
-    write_clock(out, seconds)
-    out.append(_POINT)
-    _write_digits(out, micros - seconds * MICROS_PER_SECOND, 6)
+    minutes: i64 = seconds // 60
+    hours: i64 = minutes // 60
+    word: i64 = _ascii_of_2(hours) << 48 | _COLON << 40 | _ascii_of_2(minutes - hours * 60) << 24 | _COLON << 16
+    write_i64_be(out, word | _ascii_of_2(seconds - minutes * 60))
+    fraction: i64 = micros - seconds * MICROS_PER_SECOND
+    first: i64 = fraction // 10_000
+    write_i16_be(out, i16(_POINT << 8 | 48 + first // 10))
+    out.append(u8(48 + first % 10))
+    write_4_digits(out, fraction - first * 10_000)
+
+
+def _ascii_of_2(n: i64) -> i64:
+    tens: i64 = n // 10
+    return 0x3030 + (tens << 8) + n - tens * 10
 
 
 def _write_digits(out: BytesWriter, n: i64, count: i64) -> None:

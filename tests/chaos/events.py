@@ -118,6 +118,38 @@ class Avro:
         return record
 
 
+class Json:
+    """cdcd's own events in JSON, with or without their schemas."""
+
+    has_commit_lsn = True
+    has_tombstones = False
+
+    def __init__(self, *, with_schemas: bool) -> None:
+        self._with_schemas = with_schemas
+
+    def learn(self, record: Record) -> None:
+        raise AssertionError(f"a schema on {record.place}")
+
+    def knows(self, record: Record) -> bool:
+        return True
+
+    def event(self, record: Record) -> Event:
+        assert record.value is not None
+        value = _payload(record.value, self._with_schemas)
+        source = value["source"]
+        lost = {(each["image"], each["column"]): each["text"] for each in value["unrepresentable"]}
+
+        def texts(image: str) -> Texts | None:
+            row = _texts(value[image])
+            return row and {name: short(lost.get((image, name), text)) for name, text in row.items()}
+
+        return Event(
+            record.place, record.offset, (source["commit_lsn"], source["seq"]), source["xid"], source["lsn"],
+            value["op"], None if record.key is None else _payload(record.key, self._with_schemas), texts("before"),
+            texts("after"), value["unchanged"],
+        )  # fmt: skip
+
+
 class DebeziumJson:
     """Debezium's events in JSON, with or without their schemas.
 
@@ -138,23 +170,25 @@ class DebeziumJson:
 
     def event(self, record: Record) -> Event:
         assert record.value is not None
-        value = self._payload(record.value)
+        value = _payload(record.value, self._with_schemas)
         source, op, after = value["source"], value["op"], _texts(value["after"])
         before_this, lsn = json.loads(source["sequence"])
         assert int(lsn) == source["lsn"]
         return Event(
             record.place, record.offset, (int(before_this or 0), source["lsn"], op == "c"), source["txId"],
-            source["lsn"], op, None if record.key is None else self._payload(record.key), _texts(value["before"]),
-            after, [name for name, text in (after or {}).items() if text == "__debezium_unavailable_value"],
+            source["lsn"], op, None if record.key is None else _payload(record.key, self._with_schemas),
+            _texts(value["before"]), after,
+            [name for name, text in (after or {}).items() if text == "__debezium_unavailable_value"],
         )  # fmt: skip
 
-    def _payload(self, data: bytes) -> dict[str, Any]:
-        document = json.loads(data)
-        if self._with_schemas:
-            assert document.keys() == {"schema", "payload"}
-            document = document["payload"]
-        assert isinstance(document, dict)
-        return document
+
+def _payload(data: bytes, with_schema: bool) -> dict[str, Any]:
+    document = json.loads(data)
+    if with_schema:
+        assert document.keys() == {"schema", "payload"}
+        document = document["payload"]
+    assert isinstance(document, dict)
+    return document
 
 
 def short(text: str | None) -> str | None:
@@ -169,10 +203,10 @@ def _texts(row: dict[str, Any] | None) -> Texts | None:
 
 
 def _text(name: str, value: Any) -> str | None:
-    """PostgreSQL's text of a value of Debezium, of those columns that `writers` have."""
+    """PostgreSQL's text of a value in JSON, of those columns that `writers` have."""
     if value is None:
         return None
-    if name == "day":
+    if name == "day" and isinstance(value, int):
         return _day(value)
     if name == "amount":
         return "NaN" if value == "NAN" else str(value)
@@ -195,6 +229,8 @@ def _day(days: int) -> str:
 _DEBEZIUM: dict[str, Any] = {"decimal_handling_mode": "string", "truncates": True}
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "cdcd/avro": {},
+    "cdcd/json": {"sink": {"encoding": "json"}},
+    "cdcd/json-schema": {"sink": {"encoding": "json-schema"}},
     "debezium/json": {"sink": {"format": "debezium", "encoding": "json"}, "debezium": _DEBEZIUM},
     "debezium/json-schema": {"sink": {"format": "debezium", "encoding": "json-schema"}, "debezium": _DEBEZIUM},
 }
@@ -205,4 +241,5 @@ def format_of(name: str) -> Format:
     """Make what takes the events of one of `SETTINGS` apart."""
     if name == "cdcd/avro":
         return Avro()
-    return DebeziumJson(with_schemas=name.endswith("json-schema"))
+    with_schemas = name.endswith("json-schema")
+    return Json(with_schemas=with_schemas) if name.startswith("cdcd/") else DebeziumJson(with_schemas=with_schemas)

@@ -95,6 +95,7 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         "java": _OTHERS,
         "CREATE TABLE order_events": _BY_HAND,
         "SET ": _BY_HAND,
+        "# orders_json.py": "spark/test_json_events.py::test_the_program_on_the_page_reads_json_by_spark_alone",
         "kafka-console-consumer.sh": _OTHERS,
         "kcat": _BY_HAND,
     },

@@ -148,6 +148,37 @@ def test_records_of_several_tables_and_schemas_are_told_apart() -> None:
     assert [each["after"] for each in encoded.values()] == [{"a": 1}, {"b": "1"}, {"a": 2}, {"b": "2"}]
 
 
+def test_what_is_kept_of_one_event_is_not_taken_for_another() -> None:
+    encoded = Encoded(column("id", INT4, in_key=True))
+    row, same = encode_tuple([b"7"]), {"before": None, "after": {"id": 7}}
+    wanted = []
+    for xid, commit_lsn_ in ((7, 200), (7, 201), (8, 201), (2**31, 2**40), (2**31 + 1, 2**40)):
+        for origin in ("", "o"):
+            encoded.encoder.begin(commit_lsn_, xid, xid)
+            encoded.encoder.origin(origin)
+            encoded.insert(b"7")
+            encoded.changes.update(b"K" + row + b"N" + row, 0, 150)
+            encoded.changes.delete(b"K" + row, 0, 150)
+            encoded.changes.update(b"N" + row, 0, 150)
+            rows = [same, {"before": {"id": 7}, "after": {"id": 7}}, {"before": {"id": 7}, "after": None}, same]
+            for seq, (op, identity, images) in enumerate(
+                zip("cudu", ("none", "key", "key", "none"), rows, strict=True)
+            ):
+                source = {"commit_lsn": commit_lsn_, "seq": seq, "xid": xid, "origin": origin or None}
+                wanted.append((op, source, identity, images))
+    found = encoded.values()
+    assert [
+        (
+            each["op"],
+            {name: each["source"][name] for name in ("commit_lsn", "seq", "xid", "origin")},
+            each["identity"],
+            {image: each[image] for image in ("before", "after")},
+        )
+        for each in found
+    ] == wanted
+    assert {each["source"]["commit_ts"][-7:] for each in found} == {"000007Z", "000008Z", "483648Z", "483649Z"}
+
+
 def test_a_large_value_is_translated_and_its_buffer_is_not_kept() -> None:
     encoded = Encoded(column("a"))
     large = b'x"' * 1_000_000
