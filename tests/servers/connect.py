@@ -29,15 +29,22 @@ from servers.kafka import FAST_START, Kafka
 CONNECT = f"connect-{jars.KAFKA}"
 DEBEZIUM_VERSION = "3.7.0.Final"  # Maven Central lacks the parent of 3.7.1.Final
 DEBEZIUM = f"debezium-{DEBEZIUM_VERSION}"
+JDBC_SINK = "debezium-jdbc-3.5.0.Final"  # Maven Central lacks a dependency of 3.6.0.Final, the only newer one
 APICURIO = "apicurio-converter-2.6.13.Final"  # and the parent of 3.0.9, the only newer one
 ENDPOINTS = (
     (CONNECT, f"org.apache.kafka:connect-runtime:{jars.KAFKA}"),
     (CONNECT, "org.slf4j:slf4j-simple:1.7.36"),
     (DEBEZIUM, f"io.debezium:debezium-connector-postgres:{DEBEZIUM_VERSION}"),
+    (JDBC_SINK, "io.debezium:debezium-connector-jdbc:3.5.0.Final"),
     (APICURIO, "io.apicurio:apicurio-registry-utils-converter:2.6.13.Final"),
 )
 WORKER_HAS = ("org.apache.kafka:", "org.slf4j:", "com.github.luben:", "at.yawk.lz4:", "org.lz4:", "org.xerial.snappy:")
 """Jars that are left out of a plugin, because the worker has them."""
+JDBC_SINK_LACKS = (
+    "com.mysql:", "org.mariadb.jdbc:", "com.microsoft.sqlserver:", "com.oracle.database.jdbc:",
+    "com.fasterxml.jackson.core:",  # Hibernate loads the worker's modules of Jackson, which need the worker's Jackson
+)  # fmt: skip
+"""Jars that are left out of the JDBC sink."""
 LOCK = Path(__file__).with_name("connect.lock")
 
 POSTGRES_CONNECTOR = "io.debezium.connector.postgresql.PostgresConnector"
@@ -182,7 +189,7 @@ def _write_lock() -> None:
     rows = [f"# Written by `python {Path(__file__).name} lock`: program, SHA-256 of the jar, Maven coordinate."]
     for name, endpoint in ENDPOINTS:
         for row in jars.lock_rows(name, endpoint):
-            if row not in rows and (name == CONNECT or not row.split()[2].startswith(WORKER_HAS)):
+            if row not in rows and (name == CONNECT or not row.split()[2].startswith(WORKER_HAS + JDBC_SINK_LACKS)):
                 rows.append(row)
     LOCK.write_text("\n".join(rows) + "\n")
 

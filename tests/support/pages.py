@@ -96,6 +96,7 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         "CREATE TABLE order_events": _BY_HAND,
         "SET ": _BY_HAND,
         "# orders_json.py": "spark/test_json_events.py::test_the_program_on_the_page_reads_json_by_spark_alone",
+        "name=shop-copy": "acceptance/test_jdbc_sink.py::test_the_tables_of_the_sink_are_those_of_the_source",
         "kafka-console-consumer.sh": _OTHERS,
         "kcat": _BY_HAND,
     },

@@ -1,0 +1,124 @@
+"""Debezium's JDBC sink on Kafka Connect takes cdcd's topics as they are, and makes the tables of the source.
+
+Three ways lead to the same tables: flat rows; Debezium's events; these through Debezium's ExtractNewRecordState. The
+properties are those of the page about consumers.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+import servers
+from servers import connect
+from support.fix_postgres import Database
+from support.pages import blocks
+from support.stream import StreamFixture, eventually
+
+TABLES = (
+    "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+    """CREATE TABLE types (
+        id bigint PRIMARY KEY, flag boolean NOT NULL DEFAULT true, i2 smallint, i4 int, i8 bigint, f4 real,
+        f8 double precision, n numeric, n52 numeric(5,2), cash money, c char(5), vc varchar(20), t text, raw bytea,
+        j json, jb jsonb, u uuid, d date, t3 time(3), t6 time, ts3 timestamp(3), ts timestamp, tz timestamptz,
+        z timetz, iv interval, b bit(12), ip inet, net cidr, mac macaddr, r int4range, a int[], words text[], m mood,
+        o oid, x xml, filled int DEFAULT 5
+    )""",
+    "CREATE TABLE pairs (word text, number int, v text, PRIMARY KEY (word, number))",
+)
+FULL = "ALTER TABLE pairs REPLICA IDENTITY FULL"
+ROW = """
+    INSERT INTO types SELECT g, true, -1, 2147483647, -9223372036854775808, 1.5, 1e300, 12345.678901, -0.01, 12.34,
+        'ab', 'cd', E'q"\\\\é😀\\n', '\\x00ff', '{"a" : 1}', '{"a" : 1}', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11',
+        '2020-02-29', '10:11:12.5', '10:11:12.123456', '2020-02-29 10:11:12.123', '1969-12-31 23:59:59.999999',
+        '2020-02-29 10:11:12.5+02', '10:11:12+00', '01:02:03', B'000000000101', '10.0.0.1', '10.0.0.0/8',
+        '08:00:2b:01:02:03', '[1,5]', '{1,2}', '{a,"b c"}', 'ok', 42, '<a>b</a>', NULL
+    FROM generate_series(%d, %d) g
+"""
+BEFORE = (
+    ROW % (1, 40),
+    "INSERT INTO types (id) SELECT generate_series(41, 45)",
+    "INSERT INTO pairs SELECT 'w' || g, g, 'v' || g FROM generate_series(1, 20) g",
+    # Too long to be sent where it does not change.
+    "INSERT INTO pairs SELECT 'long', 0, string_agg(md5(g::text), '') FROM generate_series(1, 1000) g",
+)
+CHANGES = (
+    ROW % (100, 120),
+    "UPDATE types SET t = 'new', n52 = id, flag = false, a = NULL, d = d + id::int WHERE id < 20",
+    "UPDATE types SET t = NULL, raw = NULL, m = NULL WHERE id = 21",
+    "UPDATE types SET id = id + 1000 WHERE id BETWEEN 10 AND 15",
+    "DELETE FROM types WHERE id BETWEEN 16 AND 18",
+    "INSERT INTO types (id, t) VALUES (17, 'again')",
+    "UPDATE pairs SET number = -number, v = 'moved' WHERE number > 10",
+    "UPDATE pairs SET number = 1 WHERE word = 'long'",
+    "DELETE FROM pairs WHERE number BETWEEN 3 AND 5",
+    "BEGIN; INSERT INTO pairs VALUES ('brief', 1, 'x'); DELETE FROM pairs WHERE word = 'brief'; COMMIT",
+)
+UNWRAP = {
+    "transforms": "unwrap,table",
+    "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+}
+
+
+def content(dsn: str) -> list[list[tuple[str, ...]]]:
+    """The rows of both tables, each value as PostgreSQL's text. A sink may have added columns to them."""
+    columns = {
+        "types": "id, flag, i2, i4, i8, f4, f8, n, n52, cash, c, vc, t, raw, j, jb, u, d, t3, t6, ts3, ts, tz, z, iv, "
+        "b, ip, net, mac, r, a, words, m, o, x, filled",
+        "pairs": "word, number, v",
+    }
+    with psycopg.connect(dsn) as sql:
+        found = []
+        for table, names in columns.items():
+            shown = ", ".join(f"{name}::text" for name in names.split(", "))
+            found.append(sql.execute(f"SELECT {shown} FROM {table} ORDER BY 1, 2".encode()).fetchall())
+        return found
+
+
+@pytest.mark.whole
+def test_the_tables_of_the_sink_are_those_of_the_source(
+    stream: StreamFixture, database: Database, postgres: servers.PostgreSQL, kafka: servers.Kafka
+) -> None:
+    [page] = [block for block in blocks("consumers") if block.language == "properties"]
+    usual = dict(line.split("=", 1) for line in page.text.splitlines())
+    stream.sql(*TABLES, FULL, *BEFORE)
+    connectors, targets = {}, {}
+    with ExitStack() as stack:
+        rows, events = stream.prefix, f"{stream.prefix}.events"
+        for name, prefix, more in (("rows", rows, {}), ("events", events, {}), ("unwrapped", events, UNWRAP)):
+            target = Database(f"{database.name}_{name}", postgres)
+            with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
+                sql.execute(f"CREATE DATABASE {target.name} TEMPLATE template0".encode())
+            stack.callback(target.drop)
+            with psycopg.connect(target.dsn, autocommit=True) as sql:
+                for statement in TABLES:
+                    sql.execute(statement.encode())
+            targets[name] = target.dsn
+            connectors[name] = {
+                **{key: value.replace("shop[.]", f"{prefix}[.]") for key, value in usual.items() if key != "name"},
+                "connection.url": f"jdbc:postgresql://127.0.0.1:{postgres.port}/{target.name}?stringtype=unspecified",
+                "connection.username": "postgres",
+                "consumer.override.metadata.max.age.ms": "1000",
+                **more,
+            }
+        for form, prefix in (("row", rows), ("debezium", events)):
+            sink = {"prefix": prefix, "format": form, "encoding": "json-schema", "partitions": 3}
+            source = {"slot": f"{stream.slot}_{form}"}
+            stream.daemon(source=source, sink=sink, snapshot={"mode": "initial"}).start()
+        with connect.Connect(kafka, (connect.JDBC_SINK,), connectors=connectors) as worker:
+
+            def wait_until_equal() -> None:
+                wanted = content(stream.dsn)
+                for name, dsn in targets.items():
+
+                    def is_equal(dsn: str = dsn) -> bool:
+                        worker.check()
+                        return content(dsn) == wanted
+
+                    eventually(is_equal, f"the tables of {name} are those of the source", 300)
+
+            wait_until_equal()
+            stream.sql(*CHANGES)
+            wait_until_equal()
+            assert [len(rows) for rows in content(targets["rows"])] == [64, 18]
