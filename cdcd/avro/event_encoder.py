@@ -252,7 +252,7 @@ class RowEncoder(RelationChanges):
         key: bytes | None = None
         if self._key.has_key:
             key = self._key.encode(frame, old, 0) if new == 0 else self._key.encode(frame, new, old)
-        elif old_kind == KEY:
+        elif old_kind == KEY and not self._relation.has_lost_key:
             raise self._key.unknown()
         self._finish(op, key)
 

@@ -122,7 +122,7 @@ class RowEncoder(RelationChanges):
         new = at + 1
         self._check_end(frame, tuple_end(frame, new, self._width, "Update", "new tuple"), "Update")
         if old == 0 or not self._key.has_key or self._key.is_unchanged(frame, old, new):
-            if kind == KEY and not self._key.has_key:
+            if kind == KEY and not (self._key.has_key or self._relation.has_lost_key):
                 raise self._key.unknown()
             self._write_rows(frame, old, old, new)
             self._finish(_UPDATE, self._key_of(frame, new, old), lsn)
@@ -144,7 +144,7 @@ class RowEncoder(RelationChanges):
             raise self._malformed(frame, "Delete", "has neither a key nor an old tuple")
         old = at + 1
         self._check_end(frame, tuple_end(frame, old, self._width, "Delete", "old tuple"), "Delete")
-        if frame[at] == KEY and not self._key.has_key:
+        if frame[at] == KEY and not (self._key.has_key or self._relation.has_lost_key):
             raise self._key.unknown()
         if self._table < 0:
             self._announce()

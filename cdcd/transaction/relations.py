@@ -100,6 +100,8 @@ class ResolvedRelation:
         """By name, the columns that were added with a default which is known."""
         self.masking = masking
         """What is done with its frames before a consumer gets them: `masked_changes`. None: nothing."""
+        self.has_lost_key = False
+        """A mask has taken its key. It is parked, and its events are to be discarded: old rows may name nothing."""
         self.key_order = self.key
         """The names of the key's columns, in the order of the index where it is known, else in that of the table."""
 
@@ -282,7 +284,7 @@ class Relations:
         is_provisional: bool = False,
         is_chosen: bool = False,
     ) -> ResolvedRelation:
-        masking = self.rules.masking(message)
+        masking, has_key = self.rules.masking(message), bool(key)
         if masking is not None:
             key = self._masked_key(_table(message), key, masking)
             message = masking.relation(message)
@@ -310,6 +312,7 @@ class Relations:
             added,
             masking,
         )
+        relation.has_lost_key = has_key and not key
         if not is_chosen:
             relation.order_key(self._index(message))
         self._keys[_table(message)] = message.relation_oid, relation.key

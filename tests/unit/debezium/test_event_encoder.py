@@ -35,6 +35,7 @@ class Encoded:
         identity: str = "d",
         registry: SchemaStore | None = None,
         parked: frozenset[tuple[str, str]] = frozenset(),
+        lost: bool = False,
         **modes: Any,
     ) -> None:
         self.batches = BatchBuilder(tombstones=True, truncate_key=None)
@@ -43,6 +44,7 @@ class Encoded:
         self.encoder = events.stream_encoder(self.batches)
         relation = ResolvedRelation(1, "s", "t", identity, list(columns))
         relation.order_key(("b", "a"))
+        relation.has_lost_key = lost
         self.changes: RelationChanges = self.encoder.open_relation(relation)
         self.encoder.begin(200, 5_000_001, 7)
 
@@ -69,6 +71,19 @@ def test_an_event_has_the_fields_of_debezium_in_their_order() -> None:
         b'"ts_ns":5000001000,"schema":"s","table":"t","txId":7,"lsn":150,"xmin":null,"origin":null,"origin_lsn":null},'
         b'"transaction":null,"op":"c","ts_ms":1000,"ts_us":1000000,"ts_ns":1000000000}'
     )
+
+
+def test_an_old_row_with_its_key_only_is_refused_unless_a_mask_has_taken_the_key_of_a_parked_table() -> None:
+    old = encode_tuple([None, b"x"])
+    new = b"N" + encode_tuple([b"1", b"y"])
+    refused, encoded = (Encoded(column("a", INT4), column("b"), lost=lost) for lost in (False, True))
+    with pytest.raises(DecodeError, match="its key only"):
+        refused.changes.delete(b"K" + old, 0, 150)
+    with pytest.raises(DecodeError, match="its key only"):
+        refused.changes.update(b"K" + old + new, 0, 150)
+    encoded.changes.delete(b"K" + old, 0, 150)
+    encoded.changes.update(b"K" + old + new, 0, 150)
+    assert [record.get("key") for record in encoded.records()] == [None, None]
 
 
 def test_a_null_from_before_the_column_became_not_null_stays_null_and_the_schema_says_so() -> None:
