@@ -89,9 +89,9 @@ class KeyEncoder:
         out.write(self._end)
         return out.getvalue()
 
-    def header(self, frame: bytes, at: i64, old: i64, key: bytes) -> bytes:
+    def header(self, frame: bytes, at: i64, old: i64, key: bytes | None) -> bytes | None:
         """The key as a header; `key`: as `encode` has made it of the same arguments."""
-        if not self._is_avro:
+        if key is None or not self._is_avro:
             return key
         shown_fields = []
         for i, field in enumerate(self.fields):

@@ -130,9 +130,10 @@ class RowEncoder(RelationChanges):
         # A row under another key is another one for Kafka: delete it under the old key, and create it under the new.
         if self._table < 0:
             self._announce()
-        before, after = self._key_of(frame, old, 0), self._key_of(frame, new, old)
-        new_key = after if after is None else self._key.header(frame, new, old, after)
-        old_key = before if before is None else self._key.header(frame, old, 0, before)
+        before: bytes | None = self._key_of(frame, old, 0)
+        after: bytes | None = self._key_of(frame, new, old)
+        new_key = self._key.header(frame, new, old, after)
+        old_key = self._key.header(frame, old, 0, before)
         if self._has_delete_events:
             self._write_rows(frame, old, 0, 0)
         self._finish_change(_DELETE, before, lsn, NEW_KEY, new_key)
