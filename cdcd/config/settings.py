@@ -56,6 +56,13 @@ def _slot_name(name: str) -> str:
     return name
 
 
+def _without_repetition(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"must have each name once, but has {name!r} more than once")
+    return names
+
+
 def _table_pattern(patterns: tuple[str, ...]) -> tuple[str, ...]:
     for pattern in patterns:
         if not TablePattern(pattern).is_valid:
@@ -564,6 +571,16 @@ class SinkSettings(Section):
         description="Publish a record with the same key and no value after each delete, for compacted topics. A "
         "truncate event then has a key of no bytes: a compacted topic takes no record without a key. For sink.format = "
         '"debezium", debezium.tombstones says this; for "row", row.delete_tombstone_handling_mode.',
+    )
+    headers: Annotated[
+        tuple[Literal["op", "table", "lsn", "txid", "commit_time", "schema_version", "cloudevents"], ...],
+        AfterValidator(_without_repetition),
+    ] = Field(
+        (),
+        examples=[("op", "table")],
+        description="Headers of every event. op, table, lsn, txid, commit_time and schema_version give one header "
+        "each, named like __op. cloudevents gives those of CloudEvents in binary mode. Headers cost CPU time; `cdcd "
+        "help events` says how much.",
     )
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         "exactly_once",

@@ -20,6 +20,8 @@ from cdcd.progress.records import SlotRecord
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.session import Session
 from cdcd.transaction.event_format import EventFormat
+from cdcd.transaction.headed_events import HeadedFormat
+from cdcd.transaction.record_headers import HeaderChoice
 
 _DATABASE = "SELECT pg_catalog.current_database()"
 
@@ -52,6 +54,15 @@ def make_format(
         to_text,
         stores if settings.sink.encoding == "avro" else None,
     )
+
+
+def with_headers(settings: Settings, events: EventFormat) -> EventFormat:
+    """The same format; its records have the headers that the settings ask for."""
+    sink = settings.sink
+    if not sink.headers:
+        return events
+    content_type = "application/avro" if sink.encoding == "avro" else "application/json"
+    return HeadedFormat(events, HeaderChoice(sink.headers, sink.prefix, settings.source.slot, content_type))
 
 
 def batch_builder(settings: Settings) -> Callable[[], BatchBuilder]:

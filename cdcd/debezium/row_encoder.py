@@ -79,6 +79,11 @@ class RowEncoder(RelationChanges):
     def _has_delete_events(self) -> bool:
         return self._rows is None or self._rows.fields.has_deleted_rows
 
+    @property
+    def _passes_deletes(self) -> bool:
+        """Deletes are events, or at least tombstones."""
+        return self._has_delete_events or (self._rows is not None and self._rows.fields.has_tombstones)
+
     def _announce(self) -> None:
         """Make the topic known. This waits for the first event, because a relation may never have one."""
         self._is_stale = False
@@ -268,7 +273,8 @@ class RowEncoder(RelationChanges):
         """End an event, and pass it to the consumer."""
         writer = self._writer
         if op == _DELETE and not self._has_delete_events:
-            self._add_tombstone(key, None)
+            if key is not None and self._passes_deletes:  # without a key it would not say what it deletes
+                writer.records.add_delete(self._table, key)
             return
         self._write_rest(op, lsn)
         out = writer.value
@@ -280,21 +286,9 @@ class RowEncoder(RelationChanges):
 
     def _finish_change(self, op: i64, key: bytes | None, lsn: i64, header: str, other_key: bytes | None) -> None:
         """End one of the two events of a changed key."""
-        if key is None or other_key is None:
-            self._finish(op, key, lsn)
-            return
-        if op == _DELETE and not self._has_delete_events:
-            self._add_tombstone(key, (header, other_key))
-            return
-        self._write_rest(op, lsn)
-        self._writer.records.add_with_header(self._table, op, key, self._writer.value.getvalue(), header, other_key)
-        if len(self._writer.value) > _KEPT_BYTES:
-            self._writer.value = BytesWriter()
-
-    def _add_tombstone(self, key: bytes | None, header: tuple[str, bytes] | None) -> None:
-        """Pass a delete of a flat row to the consumer. One without a key is none: it would not say what it deletes."""
-        if key is not None and self._rows is not None and self._rows.fields.has_tombstones:
-            self._writer.records.add_delete(self._table, key, header)
+        self._finish(op, key, lsn)
+        if other_key is not None and (op != _DELETE or self._passes_deletes):
+            self._writer.records.add_headers(self._table, [(header, other_key)], len(header) + len(other_key))
 
     # Tuples
 

@@ -19,6 +19,8 @@ from cdcd.sink.batches import Batch
 
 _ROW_OVERHEAD_BYTES: Final = 320
 """The memory of a message in addition to its key and value: a dict of two, two bytes objects, a place in a list."""
+_HEADERS_OVERHEAD_BYTES: Final = 200
+"""And that of its headers, of which few are its own: a list, tuples, bytes objects."""
 
 
 class QueueHead(NamedTuple):
@@ -37,7 +39,8 @@ EMPTY: Final = QueueHead()
 
 def occupied_bytes(batch: Batch) -> int:
     """Return about how many bytes a batch takes in memory."""
-    return batch.bytes + _ROW_OVERHEAD_BYTES * batch.rows
+    headed = sum(len(table.messages) for table in batch.tables if table.has_headers)
+    return batch.bytes + _ROW_OVERHEAD_BYTES * batch.rows + _HEADERS_OVERHEAD_BYTES * headed
 
 
 class BatchQueue:

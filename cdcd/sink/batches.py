@@ -14,7 +14,7 @@ end. To divide a batch afterwards, each table remembers where the open transacti
 from __future__ import annotations
 
 import logging
-from typing import Final, Required, TypeAlias, TypedDict
+from typing import Final, Required, TypedDict
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
@@ -22,12 +22,9 @@ from mypy_extensions import i64, u8
 from cdcd.progress.daemon_requests import Request
 from cdcd.progress.snapshot_records import TableSnapshot
 from cdcd.source.pg_types import Attribute
-from cdcd.transaction.record_consumer import RecordConsumer
+from cdcd.transaction.record_consumer import Headers, RecordConsumer
 
 log = logging.getLogger(__name__)
-
-Headers: TypeAlias = "list[tuple[str, bytes]]"
-"""Names and values. Records may share one list."""
 
 
 class Message(TypedDict, total=False):
@@ -310,28 +307,27 @@ class BatchBuilder(RecordConsumer):
                 gathering.messages.append({"key": key, "value": None})
                 gathering.ops.append(_TOMBSTONE)
 
-    def add_delete(self, table: i64, key: bytes, header: tuple[str, bytes] | None) -> None:
-        if header is None:
-            self.add(table, DELETE, key, b"")
-        else:
-            self.add_with_header(table, DELETE, key, b"", header[0], header[1])
+    def add_delete(self, table: i64, key: bytes) -> None:
+        self.add(table, DELETE, key, b"")
         gathering = self._gathering[table]
         assert gathering is not None
         gathering.messages[len(gathering.messages) - 1]["value"] = None  # its format has no other tombstones
 
-    def add_with_header(self, table: i64, op: i64, key: bytes, value: bytes, name: str, header: bytes) -> None:
-        self.add(table, op, key, value)
+    def add_headers(self, table: i64, headers: Headers, size: i64) -> None:
         gathering = self._gathering[table]
         assert gathering is not None
         gathering.has_headers = True
-        headers = [(name, header)]
         messages = gathering.messages
         last: i64 = len(messages) - 1
-        if messages[last]["value"] is None:  # the tombstone of a delete
-            messages[last]["headers"] = headers
-            last -= 1
-        messages[last]["headers"] = headers
-        self._batch.bytes += len(name) + len(header)
+        message = messages[last]
+        before = message.get("headers")
+        if before is not None:
+            headers = headers + before
+        message["headers"] = headers
+        self._batch.bytes += size
+        if gathering.ops[last] == _TOMBSTONE:
+            messages[last - 1]["headers"] = headers
+            self._batch.bytes += size
 
     def add_large(self, table: i64, op: i64, key: bytes | None, value: BytesWriter) -> None:
         self.add(table, op, key, b"")

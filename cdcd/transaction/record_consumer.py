@@ -6,10 +6,15 @@ After: `sink.batches` implements this. The sink chooses the partitions.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from cdcd.source.pg_types import Attribute
+
+Headers: TypeAlias = "list[tuple[str, bytes]]"
+"""Names and values. Records may share one list."""
 
 
 class RecordConsumer:
@@ -44,16 +49,19 @@ class RecordConsumer:
         """Take one event of the open transaction; `op` is the ASCII code of the envelope's op."""
         raise NotImplementedError
 
-    def add_delete(self, table: i64, key: bytes, header: tuple[str, bytes] | None) -> None:
-        """Take a delete of the open transaction that is no event: its key without a value, with one header or none."""
+    def add_delete(self, table: i64, key: bytes) -> None:
+        """Take a delete of the open transaction whose event has no value."""
         raise NotImplementedError
 
     def add_large(self, table: i64, op: i64, key: bytes | None, value: BytesWriter) -> None:
         """As `add`. The consumer may copy the value later, once the frame that it comes from is gone: it keeps it."""
         self.add(table, op, key, value.getvalue())
 
-    def add_with_header(self, table: i64, op: i64, key: bytes, value: bytes, name: str, header: bytes) -> None:
-        """As `add`, with one header of this name. A tombstone that follows the event has it, too."""
+    def add_headers(self, table: i64, headers: Headers, size: i64) -> None:
+        """Give the last event of the table headers, before those that it has. Its tombstone gets them, too.
+
+        `size`: the bytes of all names and values.
+        """
         raise NotImplementedError
 
     def add_to_every_partition(self, table: i64, op: i64, value: bytes) -> None:

@@ -9,6 +9,7 @@ passes over all rows.
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import struct
 import sys
@@ -18,11 +19,12 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from cdcd.avro.avro_format import AvroFormat
 from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.event_encoder import EventEncoder
 from cdcd.avro.schema_store import FingerprintStore
 from cdcd.build_info import build
-from cdcd.json_events.json_records import JsonRecords
+from cdcd.json_events.json_format import JsonFormat
 from cdcd.pgoutput import messages as m
 from cdcd.pgoutput.decoder import Decoder
 from cdcd.pgoutput.encoder import encode, tuple_of
@@ -33,6 +35,9 @@ from cdcd.snapshot.copy_format import SIGNATURE, TableRows
 from cdcd.source.pg_types import Attribute, PgType
 from cdcd.source.stream_messages import XLogData
 from cdcd.transaction.assembler import Assembler
+from cdcd.transaction.event_format import EventFormat
+from cdcd.transaction.headed_events import HeadedFormat
+from cdcd.transaction.record_headers import CLOUDEVENTS, FIELDS, HeaderChoice
 from cdcd.transaction.relations import Relations
 from cdcd.transaction.spool import Spool
 from cdcd.transaction.spool_file import SpoolDirectory
@@ -144,6 +149,7 @@ def main() -> None:
     parser.add_argument("--uncompiled", action="store_true", help="measure cdcd even if it is not compiled")
     given = parser.parse_args()
     rows = given.rows
+    gc.set_threshold(50_000, 20, 20)  # as `cli.main`
     refuse_uncompiled_import(allowed=given.uncompiled)
     print(f"{rows:,} rows, {build()}")
     stream = frames(rows)
@@ -152,15 +158,19 @@ def main() -> None:
     inserts = [frame for frame in stream if frame[25] == m.INSERT]
     with tempfile.TemporaryDirectory() as folder:
 
-        def pipeline(in_json: bool = False) -> tuple[Assembler, BatchBuilder]:
+        def pipeline(headers: tuple[str, ...] = (), *, in_json: bool = False) -> tuple[Assembler, BatchBuilder]:
             batches = BatchBuilder(tombstones=False)
-            records = JsonRecords(batches) if in_json else batches
-            encoder = EventEncoder(records, FingerprintStore(records), TypeOptions())
+            events: EventFormat = AvroFormat("decimal", "UTF8")
+            if in_json:
+                events = JsonFormat(AvroFormat("decimal", "UTF8"), with_schemas=False)
+            if headers:
+                events = HeadedFormat(events, HeaderChoice(headers, "shop", "cdcd", "application/avro"))
+            encoder = events.stream_encoder(batches)
             spool = Spool(SpoolDirectory(Path(folder) / "spool"), 1 << 26, 1 << 30)
             return Assembler(decoder, Relations(Catalog()), encoder, spool), batches
 
-        def feed(burst: int, in_json: bool = False) -> None:
-            assembler, batches = pipeline(in_json)
+        def feed(burst: int, headers: tuple[str, ...] = (), *, in_json: bool = False) -> None:
+            assembler, batches = pipeline(headers, in_json=in_json)
             for at in range(0, len(stream), burst):
                 assembler.feed(stream[at : at + burst])
                 batches.build()
@@ -169,6 +179,9 @@ def main() -> None:
         for burst in (100, 500, 1000, 4000):
             measure(f"transaction + avro, bursts of {burst}", rows, lambda: feed(burst))  # noqa: B023
         measure(f"transaction + avro + json, bursts of {BURST}", rows, lambda: feed(BURST, in_json=True))
+        for headers in (("op", "table"), ("lsn",), FIELDS, (*FIELDS, CLOUDEVENTS)):
+            name = f"the same, bursts of {BURST}, headers: {len(headers)} of {len(FIELDS) + 1}"
+            measure(name, rows, lambda: feed(BURST, headers))  # noqa: B023
         copied = [copied_row(i) for i in range(rows)]
 
         def copy() -> None:

@@ -24,6 +24,7 @@ from typing import Any
 
 from sim.defaults_checker import DefaultsChecker
 from sim.fake_kafka import FakeBroker, Placed, Transaction
+from sim.headers_checker import HeadersChecker
 from sim.snapshots_checker import Seen, SnapshotsChecker
 from sim.sql import Committed, Database, Event, Row
 
@@ -52,7 +53,9 @@ class BrokenPromise(AssertionError):
 class Checker:
     """One world's judge."""
 
-    def __init__(self, broker: FakeBroker, database: Database, prefix: str, slot: str) -> None:
+    def __init__(
+        self, broker: FakeBroker, database: Database, prefix: str, slot: str, headers: tuple[str, ...] = ()
+    ) -> None:
         self._broker = broker
         self._db = database
         self._prefix = prefix
@@ -72,6 +75,7 @@ class Checker:
         """Where the slot began: before it there is no promise."""
         self.snapshots = SnapshotsChecker(broker, database, prefix, self._demand)
         self._defaults = DefaultsChecker(self._demand)
+        self._headers = HeadersChecker(headers, self._demand)
         self.adopts = False
         """The next Kafka transaction says that the stream goes on at another server."""
         self.has_snapshots = False
@@ -146,6 +150,9 @@ class Checker:
             for placed in rows
         ]
         self._judge_partitions(seen)
+        for placed, event in zip(rows, seen, strict=True):
+            table = placed.topic.removeprefix(f"{self._prefix}.")
+            self._headers.judge("" if table == "messages" else table, placed.key, dict(placed.headers), event.value)
         aside = self.snapshots.parked(parked, self._decode)
         streamed = self.snapshots.take_replayed(seen, self._decode)
         inside = self._judge_rows([*streamed, *(each for each in aside if not self.snapshots.repairs.is_repair(each))])

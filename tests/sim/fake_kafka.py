@@ -29,6 +29,7 @@ from cdcd.sink.kafka.client_config import KafkaConnection
 from cdcd.sink.kafka.cluster import KafkaCluster
 from cdcd.sink.kafka.errors import to_cdcd_error
 from cdcd.sink.topics import TopicSpec
+from cdcd.transaction.record_consumer import Headers
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Placed:
     offset: int
     key: bytes | None
     value: bytes | None
+    headers: Headers
 
 
 @dataclass(eq=False)
@@ -289,7 +291,8 @@ class FakeProducer:
         transaction = self._transaction if self._id is not None else None
         for message in messages:
             key, value = message.get("key"), message["value"]
-            self._transaction.records.append(Placed(topic, partition, len(log), key, value))
+            headers = message.get("headers", [])
+            self._transaction.records.append(Placed(topic, partition, len(log), key, value, headers))
             log.append(Entry(key, value, transaction, (topic, partition)))
         self._transaction.touched[topic, partition] = None
         self._offsets[topic, partition] = len(log)

@@ -43,6 +43,38 @@ class Mutation:
 
 
 _MUTATIONS = (
+    # headers
+    Mutation(
+        "give an event the headers of another table's",
+        "cdcd.transaction.headed_events",
+        """
+        -        self._writer.relation = self._relation
+        +        self._writer.relation = self._writer.relation
+        """,
+    ),
+    Mutation(
+        "number the events of a transaction in their ids from where the last one ended",
+        "cdcd.transaction.record_headers",
+        """
+                 self._id = f"{commit_lsn}-"
+        -        self._seq = 0
+        """,
+    ),
+    Mutation(
+        "park events without their headers",
+        "cdcd.sink.parking.wire_format",
+        """
+        -            if number == 0 and "headers" in message:
+        +            if number > 0 and "headers" in message:
+        """,
+    ),
+    Mutation(
+        "forget that the second part of a divided batch has headers",
+        "cdcd.sink.batches",
+        """
+        -        rest.has_headers = self.has_headers
+        """,
+    ),
     # columns that are masked
     Mutation(
         "let the spool keep values that are to be masked",

@@ -25,6 +25,7 @@ from sim.fake_disk import Disk
 from sim.fake_kafka import Entry, FakeBroker, Transaction
 from sim.fake_postgres import TIMEOUT_S, Link, Server, ServerCopy, Table
 from sim.fake_registry import SimRegistry
+from sim.headers_checker import choice
 from sim.heaps import Files
 from sim.pauses import Pauses
 from sim.replica import Life
@@ -134,7 +135,9 @@ class World:
         self.batches_max = rng.choice([2, 5, 64])
         self.replay_bytes = rng.choice([1, 300, 1 << 20])
         self.settings = self._settings(rng, two_phase=two_phase or (version >= 15 and rng.random() < 0.6))
-        self.checker = Checker(self.broker, self.database, "p", "s")
+        with_headers = self.settings.sink.model_copy(update={"headers": choice(seed)})
+        self.settings = self.settings.model_copy(update={"sink": with_headers})
+        self.checker = Checker(self.broker, self.database, "p", "s", with_headers.headers)
         replicas = rng.choice(["a", "ab"])
         self.disks = {name: Disk(rng) for name in replicas}
         self.lives: dict[str, Life | None] = dict.fromkeys(replicas)

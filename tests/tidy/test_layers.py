@@ -146,6 +146,7 @@ def test_no_consumer_gets_the_changes_of_a_relation_but_behind_its_masks() -> No
     found = {module.name for module in modules() if ".open_relation(" in module.path.read_text()}
     assert found == {
         "cdcd.transaction.masked_changes",  # the one way
+        "cdcd.transaction.headed_events",  # a consumer itself, which stands behind the masks
         "cdcd.transaction.spooled_transactions",  # a router's, which goes that way
         "cdcd.avro.event_encoder",  # its own, for logical messages
     }

@@ -14,7 +14,7 @@ import signal
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -73,10 +73,14 @@ class TailedEvent:
     timestamp_ms: int
     key: Any
     value: Any
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> str:
         """One line of JSON."""
-        return json.dumps({**self.__dict__, "key": plain(self.key), "value": plain(self.value)}, ensure_ascii=False)
+        document = {**self.__dict__, "key": plain(self.key), "value": plain(self.value)}
+        if not self.headers:
+            del document["headers"]
+        return json.dumps(document, ensure_ascii=False)
 
     def as_text(self) -> list[str]:
         """Lines for people: time, operation and table, then the row before and after.
@@ -242,6 +246,7 @@ def without_schema(value: Any) -> Any:
 def _decoded(message: Message, decoder: EventDecoder) -> TailedEvent:
     key, value = message.key(), message.value()
     topic, partition, offset = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
+    headers: Any = message.headers() or ()  # librdkafka's binding gives them as a list, though its types say otherwise
     try:
         return TailedEvent(
             topic,
@@ -250,6 +255,7 @@ def _decoded(message: Message, decoder: EventDecoder) -> TailedEvent:
             message.timestamp()[1],
             None if key is None else without_schema(decoder.decode(bytes(key))),
             None if value is None else without_schema(decoder.decode(bytes(value))),
+            {name: (header or b"").decode(errors="backslashreplace") for name, header in headers},
         )
     except DecodeError as error:
         raise DecodeError(

@@ -341,8 +341,9 @@ def test_a_delete_that_is_no_event_is_its_key_alone() -> None:
     builder = BatchBuilder(tombstones=False)
     builder.begin(10, 1)
     table = builder.open_table("public", "t")
-    builder.add_delete(table, b"k1", None)
-    builder.add_delete(table, b"k2", ("h", b"xyz"))
+    builder.add_delete(table, b"k1")
+    builder.add_delete(table, b"k2")
+    builder.add_headers(table, [("h", b"xyz")], 4)
     builder.commit(11)
     batch = builder.build()
     assert batch.tables[0].messages == [
