@@ -111,7 +111,6 @@ NO_EQUAL: Final[Mapping[str, str]] = {
     "database.sslfactory": "it is a class of Java: name the certificates by database.sslrootcert, .sslcert and .sslkey",
     "column.propagate.source.type": _EXTRA,
     "datatype.propagate.source.type": _EXTRA,
-    "message.key.columns": "a key is the table's replica identity or primary key",
     "replica.identity.autoset.values": "cdcd alters no table: run ALTER TABLE ... REPLICA IDENTITY once",
     "slot.drop.on.stop": "the slot must outlive the connector: set it to false before the connector stops",
     "snapshot.include.collection.list": "a snapshot is of all published tables",
@@ -177,7 +176,6 @@ FAMILIES: Final[Mapping[str, tuple[bool, str]]] = {
 """By the beginning of a name: whether cdcd does without it, and why."""
 
 HARMLESS: Final[Mapping[str, frozenset[str]]] = {
-    "message.key.columns": frozenset({""}),
     "slot.drop.on.stop": frozenset({"false"}),
     "snapshot.query.mode": frozenset({"select_all"}),
     "event.converting.failure.handling.mode": frozenset({"warn", "skip"}),

@@ -221,18 +221,19 @@ class _Conversion:
 
     def _of_columns(self) -> None:
         for option, key in (("column.exclude.list", "exclude"), ("column.include.list", "include")):
-            for table, column in self._columns(option):
+            for table, column in self._columns(option, self._take(option)):
                 self._entries.setdefault(table, {}).setdefault(key, []).append(column)
+        for table, column in self._columns("message.key.columns", _key_columns(self._take("message.key.columns"))):
+            self._entries.setdefault(table, {}).setdefault("key", []).append(column)
         for option in sorted(self._left):
             if found := _MASK.fullmatch(option):
-                for table, column in self._columns(option):
+                for table, column in self._columns(option, self._take(option)):
                     masks = self._entries.setdefault(table, {}).setdefault("mask", {})
                     masks.setdefault(column, {"constant": "*" * int(found[1])})
                 self._note(option, "no equal", "a null stays a null; the connector masks it, too")
 
-    def _columns(self, option: str) -> list[tuple[str, str]]:
+    def _columns(self, option: str, text: str) -> list[tuple[str, str]]:
         """The columns that an option names, each with a pattern for its tables."""
-        text = self._take(option)
         pairs = column_patterns(text)
         if pairs is None or may_overlap([*self._entries, *(table for table, _ in pairs)]):
             self._note(option, "no equal", f"{_UNCONVERTIBLE}: write entries of [[table]]")
@@ -404,6 +405,14 @@ class _Conversion:
     @staticmethod
     def _class_of_transforms(name: str, value: str) -> str:
         return f" ({value.strip()})" if re.fullmatch(r"transforms\.[^.]+\.type", name) else ""
+
+
+def _key_columns(text: str) -> str:
+    """`tables:column,column;tables:column` as a list of columns with their tables; what is not so written stays."""
+    parts = [each.strip().rpartition(":") for each in text.split(";") if each.strip()]
+    if not all(tables and columns for tables, _, columns in parts):
+        return text
+    return ",".join(f"{tables}.{column.strip()}" for tables, _, columns in parts for column in columns.split(","))
 
 
 _TABLE_LISTS: Final = ("table.include.list", "schema.include.list", "table.exclude.list", "schema.exclude.list")

@@ -190,6 +190,21 @@ def test_columns_become_entries_of_tables() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("public.orders:tenant,id; public.lines:id ;", {"public.orders": ("tenant", "id"), "public.lines": ("id",)}),
+        (r"(.*).orders:id", {"*.orders": ("id",)}),
+        ("public.orders", {}),
+        ("public.orders:(id|nr)_.*", {}),
+    ],
+)
+def test_keys_become_entries_of_tables_or_have_no_equal(text: str, keys: dict[str, tuple[str, ...]]) -> None:
+    result = convert(LEAST | {"message.key.columns": text}, "kafka:9092")
+    assert {each.match: each.key for each in result.settings.table} == keys
+    assert kinds(result, "message.key.columns") == ({"converted"} if keys else {"no equal"})
+
+
 def test_columns_of_tables_that_may_be_the_same_are_named_instead() -> None:
     result = converted(column__exclude__list="public.users.ssn,.*.users.email")
     assert kinds(result, "column.exclude.list") == {"no equal"}
