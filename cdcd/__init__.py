@@ -8,6 +8,7 @@ The flow runs one way. Each package is a stage of it::
     avro         changes -> Avro keys and events, with their schemas
     debezium     changes -> Debezium's keys and events in JSON or Avro
     json_events  Avro keys and events -> JSON
+    outbox       rows and messages that are events of their own -> records
     progress     the LSN that may be acknowledged, and the records on the progress topic
     snapshot     tables as of one LSN -> rows
     sink         keys and events -> Kafka transactions
@@ -32,7 +33,9 @@ Below all packages: `terminal` (progress bars, sizes and durations in words), `m
 
 from typing import Final
 
-FLOW: Final = ("source", "pgoutput", "transaction", "avro", "debezium", "json_events", "progress", "snapshot", "sink")
+FLOW: Final = (
+    "source", "pgoutput", "transaction", "avro", "debezium", "json_events", "outbox", "progress", "snapshot", "sink"
+)  # fmt: skip
 """In the order of the flow: a package imports only packages before it, and none of their modules that do I/O."""
 
 RING: Final = ("config", "monitoring", "reading", "verify", "preflight", "daemon", "migration", "spark", "cli")

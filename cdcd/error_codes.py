@@ -66,6 +66,7 @@ Code: TypeAlias = Literal[
     "monitoring-unanswered",
     "name-unconvertible",
     "nothing-to-adopt",
+    "outbox-unfit",
     "own-topic-misconfigured",
     "parked-events-gone",
     "partition-identity-lesser",

@@ -9,6 +9,7 @@ edits that file. Names end in their unit. Every buffer has a bound.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
@@ -28,6 +29,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from cdcd.config.layers import SettingNames
 from cdcd.debezium.added_fields import names_of
+from cdcd.outbox.outbox_rules import AGGREGATE, OutboxRules
 from cdcd.sink.acls import Places
 from cdcd.sink.kafka.client_config import Property, with_token_function
 from cdcd.sink.kafka.token_function import MSK_IAM, TokenFunction
@@ -42,6 +44,7 @@ warnings.filterwarnings("ignore", 'Field name "register"', UserWarning)
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
+_TOPIC_PART: Final = re.compile(r"[A-Za-z0-9._-]*")
 _LAST_MAX: Final = 1_000
 _SECRET_MIN: Final = 16
 _SECRET_MAX: Final = 64
@@ -68,6 +71,22 @@ def _table_pattern(patterns: tuple[str, ...]) -> tuple[str, ...]:
         if not TablePattern(pattern).is_valid:
             raise ValueError(f"must be written as schema.table, where * stands for any name, not {pattern!r}")
     return patterns
+
+
+def _outbox_table(pattern: str | None) -> str | None:
+    if pattern is not None and not TablePattern(pattern).is_valid:
+        raise ValueError('must be written as schema.table, as in "public.outbox"')
+    return pattern
+
+
+def _outbox_topic(topic: str) -> str:
+    before, found, after = topic.partition(AGGREGATE)
+    if not (found and "." in before and _TOPIC_PART.fullmatch(before + after)):
+        raise ValueError(
+            f'must be written as "outbox.{AGGREGATE}", with a dot before {AGGREGATE}, and else letters, digits, ".", '
+            '"_" and "-" only'
+        )
+    return topic
 
 
 def _function(*built_in: str) -> AfterValidator:
@@ -518,6 +537,65 @@ class RowSettings(Section):
         return self
 
 
+class OutboxSettings(Section):
+    """The outbox: rows that applications write as events, each for a topic that it names."""
+
+    table: Annotated[str | None, AfterValidator(_outbox_table)] = Field(
+        None,
+        examples=["public.outbox"],
+        description="The table, as schema.table; * stands for any name. Each row that is inserted is an event: it goes "
+        "to the topic of its aggregate's type, under its aggregate's id, with its payload as it is. Updates, deletes "
+        "and snapshots publish nothing. A row without type or id of an aggregate goes to the table's own topic.",
+    )
+    message_prefix: str | None = Field(
+        None,
+        min_length=1,
+        examples=["outbox"],
+        description="Logical messages (pg_logical_emit_message) with this prefix are events, too. Their content is a "
+        "JSON object with these fields. A message that is no such object goes to {prefix}.messages.",
+    )
+    topic: Annotated[str, AfterValidator(_outbox_topic)] = Field(
+        "outbox.{aggregate}",
+        description="The topic of the events, behind {prefix} and a dot. {aggregate} is the type of the aggregate. It "
+        "has a dot in front of {aggregate}, so that no type is the name of one of cdcd's own topics.",
+    )
+    id: str = Field("id", min_length=1, description="The column of the event's id, which becomes a header.")
+    aggregate_type: str = Field(
+        "aggregatetype", min_length=1, description="The column of the type of the aggregate, which decides the topic."
+    )
+    aggregate_id: str = Field(
+        "aggregateid", min_length=1, description="The column of the aggregate's id, which is the key: its text."
+    )
+    type: str = Field("type", min_length=1, description="The column of the event's type, which becomes a header.")
+    payload: str = Field(
+        "payload",
+        min_length=1,
+        description="The column of the value: of bytea the bytes, of other types the text. NULL is a record without a "
+        "value.",
+    )
+    headers: tuple[str, ...] = Field(
+        (), examples=[["tenant", "trace"]], description="Columns that become headers of the same name, as text."
+    )
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = (self.id, self.aggregate_type, self.aggregate_id, self.type, self.payload, *self.headers)
+        if len(set(names)) < len(names):
+            raise ValueError("names a column twice")
+        return self
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is an outbox."""
+        return self.table is not None or self.message_prefix is not None
+
+    @property
+    def rules(self) -> OutboxRules:
+        """The same for the flow."""
+        names = (self.id, self.aggregate_type, self.aggregate_id, self.type, self.payload)
+        return OutboxRules(self.table, self.message_prefix, self.topic, names, self.headers)
+
+
 class SinkSettings(Section):
     """Kafka: where the events go."""
 
@@ -739,6 +817,7 @@ class Settings(BaseSettings):
     avro: AvroSettings = Field(default_factory=AvroSettings)
     debezium: DebeziumSettings = Field(default_factory=DebeziumSettings)
     row: RowSettings = Field(default_factory=RowSettings)
+    outbox: OutboxSettings = Field(default_factory=OutboxSettings)
     sink: SinkSettings
     spool: SpoolSettings = Field(default_factory=SpoolSettings)
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)

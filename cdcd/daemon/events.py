@@ -10,12 +10,14 @@ from collections.abc import Callable
 from functools import partial
 
 from cdcd.avro.avro_format import AvroFormat
+from cdcd.avro.codecs.lookup import TypeOptions
 from cdcd.avro.schema_store import SchemaStores
 from cdcd.clock import wall_ns
 from cdcd.config.format_choice import debezium_modes
 from cdcd.config.settings import Settings
 from cdcd.debezium.debezium_format import DebeziumFormat
 from cdcd.json_events.json_format import JsonFormat
+from cdcd.outbox.outbox_format import OutboxFormat
 from cdcd.progress.records import SlotRecord
 from cdcd.sink.batches import BatchBuilder
 from cdcd.source.session import Session
@@ -34,10 +36,29 @@ def make_format(
     own: Callable[[Callable[[bytes], str] | None], AvroFormat],
     stores: SchemaStores,
 ) -> EventFormat:
-    """The format of the events. `last`: the slot record to go on from. `to_text`: that of TypeOptions.
+    """The format of the events, with the outbox and the headers that the settings ask for.
 
-    `own` makes cdcd's own format in Avro, from `to_text`. `stores`: those of Avro schemas.
+    `last`: the slot record to go on from. `to_text`: that of TypeOptions. `own` makes cdcd's own format in Avro, from
+    `to_text`. `stores`: those of Avro schemas.
     """
+    events, sink = _plain(settings, session, last, to_text, own, stores), settings.sink
+    if settings.outbox.is_on:
+        options = TypeOptions.of_database("string", session.encoding, to_text=to_text)
+        events = OutboxFormat(events, settings.outbox.rules, options)
+    if sink.headers:
+        content_type = "application/avro" if sink.encoding == "avro" else "application/json"
+        events = HeadedFormat(events, HeaderChoice(sink.headers, sink.prefix, settings.source.slot, content_type))
+    return events
+
+
+def _plain(
+    settings: Settings,
+    session: Session,
+    last: SlotRecord | None,
+    to_text: Callable[[bytes], str] | None,
+    own: Callable[[Callable[[bytes], str] | None], AvroFormat],
+    stores: SchemaStores,
+) -> EventFormat:
     if settings.sink.format == "cdcd":
         avro = own(to_text)
         encoding = settings.sink.encoding
@@ -54,15 +75,6 @@ def make_format(
         to_text,
         stores if settings.sink.encoding == "avro" else None,
     )
-
-
-def with_headers(settings: Settings, events: EventFormat) -> EventFormat:
-    """The same format; its records have the headers that the settings ask for."""
-    sink = settings.sink
-    if not sink.headers:
-        return events
-    content_type = "application/avro" if sink.encoding == "avro" else "application/json"
-    return HeadedFormat(events, HeaderChoice(sink.headers, sink.prefix, settings.source.slot, content_type))
 
 
 def batch_builder(settings: Settings) -> Callable[[], BatchBuilder]:

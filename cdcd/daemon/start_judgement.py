@@ -16,7 +16,7 @@ from typing import TypeAlias
 from cdcd.config.settings import Settings, SourceSettings
 from cdcd.daemon.publication_setup import LOCK_TIMEOUT_S
 from cdcd.errors import RequestRejected
-from cdcd.preflight import column_rules, postgres
+from cdcd.preflight import column_rules, outbox, postgres
 from cdcd.preflight.findings import Finding, Level
 from cdcd.preflight.postgres_facts import PostgresFacts, gather
 from cdcd.source.session import Locked, Session
@@ -53,15 +53,16 @@ class StartJudgement:
         return True
 
     def judge_columns(self, session: Session, settings: Settings) -> bool:
-        """Judge [[table]], once there is a publication. Returns whether the masks can be made in binary mode.
+        """Judge [[table]] and [outbox], once there is a publication. Returns whether masks can be made in binary mode.
 
         Raises RequestRejected if something forbids the start, or what `Session` raises.
         """
         rules = settings.column_rules()
-        if not rules.rules:
+        if not (rules.rules or settings.outbox.is_on):
             return True
         tables = self._ask_columns(session, settings.source.publication)
         self.accept(column_rules.judge(rules, tables, binary=settings.source.binary))
+        self.accept(outbox.judge(settings.outbox.rules, tables))
         return column_rules.in_binary_mode(rules, tables)
 
     def accept(self, findings: Iterable[Finding]) -> None:

@@ -274,7 +274,7 @@ class RowEncoder(RelationChanges):
         writer = self._writer
         if op == _DELETE and not self._has_delete_events:
             if key is not None and self._passes_deletes:  # without a key it would not say what it deletes
-                writer.records.add_delete(self._table, key)
+                writer.records.add_without_value(self._table, _DELETE, key)
             return
         self._write_rest(op, lsn)
         out = writer.value

@@ -21,6 +21,7 @@ GROUPS: Final = {
         "monitoring",
         "tables",
         "columns",
+        "outbox",
         "servers",
         "upgrade",
     ),

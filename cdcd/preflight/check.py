@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from cdcd.config.format_choice import debezium_modes
 from cdcd.config.settings import Settings
 from cdcd.errors import CdcdError
-from cdcd.preflight import column_rules, connections, flat_rows, host, kafka, postgres, registry
+from cdcd.preflight import column_rules, connections, flat_rows, host, kafka, outbox, postgres, registry
 from cdcd.preflight.findings import Finding, Level, of_error
 from cdcd.preflight.postgres_facts import PostgresFacts
 from cdcd.preflight.postgres_facts import gather_for_check as ask_postgres
@@ -54,9 +54,10 @@ def findings(settings: Settings) -> Iterator[Finding]:
 
 def _column_findings(settings: Settings, facts: PostgresFacts) -> Iterator[Finding]:
     rules, source, rows = settings.column_rules(), settings.source, debezium_modes(settings).rows
-    if rules.rules or rows is not None:
+    if rules.rules or rows is not None or settings.outbox.is_on:
         with Session(source.login, "cdcd check") as session:
             columns = table_columns(session, facts.tables)
         yield from column_rules.judge(rules, columns, binary=source.binary)
         if rows is not None:
             yield from flat_rows.judge(rows, columns, facts.identities)
+        yield from outbox.judge(settings.outbox.rules, columns)

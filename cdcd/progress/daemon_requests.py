@@ -36,7 +36,7 @@ ALL_TABLES: Final = ("", "")
 """Schema and name in a request that is about all tables: PAUSE or RESUME."""
 
 MESSAGES: Final = ("", "messages")
-"""Schema and name that stand for the logical messages: no table has this schema."""
+"""Schema and name that stand for the logical messages. No table has this schema; topics of the outbox have it, too."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Request:
     @property
     def wants_snapshot(self) -> bool:
         """The table is to get a new snapshot."""
-        return self.action == SNAPSHOT or (self.action == DISCARD and self.table != MESSAGES)
+        return self.action == SNAPSHOT or (self.action == DISCARD and bool(self.table[0]))
 
 
 def read_request(row: Mapping[str, str]) -> Request:
@@ -83,7 +83,7 @@ def read_request(row: Mapping[str, str]) -> Request:
     if action in (PAUSE, RESUME):
         if table != ALL_TABLES:
             raise ValueError("it names a table, and all snapshots are paused or resumed together")
-    elif not all(table) and (table != MESSAGES or action in (SNAPSHOT, REPAIR, STOP)):
+    elif not table[1] or (not table[0] and action in (SNAPSHOT, REPAIR, STOP)):
         raise ValueError("it names no table")
     repair = None
     if action == REPAIR:

@@ -307,8 +307,8 @@ class BatchBuilder(RecordConsumer):
                 gathering.messages.append({"key": key, "value": None})
                 gathering.ops.append(_TOMBSTONE)
 
-    def add_delete(self, table: i64, key: bytes) -> None:
-        self.add(table, DELETE, key, b"")
+    def add_without_value(self, table: i64, op: i64, key: bytes) -> None:
+        self.add(table, op, key, b"")
         gathering = self._gathering[table]
         assert gathering is not None
         gathering.messages[len(gathering.messages) - 1]["value"] = None  # its format has no other tombstones

@@ -66,6 +66,11 @@ def encode_identifier(name: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"-{byte:02x}" for byte in name.encode())
 
 
+def _legal(name: str) -> str:
+    """Return a name that a person chose as a topic's, with other bytes encoded as `encode_identifier` does."""
+    return "".join(chr(byte) if byte in _PLAIN or byte in b".-" else f"-{byte:02x}" for byte in name.encode())
+
+
 @dataclass(frozen=True)
 class TopicRule:
     """What the settings say of the topics of the tables that a pattern matches."""
@@ -127,16 +132,19 @@ class TopicNames:
         """The topics without which the daemon cannot go on where it stopped."""
 
     def topic(self, schema: str, table: str) -> str:
-        """Return the topic of a table; with the schema "" (no table has it) cdcd's own topic `{prefix}.{table}`.
+        """Return the topic of a table. The schema "" (no table has it) is that of messages and of the outbox's events.
 
-        A name that would be too long keeps its start, and ends in `--` and a digest of the whole name. A table that
-        would have the name of one of cdcd's own topics, under any prefix, or of Kafka's (`__...`), gets that name with
-        `--table`.
+        These topics are `{prefix}.{table}`. A name that would be too long keeps its start, and ends in `--` and a
+        digest of the whole name. A table that would have the name of one of cdcd's own topics, under any prefix, or of
+        Kafka's (`__...`), gets that name with `--table`.
         """
+        if not schema and table == "messages":
+            return self.messages
         if not schema:
-            return f"{self.prefix}.{table}"
-        matching = (rule for rule in self._rules if rule.template and rule.pattern.matches(schema, table))
-        name = self._filled(next((rule.template for rule in matching), self._template), schema, table)
+            name = f"{self.prefix}.{_legal(table)}"
+        else:
+            matching = (rule for rule in self._rules if rule.template and rule.pattern.matches(schema, table))
+            name = self._filled(next((rule.template for rule in matching), self._template), schema, table)
         if len(name) > NAME_SIZE_MAX:
             digest = sha256(name.encode()).hexdigest()[:_DIGEST_SIZE]
             name = f"{name[: NAME_SIZE_MAX - _DIGEST_SIZE - 2]}--{digest}"

@@ -10,7 +10,7 @@ It stands on both sides of an encoder: before it, a change says its relation and
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -21,8 +21,6 @@ from cdcd.transaction.event_format import EventFormat
 from cdcd.transaction.record_consumer import Headers, RecordConsumer
 from cdcd.transaction.record_headers import HeaderChoice, HeaderWriter, RelationHeaders
 from cdcd.transaction.relations import ResolvedRelation
-
-_DELETE: Final = 0x64
 
 
 @final
@@ -144,9 +142,9 @@ class HeadedRecords(RecordConsumer):
         self._records.add_large(table, op, key, value)
         self._add_own(table, op)
 
-    def add_delete(self, table: i64, key: bytes) -> None:
-        self._records.add_delete(table, key)
-        self._add_own(table, _DELETE)
+    def add_without_value(self, table: i64, op: i64, key: bytes) -> None:
+        self._records.add_without_value(table, op, key)
+        self._add_own(table, op)
 
     def add_headers(self, table: i64, headers: Headers, size: i64) -> None:
         self._records.add_headers(table, headers, size)

@@ -49,13 +49,13 @@ class RecordConsumer:
         """Take one event of the open transaction; `op` is the ASCII code of the envelope's op."""
         raise NotImplementedError
 
-    def add_delete(self, table: i64, key: bytes) -> None:
-        """Take a delete of the open transaction whose event has no value."""
-        raise NotImplementedError
-
     def add_large(self, table: i64, op: i64, key: bytes | None, value: BytesWriter) -> None:
         """As `add`. The consumer may copy the value later, once the frame that it comes from is gone: it keeps it."""
         self.add(table, op, key, value.getvalue())
+
+    def add_without_value(self, table: i64, op: i64, key: bytes) -> None:
+        """As `add`, for a record without a value: a delete that has no event, or an event without a payload."""
+        raise NotImplementedError
 
     def add_headers(self, table: i64, headers: Headers, size: i64) -> None:
         """Give the last event of the table headers, before those that it has. Its tombstone gets them, too.

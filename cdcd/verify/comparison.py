@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from cdcd.config.settings import Settings
-from cdcd.errors import TextUnconvertible
+from cdcd.errors import RequestRejected, TextUnconvertible
 from cdcd.lsn import format_lsn
 from cdcd.reading.schema_finder import SchemaFinder
 from cdcd.reading.table_schemas import TableSchemas, selected_schemas
@@ -187,7 +187,14 @@ class Comparison:
             self._settings.avro.numeric,
             self._settings.column_rules(),
         )
-        wanted = [each for each in selected if each[:2] not in leave_out]
+        outbox = self._settings.outbox.rules
+        wanted = [each for each in selected if each[:2] not in leave_out and not outbox.matches(*each[:2])]
+        if tables and selected and not wanted:
+            raise RequestRejected(
+                f"{qualified_name(*selected[0][:2])} is the outbox: no topic has its rows",
+                "Name the other tables: cdcd verify TABLE ...",
+                code="arguments-invalid",
+            )
         names = [(schema, name) for schema, name, _ in wanted]
         if be_whole is not None:
             be_whole(set(names))

@@ -46,6 +46,7 @@ class NotExecuted:
 _EVENT = "acceptance/test_manual.py::test_the_settings_of_the_readme_give_the_event_that_the_pages_show"
 _BY_HAND = By("readers/by_hand.py")
 _OPERATING = "acceptance/test_manual_operating.py"
+_OUTBOX = "acceptance/test_outbox.py::test_the_page_and_what_knows_the_outbox"
 _OTHERS = "acceptance/test_manual.py::test_other_programs_read_the_topics"
 _PRIVILEGES = "acceptance/test_privileges_page.py::test_the_page_from_empty_servers_to_a_table_that_is_made_later"
 _REGISTRY = "acceptance/test_registry.py::test_the_page_of_the_registry_and_the_program_that_reads_with_one"
@@ -159,8 +160,17 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         "INSERT INTO cdcd.requests": f"{_OPERATING}::test_the_page_about_tables",
     },
     "columns": {
-        "[[table]]": "unit/manual/test_columns.py::test_the_settings_of_the_page_give_its_masks",
+        '[[table]]\nmatch = "public.customers"': (
+            "unit/manual/test_columns.py::test_the_settings_of_the_page_give_its_masks"
+        ),
+        '[[table]]\nmatch = "tenant_*': "unit/manual/test_columns.py::test_the_settings_of_the_page_give_its_key",
         "from hashlib": "unit/manual/test_columns.py::test_the_program_of_the_page_makes_the_hash_of_a_mask",
+    },
+    "outbox": {
+        "CREATE TABLE outbox": _OUTBOX,
+        "[outbox]": _OUTBOX,
+        "INSERT INTO outbox": _OUTBOX,
+        "SELECT pg_logical_emit_message": _OUTBOX,
     },
     "registry": {
         "[avro]  # a registry without TLS": _REGISTRY,

@@ -15,9 +15,9 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REST = '[source]\ndsn = ""\n[sink]\nbootstrap_servers = "b"\n[tables]\nhash_secret = "sixteen bytes .."\n'
 
 
-def block(language: str) -> str:
-    [text] = [text for found, text in BLOCK.findall(manual.page("columns")) if found == language]
-    return str(text)
+def block(language: str, number: int = 0) -> str:
+    texts = [text for found, text in BLOCK.findall(manual.page("columns")) if found == language]
+    return str(texts[number])
 
 
 def relation(schema: str, name: str, *columns: str) -> Relation:
@@ -38,6 +38,14 @@ def test_the_settings_of_the_page_give_its_masks(tmp_path: Path) -> None:
     assert masking is not None
     kept = masking.relation(relation("sales", "orders", "id", "customer", "total"))
     assert [column.name for column in kept.columns] == ["id", "total"]
+
+
+def test_the_settings_of_the_page_give_its_key(tmp_path: Path) -> None:
+    path = tmp_path / "cdcd.toml"
+    path.write_text(REST + block("toml", 1))
+    rules = load(str(path)).settings.column_rules()
+    keys = [rules.keying(*table) for table in (("tenant_7", "orders"), ("tenant_7", "others"))]
+    assert [None if rule is None else rule.key for rule in keys] == [("tenant", "id"), None]
 
 
 def test_the_program_of_the_page_makes_the_hash_of_a_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ def test_a_request_names_any_table() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{}, {"action": SNAPSHOT}, row("drop"), row(""), row(schema=""), row(table=""), row(UNPARK, "", "progress"),
+    [{}, {"action": SNAPSHOT}, row("drop"), row(""), row(schema=""), row(table=""), row(UNPARK, "", ""),
      {name: value for name, value in row().items() if name != "table_name"}],
 )  # fmt: skip
 def test_a_row_that_asks_for_nothing_known_is_no_request(other: dict[str, str]) -> None:

@@ -74,8 +74,16 @@ def test_a_template_may_leave_out_the_prefix() -> None:
 def test_a_table_never_takes_a_topic_of_cdcd_itself(name: str) -> None:
     names = TopicNames("shop", "{prefix}.{table}")
     assert names.topic("public", name) == f"shop.{name}--table"
-    assert names.topic("", name) == f"shop.{name}"
+    assert names.topic("", f"outbox.{name}") == f"shop.outbox.{name}--table"
     assert names.topic("public", f"{name}--table") == f"shop.{name}-2d-2dtable"
+
+
+def test_a_topic_of_the_outbox_has_a_legal_name() -> None:
+    names = TopicNames("shop")
+    assert names.topic("", "outbox.Order-line") == "shop.outbox.Order-line"
+    assert names.topic("", "outbox.a b/é") == "shop.outbox.a-20b-2f-c3-a9"
+    assert len(names.topic("", "outbox." + "x" * 300)) == 249
+    assert names.topic("", "outbox." + "x" * 300) != names.topic("", "outbox." + "x" * 301)
 
 
 def test_a_table_never_takes_a_topic_of_kafka_itself() -> None:
