@@ -151,6 +151,7 @@ BLOCKS: dict[str, dict[str, Executes]] = {
         "[spark]": NotExecuted("somebody ran it where the repository lacked this jar; spark/test_pure.py has the hint"),
     },
     "tables": {
+        "[[table]]": "unit/manual/test_tables.py::test_the_settings_of_the_page_give_the_topics",
         "cdcd unpark --config cdcd.toml\n": f"{_OPERATING}::test_the_page_about_tables",
         "cdcd unpark --config cdcd.toml public.orders": f"{_OPERATING}::test_the_page_about_tables",
         "cdcd verify --config": f"{_OPERATING}::test_the_page_about_tables",
