@@ -147,6 +147,7 @@ def test_no_consumer_gets_the_changes_of_a_relation_but_behind_its_masks() -> No
     assert found == {
         "cdcd.transaction.masked_changes",  # the one way
         "cdcd.transaction.headed_events",  # a consumer itself, which stands behind the masks
+        "cdcd.outbox.outbox_events",  # the same
         "cdcd.transaction.spooled_transactions",  # a router's, which goes that way
         "cdcd.avro.event_encoder",  # its own, for logical messages
     }
