@@ -9,7 +9,8 @@
 There are one PostgreSQL, one broker or three, a proxy in front of each, and two daemons. One daemon streams, the other
 stands by, and both are restarted when they end. Three brokers keep three replicas, of which two must be in sync.
 Writers keep a ledger of what they committed. Faults come from a seed. The verdict comes from the topics alone
-(`topic_check`). The seed also chooses the format of the events. The exit code is 0 if the run is clean, 1 if it is not.
+(`topic_check`). The seed also chooses the format of the events, and whether the settings have the key of a table. The
+exit code is 0 if the run is clean, 1 if it is not.
 A seed gives the same faults and the same writers, but not the same timing.
 """
 
@@ -39,7 +40,7 @@ from chaos.faults import Faults, World  # noqa: E402
 from chaos.kafka_faults import OneBroker, ThreeBrokers  # noqa: E402
 from chaos.report import Report  # noqa: E402
 from chaos.topic_check import TopicCheck  # noqa: E402
-from chaos.writers import SCHEMA, Ledger, Writer  # noqa: E402
+from chaos.writers import KEYLESS, SCHEMA, Ledger, Writer  # noqa: E402
 from servers.jars import KAFKAS, NEWEST, pinned_kafka  # noqa: E402
 from support.kafka_cluster import proxied_cluster  # noqa: E402
 from support.proxied_kafka import proxied_kafka  # noqa: E402
@@ -63,6 +64,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "spool": {"memory_bytes": 1 << 20, "bytes_max": 256 << 20},
 }
 
+KEY: dict[str, Any] = {"match": '"odd one".*', "key": ["b", "A"], "partitions": 2}
+"""The entry of [[table]] for the table that `KEYLESS` is about."""
 
 KAFKA = {"log.segment.bytes": str(64 << 20)}
 REPLICATED: dict[str, Any] = {"replication_factor": 3, "topic_config": {"min.insync.replicas": "2"}}
@@ -118,6 +121,7 @@ def chaos(
     """
     began = datetime.now(UTC)
     form = form or random.Random(seed).choice(list(events.SETTINGS))
+    has_key = random.Random(f"key {seed}").random() < 0.5
     ledger = Ledger()
     with ExitStack() as stack:
         postgres = stack.enter_context(servers.PostgreSQL(version, settings=POSTGRES))
@@ -125,9 +129,15 @@ def chaos(
         to_postgres = stack.enter_context(Proxy(postgres.port))
         with psycopg.connect(postgres.dsn(), autocommit=True) as sql:
             sql.execute(SCHEMA.encode())
+            if has_key:
+                sql.execute(KEYLESS.encode())
         dsn = f"host=127.0.0.1 port={to_postgres.port} dbname=postgres user=postgres connect_timeout=3"
         two_phase = version >= 15
-        settings = SETTINGS | {"source": {**SETTINGS["source"], "two_phase": two_phase}} | events.SETTINGS[form]
+        settings: dict[str, Any] = (
+            SETTINGS | {"source": {**SETTINGS["source"], "two_phase": two_phase}} | events.SETTINGS[form]
+        )
+        if has_key:
+            settings |= {"table": [KEY]}
         if brokers > 1:
             settings |= {"sink": REPLICATED | settings.get("sink", {})}
         daemons = [
@@ -152,6 +162,7 @@ def chaos(
         check.join(30)
         tables = check.compare_tables(postgres.dsn())
         version_text = f"PostgreSQL {version}, Kafka {pinned_kafka(kafka_version)}, brokers: {brokers}, events: {form}"
+        version_text += ", a key of the settings" if has_key else ""
     _timeline(folder / "faults.log", faults)
     report = Report(seed, commit(), f"{began:%Y-%m-%d %H:%M} UTC", minutes, version_text, tables=tables)
     _fill(report, ledger, check, faults, daemons, writers, problems)

@@ -32,6 +32,9 @@ CREATE SCHEMA "odd one";
 CREATE TABLE "odd one"."Ünï %" ("A" int, b text, txn bigint, n int, paid boolean, day date, PRIMARY KEY (b, "A"));
 """
 
+KEYLESS = 'ALTER TABLE "odd one"."Ünï %" DROP CONSTRAINT "Ünï %_pkey", ADD UNIQUE (b, "A"), REPLICA IDENTITY FULL'
+"""A table loses its primary key. The settings then have the key of its events."""
+
 TABLES = (("public", "items"), ("public", "bulk"), ("public", "notes"), ("public", "scratch"), ("odd one", "Ünï %"))
 ITEMS, BULK, NOTES, SCRATCH, ODD = (f"{schema}.{table}" for schema, table in TABLES)
 
